@@ -72,6 +72,11 @@ impl<N: Ni> Attaching<N> {
         Ok(self.conduit)
     }
 
+    /// The interface below, while the processes come together.
+    pub const fn ni(&self) -> &N {
+        &self.conduit.ni
+    }
+
     /// The interface below: for its rails, while the processes come together.
     pub const fn ni_mut(&mut self) -> &mut N {
         &mut self.conduit.ni

@@ -8,7 +8,7 @@ use doorbell_fabric::time::Time;
 use rustix::fd::BorrowedFd;
 
 use super::clients::Counter;
-use crate::portals::{Ground, Ranks, recorded, troubles};
+use crate::portals::{Ground, Ranks, is_cut_off, recorded, troubles};
 use crate::progress::Way;
 use crate::rails::AnyRail;
 use crate::station::Driven;
@@ -142,6 +142,10 @@ impl Driven for Field {
         troubles(self.node(), &self.ways)
     }
 
+    fn is_cut_off(&self) -> bool {
+        is_cut_off(self.node(), &self.ways)
+    }
+
     fn recorded(&self, rank: u32) -> Vec<String> {
         recorded(self.node(), &self.ways, rank)
     }
@@ -179,8 +183,8 @@ impl Driven for Gathering {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        // Nobody sleeps for long while the ranks come together.
-        None
+        // What was lost on the way is sent again meanwhile.
+        self.attaching.ni().node().next_deadline()
     }
 
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
@@ -226,10 +230,14 @@ impl Driven for Gathering {
     }
 
     fn troubles(&self) -> Vec<String> {
-        Vec::new()
+        troubles(self.attaching.ni().node(), &self.ways)
     }
 
-    fn recorded(&self, _: u32) -> Vec<String> {
-        Vec::new()
+    fn is_cut_off(&self) -> bool {
+        is_cut_off(self.attaching.ni().node(), &self.ways)
+    }
+
+    fn recorded(&self, rank: u32) -> Vec<String> {
+        recorded(self.attaching.ni().node(), &self.ways, rank)
     }
 }

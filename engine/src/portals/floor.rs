@@ -185,6 +185,10 @@ impl Driven for Floor {
         troubles(&self.node, &self.ways)
     }
 
+    fn is_cut_off(&self) -> bool {
+        is_cut_off(&self.node, &self.ways)
+    }
+
     fn recorded(&self, rank: u32) -> Vec<String> {
         recorded(&self.node, &self.ways, rank)
     }
@@ -219,6 +223,17 @@ pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> Vec<Strin
         .filter_map(|(rank, ways)| trouble(node, rank, ways))
         .take(EXPLAINED)
         .collect()
+}
+
+/// Whether the probes of all rails to some rank have found that frames do not pass.
+pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> bool {
+    let is_shut = |way: &Way| {
+        let rail = node.rail(ni::RailId(way.rail.0));
+        let probed = rail.and_then(|rail| rail.probed(way.peer));
+        probed.is_some_and(|(passes, _)| !passes)
+    };
+    ways.iter()
+        .any(|ways| !ways.is_empty() && ways.iter().all(is_shut))
 }
 
 /// What the rails to a rank know of trouble on the way to it.

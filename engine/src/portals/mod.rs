@@ -44,7 +44,7 @@ use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
 
 pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};
-pub(crate) use self::floor::{Floor, Ranks, rail_counts, recorded, troubles};
+pub(crate) use self::floor::{Floor, Ranks, is_cut_off, rail_counts, recorded, troubles};
 pub(crate) use self::raise::{
     abort as give_up, clock, farewell, jobs_in_process, launcher_of, raise, refuse, simulated_jobs,
 };

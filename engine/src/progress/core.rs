@@ -785,7 +785,7 @@ fn role(path: &PathReport, alone: bool, turns: bool) -> &'static str {
 }
 
 /// The ranks that a wait names, and whether it may be about others, too.
-fn concerned(what: Awaited) -> (Vec<u32>, bool) {
+pub(crate) fn concerned(what: Awaited) -> (Vec<u32>, bool) {
     match what {
         Awaited::Receive {
             from: Source::Rank(rank),

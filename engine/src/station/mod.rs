@@ -25,7 +25,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use self::sleep::Sleeper;
 use crate::bootstrap::remote::Life;
 use crate::error::{Awaited, Error, Waiting};
-use crate::progress::{Clock, Patience, Turn, Waiter, move_on};
+use crate::progress::{Clock, Patience, Turn, Waiter, concerned, move_on};
 use crate::world::Hook;
 
 /// What is waited for, and moved meanwhile.
@@ -77,6 +77,9 @@ pub(crate) trait Driven {
 
     /// What is known about the peers whose rails are in trouble, one line each.
     fn troubles(&self) -> Vec<String>;
+
+    /// Whether no rail to some rank lets frames pass, as their probes have it.
+    fn is_cut_off(&self) -> bool;
 
     /// What the rails to a rank have recorded last.
     fn recorded(&self, rank: u32) -> Vec<String>;
@@ -413,10 +416,15 @@ impl Station {
         driven.disarm();
     }
 
-    /// The error of a wait that has reached its limit.
+    /// The error of a wait that has reached its limit: the explanation, and what the rails to those concerned recorded.
     #[cold]
     pub(crate) fn expired<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Error {
-        Error::Timeout(Box::new(self.explain(driven, what, waited)))
+        let (about, _) = concerned(what);
+        let recent = about.into_iter().flat_map(|rank| driven.recorded(rank));
+        Error::Timeout(Box::new(Waiting {
+            recent: recent.collect(),
+            ..self.explain(driven, what, waited)
+        }))
     }
 
     #[cold]
@@ -431,7 +439,7 @@ impl Station {
             what,
             waited,
             peers,
-            is_cut_off: false,
+            is_cut_off: driven.is_cut_off(),
             recent: Vec::new(),
         }
     }

@@ -28,8 +28,17 @@ fn hasty(mut command: Command) -> Command {
 }
 
 /// A side that serves at the first host, and is as hasty.
-fn serve(lab: &Lab, key: &str) -> Server {
-    let words = ["--bind", BIND, "--rail", "udp:v0", "--key-file", key];
+fn serve(lab: &Lab, key: &str, layer: &str) -> Server {
+    let words = [
+        "--bind",
+        BIND,
+        "--rail",
+        "udp:v0",
+        "--key-file",
+        key,
+        "--layer",
+        layer,
+    ];
     let mut command = hasty(at(Some(lab.name(0)), &["pingpong", "--serve"]));
     command.args(words);
     Server::start(command)
@@ -56,7 +65,7 @@ fn a_path_that_drops_full_frames_is_named_before_the_run() {
     else {
         return;
     };
-    let mut server = serve(&lab, &key);
+    let mut server = serve(&lab, &key, "pml");
     // On the way to the side that serves, and on the way back.
     for host in [0, 1] {
         lab.drop_longer(host, 1000);
@@ -75,8 +84,17 @@ fn a_path_that_drops_full_frames_is_named_before_the_run() {
 }
 
 /// A client that says soon what it waits for, and gives up soon after; its lines, and its exit status.
-fn waits_in_vain(lab: &Lab, server: &Server, key: &str) -> (Vec<String>, Option<i32>) {
-    let words = ["--rail", "udp:v0", "--key-file", key, "--sizes", "8"];
+fn waits_in_vain(lab: &Lab, server: &Server, key: &str, layer: &str) -> (Vec<String>, Option<i32>) {
+    let words = [
+        "--rail",
+        "udp:v0",
+        "--key-file",
+        key,
+        "--sizes",
+        "8",
+        "--layer",
+        layer,
+    ];
     let mut command = server.client(Some(lab.name(1)), "pingpong", &words);
     command
         .env("DOORBELL_QUIET", "8 s")
@@ -93,9 +111,9 @@ fn a_peer_from_which_nothing_comes_is_told_so_and_not_called_up() {
     else {
         return;
     };
-    let server = serve(&lab, &key);
+    let server = serve(&lab, &key, "pml");
     lab.drop_udp(0);
-    let (lines, code) = waits_in_vain(&lab, &server, &key);
+    let (lines, code) = waits_in_vain(&lab, &server, &key, "pml");
     assert_eq!(code, Some(5), "{lines:#?}");
     // The notice of a long wait, and the error at its end.
     for begin in ["doorbell: rank 0 has waited", "doorbell: deadline passed"] {
@@ -115,13 +133,30 @@ fn a_peer_from_which_nothing_comes_is_told_so_and_not_called_up() {
 }
 
 #[test]
+fn a_firewall_is_told_of_above_every_layer() {
+    let Some((lab, _folder, key)) = two_hosts("trouble::a_firewall_is_told_of_above_every_layer") else {
+        return;
+    };
+    lab.drop_udp(0);
+    for layer in ["am", "portals"] {
+        let server = serve(&lab, &key, layer);
+        let (lines, code) = waits_in_vain(&lab, &server, &key, layer);
+        let said = lines.join("\n");
+        // Their links give a silent peer up before a wait's deadline.
+        assert!(matches!(code, Some(4 | 5)), "{layer}: {code:?}: {said}");
+        assert!(said.contains("look for a firewall"), "{layer}: {said}");
+        assert!(!said.contains("raise wait.deadline"), "{layer}: {said}");
+    }
+}
+
+#[test]
 fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
     let Some((lab, _folder, key)) =
         two_hosts("trouble::frames_that_the_own_kernel_does_not_send_are_told_with_its_word")
     else {
         return;
     };
-    let server = serve(&lab, &key);
+    let server = serve(&lab, &key, "pml");
     for hook in ["output", "postrouting"] {
         lab.nft(
             1,
@@ -130,7 +165,7 @@ fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
                  }}; add rule inet t c ip protocol udp drop"
             ),
         );
-        let (lines, code) = waits_in_vain(&lab, &server, &key);
+        let (lines, code) = waits_in_vain(&lab, &server, &key, "pml");
         assert_eq!(code, Some(5), "{lines:#?}");
         let line = lines
             .iter()
@@ -236,7 +271,7 @@ fn a_path_that_begins_to_drop_full_frames_is_named_during_the_run() {
     else {
         return;
     };
-    let mut server = serve(&lab, &key);
+    let mut server = serve(&lab, &key, "pml");
     stream_meets(&lab, &mut server, &key, || lab.drop_longer(0, 1000));
     assert!(lab.dropped(0) > 0);
     lab.lose(0);
@@ -250,7 +285,7 @@ fn an_interface_whose_mtu_is_lowered_during_the_run_is_named() {
     else {
         return;
     };
-    let mut server = serve(&lab, &key);
+    let mut server = serve(&lab, &key, "pml");
     // At the sender, whose own kernel refuses full frames from then on.
     stream_meets(&lab, &mut server, &key, || lab.ip(1, "link set v0 mtu 1000"));
     lab.ip(1, "link set v0 mtu 1500");
