@@ -1,9 +1,8 @@
-//! Our SPSC rings beside rtrb and crossbeam's ArrayQueue, in one run.
+//! Our SPSC ring beside rtrb and crossbeam's ArrayQueue, in one run.
 //!
 //! * `single`: one push and one pop, on one thread: the instructions, without any cache-line transfer.
 //! * `chunk`, `slice`: 64 values at a time, by iterator and by slice, on one thread.
 //! * `stream`: two threads pinned to two cores, as fast as they can, per value; needs two idle cores.
-//! * `bytes`: the shared ring, 8 and 56 bytes a slot, on one thread.
 //!
 //! Budget: `single`, `chunk` and `slice` at least 0.97 of rtrb's rate.
 
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use crossbeam_queue::ArrayQueue;
-use doorbell_ring::{shared, spsc};
+use doorbell_ring::spsc;
 
 const SLOTS: usize = 1024;
 const CHUNK: usize = 64;
@@ -149,43 +148,12 @@ fn stream(c: &mut Criterion) {
             streamed(n, move |i| far.push(i).is_ok(), move || queue.pop())
         })
     });
-    group.bench_function("doorbell shared", |b| {
-        b.iter_custom(|n| {
-            let (mut p, mut q) = shared_pair(8);
-            streamed(
-                n,
-                move |i| p.push(&i.to_le_bytes()) == Ok(true),
-                move || {
-                    let mut out = [0; 8];
-                    q.pop(&mut out).ok().flatten().map(|_| u64::from_le_bytes(out))
-                },
-            )
-        })
-    });
     group.finish();
-}
-
-fn bytes(c: &mut Criterion) {
-    let mut group = c.benchmark_group("bytes");
-    group.throughput(Throughput::Elements(1));
-    for len in [8, 56] {
-        let (mut p, mut q) = shared_pair(56);
-        let (message, mut out) = ([7u8; 56], [0u8; 56]);
-        group.bench_function(format!("doorbell shared, {len} bytes"), |b| {
-            b.iter(|| (p.push(black_box(&message[..len])), q.pop(&mut out)))
-        });
-    }
-    group.finish();
-}
-
-fn shared_pair(payload: usize) -> (shared::Producer, shared::Consumer) {
-    let geometry = shared::Geometry::new(SLOTS, payload).expect("a power of two, a multiple of 8");
-    shared::pair(geometry).expect("memory for the slots")
 }
 
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1));
-    targets = single, chunk, slice, stream, bytes
+    targets = single, chunk, slice, stream
 }
 criterion_main!(benches);

@@ -17,7 +17,7 @@
 //! in a place of their own. Where that place is follows from the lengths alone, on both sides: no offset
 //! travels, so none can be forged.
 //!
-//! The far side is taken to be hostile, as in [`shared`](crate::shared): each word of it is copied once and
+//! The far side is taken to be hostile: each word of it is copied once and
 //! checked, a message's first bytes are a private copy before anyone looks at them, and the rest is a
 //! [`SharedSlice`].
 //!

@@ -7,10 +7,8 @@
 //! | values between two threads of this process | [`spsc`] | yes |
 //! | commands of many threads to a progress thread | [`mpsc`] | yes |
 //! | messages of any length to one other process | [`lane`] | no |
-//! | equal slots of bytes to one other process | [`shared`] | no |
-//! | descriptors to a device, completions from it | [`desc`] | no |
-//! | descriptors to and from the kernel, by index words | [`desc::indexed`] | no |
-//! | a fixed number of values or buffers of one owner | [`slab`] | handles may come off a wire |
+//! | descriptors to and from the kernel, by index words | [`indexed`] | no |
+//! | a fixed number of values of one owner | [`slab`] | handles may come off a wire |
 //!
 //! Rings that others can see are placed in an [`Area`] of a [`Storage`](storage): a heap block of the exact
 //! size, or a map that somebody else made. Bytes that others may write are reached through [`view`] only.
@@ -25,9 +23,6 @@
 //! | `spsc`, consumer: tail, Acquire | producer: tail, Release, after writing the slots | a slot is taken that still holds what was there before |
 //! | `spsc`, producer: head, Acquire | consumer: head, Release, after moving values out | a value is overwritten while it is being taken |
 //! | `spsc`: `alone`, Acquire | drop of the other end, Release | the last values put in are missed after "abandoned" |
-//! | `shared`, consumer: tail, Acquire | producer: tail, Release, after lengths and payloads | bytes of the lap before are copied |
-//! | `shared`, producer: head, Acquire | consumer: head, Release, after copying | a slot is overwritten while it is being copied |
-//! | `shared`, consumer: length, Relaxed | covered by tail | – (checked whatever it is) |
 //! | `lane`, consumer: a cell's mark, Acquire | producer: mark, Release, after both parts | a message is read that is not there yet |
 //! | `lane`, producer: consumed indices, Acquire | consumer: Release, after copying | cells and data are overwritten while they are being copied |
 //! | `lane`, producer: attention, Relaxed | – | – (a hint; who needs certainty puts a fence on one side) |
@@ -36,25 +31,21 @@
 //! | `mpsc`, sender: tail, Relaxed, and its compare-and-swap | – | – (hands out positions; stamps carry the data) |
 //! | `mpsc`: `closed`, Acquire in `is_closed`, Relaxed in `send` | drop of the receiver, Release | in `send` only a hint: the value is then dropped with the mailbox |
 //! | `mpsc`, receiver: `senders`, Acquire | drop of each sender, Release | the last values sent are missed after "abandoned" |
-//! | `desc`, completions: word with the colour, Acquire | the device writes that word last | words of the lap before are copied beside a new colour |
-//! | `desc`, posts: word with the done bit, Acquire | the device writes that word last | words as posted are taken for the device's answer |
-//! | `desc::indexed`, consumer: the producer's index, Acquire | producer: Release, after the entries | an entry is read that is not there yet |
-//! | `desc::indexed`, producer: the consumer's index, Acquire | consumer: Release, after copying | an entry is written over while it is being copied |
-//! | `desc::indexed`: flags, after a SeqCst fence | the far side sets them, fence, looks at the index | a far side sleeps beside work, and nobody wakes it |
-//! | the device: its doorbell register, before descriptors | `doorbell`: Release fence, before the register write | it fetches what a slot held a lap ago |
+//! | `indexed`, consumer: the producer's index, Acquire | producer: Release, after the entries | an entry is read that is not there yet |
+//! | `indexed`, producer: the consumer's index, Acquire | consumer: Release, after copying | an entry is written over while it is being copied |
+//! | `indexed`: flags, after a SeqCst fence | the far side sets them, fence, looks at the index | a far side sleeps beside work, and nobody wakes it |
 //!
 //! [`slab`] has no atomics: it has one owner.
 
 #![deny(missing_docs)]
 
-pub mod desc;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod indexed;
 pub mod lane;
 pub mod mpsc;
 pub mod pad;
-pub mod shared;
 pub mod slab;
 mod slot;
 pub mod spsc;

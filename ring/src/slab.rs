@@ -1,15 +1,11 @@
-//! Fixed numbers of things, handed out by index, with handles that go stale.
+//! A fixed number of values, handed out by index, with handles that go stale.
 //!
 //! A free list by index hands out slots; each slot has a generation that grows when it is handed out and
 //! when it comes back. A handle holds both, so a handle kept after its slot was given back is refused, even
 //! if the slot has been handed out again since. Handles can be sent over a wire as 64 bits and come back as
 //! anything: what they name is checked before it is touched. After construction nothing is allocated.
 //!
-//! * [`Slab`]: values of one type.
-//! * [`Buffers`]: byte buffers that only this process sees.
-//! * [`SharedBuffers`]: byte buffers in an [`Area`](crate::Area) that a device or a peer may write.
-//!
-//! All have one owner (no atomics): slabs belong to a rail set, and that to one thread.
+//! A slab has one owner (no atomics): it belongs to a rail set, and that to one thread.
 //!
 //! ```
 //! let mut slab = doorbell_ring::slab::Slab::new(2)?;
@@ -20,10 +16,6 @@
 //! assert_eq!(*slab.get(new)?, "second");
 //! # Ok::<(), doorbell_ring::RingError>(())
 //! ```
-
-mod buffers;
-
-pub use buffers::{Buffers, SharedBuffers};
 
 use std::num::NonZeroU64;
 

@@ -4,19 +4,11 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use doorbell_ring::desc::{Bit, Completions, Layout, Posts};
-use doorbell_ring::shared::{self, CONTROL_BYTES, Geometry};
-use doorbell_ring::slab::{Buffers, MOST_SLOTS, SharedBuffers, Slab};
+use doorbell_ring::lane::Geometry;
+use doorbell_ring::slab::{MOST_SLOTS, Slab};
 use doorbell_ring::storage::{Access, Area, Mapped};
 use doorbell_ring::view::{SharedSlice, SharedSliceMut};
 use doorbell_ring::{RingError, mpsc, spsc};
-
-enum Entry {}
-
-impl Layout for Entry {
-    const NAME: &'static str = "refusals";
-    const COLOUR: Option<Bit> = Some(Bit::new(7, 7));
-}
 
 #[test]
 fn capacities_are_powers_of_two_within_limits() {
@@ -27,11 +19,6 @@ fn capacities_are_powers_of_two_within_limits() {
             Err(RingError::Capacity { .. })
         ));
         assert!(matches!(Geometry::new(bad, 8), Err(RingError::Capacity { .. })));
-        let area = Area::heap(4096).unwrap();
-        assert!(matches!(
-            Posts::<Entry, 8>::new(area, bad),
-            Err(RingError::Capacity { .. })
-        ));
     }
     assert!(
         mpsc::mailbox::<u8>(1).is_err(),
@@ -41,138 +28,13 @@ fn capacities_are_powers_of_two_within_limits() {
         spsc::ring::<[u8; 1 << 40]>(1 << 31).is_err(),
         "more than an address space"
     );
-    for bad in [0, 7, 12, (1 << 30) + 8] {
-        assert!(matches!(Geometry::new(8, bad), Err(RingError::Size { asked, .. }) if asked == bad));
-    }
 }
 
 #[test]
 fn slabs_have_limits() {
     for bad in [0, MOST_SLOTS + 1] {
         assert!(matches!(Slab::<u8>::new(bad), Err(RingError::Size { .. })));
-        assert!(matches!(Buffers::new(bad, 1), Err(RingError::Size { .. })));
     }
-    assert!(matches!(Buffers::new(1, 0), Err(RingError::Size { .. })));
-    let small = Area::heap(10).unwrap();
-    assert!(matches!(
-        SharedBuffers::new(small, 11),
-        Err(RingError::TooSmall {
-            needed: 11,
-            got: 10,
-            ..
-        })
-    ));
-    let read_only = Area::heap(10).unwrap().into_read_only();
-    assert!(matches!(
-        SharedBuffers::new(read_only, 5),
-        Err(RingError::ReadOnly { .. })
-    ));
-}
-
-#[test]
-fn shared_rings_check_their_memory() {
-    let geometry = Geometry::new(4, 8).unwrap();
-    let control = || Area::heap(CONTROL_BYTES).unwrap();
-    let slots = || Area::heap(geometry.slots_bytes()).unwrap();
-    let odd = |mut area: Area| {
-        area.split_to(4).unwrap();
-        area
-    };
-    let attach = |tail, slots, head| shared::pair_in(geometry, tail, slots, head).map(drop);
-    assert_eq!(attach(control(), slots(), control()), Ok(()));
-    let short = Area::heap(geometry.slots_bytes() - 1).unwrap();
-    assert!(matches!(
-        attach(control(), short, control()),
-        Err(RingError::TooSmall { .. })
-    ));
-    let short = Area::heap(CONTROL_BYTES - 8).unwrap();
-    assert!(matches!(
-        attach(short, slots(), control()),
-        Err(RingError::TooSmall { .. })
-    ));
-    let skewed = odd(Area::heap(geometry.slots_bytes() + 4).unwrap());
-    assert!(matches!(
-        attach(control(), skewed, control()),
-        Err(RingError::Misaligned { .. })
-    ));
-    let read_only = slots().into_read_only();
-    assert!(matches!(
-        attach(control(), read_only, control()),
-        Err(RingError::ReadOnly { .. })
-    ));
-    let read_only = control().into_read_only();
-    assert!(matches!(
-        attach(control(), slots(), read_only),
-        Err(RingError::ReadOnly { .. })
-    ));
-}
-
-#[test]
-fn slots_hold_what_they_hold() {
-    let (mut producer, mut consumer) = shared::pair(Geometry::new(2, 8).unwrap()).unwrap();
-    assert!(matches!(
-        producer.push(&[0; 9]),
-        Err(RingError::TooSmall {
-            needed: 9,
-            got: 8,
-            ..
-        })
-    ));
-    assert!(producer.reserve(1).unwrap().next_slot(9).is_none());
-    assert_eq!(producer.push(b"12345678"), Ok(true));
-    assert!(matches!(
-        consumer.pop(&mut [0; 7]),
-        Err(RingError::TooSmall {
-            needed: 8,
-            got: 7,
-            ..
-        })
-    ));
-    assert_eq!(consumer.pop(&mut [0; 8]), Ok(Some(8)), "a refused message stays");
-}
-
-#[test]
-fn descriptor_rings_check_their_memory() {
-    let area = |bytes| Area::heap(bytes).unwrap();
-    assert!(matches!(
-        Posts::<Entry, 8>::new(area(31), 4),
-        Err(RingError::TooSmall { needed: 32, .. })
-    ));
-    assert!(matches!(
-        Posts::<Entry, 8>::new(area(32).into_read_only(), 4),
-        Err(RingError::ReadOnly { .. })
-    ));
-    let mut skewed = area(36);
-    skewed.split_to(4).unwrap();
-    assert!(matches!(
-        Completions::<Entry, 8>::new(skewed, 4),
-        Err(RingError::Misaligned { .. })
-    ));
-    // A device's ring may be mapped read-only: polling writes nothing.
-    let mut queue = Completions::<Entry, 8>::new(area(32).into_read_only(), 4).unwrap();
-    assert_eq!((queue.poll(), queue.bytes(), queue.count()), (None, 32, 4));
-}
-
-#[test]
-fn a_reset_ring_starts_anew() {
-    let mut posts = Posts::<Entry, 8>::new(Area::heap(32).unwrap(), 4).unwrap();
-    for _ in 0..3 {
-        posts.post([1; 8]).unwrap();
-    }
-    assert!(posts.post([1; 8]).is_err(), "one less than the ring has");
-    assert!(
-        posts.complete(0).is_err(),
-        "not announced, so the device cannot have it"
-    );
-    posts.doorbell().unwrap();
-    assert_eq!(posts.complete(1), Ok(2));
-    posts.reset();
-    assert_eq!(
-        (posts.free(), posts.outstanding(), posts.doorbell()),
-        (3, 0, None)
-    );
-    assert_eq!((posts.shadow(0), posts.shadow(4)), (Some(&[0; 8]), None));
-    assert_eq!(posts.post([2; 8]), Ok(0));
 }
 
 #[test]
@@ -244,6 +106,6 @@ fn errors_say_what_to_do() {
     let error = Geometry::new(3, 8).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "shared ring: capacity 3 is not usable: it must be a power of two from 1 to 16777216; round the setting up"
+        "message lane: capacity 3 is not usable: it must be a power of two from 2 to 1048576; round the setting up"
     );
 }

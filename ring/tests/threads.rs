@@ -5,8 +5,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use doorbell_ring::desc::{Bit, Layout, device};
-use doorbell_ring::shared::{self, Geometry};
+use doorbell_ring::indexed::{Places, bytes_of, pair};
 use doorbell_ring::storage::Area;
 use doorbell_ring::{mpsc, spsc};
 
@@ -62,32 +61,6 @@ fn spsc_chunks_of_changing_size() {
             if expected == before {
                 thread::yield_now();
             }
-        }
-    });
-}
-
-#[test]
-fn shared_messages_of_changing_length() {
-    let (mut p, mut q) = shared::pair(Geometry::new(32, 56).unwrap()).unwrap();
-    thread::scope(|s| {
-        s.spawn(move || {
-            for n in 0..MANY {
-                let bytes = [n as u8; 56];
-                while !p.push(&bytes[..(n % 57) as usize]).unwrap() {
-                    thread::yield_now();
-                }
-            }
-        });
-        let mut out = [0; 56];
-        for n in 0..MANY {
-            let len = loop {
-                match q.pop(&mut out).unwrap() {
-                    Some(len) => break len,
-                    None => thread::yield_now(),
-                }
-            };
-            assert_eq!(len, (n % 57) as usize);
-            assert!(out[..len].iter().all(|byte| *byte == n as u8));
         }
     });
 }
@@ -152,40 +125,39 @@ fn mailbox_closes_under_load() {
     }
 }
 
-enum Entry {}
-
-impl Layout for Entry {
-    const NAME: &'static str = "stress";
-    const COLOUR: Option<Bit> = Some(Bit::new(15, 7));
-}
-
-/// A device thread that keeps at most a lap ahead (by a ring of credits) and writes as fast as it can.
+/// Both sides of a ring that tell each other by index words, many laps of it.
 #[test]
-fn completions_are_whole() {
-    let (mut queue, mut device) = device::completions::<Entry, 16>(Area::heap(64 * 16).unwrap(), 64).unwrap();
-    let (mut credits, mut granted) = spsc::ring::<()>(64).unwrap();
-    while credits.push(()).is_ok() {}
+fn indexed_entries_are_whole() {
+    const PLACES: Places = Places {
+        producer: 0,
+        consumer: 64,
+        flags: 128,
+        entries: 192,
+    };
+    let area = Area::heap(bytes_of::<16>(PLACES.entries, 64)).unwrap();
+    let (mut producer, mut consumer) = pair::<16>("stress", area, 64, PLACES).unwrap();
     thread::scope(|s| {
         s.spawn(move || {
             for n in 0..MANY {
-                while granted.pop().is_none() {
+                let mut entry = [n as u8; 16];
+                entry[..8].copy_from_slice(&n.to_le_bytes());
+                while producer.push(entry).is_err() {
                     thread::yield_now();
                 }
-                let mut entry = [(n & 0x7f) as u8; 16];
-                entry[..8].copy_from_slice(&n.to_le_bytes());
-                device.complete(entry);
+                producer.publish();
             }
         });
         for n in 0..MANY {
             let entry = loop {
-                match queue.poll() {
+                match consumer.take() {
                     Some(entry) => break entry,
                     None => thread::yield_now(),
                 }
             };
             assert_eq!(entry[..8], n.to_le_bytes());
-            assert!(entry[8..15].iter().all(|byte| u64::from(*byte) == n & 0x7f));
-            credits.push(()).unwrap();
+            assert_eq!(entry[8..], [n as u8; 8]);
+            consumer.release();
         }
+        assert_eq!((consumer.take(), consumer.nonsense()), (None, 0));
     });
 }

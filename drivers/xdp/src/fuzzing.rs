@@ -8,11 +8,11 @@ use std::sync::Arc;
 use doorbell_fabric::datagram::{Channel, Receive};
 use doorbell_fabric::ether::{Headers, sum};
 use doorbell_fabric::memory::{Region, RegionSlice};
-use doorbell_ring::desc::indexed::{IndexedConsumer, IndexedProducer, Places, bytes_of, indexed};
+use doorbell_ring::indexed::{Consumer, Places, Producer, bytes_of, pair};
 use doorbell_ring::storage::Area;
 
 use crate::layout::BUFFERS;
-use crate::queue::{ADDRESS, Chunk, DESCRIPTOR, Descriptor, GOES_ON, pack};
+use crate::queue::{ADDRESS, CHUNKS, DESCRIPTOR, FRAMES, GOES_ON, pack};
 use crate::rx::{Parts, Source, XdpRx};
 
 const PLACES: Places = Places {
@@ -32,8 +32,8 @@ const ROOM: usize = 256;
 
 /// The kernel's side of a queue.
 struct Queue {
-    fill: IndexedConsumer<Chunk, ADDRESS>,
-    receive: IndexedProducer<Descriptor, DESCRIPTOR>,
+    fill: Consumer<ADDRESS>,
+    receive: Producer<DESCRIPTOR>,
     /// Chunks that it took and has not given.
     has: Vec<u32>,
 }
@@ -57,10 +57,10 @@ fn receiver(several: bool) -> Option<(XdpRx, Kernel)> {
     let area = |bytes| Area::heap(bytes).ok();
     let (mut sources, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..QUEUES {
-        let frames = area(bytes_of::<Descriptor, DESCRIPTOR>(PLACES.entries, RING))?;
-        let (given, receive) = indexed(frames, RING, PLACES).ok()?;
-        let filled = area(bytes_of::<Chunk, ADDRESS>(PLACES.entries, 2 * RING))?;
-        let (fill, taken) = indexed(filled, 2 * RING, PLACES).ok()?;
+        let frames = area(bytes_of::<DESCRIPTOR>(PLACES.entries, RING))?;
+        let (given, receive) = pair(FRAMES, frames, RING, PLACES).ok()?;
+        let filled = area(bytes_of::<ADDRESS>(PLACES.entries, 2 * RING))?;
+        let (fill, taken) = pair(CHUNKS, filled, 2 * RING, PLACES).ok()?;
         sources.push(Source {
             socket: Arc::new(File::open("/dev/null").ok()?.into()),
             receive,

@@ -13,25 +13,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use doorbell_fabric::memory::RegionSlice;
-use doorbell_ring::desc::Layout;
-use doorbell_ring::desc::indexed::{IndexedConsumer, IndexedProducer, bytes_of};
+use doorbell_ring::indexed::{Consumer, Producer, bytes_of};
 
 use crate::sys::{self, RingOf};
 
-/// A frame in the rings of frames: address, length, options (linux/if_xdp.h, `xdp_desc`).
-pub(crate) enum Descriptor {}
-impl Layout for Descriptor {
-    const NAME: &'static str = "AF_XDP ring of frames";
-}
+/// What errors call the two kinds of rings.
+pub(crate) const FRAMES: &str = "AF_XDP ring of frames";
+pub(crate) const CHUNKS: &str = "AF_XDP ring of chunks";
 
-/// A chunk in the rings of chunks: its address.
-pub(crate) enum Chunk {}
-impl Layout for Chunk {
-    const NAME: &'static str = "AF_XDP ring of chunks";
-}
-
-/// Bytes of a descriptor, and of a chunk's address.
+/// Bytes of an entry in the rings of frames: address, length, options (linux/if_xdp.h, `xdp_desc`).
 pub(crate) const DESCRIPTOR: usize = 16;
+/// Bytes of an entry in the rings of chunks: the chunk's address.
 pub(crate) const ADDRESS: usize = 8;
 const _: () = assert!(size_of::<libc::xdp_desc>() == DESCRIPTOR);
 
@@ -61,10 +53,10 @@ pub(crate) fn unpack(bytes: &[u8; DESCRIPTOR]) -> (u64, u32, u32) {
     (address, word(8), word(12))
 }
 
-pub(crate) type Frames = IndexedConsumer<Descriptor, DESCRIPTOR>;
-pub(crate) type Sends = IndexedProducer<Descriptor, DESCRIPTOR>;
-pub(crate) type Fills = IndexedProducer<Chunk, ADDRESS>;
-pub(crate) type Completions = IndexedConsumer<Chunk, ADDRESS>;
+pub(crate) type Frames = Consumer<DESCRIPTOR>;
+pub(crate) type Sends = Producer<DESCRIPTOR>;
+pub(crate) type Fills = Producer<ADDRESS>;
+pub(crate) type Completions = Consumer<ADDRESS>;
 
 /// A socket that is not bound yet, and its rings.
 pub(crate) struct Queue {
@@ -108,19 +100,29 @@ impl Queue {
             at("make a ring", sys::set_number(fd, option, entries))?;
         }
         let offsets = at("ask where the rings are", sys::offsets(fd))?;
-        let frames = |entries: usize, count| bytes_of::<Descriptor, DESCRIPTOR>(entries, count);
-        let chunks = |entries: usize, count| bytes_of::<Chunk, ADDRESS>(entries, count);
         let map = |which, length| at("map a ring", sys::map(fd, which, length));
         let wrong =
             |error: doorbell_ring::RingError| ("lay out a ring".into(), io::Error::other(error.to_string()));
-        let area = map(RingOf::Receive, frames(offsets.receive.entries, sizes.receive))?;
-        let receive = Frames::new(area, sizes.receive, offsets.receive).map_err(wrong)?;
-        let area = map(RingOf::Send, frames(offsets.send.entries, sizes.send))?;
-        let send = Sends::new(area, sizes.send, offsets.send).map_err(wrong)?;
-        let area = map(RingOf::Fill, chunks(offsets.fill.entries, sizes.fill))?;
-        let fill = Fills::new(area, sizes.fill, offsets.fill).map_err(wrong)?;
-        let area = map(RingOf::Completion, chunks(offsets.completion.entries, sizes.send))?;
-        let completion = Completions::new(area, sizes.send, offsets.completion).map_err(wrong)?;
+        let area = map(
+            RingOf::Receive,
+            bytes_of::<DESCRIPTOR>(offsets.receive.entries, sizes.receive),
+        )?;
+        let receive = Frames::new(FRAMES, area, sizes.receive, offsets.receive).map_err(wrong)?;
+        let area = map(
+            RingOf::Send,
+            bytes_of::<DESCRIPTOR>(offsets.send.entries, sizes.send),
+        )?;
+        let send = Sends::new(FRAMES, area, sizes.send, offsets.send).map_err(wrong)?;
+        let area = map(
+            RingOf::Fill,
+            bytes_of::<ADDRESS>(offsets.fill.entries, sizes.fill),
+        )?;
+        let fill = Fills::new(CHUNKS, area, sizes.fill, offsets.fill).map_err(wrong)?;
+        let area = map(
+            RingOf::Completion,
+            bytes_of::<ADDRESS>(offsets.completion.entries, sizes.send),
+        )?;
+        let completion = Completions::new(CHUNKS, area, sizes.send, offsets.completion).map_err(wrong)?;
         Ok(Self {
             socket,
             receive,

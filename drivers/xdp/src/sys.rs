@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use doorbell_fabric::memory::RegionSlice;
-use doorbell_ring::desc::indexed::Places;
+use doorbell_ring::indexed::Places;
 use doorbell_ring::storage::{Access, Area, Mapped};
 
 use crate::program::Instruction;

@@ -6,12 +6,17 @@
 //!
 //! The indices are words of 32 bits that run on and wrap; an entry's slot is its index modulo the ring. Either side's own
 //! index is kept in a private field and only ever stored to memory; what the far side stores is believed only where it could
-//! be true, and counted in [`nonsense`](IndexedProducer::nonsense) where it could not.
+//! be true, and counted in [`nonsense`](Producer::nonsense) where it could not.
 
-use super::{Facts, Layout, Table, WORD};
-use crate::error::{Full, RingError};
+//!
+//! An entry is copied word by word, each word exactly once, and decoded from the copy. All access is by atomic words, so that
+//! a far side that writes at the wrong moment can cause wrong bytes, which are the decoder's to refuse, and nothing worse.
+
+use crate::error::{Full, RingError, check_capacity};
 use crate::storage::{Access, Area};
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
+
+const WORD: usize = 8;
 
 /// Where in the area the index words and the entries are, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,33 +35,81 @@ pub struct Places {
 pub const ASLEEP: u32 = 1;
 
 /// What both sides have.
-struct Indexed<L, const N: usize> {
+struct Ring<const N: usize> {
     words: Area,
     places: Places,
-    table: Table<L, N>,
+    entries: Area,
+    mask: u32,
     nonsense: u64,
 }
 
-impl<L: Layout, const N: usize> Indexed<L, N> {
-    fn new(mut area: Area, count: usize, places: Places) -> Result<Self, RingError> {
+impl<const N: usize> Ring<N> {
+    const WORDS: usize = {
+        assert!(
+            N > 0 && N.is_multiple_of(WORD),
+            "an entry is a whole number of 8-byte words"
+        );
+        N / WORD
+    };
+
+    fn new(what: &'static str, mut area: Area, count: usize, places: Places) -> Result<Self, RingError> {
         let words = area.split_to(places.entries)?;
         for at in [places.producer, places.consumer, places.flags] {
             words.view(at, 4)?;
             if !(words.address() + at).is_multiple_of(4) {
                 return Err(RingError::Misaligned {
-                    what: L::NAME,
+                    what,
                     address: words.address() + at,
                     align: 4,
                 });
             }
         }
-        words.check(L::NAME, 0, 1, Access::ReadWrite)?;
+        words.check(what, 0, 1, Access::ReadWrite)?;
+        check_capacity(what, count, 2, 1 << 24)?;
+        area.check(what, count * Self::WORDS * WORD, WORD, Access::ReadWrite)?;
         Ok(Self {
             words,
             places,
-            table: Table::new(area, count, Access::ReadWrite)?,
+            entries: area,
+            mask: count as u32 - 1,
             nonsense: 0,
         })
+    }
+
+    /// Word `word` of the slot of `index`.
+    ///
+    /// # Safety
+    /// `word` must be below `WORDS`.
+    #[inline(always)]
+    unsafe fn word(&self, index: u32, word: usize) -> &AtomicU64 {
+        let at = (index & self.mask) as usize * N + word * WORD;
+        // SAFETY: `new` checked that all slots lie inside, aligned, and may be written; the index is masked, and the word is
+        // one of the slot's by the caller's promise.
+        unsafe { self.entries.word(at) }
+    }
+
+    /// Copies the slot of `index`, each word once. Relaxed: covered by the Acquire of the producer's index.
+    #[inline(always)]
+    fn read(&self, index: u32) -> [u8; N] {
+        let mut entry = [0; N];
+        for (at, bytes) in entry.chunks_exact_mut(WORD).enumerate() {
+            // SAFETY: as many words as the entry has.
+            let word = unsafe { self.word(index, at) };
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        entry
+    }
+
+    /// Writes the slot of `index`. Relaxed: covered by the Release of the producer's index.
+    #[inline(always)]
+    fn write(&self, index: u32, entry: &[u8; N]) {
+        for (at, bytes) in entry.chunks_exact(WORD).enumerate() {
+            let mut value = [0; WORD];
+            value.copy_from_slice(bytes);
+            // SAFETY: as many words as the entry has.
+            let word = unsafe { self.word(index, at) };
+            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]
@@ -84,28 +137,28 @@ impl<L: Layout, const N: usize> Indexed<L, N> {
 
     #[inline]
     fn count(&self) -> u32 {
-        self.table.mask + 1
+        self.mask + 1
     }
 }
 
 /// The side that writes entries of `N` bytes.
-pub struct IndexedProducer<L, const N: usize> {
-    ring: Indexed<L, N>,
+pub struct Producer<const N: usize> {
+    ring: Ring<N>,
     /// Entries written so far, those that the far side was told of, and those it is known to have taken.
     next: u32,
     told: u32,
     taken: u32,
 }
 
-impl<L: Layout, const N: usize> IndexedProducer<L, N> {
-    /// Writes into a ring of `count` entries that nobody has used yet.
+impl<const N: usize> Producer<N> {
+    /// Writes into a ring of `count` entries that nobody has used yet. Errors call it `what`.
     ///
     /// # Errors
     /// [`RingError::Capacity`] unless `count` is a power of two from 2 to 2²⁴; [`RingError::TooSmall`];
     /// [`RingError::Misaligned`]; [`RingError::ReadOnly`].
-    pub fn new(area: Area, count: usize, places: Places) -> Result<Self, RingError> {
+    pub fn new(what: &'static str, area: Area, count: usize, places: Places) -> Result<Self, RingError> {
         Ok(Self {
-            ring: Indexed::new(area, count, places)?,
+            ring: Ring::new(what, area, count, places)?,
             next: 0,
             told: 0,
             taken: 0,
@@ -169,7 +222,7 @@ impl<L: Layout, const N: usize> IndexedProducer<L, N> {
         if self.free(1) == 0 {
             return Err(Full(entry));
         }
-        self.ring.table.write(self.next, &entry, 0);
+        self.ring.write(self.next, &entry);
         self.next = self.next.wrapping_add(1);
         Ok(())
     }
@@ -198,22 +251,22 @@ impl<L: Layout, const N: usize> IndexedProducer<L, N> {
 }
 
 /// The side that reads entries of `N` bytes.
-pub struct IndexedConsumer<L, const N: usize> {
-    ring: Indexed<L, N>,
+pub struct Consumer<const N: usize> {
+    ring: Ring<N>,
     /// Entries taken so far, those that the far side was told of, and those that are there.
     next: u32,
     told: u32,
     there: u32,
 }
 
-impl<L: Layout, const N: usize> IndexedConsumer<L, N> {
-    /// Reads from a ring of `count` entries that nobody has used yet.
+impl<const N: usize> Consumer<N> {
+    /// Reads from a ring of `count` entries that nobody has used yet. Errors call it `what`.
     ///
     /// # Errors
-    /// As [`IndexedProducer::new`].
-    pub fn new(area: Area, count: usize, places: Places) -> Result<Self, RingError> {
+    /// As [`Producer::new`].
+    pub fn new(what: &'static str, area: Area, count: usize, places: Places) -> Result<Self, RingError> {
         Ok(Self {
-            ring: Indexed::new(area, count, places)?,
+            ring: Ring::new(what, area, count, places)?,
             next: 0,
             told: 0,
             there: 0,
@@ -226,9 +279,7 @@ impl<L: Layout, const N: usize> IndexedConsumer<L, N> {
         if self.next == self.there && !self.look() {
             return None;
         }
-        // Relaxed: covered by the Acquire of the producer's index.
-        let first = self.ring.table.load(self.next, 0, Ordering::Relaxed);
-        let entry = self.ring.table.copy(self.next, 0, first);
+        let entry = self.ring.read(self.next);
         self.next = self.next.wrapping_add(1);
         Some(entry)
     }
@@ -272,36 +323,31 @@ impl<L: Layout, const N: usize> IndexedConsumer<L, N> {
 /// Both sides of one ring in this process, for fakes and tests, with everything where the caller wants it.
 ///
 /// # Errors
-/// As [`IndexedProducer::new`].
-#[allow(clippy::type_complexity)] // the two sides
-pub fn indexed<L: Layout, const N: usize>(
+/// As [`Producer::new`].
+pub fn pair<const N: usize>(
+    what: &'static str,
     area: Area,
     count: usize,
     places: Places,
-) -> Result<(IndexedProducer<L, N>, IndexedConsumer<L, N>), RingError> {
+) -> Result<(Producer<N>, Consumer<N>), RingError> {
     // SAFETY: both sides touch the ring by atomic words only.
     let other = unsafe { area.alias() };
     Ok((
-        IndexedProducer::new(area, count, places)?,
-        IndexedConsumer::new(other, count, places)?,
+        Producer::new(what, area, count, places)?,
+        Consumer::new(what, other, count, places)?,
     ))
 }
 
-/// Bytes of an area for `count` entries of a layout behind `entries` bytes of words.
+/// Bytes of an area for `count` entries of `N` bytes behind `entries` bytes of words.
 #[must_use]
-pub fn bytes_of<L: Layout, const N: usize>(entries: usize, count: usize) -> usize {
-    entries + count * Facts::<L, N>::WORDS * WORD
+pub fn bytes_of<const N: usize>(entries: usize, count: usize) -> usize {
+    entries + count * N
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::collections::VecDeque;
-
-    enum Entry {}
-    impl Layout for Entry {
-        const NAME: &'static str = "indexed";
-    }
 
     const PLACES: Places = Places {
         producer: 0,
@@ -311,13 +357,13 @@ mod tests {
     };
     const COUNT: usize = 8;
 
-    type Sides = (IndexedProducer<Entry, 16>, IndexedConsumer<Entry, 16>);
+    type Sides = (Producer<16>, Consumer<16>);
 
     fn sides() -> (Sides, Area) {
-        let area = Area::heap(bytes_of::<Entry, 16>(PLACES.entries, COUNT)).unwrap();
+        let area = Area::heap(bytes_of::<16>(PLACES.entries, COUNT)).unwrap();
         // SAFETY: words only, which are atomic.
         let memory = unsafe { area.alias() };
-        (indexed(area, COUNT, PLACES).unwrap(), memory)
+        (pair("test", area, COUNT, PLACES).unwrap(), memory)
     }
 
     fn set(memory: &Area, at: usize, value: u32) {
@@ -410,8 +456,8 @@ mod tests {
 
     #[test]
     fn places_outside_of_the_area_are_refused() {
-        let area = || Area::heap(bytes_of::<Entry, 16>(PLACES.entries, COUNT)).unwrap();
-        let new = |area, count, places| IndexedProducer::<Entry, 16>::new(area, count, places).map(drop);
+        let area = || Area::heap(bytes_of::<16>(PLACES.entries, COUNT)).unwrap();
+        let new = |area, count, places| Producer::<16>::new("test", area, count, places).map(drop);
         assert!(new(area(), COUNT, PLACES).is_ok());
         assert!(matches!(new(area(), 16, PLACES), Err(RingError::TooSmall { .. })));
         assert!(matches!(new(area(), 7, PLACES), Err(RingError::Capacity { .. })));
