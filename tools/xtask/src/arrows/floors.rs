@@ -81,13 +81,13 @@ const FLOORS: &[Place] = &[
         2,
         "drivers/igbvf",
         "doorbell-igbvf",
-        Sees::Only(&["fabric", "ring", "drivers/inet", "drivers/vfio"]),
+        Sees::Only(&["fabric", "drivers/inet", "drivers/vfio"]),
     ),
     place(
         2,
         "drivers/usnic",
         "doorbell-usnic",
-        Sees::Only(&["fabric", "ring", "drivers/inet", "drivers/vfio"]),
+        Sees::Only(&["fabric", "drivers/inet", "drivers/vfio"]),
     ),
     // 3: datagrams become messages
     place(3, "btl", "doorbell-btl", Sees::Only(&["fabric", "hotel", "ring"])),
@@ -96,13 +96,13 @@ const FLOORS: &[Place] = &[
         4,
         "pml",
         "doorbell-pml",
-        Sees::Only(&["fabric", "fabric/matching", "hotel"]),
+        Sees::Only(&["fabric", "fabric/matching"]),
     ),
     place(
         4,
         "am/portals",
         "doorbell-am-portals",
-        Sees::Only(&["fabric", "fabric/matching", "hotel"]),
+        Sees::Only(&["fabric", "fabric/matching"]),
     ),
     // the kernel's interfaces and routes are asked about in one place, whoever wants to know
     place(4, "oob", "doorbell-oob", Sees::Only(&["fabric", "drivers/inet"])),
@@ -335,9 +335,7 @@ mod tests {
             ("pml/Cargo.toml", 4)
         );
         assert!(
-            findings[0]
-                .message
-                .contains("only fabric, fabric/matching, hotel"),
+            findings[0].message.contains("only fabric, fabric/matching"),
             "{}",
             findings[0]
         );
