@@ -23,8 +23,6 @@ use crate::path::{Mtu, Rate};
 
 /// Bytes of a message.
 pub const MAD: usize = 256;
-/// The queue key of the services.
-pub const QKEY: u32 = 0x8001_0000;
 /// Most groups that a message lists: so many fit.
 pub const GROUPS: usize = 6;
 /// The only value of a MAD's first byte.

@@ -66,12 +66,6 @@ pub enum Place {
     Directory(PathBuf),
 }
 
-/// The usual directory for [`Place::Directory`], `$XDG_RUNTIME_DIR/doorbell`, when the session has one.
-pub fn usual_directory() -> Option<PathBuf> {
-    let runtime = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
-    runtime.is_absolute().then(|| runtime.join("doorbell"))
-}
-
 /// What a file is to hold: names, units, kinds, and which values lie on one cache line.
 ///
 /// Values lie side by side in the order in which they are named. All values on one line should be written by one

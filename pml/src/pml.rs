@@ -198,7 +198,7 @@ impl<M: Message> Pml<M> {
     /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
     #[inline]
     pub fn poll(&mut self) -> Work {
-        self.poll_up_to(self.core.config.poll_budget)
+        self.poll_for(self.core.config.poll_budget, &mut Direct::nobody())
     }
 
     /// Whether small messages to a rank leave this host: over a rail that keeps them until they are acknowledged.
@@ -214,18 +214,6 @@ impl<M: Message> Pml<M> {
     pub fn poll_all(&mut self) -> Work {
         self.paces.expect_all();
         self.poll()
-    }
-
-    /// As [`Pml::poll`], for a caller that waits for the next message and nothing else: takes at most one from each
-    /// rail, so that the one it waits for is not followed by a look at what comes after it.
-    #[inline]
-    pub fn poll_one(&mut self) -> Work {
-        self.poll_up_to(1)
-    }
-
-    #[inline]
-    fn poll_up_to(&mut self, budget: usize) -> Work {
-        self.poll_for(budget, &mut Direct::nobody())
     }
 
     #[inline]

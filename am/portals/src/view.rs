@@ -39,12 +39,6 @@ impl<M: Message> Interface<M> {
     pub fn node_mut(&mut self) -> &mut Node<M> {
         &mut self.node
     }
-
-    /// The node alone.
-    #[must_use]
-    pub fn into_node(self) -> Node<M> {
-        self.node
-    }
 }
 
 /// What an interface has that is not there.

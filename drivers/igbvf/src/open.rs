@@ -15,7 +15,7 @@ use crate::layout::{Layout, bus};
 use crate::mailbox::{Handshake, Mailbox, Silence};
 use crate::regs::{
     CONTROL_RESET, DROPS, GENERAL, GONE, General, INTERRUPTS, MAILBOX, ONE_BUFFER, QUEUE_ENABLE,
-    QUEUE_STRIDE, RECEIVE, ReceiveQueue, STATISTICS, Statistics, TRANSMIT, TransmitQueue,
+    QUEUE_STRIDE, RECEIVE, ReceiveQueue, TRANSMIT, TransmitQueue,
 };
 use crate::ring::{self, SendRing};
 use crate::rx::{self, IgbvfRx};
@@ -30,7 +30,6 @@ const LOOKS: u32 = 2_000;
 /// What belongs to the device: all of it is dropped before the device is given back, in this order.
 pub(crate) struct Held {
     pub(crate) general: Block<General>,
-    pub(crate) statistics: Block<Statistics>,
     pub(crate) mailbox: Mailbox,
     pub(crate) claim: Claim,
     pub(crate) slab: SharedSlab,
@@ -176,11 +175,9 @@ pub(crate) fn open(
             Trouble::Device(error) => told(name, error),
             Trouble::System(errno) => doorbell_inet::system(name, "watch the device", errno.into()),
         })?;
-    let statistics = bar.block(STATISTICS).map_err(refused)?;
     let mut opened = Opened {
         held: Held {
             general,
-            statistics,
             mailbox,
             slab,
             claim,

@@ -51,21 +51,6 @@ enum Agreed {
     Later(Time),
 }
 
-/// What the device tells of its counters, since the function was reset: they wrap around at 2³².
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceCounters {
-    /// Packets received.
-    pub received: u32,
-    /// Packets sent.
-    pub sent: u32,
-    /// Bytes received.
-    pub received_bytes: u32,
-    /// Bytes sent.
-    pub sent_bytes: u32,
-    /// Of the packets received, those for a group.
-    pub received_multicast: u32,
-}
-
 /// Datagrams over the rings of an 82576's virtual function. See the crate's documentation.
 pub struct IgbvfRail {
     name: RailName,
@@ -186,18 +171,6 @@ impl IgbvfRail {
             resets: self.resets,
             ..received
         }
-    }
-
-    /// What the device has counted; `None` after the end.
-    pub fn device_counters(&self) -> Option<DeviceCounters> {
-        let counted = &self.held.as_ref()?.statistics;
-        Some(DeviceCounters {
-            received: counted.received.read(),
-            sent: counted.sent.read(),
-            received_bytes: counted.received_bytes.read(),
-            sent_bytes: counted.sent_bytes.read(),
-            received_multicast: counted.received_multicast.read(),
-        })
     }
 
     /// Whether the link is up by the physical function's word, and it has turned our queues on.
@@ -414,12 +387,11 @@ impl Held {
     fn leave(self) {
         let Self {
             general,
-            statistics,
             mailbox,
             slab,
             claim,
         } = self;
-        drop((general, statistics, mailbox));
+        drop((general, mailbox));
         // Where it does not obey, the IOMMU keeps it from the memory one line further.
         let _ = claim.close();
         drop(slab);

@@ -11,7 +11,6 @@ use volatile_register::{RO, RW, WO};
 /// Where the blocks below begin in BAR 0.
 pub(crate) const GENERAL: u64 = 0;
 pub(crate) const MAILBOX: u64 = 0x800;
-pub(crate) const STATISTICS: u64 = 0xf10;
 pub(crate) const INTERRUPTS: u64 = 0x1520;
 pub(crate) const RECEIVE: u64 = 0x2800;
 pub(crate) const TRANSMIT: u64 = 0x3800;
@@ -45,20 +44,6 @@ pub(crate) struct MailboxRegisters {
     pub(crate) control: RW<u32>,
 }
 const _: () = assert!(MAILBOX as usize + offset_of!(MailboxRegisters, control) == 0xc40);
-
-/// Counters that wrap around, and that other functions' resets do not touch.
-#[repr(C)]
-pub(crate) struct Statistics {
-    pub(crate) received: RO<u32>,
-    pub(crate) sent: RO<u32>,
-    pub(crate) received_bytes: RO<u32>,
-    _f1c: [RO<u32>; 6],
-    pub(crate) sent_bytes: RO<u32>,
-    _f38: RO<u32>,
-    pub(crate) received_multicast: RO<u32>,
-}
-const _: () = assert!(STATISTICS as usize + offset_of!(Statistics, sent_bytes) == 0xf34);
-const _: () = assert!(STATISTICS as usize + offset_of!(Statistics, received_multicast) == 0xf3c);
 
 /// Interrupts: bits are vectors, of which the function has three.
 #[repr(C)]
@@ -131,8 +116,6 @@ const _: () = assert!(offset_of!(TransmitQueue, write_back_low) == 0x38);
 unsafe impl Registers for General {}
 // SAFETY: as above.
 unsafe impl Registers for MailboxRegisters {}
-// SAFETY: as above.
-unsafe impl Registers for Statistics {}
 // SAFETY: as above.
 unsafe impl Registers for Interrupts {}
 // SAFETY: as above.

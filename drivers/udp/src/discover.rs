@@ -3,7 +3,7 @@
 use doorbell_fabric::discover::{Candidate, Driver, Verdict};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Family, Interface, is_other_name, is_up, rails, rejected};
+use doorbell_inet::{Interface, is_other_name, is_up, rails, rejected};
 
 use crate::config::UdpConfig;
 use crate::rail::expected;
@@ -76,18 +76,6 @@ impl Driver for UdpDriver {
     /// Rails named by an address, its label, or an alternative name.
     fn named(&self, name: &RailName) -> Option<Candidate> {
         is_other_name(name).then(|| self.judge(name.clone()))
-    }
-}
-
-impl UdpDriver {
-    /// A driver whose rails use `family`, otherwise as configured by default.
-    #[must_use]
-    pub fn of_family(family: Family) -> Self {
-        let config = UdpConfig {
-            family,
-            ..UdpConfig::default()
-        };
-        Self { config }
     }
 }
 
