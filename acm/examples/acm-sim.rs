@@ -10,8 +10,6 @@
 //! heard by all together, which is what a group costs), against asking a subnet's administration for each pair, where one
 //! host has to answer all.
 
-#[path = "../tests/simulated/dice.rs"]
-mod dice;
 #[path = "../tests/simulated/world.rs"]
 mod world;
 
@@ -19,8 +17,8 @@ use std::time::Duration;
 
 use doorbell_acm::endpoint::Link;
 use doorbell_acm::resolver::{Options, RouteProtocol};
+use doorbell_sim::Dice;
 
-use crate::dice::Dice;
 use crate::world::{Score, Weather, World, story};
 
 struct Arguments {

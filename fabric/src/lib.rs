@@ -93,3 +93,4 @@ pub mod recorder;
 pub mod select;
 pub mod signals;
 pub mod time;
+pub mod timers;

@@ -61,7 +61,6 @@ pub mod session;
 mod stream;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod tcp;
-mod timers;
 pub mod transport;
 pub mod wire;
 

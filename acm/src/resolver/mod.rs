@@ -47,7 +47,6 @@ mod search;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
-mod timers;
 mod view;
 mod watch;
 
@@ -55,6 +54,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use doorbell_fabric::time::Time;
+use doorbell_fabric::timers::Timers;
 
 pub use self::act::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Sender, Ticket};
 pub use self::entry::Origin;
@@ -67,7 +67,6 @@ use self::hosts::Port;
 use self::lru::Lru;
 use self::refusals::Refusals;
 use self::search::{Search, SearchId};
-use self::timers::Timers;
 use self::view::History;
 use self::watch::Watch;
 use crate::address::{Address, Gid};

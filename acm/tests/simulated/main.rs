@@ -1,6 +1,5 @@
 //! Whole networks of resolvers, on a virtual clock.
 
-mod dice;
 mod world;
 
 use std::time::Duration;

@@ -24,8 +24,7 @@ use doorbell_acm::resolver::{
 use doorbell_acm::sa::{NoPath, QueryId};
 use doorbell_acm::status::Status;
 use doorbell_fabric::time::Time;
-
-use crate::dice::Dice;
+use doorbell_sim::Dice;
 
 /// For so long, what was true may still be told.
 const TRUE_FOR: Duration = Duration::from_secs(2);
@@ -191,8 +190,8 @@ impl World {
     }
 
     fn resolver(&mut self) -> Resolver {
-        let mut dice = Dice::new(self.dice.next());
-        let random = Box::new(move || dice.next());
+        let mut dice = Dice::new(self.dice.next_u64());
+        let random = Box::new(move || dice.next_u64());
         Resolver::new(self.options.clone(), self.now, random)
     }
 

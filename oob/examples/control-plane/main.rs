@@ -10,8 +10,6 @@
 //! begins with that seed; `--seed S` runs one; `--ranks R` fixes the size of the jobs (otherwise 4 to 60, and each
 //! twentieth has 1,000). `--start` prints what starting a job costs: messages, virtual time, memory.
 
-#[path = "../../tests/simulate/dice.rs"]
-mod dice;
 #[path = "../../tests/simulate/network.rs"]
 mod network;
 mod start;

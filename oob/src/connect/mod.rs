@@ -40,10 +40,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
+use doorbell_fabric::timers::Timers;
 
 pub use self::hello::{HELLO, Hello, Nack, Said};
 use crate::name::{Epoch, Name};
-use crate::timers::Timers;
 use crate::transport::{Address, Attempt, Loss, ModuleId, Refusal};
 
 /// A connection of the transport, whether it is a link already or not. Numbered by the meeting; no number comes twice.

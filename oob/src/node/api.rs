@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
+use doorbell_fabric::timers::Timers;
 
 use super::codec::{LOOK_UP, Writer};
 use super::{Key, Node, Stream};
@@ -229,7 +230,7 @@ impl Node {
         }
         self.end_casts();
         self.end_gathers();
-        self.timers = crate::timers::Timers::new();
+        self.timers = Timers::new();
         self.dirty.clear();
         self.local.clear();
         let links: Vec<_> = self.links.keys().copied().collect();

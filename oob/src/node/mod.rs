@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use doorbell_fabric::time::Time;
+use doorbell_fabric::timers::Timers;
 
 use crate::base::{Hop, Link, LinkKey};
 use crate::bytes::Bytes;
@@ -44,7 +45,6 @@ use crate::name::{Epoch, Name};
 use crate::rml::Rml;
 use crate::routed::{Routed, Tree};
 use crate::stream::{Rx, Tx};
-use crate::timers::Timers;
 use crate::transport::{Command, ModuleId, TransportId};
 use crate::wire::Lane;
 

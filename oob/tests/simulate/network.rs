@@ -16,8 +16,7 @@ use doorbell_oob::connect::{Action, Conn, Limits, Meeting};
 use doorbell_oob::name::{Epoch, Name};
 use doorbell_oob::transport::{Address, Command, Event, LinkId, Loss, ModuleId, Refusal, TransportId, Way};
 use doorbell_oob::wire::Frame;
-
-use crate::dice::Dice;
+use doorbell_sim::Dice;
 
 /// What a process's end of the network is called: its rank, which life, which transport.
 pub(crate) type Port = (u32, u64, u8);

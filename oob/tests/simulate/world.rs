@@ -12,8 +12,8 @@ use doorbell_oob::event::{Event, OpId, Output, SendId, Status};
 use doorbell_oob::name::{Epoch, From, Name};
 use doorbell_oob::node::Node;
 use doorbell_oob::transport::{self, TransportId};
+use doorbell_sim::Dice;
 
-use crate::dice::Dice;
 use crate::network::{Network, Port, Will, module_up};
 
 pub(crate) const JOB: u64 = 7;

@@ -1,19 +1,37 @@
 //! Deadlines by key: one for each key at most, so that memory grows with what waits and not with how often it was
 //! re-booked.
+//!
+//! For protocols with few timers, of kinds that are not counted beforehand. Each call takes a number of steps that grows with
+//! the logarithm of what waits, and may allocate; the data path has `doorbell-hotel` instead, which does neither.
+//!
+//! ```
+//! use doorbell_fabric::time::Time;
+//! use doorbell_fabric::timers::Timers;
+//!
+//! let mut timers = Timers::new();
+//! timers.set("answer", Time::from_nanos(5));
+//! timers.set("probe", Time::from_nanos(3));
+//! timers.set("answer", Time::from_nanos(9)); // in place of the earlier deadline
+//! assert_eq!(timers.next(), Some(Time::from_nanos(3)));
+//! assert_eq!(timers.due(Time::from_nanos(4)), Some("probe"));
+//! assert_eq!(timers.due(Time::from_nanos(4)), None);
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use doorbell_fabric::time::Time;
+use crate::time::Time;
 
-/// Who waits until when.
-#[derive(Debug)]
-pub(super) struct Timers<K> {
+/// Deadlines, each with the key that it is for. Keys of one deadline are due in their own order, the same on every run.
+#[derive(Clone, Debug, Default)]
+pub struct Timers<K> {
     of: BTreeMap<K, Time>,
     order: BTreeSet<(Time, K)>,
 }
 
 impl<K: Copy + Ord> Timers<K> {
-    pub(super) fn new() -> Self {
+    /// No deadlines.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             of: BTreeMap::new(),
             order: BTreeSet::new(),
@@ -21,7 +39,7 @@ impl<K: Copy + Ord> Timers<K> {
     }
 
     /// Sets the deadline of `key`, whatever it was before. [`Time::NEVER`] clears it.
-    pub(super) fn set(&mut self, key: K, at: Time) {
+    pub fn set(&mut self, key: K, at: Time) {
         if at == Time::NEVER {
             return self.clear(key);
         }
@@ -34,14 +52,15 @@ impl<K: Copy + Ord> Timers<K> {
         self.order.insert((at, key));
     }
 
-    pub(super) fn clear(&mut self, key: K) {
+    /// Removes the deadline of `key`, if it has one.
+    pub fn clear(&mut self, key: K) {
         if let Some(at) = self.of.remove(&key) {
             self.order.remove(&(at, key));
         }
     }
 
-    /// The first that is due, which then waits no longer.
-    pub(super) fn due(&mut self, now: Time) -> Option<K> {
+    /// Removes the first deadline that is due at `now`, and returns its key.
+    pub fn due(&mut self, now: Time) -> Option<K> {
         let &(at, key) = self.order.first()?;
         if at > now {
             return None;
@@ -50,13 +69,10 @@ impl<K: Copy + Ord> Timers<K> {
         Some(key)
     }
 
-    pub(super) fn next(&self) -> Option<Time> {
+    /// The first deadline.
+    #[must_use]
+    pub fn next(&self) -> Option<Time> {
         self.order.first().map(|&(at, _)| at)
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.of.len()
     }
 }
 
@@ -75,12 +91,12 @@ mod tests {
         timers.clear('c');
         timers.set('b', Time::NEVER);
         timers.set('b', at(9));
-        assert_eq!((timers.next(), timers.len()), (Some(at(2)), 2));
+        assert_eq!((timers.next(), timers.of.len()), (Some(at(2)), 2));
         assert_eq!((timers.due(at(1)), timers.due(at(2))), (None, Some('a')));
         assert_eq!(
             (timers.due(at(8)), timers.due(at(9)), timers.due(at(9))),
             (None, Some('b'), None)
         );
-        assert_eq!(timers.len(), 0);
+        assert!(timers.of.is_empty() && timers.order.is_empty());
     }
 }
