@@ -1,8 +1,6 @@
-//! A connection, whichever socket it came through; and waiting for whichever comes first.
+//! A connection, whichever socket it came through.
 
 use std::io;
-use std::pin::pin;
-use std::task::Poll;
 
 /// A connection.
 #[derive(Debug)]
@@ -49,26 +47,4 @@ impl Line {
             Self::Tcp(stream) => once!(stream, writable, stream.try_write(bytes)),
         }
     }
-}
-
-/// What ended first.
-pub(crate) enum First<A, B> {
-    One(A),
-    Other(B),
-}
-
-/// Waits for either; what did not end goes on where it is awaited again.
-pub(crate) async fn race<A, B>(one: &mut A, other: &mut B) -> First<A::Output, B::Output>
-where
-    A: Future + Unpin,
-    B: Future + Unpin,
-{
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    std::future::poll_fn(move |context| {
-        if let Poll::Ready(output) = one.as_mut().poll(context) {
-            return Poll::Ready(First::One(output));
-        }
-        other.as_mut().poll(context).map(First::Other)
-    })
-    .await
 }

@@ -8,11 +8,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
+use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -21,7 +21,7 @@ use super::service::Service;
 use super::{CHUNK, Route};
 use crate::address::Address;
 use crate::ask::Question;
-use crate::line::{Line, race};
+use crate::line::Line;
 use crate::status::Status;
 use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Told, request, tid_of, told};
 
@@ -143,9 +143,11 @@ async fn line_to(service: &Service) -> io::Result<Line> {
 /// Until the last asker is gone, or the service is. Those who still wait then see their channel close.
 async fn converse(line: Line, queue: mpsc::Receiver<(Question, Waiting)>) {
     let opened = Opened::default();
-    let mut writing = pin!(write(&line, queue, opened.clone()));
-    let mut reading = pin!(read(&line, opened));
-    race(&mut writing, &mut reading).await;
+    select! {
+        biased;
+        () = write(&line, queue, opened.clone()) => {}
+        () = read(&line, opened) => {}
+    }
 }
 
 async fn write(line: &Line, mut queue: mpsc::Receiver<(Question, Waiting)>, opened: Opened) {

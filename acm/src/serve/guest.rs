@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -15,7 +16,7 @@ use super::Backend;
 use super::reply::{Outbox, Outgoing, Reply};
 use super::served::{Count, Served};
 use super::settings::Limits;
-use crate::line::{First, Line, race};
+use crate::line::Line;
 use crate::wire::{Nonsense, Pieces, QUESTION_MAX, Refused, answer, question};
 
 /// Read at once.
@@ -47,7 +48,6 @@ pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits
         room,
         outbox,
     };
-    let mut hearing = pin!(ear.hear());
     let mut speaking = pin!(speak(
         line,
         from,
@@ -57,10 +57,14 @@ pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits
         },
         limits
     ));
-    let end = match race(&mut hearing, &mut speaking).await {
-        // It has asked its last: what is still open is answered.
-        First::One(End::Done) => speaking.await,
-        First::One(end) | First::Other(end) => end,
+    let end = select! {
+        biased;
+        end = ear.hear() => match end {
+            // It has asked its last: what is still open is answered.
+            End::Done => speaking.await,
+            end => end,
+        },
+        end = &mut speaking => end,
     };
     if let End::Left(count) = end {
         served.add(count);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::select;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -13,7 +14,6 @@ use super::heart::Mail;
 use super::written::Written;
 use crate::config::{AddressEntry, Watch};
 use crate::host::{HostWatch, Sources};
-use crate::line::{First, race};
 
 /// Until what cannot be watched is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -67,28 +67,27 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
         }
     };
     loop {
-        let first = {
-            let mut change = Box::pin(HostWatch::changed(&mut host));
-            let mut rename = Box::pin(renames.changed());
-            race(&mut change, &mut rename).await
-        };
-        match first {
-            First::One(Ok(())) => {}
-            First::One(Err(error)) => {
-                let what = format!("changes of interfaces and addresses are not heard of ({error})");
-                let _ = post.send(Mail::Trouble(what));
-                sleep(AGAIN).await;
-                continue;
+        select! {
+            biased;
+            changed = HostWatch::changed(&mut host) => {
+                if let Err(error) = changed {
+                    let what = format!("changes of interfaces and addresses are not heard of ({error})");
+                    let _ = post.send(Mail::Trouble(what));
+                    sleep(AGAIN).await;
+                    continue;
+                }
             }
-            First::Other(Ok(())) => {
+            renamed = renames.changed() => {
+                // Nobody is left who could name anything: the service ends.
+                if renamed.is_err() {
+                    return;
+                }
                 let entries = renames.borrow_and_update().clone();
                 host.get_mut().rename(Sources::of_system(entries));
                 if !matches!(host.get_mut().look(), Ok(Some(_))) {
                     continue;
                 }
             }
-            // Nobody is left who could name anything: the service ends.
-            First::Other(Err(_)) => return,
         }
         let found = Box::new(host.get_ref().found().clone());
         if post.send(Mail::Host(found)).is_err() {

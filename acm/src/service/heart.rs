@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
@@ -13,7 +14,6 @@ use super::written::Written;
 use crate::address::Address;
 use crate::ask::Question;
 use crate::host::Found;
-use crate::line::{First, race};
 use crate::serve::{Backend, Reply};
 
 /// What the task is told.
@@ -71,39 +71,20 @@ pub(super) async fn beat(
         } else {
             until(&state, sweep)
         };
-        let first = {
-            let mut letter = Box::pin(mail.recv());
-            let mut stopped = Box::pin(stop.wait_for(|stop| *stop));
-            let mut time = Box::pin(sleep_until(until));
-            let mut readable = Box::pin(async {
-                match state.carrier().readable_mut().await {
-                    Ok(mut ready) => {
-                        // Before it is looked at: what comes after that makes it ready again.
-                        ready.clear_ready();
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                }
-            });
-            let mut quiet = Box::pin(race(&mut readable, &mut time));
-            let mut ends = Box::pin(race(&mut stopped, &mut quiet));
-            match race(&mut letter, &mut ends).await {
-                First::One(letter) => Some(letter),
-                First::Other(First::One(_)) => return Ok(()),
-                First::Other(First::Other(First::One(readable))) => {
-                    readable.map_err(ServiceError::Runtime)?;
-                    None
-                }
-                First::Other(First::Other(First::Other(()))) => None,
-            }
-        };
-        if let Some(letter) = first {
-            let Some(letter) = letter else { return Ok(()) };
-            read(&mut state, letter);
-            for _ in 1..LETTERS {
-                let Ok(letter) = mail.try_recv() else { break };
+        select! {
+            biased;
+            letter = mail.recv() => {
+                let Some(letter) = letter else { return Ok(()) };
                 read(&mut state, letter);
+                for _ in 1..LETTERS {
+                    let Ok(letter) = mail.try_recv() else { break };
+                    read(&mut state, letter);
+                }
             }
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            // Before it is looked at: what comes after that makes it ready again.
+            readable = state.carrier().readable_mut() => readable.map_err(ServiceError::Runtime)?.clear_ready(),
+            () = sleep_until(until) => {}
         }
     }
 }

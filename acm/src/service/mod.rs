@@ -37,17 +37,18 @@ mod written;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::net::UnixListener;
 use tokio::runtime::Builder;
+use tokio::select;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, LocalSet, spawn_local};
 
 use crate::carrier::{CarrierError, Key};
 use crate::config::{Logging, ServerMode, Warnings};
 use crate::host::{HostError, HostWatch, Sources, look};
-use crate::line::{First, race};
 use crate::serve::{self, Made, Places, ServeError, Served, Server, Tcp};
 use follow::Files;
 use heart::{Slot, beat};
@@ -254,18 +255,21 @@ impl Service {
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;
         spawn_local(door::serve(door, post.clone()));
         let mut serving = spawn_local(server.run(Slot(post), stop.clone()));
-        let mut beating = Box::pin(beat(state, mail, stop));
+        let mut beating = pin!(beat(state, mail, stop));
         // Both end when they are told to. Where one ends by itself the other is of no use.
-        let ended = match race(&mut beating, &mut serving).await {
-            First::One(Ok(())) => {
-                drop(made);
-                served(serving.await)
-            }
-            First::One(Err(error)) => {
-                serving.abort();
-                Err(error)
-            }
-            First::Other(ended) => match served(ended) {
+        let ended = select! {
+            biased;
+            beat = &mut beating => match beat {
+                Ok(()) => {
+                    drop(made);
+                    served(serving.await)
+                }
+                Err(error) => {
+                    serving.abort();
+                    Err(error)
+                }
+            },
+            ended = &mut serving => match served(ended) {
                 Ok(()) => beating.await,
                 error => error,
             },
