@@ -48,21 +48,11 @@ pub struct Details {
     pub has_carrier: bool,
 }
 
-// linux/rtnetlink.h, linux/if_link.h.
-const NEW_LINK: u16 = 16;
-const GET_LINK: u16 = 18;
+/// Bytes of `ifinfomsg`.
 const LINK: usize = 16;
-const ADDRESS: u16 = 1;
-const LOWER: u16 = 5;
-const LOWER_ELSEWHERE: u16 = 37;
-const LINK_INFO: u16 = 18;
-const INFO_KIND: u16 = 1;
-const TX_QUEUES: u16 = 31;
-const RX_QUEUES: u16 = 32;
-const CARRIER: u16 = 33;
-const XDP: u16 = 43;
-const XDP_ATTACHED: u16 = 2;
-const XDP_PROGRAM: u16 = 4;
+/// Within `IFLA_XDP`: how a program is attached, and its number (linux/if_link.h).
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
 
 impl Details {
     /// Asks the kernel about the interface with this index.
@@ -72,7 +62,7 @@ impl Details {
     pub fn of(index: u32) -> io::Result<Self> {
         let mut body = vec![0; LINK];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
-        let answer = ask(GET_LINK, NEW_LINK, &body)?;
+        let answer = ask(libc::RTM_GETLINK, libc::RTM_NEWLINK, &body)?;
         Ok(read(&answer.map_err(io::Error::from_raw_os_error)?))
     }
 }
@@ -98,14 +88,14 @@ fn read(body: &[u8]) -> Details {
     let (mut details, mut elsewhere) = (Details::default(), false);
     for (what, value) in attributes(body.get(LINK..).unwrap_or(&[])) {
         match what {
-            ADDRESS => details.mac = Mac::try_from(value).ok(),
-            LOWER => details.lower = number(value),
-            LOWER_ELSEWHERE => elsewhere = true,
-            LINK_INFO => details.kind = kind(value).unwrap_or_default(),
-            RX_QUEUES => details.queues = number(value).unwrap_or(0),
-            TX_QUEUES => details.send_queues = number(value).unwrap_or(0),
-            CARRIER => details.has_carrier = value == [1],
-            XDP => details.program = program(value),
+            libc::IFLA_ADDRESS => details.mac = Mac::try_from(value).ok(),
+            libc::IFLA_LINK => details.lower = number(value),
+            libc::IFLA_LINK_NETNSID => elsewhere = true,
+            libc::IFLA_LINKINFO => details.kind = kind(value).unwrap_or_default(),
+            libc::IFLA_NUM_RX_QUEUES => details.queues = number(value).unwrap_or(0),
+            libc::IFLA_NUM_TX_QUEUES => details.send_queues = number(value).unwrap_or(0),
+            libc::IFLA_CARRIER => details.has_carrier = value == [1],
+            libc::IFLA_XDP => details.program = program(value),
             _ => {}
         }
     }
@@ -119,7 +109,7 @@ pub(crate) fn number(value: &[u8]) -> Option<u32> {
 }
 
 fn kind(info: &[u8]) -> Option<String> {
-    let (_, kind) = attributes(info).find(|(what, _)| *what == INFO_KIND)?;
+    let (_, kind) = attributes(info).find(|(what, _)| *what == libc::IFLA_INFO_KIND)?;
     let text = kind.split(|byte| *byte == 0).next().unwrap_or(&[]);
     Some(String::from_utf8_lossy(text).into_owned())
 }
@@ -130,7 +120,7 @@ pub(crate) fn program(xdp: &[u8]) -> Option<Program> {
             .find(|(what, _)| *what == wanted)
             .map(|(_, value)| value)
     };
-    let how = match find(XDP_ATTACHED)?.first()? {
+    let how = match find(IFLA_XDP_ATTACHED)?.first()? {
         1 => Attached::Driver,
         2 => Attached::Generic,
         3 => Attached::Device,
@@ -139,7 +129,7 @@ pub(crate) fn program(xdp: &[u8]) -> Option<Program> {
     };
     Some(Program {
         how,
-        id: find(XDP_PROGRAM).and_then(number).unwrap_or(0),
+        id: find(IFLA_XDP_PROG_ID).and_then(number).unwrap_or(0),
     })
 }
 
@@ -167,16 +157,16 @@ mod tests {
     #[test]
     fn programs_and_kinds_are_read_and_broken_answers_hurt_nobody() {
         let (mut link, mut xdp, mut info) = (vec![0; LINK], Vec::new(), Vec::new());
-        attribute(&mut info, INFO_KIND, b"veth\0");
-        attribute(&mut xdp, XDP_ATTACHED, &[2]);
-        attribute(&mut xdp, XDP_PROGRAM, &77u32.to_ne_bytes());
-        attribute(&mut link, ADDRESS, &[2, 0, 0, 0, 0, 9]);
-        attribute(&mut link, LINK_INFO, &info);
-        attribute(&mut link, XDP, &xdp);
-        attribute(&mut link, RX_QUEUES, &4u32.to_ne_bytes());
-        attribute(&mut link, TX_QUEUES, &2u32.to_ne_bytes());
-        attribute(&mut link, LOWER, &9u32.to_ne_bytes());
-        attribute(&mut link, CARRIER, &[1]);
+        attribute(&mut info, libc::IFLA_INFO_KIND, b"veth\0");
+        attribute(&mut xdp, IFLA_XDP_ATTACHED, &[2]);
+        attribute(&mut xdp, IFLA_XDP_PROG_ID, &77u32.to_ne_bytes());
+        attribute(&mut link, libc::IFLA_ADDRESS, &[2, 0, 0, 0, 0, 9]);
+        attribute(&mut link, libc::IFLA_LINKINFO, &info);
+        attribute(&mut link, libc::IFLA_XDP, &xdp);
+        attribute(&mut link, libc::IFLA_NUM_RX_QUEUES, &4u32.to_ne_bytes());
+        attribute(&mut link, libc::IFLA_NUM_TX_QUEUES, &2u32.to_ne_bytes());
+        attribute(&mut link, libc::IFLA_LINK, &9u32.to_ne_bytes());
+        attribute(&mut link, libc::IFLA_CARRIER, &[1]);
         let expected = Details {
             mac: Some([2, 0, 0, 0, 0, 9]),
             kind: "veth".to_owned(),
@@ -191,7 +181,7 @@ mod tests {
         };
         assert_eq!(read(&link), expected);
         let mut away = link.clone();
-        attribute(&mut away, LOWER_ELSEWHERE, &0u32.to_ne_bytes());
+        attribute(&mut away, libc::IFLA_LINK_NETNSID, &0u32.to_ne_bytes());
         assert_eq!(read(&away).lower, None);
         (0..link.len()).for_each(|cut| drop(read(&link[..cut])));
     }

@@ -32,21 +32,14 @@ pub struct Link {
     silent: u32,
 }
 
-/// The multicast group of changes to interfaces, `RTMGRP_LINK` (linux/rtnetlink.h).
-const GROUP_LINK: u32 = 1;
-const NEW_LINK: u16 = 16;
-const DEL_LINK: u16 = 17;
-const GET_LINK: u16 = 18;
-/// The attribute that says what the answer may leave out: the counters.
-const EXT_MASK: u16 = 29;
-const SKIP_STATS: u32 = 1 << 3;
+/// The multicast group of changes to interfaces.
+const GROUP_LINK: u32 = libc::RTMGRP_LINK as u32;
+/// What the answer may leave out: the counters.
+const SKIP_STATS: u32 = libc::RTEXT_FILTER_SKIP_STATS as u32;
 /// Bytes of `ifinfomsg`, and where in it are the index and the flags.
 const LINK: usize = 16;
 const INDEX: usize = 4;
 const FLAGS: usize = 8;
-const ADDRESS: u16 = 1;
-const MTU: u16 = 4;
-const XDP: u16 = 43;
 
 /// What a message tells of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,8 +183,8 @@ impl Link {
 fn question(index: u32) -> Vec<u8> {
     let mut body = vec![0; LINK];
     body[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
-    attribute(&mut body, EXT_MASK, &SKIP_STATS.to_ne_bytes());
-    message(GET_LINK, REQUEST, &body)
+    attribute(&mut body, libc::IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
+    message(libc::RTM_GETLINK, REQUEST, &body)
 }
 
 /// What one message says of interface `index`. The only refusals are those of our own questions.
@@ -204,14 +197,14 @@ fn read((kind, body): (u16, &[u8]), index: u32) -> Option<News> {
     let (about, flags) = (word(INDEX)?, word(FLAGS)?);
     let rest = body.get(LINK..).filter(|_| about == index)?;
     match kind {
-        DEL_LINK if body[0] == libc::AF_UNSPEC as u8 => Some(News::Gone),
-        NEW_LINK => {
+        libc::RTM_DELLINK if body[0] == libc::AF_UNSPEC as u8 => Some(News::Gone),
+        libc::RTM_NEWLINK => {
             let (mut mtu, mut mac, mut attached) = (None, None, None);
             for (what, value) in attributes(rest) {
                 match what {
-                    ADDRESS => mac = Mac::try_from(value).ok(),
-                    MTU => mtu = number(value).map(|mtu| mtu as usize),
-                    XDP => attached = Some(program(value)),
+                    libc::IFLA_ADDRESS => mac = Mac::try_from(value).ok(),
+                    libc::IFLA_MTU => mtu = number(value).map(|mtu| mtu as usize),
+                    libc::IFLA_XDP => attached = Some(program(value)),
                     _ => {}
                 }
             }
@@ -229,7 +222,7 @@ fn read((kind, body): (u16, &[u8]), index: u32) -> Option<News> {
 /// For the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(kind: u16, body: &[u8]) {
-    for kind in [kind, NEW_LINK, DEL_LINK, ERROR] {
+    for kind in [kind, libc::RTM_NEWLINK, libc::RTM_DELLINK, ERROR] {
         let _ = read((kind, body), 3);
     }
 }
@@ -259,31 +252,31 @@ mod tests {
 
     #[test]
     fn only_messages_about_the_interface_count_and_broken_ones_say_nothing() {
-        assert_eq!(read((NEW_LINK, &about(3, 1)), 3), Some(is(1)));
-        assert_eq!(read((NEW_LINK, &about(4, 2)), 3), None);
+        assert_eq!(read((libc::RTM_NEWLINK, &about(3, 1)), 3), Some(is(1)));
+        assert_eq!(read((libc::RTM_NEWLINK, &about(4, 2)), 3), None);
         assert_eq!(read((24, &about(3, 4)), 3), None);
-        assert_eq!(read((DEL_LINK, &about(3, 0)), 3), Some(News::Gone));
+        assert_eq!(read((libc::RTM_DELLINK, &about(3, 0)), 3), Some(News::Gone));
         // It left a bridge, and is still there.
         let mut left = about(3, 0);
         left[0] = libc::AF_BRIDGE as u8;
-        assert_eq!(read((DEL_LINK, &left), 3), None);
+        assert_eq!(read((libc::RTM_DELLINK, &left), 3), None);
         let (mut told, mut xdp) = (about(3, 1), Vec::new());
         attribute(&mut xdp, 2, &[0]);
-        attribute(&mut told, ADDRESS, &[2, 0, 0, 0, 0, 9]);
-        attribute(&mut told, MTU, &9000u32.to_ne_bytes());
-        attribute(&mut told, XDP, &xdp);
+        attribute(&mut told, libc::IFLA_ADDRESS, &[2, 0, 0, 0, 0, 9]);
+        attribute(&mut told, libc::IFLA_MTU, &9000u32.to_ne_bytes());
+        attribute(&mut told, libc::IFLA_XDP, &xdp);
         let all = News::Is {
             flags: 1,
             mtu: Some(9000),
             mac: Some([2, 0, 0, 0, 0, 9]),
             program: Some(None),
         };
-        assert_eq!(read((NEW_LINK, &told), 3), Some(all));
+        assert_eq!(read((libc::RTM_NEWLINK, &told), 3), Some(all));
         for cut in 0..LINK {
-            assert_eq!(read((NEW_LINK, &told[..cut]), 3), None);
+            assert_eq!(read((libc::RTM_NEWLINK, &told[..cut]), 3), None);
         }
         for cut in LINK..told.len() {
-            assert!(read((NEW_LINK, &told[..cut]), 3).is_some());
+            assert!(read((libc::RTM_NEWLINK, &told[..cut]), 3).is_some());
         }
     }
 

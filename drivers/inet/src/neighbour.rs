@@ -21,25 +21,31 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::netlink::{CREATE, REQUEST, attribute, attributes, message, messages};
 use crate::route::{ip_of, octets};
 
-/// The multicast groups of changes to neighbours, and to routes and rules of both families (linux/rtnetlink.h).
-const GROUP_NEIGH: u32 = 4;
-const GROUPS_ROUTE: u32 = 1 << 6 | 1 << 7 | 1 << 10 | 1 << 18;
+/// The multicast groups of changes to neighbours, and to routes and rules of both families.
+const GROUP_NEIGH: u32 = libc::RTMGRP_NEIGH as u32;
+const GROUPS_ROUTE: u32 =
+    (libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV4_RULE | libc::RTMGRP_IPV6_ROUTE | RTMGRP_IPV6_RULE) as u32;
+/// The group numbered `RTNLGRP_IPV6_RULE`, which has no bit of its own name (linux/rtnetlink.h).
+const RTMGRP_IPV6_RULE: i32 = 1 << (19 - 1);
 /// New routes and rules, and those that were deleted.
-const ROUTES: [u16; 4] = [24, 25, 32, 33];
-const NEW_NEIGH: u16 = 28;
-const DEL_NEIGH: u16 = 29;
-const GET_NEIGH: u16 = 30;
+const ROUTES: [u16; 4] = [
+    libc::RTM_NEWROUTE,
+    libc::RTM_DELROUTE,
+    libc::RTM_NEWRULE,
+    libc::RTM_DELRULE,
+];
 /// Bytes of `ndmsg`, and where in it are the interface, the state and the flags.
 const NEIGH: usize = 12;
 const INTERFACE: usize = 4;
 const STATE: usize = 8;
 const FLAGS: usize = 10;
-/// "Somebody uses it": the kernel finds its address out, or makes sure of it.
-const USE: u8 = 1;
-const DESTINATION: u16 = 1;
-const ADDRESS: u16 = 2;
-/// States in which an address may be used: `NUD_REACHABLE | STALE | DELAY | PROBE | NOARP | PERMANENT`.
-const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// States in which an address may be used.
+const VALID: u16 = libc::NUD_REACHABLE
+    | libc::NUD_STALE
+    | libc::NUD_DELAY
+    | libc::NUD_PROBE
+    | libc::NUD_NOARP
+    | libc::NUD_PERMANENT;
 
 /// What has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +88,15 @@ impl Neighbours {
 
     /// Asks for the hardware address of `ip`; where the kernel knows it, it is among the next changes.
     pub fn query(&self, ip: IpAddr) {
-        self.send(GET_NEIGH, REQUEST, &self.about(ip));
+        self.send(libc::RTM_GETNEIGH, REQUEST, &self.about(ip));
     }
 
     /// Has the kernel find out where `ip` is; the answer is a change. Needs `CAP_NET_ADMIN`.
     pub fn find_out(&self, ip: IpAddr) {
         let mut body = self.about(ip);
-        body[FLAGS] = USE;
-        self.send(NEW_NEIGH, REQUEST | CREATE, &body);
+        // It is used: the kernel finds its address out, or makes sure of it.
+        body[FLAGS] = libc::NTF_USE;
+        self.send(libc::RTM_NEWNEIGH, REQUEST | CREATE, &body);
     }
 
     /// What is not taken is asked again by those who still want to know; a refusal is an answer that tells no change.
@@ -124,15 +131,15 @@ impl Neighbours {
             libc::AF_INET6
         } as u8;
         body[INTERFACE..INTERFACE + 4].copy_from_slice(&self.interface.to_ne_bytes());
-        attribute(&mut body, DESTINATION, &octets(ip));
+        attribute(&mut body, libc::NDA_DST, &octets(ip));
         body
     }
 }
 
 fn change(kind: u16, body: &[u8], interface: u32) -> Option<Change> {
     match kind {
-        NEW_NEIGH => read(body, interface).map(|(ip, mac)| Change::Neighbour(ip, mac)),
-        DEL_NEIGH => read(body, interface).map(|(ip, _)| Change::Neighbour(ip, None)),
+        libc::RTM_NEWNEIGH => read(body, interface).map(|(ip, mac)| Change::Neighbour(ip, mac)),
+        libc::RTM_DELNEIGH => read(body, interface).map(|(ip, _)| Change::Neighbour(ip, None)),
         kind => ROUTES.contains(&kind).then_some(Change::Routes),
     }
 }
@@ -146,8 +153,8 @@ fn read(body: &[u8], interface: u32) -> Option<(IpAddr, Option<Mac>)> {
     let (mut ip, mut mac) = (None, None);
     for (what, value) in attributes(&body[NEIGH..]) {
         match what {
-            DESTINATION => ip = ip_of(value),
-            ADDRESS => mac = Mac::try_from(value).ok(),
+            libc::NDA_DST => ip = ip_of(value),
+            libc::NDA_LLADDR => mac = Mac::try_from(value).ok(),
             _ => {}
         }
     }
@@ -164,7 +171,7 @@ fn read(body: &[u8], interface: u32) -> Option<(IpAddr, Option<Mac>)> {
 /// For the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(kind: u16, body: &[u8]) {
-    for kind in [kind, NEW_NEIGH, DEL_NEIGH] {
+    for kind in [kind, libc::RTM_NEWNEIGH, libc::RTM_DELNEIGH] {
         let _ = change(kind, body, 3);
     }
 }
@@ -178,8 +185,8 @@ mod tests {
         body[0] = libc::AF_INET as u8;
         body[INTERFACE..INTERFACE + 4].copy_from_slice(&interface.to_ne_bytes());
         body[STATE..STATE + 2].copy_from_slice(&state.to_ne_bytes());
-        attribute(&mut body, DESTINATION, &[10, 0, 0, 7]);
-        attribute(&mut body, ADDRESS, &[2, 1, 1, 1, 1, 1]);
+        attribute(&mut body, libc::NDA_DST, &[10, 0, 0, 7]);
+        attribute(&mut body, libc::NDA_LLADDR, &[2, 1, 1, 1, 1, 1]);
         body
     }
 
@@ -190,12 +197,16 @@ mod tests {
         let told = |kind, body: &[u8]| change(kind, body, 3);
         let known = Some(Change::Neighbour(ip, mac));
         let unknown = Some(Change::Neighbour(ip, None));
-        assert_eq!(told(NEW_NEIGH, &message(3, 2)), known);
-        assert_eq!(told(NEW_NEIGH, &message(3, 0x80)), known);
-        assert_eq!(told(NEW_NEIGH, &message(3, 0x20)), unknown, "it failed");
-        assert_eq!(told(NEW_NEIGH, &message(3, 1)), unknown, "it is asked for");
-        assert_eq!(told(DEL_NEIGH, &message(3, 2)), unknown);
-        assert_eq!(told(NEW_NEIGH, &message(4, 2)), None);
+        assert_eq!(told(libc::RTM_NEWNEIGH, &message(3, 2)), known);
+        assert_eq!(told(libc::RTM_NEWNEIGH, &message(3, 0x80)), known);
+        assert_eq!(told(libc::RTM_NEWNEIGH, &message(3, 0x20)), unknown, "it failed");
+        assert_eq!(
+            told(libc::RTM_NEWNEIGH, &message(3, 1)),
+            unknown,
+            "it is asked for"
+        );
+        assert_eq!(told(libc::RTM_DELNEIGH, &message(3, 2)), unknown);
+        assert_eq!(told(libc::RTM_NEWNEIGH, &message(4, 2)), None);
         assert_eq!(told(16, &message(3, 2)), None);
         for kind in ROUTES {
             assert_eq!(told(kind, &[]), Some(Change::Routes));
@@ -204,7 +215,7 @@ mod tests {
         for family in [libc::AF_BRIDGE, libc::AF_INET6] {
             let mut other = message(3, 2);
             other[0] = family as u8;
-            assert_eq!(told(NEW_NEIGH, &other), None);
+            assert_eq!(told(libc::RTM_NEWNEIGH, &other), None);
         }
         let whole = message(3, 2);
         for cut in 0..whole.len() {

@@ -4,14 +4,14 @@ use std::io;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// `NLMSG_ERROR`, and the flags `NLM_F_REQUEST` and `NLM_F_CREATE` (linux/netlink.h).
-pub(crate) const ERROR: u16 = 2;
-pub(crate) const REQUEST: u16 = 1;
-pub(crate) const CREATE: u16 = 0x400;
-/// `NLMSG_DONE`, and the flags `NLM_F_DUMP` and `NLM_F_DUMP_INTR`.
-const DONE: u16 = 3;
-const DUMP: u16 = 0x300;
-const INTERRUPTED: u16 = 0x10;
+// What libc has, in the types that messages have.
+pub(crate) const ERROR: u16 = libc::NLMSG_ERROR as u16;
+const DONE: u16 = libc::NLMSG_DONE as u16;
+pub(crate) const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+pub(crate) const CREATE: u16 = libc::NLM_F_CREATE as u16;
+const DUMP: u16 = libc::NLM_F_DUMP as u16;
+/// The list changed while it was read.
+const INTERRUPTED: u16 = libc::NLM_F_DUMP_INTR as u16;
 /// How often a list that changes while it is read is begun anew.
 const AGAIN: usize = 8;
 /// Bytes that the kernel puts into one piece of a list, at most.

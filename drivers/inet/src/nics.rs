@@ -22,25 +22,18 @@ use crate::interface::is_up;
 use crate::netlink::{attributes, dump};
 use crate::route::ip_of;
 
-// linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h.
-const NEW_LINK: u16 = 16;
-const GET_LINK: u16 = 18;
-const NEW_ADDRESS: u16 = 20;
-const GET_ADDRESS: u16 = 22;
+/// Bytes of `ifinfomsg` and `ifaddrmsg`.
 const LINK: usize = 16;
-const NAME: u16 = 3;
-/// `IFLA_PROP_LIST`, which holds any number of `IFLA_ALT_IFNAME`.
-const PROPERTIES: u16 = 52;
-const ALTERNATIVE: u16 = 53;
 const ASSIGNED: usize = 8;
-const ADDRESS: u16 = 1;
-const LOCAL: u16 = 2;
-const LABEL: u16 = 3;
-const FLAGS: u16 = 8;
-/// `IFA_F_TENTATIVE` and `IFA_F_DADFAILED`: it cannot be bound (yet).
-const UNSURE: u32 = 0x40 | 0x08;
-/// `RTMGRP_LINK`, and of both families `_IFADDR` and `_ROUTE`; `RTMGRP_IPV4_RULE`.
-const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400;
+/// It cannot be bound (yet).
+const UNSURE: u32 = libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED;
+/// Changes to links, and to addresses and routes of both families.
+const GROUPS: u32 = (libc::RTMGRP_LINK
+    | libc::RTMGRP_IPV4_IFADDR
+    | libc::RTMGRP_IPV4_ROUTE
+    | libc::RTMGRP_IPV4_RULE
+    | libc::RTMGRP_IPV6_IFADDR
+    | libc::RTMGRP_IPV6_ROUTE) as u32;
 /// Bytes of an alternative name, at most (`ALTIFNAMSIZ` has one more, which ends it).
 pub const ALTERNATIVE_MAX: usize = 127;
 /// Interfaces that are looked at, at most.
@@ -190,12 +183,12 @@ pub fn index_of(name: &str) -> Option<u32> {
 /// The interfaces by their numbers, each with its addresses in the kernel's order and the labels of those.
 fn listed() -> io::Result<Vec<(Nic, Vec<Option<String>>)>> {
     let mut found = BTreeMap::new();
-    for (kind, body) in dump(GET_LINK, &[0; LINK])? {
+    for (kind, body) in dump(libc::RTM_GETLINK, &[0; LINK])? {
         if found.len() < MOST {
             found.extend(read_link(kind, &body).map(|nic| (nic.index, (nic, Vec::new()))));
         }
     }
-    for (kind, body) in dump(GET_ADDRESS, &[0; ASSIGNED])? {
+    for (kind, body) in dump(libc::RTM_GETADDR, &[0; ASSIGNED])? {
         if let Some((index, address, label)) = read_address(kind, &body)
             && let Some((nic, labels)) = found.get_mut(&index)
         {
@@ -217,16 +210,16 @@ fn word(body: &[u8], at: usize) -> Option<u32> {
 }
 
 fn read_link(kind: u16, body: &[u8]) -> Option<Nic> {
-    if kind != NEW_LINK {
+    if kind != libc::RTM_NEWLINK {
         return None;
     }
     let (index, flags) = (word(body, 4)?, word(body, 8)?);
     let (mut name, mut alternatives) = (None, Vec::new());
     for (what, value) in attributes(body.get(LINK..)?) {
         match what {
-            NAME => name = text(value),
-            PROPERTIES => {
-                let each = attributes(value).filter(|&(what, _)| what == ALTERNATIVE);
+            libc::IFLA_IFNAME => name = text(value),
+            libc::IFLA_PROP_LIST => {
+                let each = attributes(value).filter(|&(what, _)| what == libc::IFLA_ALT_IFNAME);
                 alternatives.extend(each.filter_map(|(_, value)| text(value)));
             }
             _ => {}
@@ -242,18 +235,18 @@ fn read_link(kind: u16, body: &[u8]) -> Option<Nic> {
 }
 
 fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress, Option<String>)> {
-    if kind != NEW_ADDRESS {
+    if kind != libc::RTM_NEWADDR {
         return None;
     }
     let (prefix, mut flags, index) = (*body.get(1)?, u32::from(*body.get(2)?), word(body, 4)?);
     let (mut own, mut other, mut label) = (None, None, None);
     for (what, value) in attributes(body.get(ASSIGNED..)?) {
         match what {
-            // Of a link between two, ADDRESS is the other end's.
-            LOCAL => own = ip_of(value),
-            ADDRESS => other = ip_of(value),
-            FLAGS => flags = word(value, 0).unwrap_or(flags),
-            LABEL => label = text(value),
+            // Of a link between two, `IFA_ADDRESS` is the other end's.
+            libc::IFA_LOCAL => own = ip_of(value),
+            libc::IFA_ADDRESS => other = ip_of(value),
+            libc::IFA_FLAGS => flags = word(value, 0).unwrap_or(flags),
+            libc::IFA_LABEL => label = text(value),
             _ => {}
         }
     }
@@ -344,7 +337,10 @@ impl AsRawFd for NicWatch {
 /// For the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(body: &[u8]) {
-    let _ = (read_link(NEW_LINK, body), read_address(NEW_ADDRESS, body));
+    let _ = (
+        read_link(libc::RTM_NEWLINK, body),
+        read_address(libc::RTM_NEWADDR, body),
+    );
 }
 
 #[cfg(test)]
@@ -364,40 +360,47 @@ mod tests {
     fn an_address_that_is_not_sure_yet_is_not_usable_and_a_far_end_is_not_ours() {
         let mut body = vec![libc::AF_INET as u8, 24, 0, 0];
         body.extend_from_slice(&7u32.to_ne_bytes());
-        attribute(&mut body, ADDRESS, &[10, 0, 0, 2]);
-        attribute(&mut body, LOCAL, &[10, 0, 0, 1]);
-        let (index, address, label) = read_address(NEW_ADDRESS, &body).unwrap();
+        attribute(&mut body, libc::IFA_ADDRESS, &[10, 0, 0, 2]);
+        attribute(&mut body, libc::IFA_LOCAL, &[10, 0, 0, 1]);
+        let (index, address, label) = read_address(libc::RTM_NEWADDR, &body).unwrap();
         assert_eq!(label, None);
         assert_eq!(
             (index, address.ip, address.usable),
             (7, [10, 0, 0, 1].into(), true)
         );
-        attribute(&mut body, LABEL, b"v0:1\0");
+        attribute(&mut body, libc::IFA_LABEL, b"v0:1\0");
         assert_eq!(
-            read_address(NEW_ADDRESS, &body).unwrap().2.as_deref(),
+            read_address(libc::RTM_NEWADDR, &body).unwrap().2.as_deref(),
             Some("v0:1")
         );
-        attribute(&mut body, FLAGS, &0x40u32.to_ne_bytes());
-        assert!(!read_address(NEW_ADDRESS, &body).unwrap().1.usable);
+        attribute(&mut body, libc::IFA_FLAGS, &0x40u32.to_ne_bytes());
+        assert!(!read_address(libc::RTM_NEWADDR, &body).unwrap().1.usable);
         for cut in 0..body.len() {
-            let _ = read_address(NEW_ADDRESS, &body[..cut]);
+            let _ = read_address(libc::RTM_NEWADDR, &body[..cut]);
         }
-        assert!(read_link(NEW_LINK, &[0; LINK]).is_none(), "without a name");
+        assert!(
+            read_link(libc::RTM_NEWLINK, &[0; LINK]).is_none(),
+            "without a name"
+        );
     }
 
     #[test]
     fn an_interface_has_its_alternative_names() {
         let (mut link, mut names) = (vec![0; LINK], Vec::new());
-        attribute(&mut names, ALTERNATIVE, b"enp9s9\0");
-        attribute(&mut names, ALTERNATIVE, b"a-name-that-is-longer-than-others\0");
-        attribute(&mut link, NAME, b"v0\0");
+        attribute(&mut names, libc::IFLA_ALT_IFNAME, b"enp9s9\0");
+        attribute(
+            &mut names,
+            libc::IFLA_ALT_IFNAME,
+            b"a-name-that-is-longer-than-others\0",
+        );
+        attribute(&mut link, libc::IFLA_IFNAME, b"v0\0");
         // The kernel marks what is nested.
-        attribute(&mut link, PROPERTIES | 1 << 15, &names);
-        let nic = read_link(NEW_LINK, &link).unwrap();
+        attribute(&mut link, libc::IFLA_PROP_LIST | 1 << 15, &names);
+        let nic = read_link(libc::RTM_NEWLINK, &link).unwrap();
         assert_eq!(nic.alternatives, ["enp9s9", "a-name-that-is-longer-than-others"]);
         assert!(nic.is_called("v0") && nic.is_called("enp9s9") && !nic.is_called("v"));
         for cut in 0..link.len() {
-            let _ = read_link(NEW_LINK, &link[..cut]);
+            let _ = read_link(libc::RTM_NEWLINK, &link[..cut]);
         }
     }
 

@@ -347,21 +347,10 @@ struct Route {
     local: bool,
 }
 
-// linux/rtnetlink.h.
-const NEW_ROUTE: u16 = 24;
-const GET_ROUTE: u16 = 26;
+/// Bytes of `rtmsg`.
 const ROUTE: usize = 12;
-const DESTINATION: u16 = 1;
-const SOURCE: u16 = 2;
-const OUTGOING: u16 = 4;
-/// RTM_F_FIB_MATCH: the entry of a table, and an error where none has one. Linux 4.13; before, it has no effect.
-const FIB_MATCH: u32 = 0x2000;
-const GATEWAY: u16 = 5;
-const VIA: u16 = 18;
-const LOCAL: u8 = 2;
-const BLACKHOLE: u8 = 6;
-const UNREACHABLE: u8 = 7;
-const PROHIBIT: u8 = 8;
+/// A gateway of another family (linux/rtnetlink.h).
+const RTA_VIA: u16 = 18;
 
 const NO_ROUTE: &str = "the routing table has no route to it";
 const BLACK_HOLE: &str = "the routing table leads to it into a black hole";
@@ -398,17 +387,17 @@ fn look_up(to: IpAddr, asked: &Asked) -> io::Result<Result<Route, &'static str>>
     let mut body = vec![0; ROUTE];
     (body[0], body[1]) = (family as u8, bits);
     if asked.in_table {
-        body[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+        body[8..12].copy_from_slice(&libc::RTM_F_FIB_MATCH.to_ne_bytes());
     }
-    attribute(&mut body, DESTINATION, &bytes);
+    attribute(&mut body, libc::RTA_DST, &bytes);
     if let Some(from) = asked.from {
         body[2] = bits;
-        attribute(&mut body, SOURCE, &octets(from));
+        attribute(&mut body, libc::RTA_SRC, &octets(from));
     }
     if let Some(index) = asked.through {
-        attribute(&mut body, OUTGOING, &index.to_ne_bytes());
+        attribute(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
     }
-    judged(ask(GET_ROUTE, NEW_ROUTE, &body)?)
+    judged(ask(libc::RTM_GETROUTE, libc::RTM_NEWROUTE, &body)?)
 }
 
 /// What the table's answer, or its refusal, says. Only a refusal of the table's own is one: the same numbers of a
@@ -427,22 +416,24 @@ fn judged(answer: Answer) -> io::Result<Result<Route, &'static str>> {
 fn read_route(body: &[u8]) -> Result<Route, &'static str> {
     let kind = body.get(7).copied().unwrap_or(0);
     match kind {
-        BLACKHOLE => return Err(BLACK_HOLE),
-        UNREACHABLE => return Err(NOT_REACHED),
-        PROHIBIT => return Err(PROHIBITED),
+        libc::RTN_BLACKHOLE => return Err(BLACK_HOLE),
+        libc::RTN_UNREACHABLE => return Err(NOT_REACHED),
+        libc::RTN_PROHIBIT => return Err(PROHIBITED),
         _ => {}
     }
     let mut route = Route {
         interface: 0,
         gateway: None,
-        local: kind == LOCAL,
+        local: kind == libc::RTN_LOCAL,
     };
     for (what, value) in attributes(body.get(ROUTE..).unwrap_or(&[])) {
         match what {
-            OUTGOING => route.interface = value.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes)),
-            GATEWAY => route.gateway = ip_of(value),
+            libc::RTA_OIF => {
+                route.interface = value.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+            }
+            libc::RTA_GATEWAY => route.gateway = ip_of(value),
             // A gateway of the other family: two bytes of family, then the address.
-            VIA => route.gateway = value.get(2..).and_then(ip_of),
+            RTA_VIA => route.gateway = value.get(2..).and_then(ip_of),
             _ => {}
         }
     }
@@ -490,8 +481,8 @@ mod tests {
     #[test]
     fn answers_are_read_and_broken_ones_hurt_nobody() {
         let mut route = vec![0; ROUTE];
-        attribute(&mut route, OUTGOING, &7u32.to_ne_bytes());
-        attribute(&mut route, GATEWAY, &[10, 0, 0, 1]);
+        attribute(&mut route, libc::RTA_OIF, &7u32.to_ne_bytes());
+        attribute(&mut route, libc::RTA_GATEWAY, &[10, 0, 0, 1]);
         let read = read_route(&route).unwrap();
         assert_eq!(
             (read.interface, read.gateway, read.local),
@@ -501,9 +492,9 @@ mod tests {
             let _ = read_route(&route[..cut]);
         }
         for (kind, word) in [
-            (BLACKHOLE, BLACK_HOLE),
-            (UNREACHABLE, NOT_REACHED),
-            (PROHIBIT, PROHIBITED),
+            (libc::RTN_BLACKHOLE, BLACK_HOLE),
+            (libc::RTN_UNREACHABLE, NOT_REACHED),
+            (libc::RTN_PROHIBIT, PROHIBITED),
         ] {
             route[7] = kind;
             assert_eq!(read_route(&route), Err(word));
