@@ -24,7 +24,7 @@ use crate::env::Doubt;
 use crate::error::BenchError;
 use crate::load::{Repeat, Row};
 use crate::plan::Kind;
-use crate::report::{Report, SCHEMA as REPORT, printable};
+use crate::report::{Report, SCHEMA as REPORT, printable, wrap};
 use crate::size::Size;
 use crate::stats::{Recorder, median};
 
@@ -201,7 +201,7 @@ impl Doubts {
             for doubt in doubts {
                 let label = format!("doubt, {whose}:");
                 let words = printable(&doubt.text);
-                for (at, line) in crate::budgets::wrap(&words, 78 - LABEL).iter().enumerate() {
+                for (at, line) in wrap::lines(&words, 78 - LABEL).iter().enumerate() {
                     let label = if at == 0 { label.as_str() } else { "" };
                     let _ = writeln!(text, "{label:<LABEL$}{line}");
                 }
@@ -602,11 +602,11 @@ impl Comparison {
                 "one run alone has these doubts, and a change may come from them: {}",
                 apart.join(", ")
             );
-            for line in crate::budgets::wrap(&words, 78) {
+            for line in wrap::lines(&words, 78) {
                 let _ = writeln!(text, "{line}");
             }
         }
-        for line in crate::budgets::wrap(METHOD, 78) {
+        for line in wrap::lines(METHOD, 78) {
             let _ = writeln!(text, "{line}");
         }
         text

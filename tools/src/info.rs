@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use doorbell::Config;
+use doorbell_bench::report::wrap;
 use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
@@ -150,7 +151,7 @@ fn rails(found: &Discovery, launcher: &Launcher) -> String {
     }
     text.push('\n');
     let more = "`--config` shows every setting, `--json` everything that was found out";
-    out::wrap(&mut text, more, 0, 0, width);
+    wrap::add(&mut text, more, 0, 0, width);
     text
 }
 
@@ -163,12 +164,12 @@ fn line(text: &mut String, width: usize, [rail, verdict, why]: [&str; 3]) {
         text.push_str(head.trim_end());
         text.push('\n');
         text.extend(std::iter::repeat_n(' ', BELOW));
-        out::wrap(text, why, BELOW, BELOW, width);
+        wrap::add(text, why, BELOW, BELOW, width);
     } else {
         text.push_str(&head);
         text.push(' ');
         let column = BESIDE.max(head.chars().count() + 1);
-        out::wrap(text, why, column, BESIDE, width);
+        wrap::add(text, why, column, BESIDE, width);
     }
 }
 
@@ -214,7 +215,7 @@ fn settings(config: &Config) -> String {
         );
         text.extend(std::iter::repeat_n(' ', indent));
         let about = format!("{} ({}; {})", line.help, line.unit, line.variable);
-        out::wrap(&mut text, &about, indent, indent, width);
+        wrap::add(&mut text, &about, indent, indent, width);
     }
     text
 }

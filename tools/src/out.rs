@@ -128,24 +128,6 @@ pub(crate) fn known_width() -> Option<usize> {
     asked.or_else(seen).map(|width| width.max(LEAST))
 }
 
-/// Adds `words` to `text`, whose last line is `column` wide already: wrapped between words, further lines indented.
-pub(crate) fn wrap(text: &mut String, words: &str, mut column: usize, indent: usize, width: usize) {
-    for (index, word) in words.split(' ').enumerate() {
-        let length = word.chars().count();
-        if index > 0 && column + 1 + length > width {
-            text.push('\n');
-            text.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        } else if index > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
-    text.push('\n');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,16 +146,6 @@ mod tests {
         assert_eq!(
             (about(461.0), about(0.2)),
             ("about 8 min left".into(), "about 1 s left".into())
-        );
-    }
-
-    #[test]
-    fn words_are_wrapped_and_none_is_lost() {
-        let mut text = "head: ".to_owned();
-        wrap(&mut text, "one two three four averyveryverylongword x", 6, 2, 14);
-        assert_eq!(
-            text,
-            "head: one two\n  three four\n  averyveryverylongword\n  x\n"
         );
     }
 }

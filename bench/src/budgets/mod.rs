@@ -16,6 +16,7 @@ mod threads;
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::wrap;
 use crate::stats::{Spread, median};
 
 pub use hotel::hotel_nanos;
@@ -262,7 +263,7 @@ impl Verdicts {
                 .reason
                 .as_ref()
                 .map_or_else(String::new, |reason| format!("not judged: {reason}; "));
-            for line in wrap(&format!("{why}{}{}", row.told(), row.how), 76) {
+            for line in wrap::lines(&format!("{why}{}{}", row.told(), row.how), 76) {
                 text.push_str(&format!("    {line}\n"));
             }
         }
@@ -283,7 +284,7 @@ impl Verdicts {
             }
         ));
         for doubt in &run.doubts {
-            for line in wrap(&format!("doubt: {doubt}"), 80) {
+            for line in wrap::lines(&format!("doubt: {doubt}"), 80) {
                 text.push_str(&format!("{line}\n"));
             }
         }
@@ -301,23 +302,6 @@ fn number(value: f64, unit: &str) -> String {
         "B" => format!("{value:.0} B"),
         _ => format!("{value:.2} {unit}"),
     }
-}
-
-/// The words of a text in lines of at most `width` columns.
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is always a last line");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-            continue;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod hdr;
 mod html;
 mod plot;
 mod table;
+pub mod wrap;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Report, digits, per_second};
+use super::{Report, digits, per_second, wrap};
 use crate::layer::Layer;
 use crate::load::{KneeLimit, Open, Row};
 use crate::plan::Kind;
@@ -103,26 +103,11 @@ fn head(report: &Report, width: usize, text: &mut String) {
     }
 }
 
-/// A labelled line, wrapped between words and indented below its label.
+/// A labelled line, wrapped between words and indented below its label. Names of files, hosts and rails are others' words.
 fn paragraph(text: &mut String, width: usize, label: &str, words: &str) {
-    const INDENT: usize = 7;
-    let mut column = INDENT;
-    let _ = write!(text, "{label:<INDENT$}");
-    // Names of files, hosts and rails are others' words.
-    let words = super::printable(words);
-    for (index, word) in words.split(' ').enumerate() {
-        let length = word.chars().count();
-        if index > 0 && column + 1 + length > width.max(40) {
-            let _ = write!(text, "\n{:INDENT$}", "");
-            column = INDENT;
-        } else if index > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
-    text.push('\n');
+    const LABEL: usize = 7;
+    const LEAST: usize = 40;
+    wrap::paragraph(text, label, words, LABEL, width.max(LEAST));
 }
 
 fn columns(report: &Report, wide: bool) -> Vec<Column> {

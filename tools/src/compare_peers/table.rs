@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use doorbell_bench::bare::Band;
+use doorbell_bench::report::wrap;
 use doorbell_bench::size::Size;
 
 use super::best::{Best, Kept};
 use super::load::Kind;
 use super::report::{Line, Report};
 use super::verdict::{Finding, Over};
-use crate::out;
 
 /// Width of a stack's name, and of a figure.
 const NAME: usize = 17;
@@ -302,15 +302,8 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 fn paragraph(text: &mut String, width: usize, label: &str, words: &str) {
-    const INDENT: usize = 8;
-    let _ = write!(text, "{label:<INDENT$}");
-    out::wrap(
-        text,
-        &doorbell_bench::report::printable(words),
-        INDENT,
-        INDENT,
-        width,
-    );
+    const LABEL: usize = 8;
+    wrap::paragraph(text, label, words, LABEL, width);
 }
 
 fn head(report: &Report, width: usize, text: &mut String) {

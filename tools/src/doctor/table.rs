@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use doorbell_bench::report::wrap;
+
 use super::chain::{Chain, Fix, Is, Step, Verdict};
-use crate::out;
 
 /// Where words begin that stand beside a step's name.
 const BESIDE: usize = 2 + 8 + 1 + 11;
@@ -61,11 +62,11 @@ fn add(text: &mut String, step: &Step, width: usize, colour: bool) {
         " ".repeat(8 - word.len()),
         step.step
     );
-    out::wrap(text, &step.saw, BESIDE, BESIDE, width);
+    wrap::add(text, &step.saw, BESIDE, BESIDE, width);
     let below = |text: &mut String, head: &str, words: &str| {
         text.extend(std::iter::repeat_n(' ', BESIDE));
         text.push_str(head);
-        out::wrap(text, words, BESIDE + head.len(), BESIDE + head.len(), width);
+        wrap::add(text, words, BESIDE + head.len(), BESIDE + head.len(), width);
     };
     if let Some(cause) = &step.cause {
         below(text, "cause: ", cause);

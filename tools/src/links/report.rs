@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use doorbell_bench::report::wrap;
+
 use super::{Half, Pair, Report};
-use crate::out;
 
 /// The table, and the diagnosis of each pair that does not work.
 pub(super) fn table(report: &Report, width: usize) -> String {
@@ -45,12 +46,12 @@ pub(super) fn table(report: &Report, width: usize) -> String {
     for (rail, pairs, diagnosis) in &wrong {
         let head = format!("{rail}, {}: ", pairs.join(", "));
         text.push_str(&head);
-        out::wrap(&mut text, diagnosis, head.chars().count(), 2, width);
+        wrap::add(&mut text, diagnosis, head.chars().count(), 2, width);
     }
     text.push('\n');
     let marks =
         "half a round trip in ns, the median: of 8 bytes / of the longest message in one frame (its bytes)";
-    out::wrap(&mut text, marks, 0, 0, width);
+    wrap::add(&mut text, marks, 0, 0, width);
     text
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use doorbell_bench::report::{bytes, count, time};
+use doorbell_bench::report::{bytes, count, time, wrap};
 use doorbell_bench::slope::Slope;
 
 use super::report::{Curve, Group, Report, Unit};
@@ -51,7 +51,7 @@ fn one(curve: &Curve, each: f64) -> String {
 pub(super) fn table(report: &Report) -> String {
     let mut text = String::new();
     for doubt in &report.doubts {
-        for (at, line) in doorbell_bench::budgets::wrap(&doubt.text, 90).iter().enumerate() {
+        for (at, line) in wrap::lines(&doubt.text, 90).iter().enumerate() {
             let _ = writeln!(text, "{:<7}{line}", if at == 0 { "doubt" } else { "" });
         }
     }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use doorbell_bench::report::wrap;
+
 use super::Why;
-use crate::out;
 
 const HEADINGS: [&str; 5] = ["rail", "verdict", "pair", "latency", "reason"];
 /// Where a reason begins that has a line of its own.
@@ -34,11 +35,11 @@ pub(super) fn table(why: &Why, width: usize) -> String {
     }
     if let Some(remedy) = &why.remedy {
         text.push('\n');
-        out::wrap(&mut text, remedy, 0, 0, width);
+        wrap::add(&mut text, remedy, 0, 0, width);
     }
     if let Some(unanswered) = &why.unanswered {
         text.push('\n');
-        out::wrap(
+        wrap::add(
             &mut text,
             &format!("the probe was not answered: {unanswered}"),
             0,
@@ -48,7 +49,7 @@ pub(super) fn table(why: &Why, width: usize) -> String {
     }
     text.push('\n');
     let marks = "latency: half a round trip; m of messages, a of acknowledgements, e estimated";
-    out::wrap(&mut text, marks, 0, 0, width);
+    wrap::add(&mut text, marks, 0, 0, width);
     text
 }
 
@@ -68,10 +69,10 @@ fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
         if width < 2 * column {
             let _ = writeln!(text, "{}", head.trim_end());
             text.push_str(&" ".repeat(INDENT));
-            out::wrap(text, reason, INDENT, INDENT, width);
+            wrap::add(text, reason, INDENT, INDENT, width);
         } else {
             text.push_str(&head);
-            out::wrap(text, reason, column, column, width);
+            wrap::add(text, reason, column, column, width);
         }
     }
 }
