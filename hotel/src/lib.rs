@@ -81,6 +81,7 @@
 //! hardly ever touched in between, and a tick costs what expires then or soon will.
 //!
 //! The wheel takes 11 KiB, a room 28 bytes and `Option<T>`. Take one hotel for a rail, not one for each peer.
+//! Protocols with a few deadlines by key, whose number nobody knows beforehand, have `doorbell_fabric::timers` instead.
 //!
 //! reference: vic, section 6.7 (the origin of the name: `opal_hotel` of the usNIC BTL). What differs: a deadline for
 //! each guest instead of one timeout for all; keys instead of room numbers; eviction is asked for instead of called
