@@ -1,8 +1,9 @@
-//! Deadlines by key: one for each key at most, so that memory grows with what waits and not with how often it was
-//! re-booked.
+//! Deadlines by key: one for each key at most, so that memory grows with what waits and not with how often it
+//! was re-booked.
 //!
-//! For protocols with few timers, of kinds that are not counted beforehand. Each call takes a number of steps that grows with
-//! the logarithm of what waits, and may allocate; the data path has `doorbell-hotel` instead, which does neither.
+//! For protocols with few timers, of kinds that are not counted beforehand. Each call takes a number of steps
+//! that grows with the logarithm of what waits, and may allocate; the data path has `doorbell-hotel` instead,
+//! which does neither.
 //!
 //! ```
 //! use doorbell_fabric::time::Time;
@@ -21,7 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::time::Time;
 
-/// Deadlines, each with the key that it is for. Keys of one deadline are due in their own order, the same on every run.
+/// Deadlines, each with the key that it is for. Keys of one deadline are due in their own order, the same on
+/// every run.
 #[derive(Clone, Debug, Default)]
 pub struct Timers<K> {
     of: BTreeMap<K, Time>,

@@ -1,7 +1,8 @@
 //! The timer hotel: a fixed number of rooms, each for one guest with a deadline.
 //!
-//! Who sends something that must be answered checks it in, with the time by which the answer is due. The answer
-//! checks it out. Guests whose answer does not come in time are evicted, in the order of their deadlines: send again.
+//! Who sends something that must be answered checks it in, with the time by which the answer is due. The
+//! answer checks it out. Guests whose answer does not come in time are evicted, in the order of their
+//! deadlines: send again.
 //!
 //! ```text
 //!   check_in(guest, deadline) ──► Key ──► check_out(key)         the answer came
@@ -75,17 +76,19 @@
 //!
 //! # Costs and memory
 //!
-//! A timing wheel of 21 levels with 64 slots each, whose occupancy is one bit a slot ([`Hotel`] has the picture). A
-//! guest far from its deadline waits in a wide slot, and is moved to narrower ones on the way: the first time after at
-//! least 7/8 of its stay, at most 10 times in all, twice for a stay of 200 µs. So whoever is checked out in time is
-//! hardly ever touched in between, and a tick costs what expires then or soon will.
+//! A timing wheel of 21 levels with 64 slots each, whose occupancy is one bit a slot ([`Hotel`] has the
+//! picture). A guest far from its deadline waits in a wide slot, and is moved to narrower ones on the way:
+//! the first time after at least 7/8 of its stay, at most 10 times in all, twice for a stay of 200 µs. So
+//! whoever is checked out in time is hardly ever touched in between, and a tick costs what expires then or
+//! soon will.
 //!
 //! The wheel takes 11 KiB, a room 28 bytes and `Option<T>`. Take one hotel for a rail, not one for each peer.
-//! Protocols with a few deadlines by key, whose number nobody knows beforehand, have `doorbell_fabric::timers` instead.
+//! Protocols with a few deadlines by key, whose number nobody knows beforehand, have
+//! `doorbell_fabric::timers` instead.
 //!
-//! reference: vic, section 6.7 (the origin of the name: `opal_hotel` of the usNIC BTL). What differs: a deadline for
-//! each guest instead of one timeout for all; keys instead of room numbers; eviction is asked for instead of called
-//! back by an event loop.
+//! reference: vic, section 6.7 (the origin of the name: `opal_hotel` of the usNIC BTL). What differs: a
+//! deadline for each guest instead of one timeout for all; keys instead of room numbers; eviction is asked
+//! for instead of called back by an event loop.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,16 +1,19 @@
-//! Rings whose two sides tell each other by index words how far they are, as between a process and the kernel (AF_XDP).
+//! Rings whose two sides tell each other by index words how far they are, as between a process and the kernel
+//! (AF_XDP).
 //!
 //! ```text
 //!   │ producer │ … │ consumer │ … │ flags │ … │ entry 0 │ entry 1 │ …      one area; who is on the other side says where
 //! ```
 //!
-//! The indices are words of 32 bits that run on and wrap; an entry's slot is its index modulo the ring. Either side's own
-//! index is kept in a private field and only ever stored to memory; what the far side stores is believed only where it could
-//! be true, and counted in [`nonsense`](Producer::nonsense) where it could not.
+//! The indices are words of 32 bits that run on and wrap; an entry's slot is its index modulo the ring.
+//! Either side's own index is kept in a private field and only ever stored to memory; what the far side
+//! stores is believed only where it could be true, and counted in [`nonsense`](Producer::nonsense) where it
+//! could not.
 
 //!
-//! An entry is copied word by word, each word exactly once, and decoded from the copy. All access is by atomic words, so that
-//! a far side that writes at the wrong moment can cause wrong bytes, which are the decoder's to refuse, and nothing worse.
+//! An entry is copied word by word, each word exactly once, and decoded from the copy. All access is by
+//! atomic words, so that a far side that writes at the wrong moment can cause wrong bytes, which are the
+//! decoder's to refuse, and nothing worse.
 
 use crate::error::{Full, RingError, check_capacity};
 use crate::storage::{Access, Area};
@@ -83,8 +86,8 @@ impl<const N: usize> Ring<N> {
     #[inline(always)]
     unsafe fn word(&self, index: u32, word: usize) -> &AtomicU64 {
         let at = (index & self.mask) as usize * N + word * WORD;
-        // SAFETY: `new` checked that all slots lie inside, aligned, and may be written; the index is masked, and the word is
-        // one of the slot's by the caller's promise.
+        // SAFETY: `new` checked that all slots lie inside, aligned, and may be written; the index is masked,
+        // and the word is one of the slot's by the caller's promise.
         unsafe { self.entries.word(at) }
     }
 
@@ -114,8 +117,9 @@ impl<const N: usize> Ring<N> {
 
     #[inline(always)]
     fn load(&self, at: usize) -> u32 {
-        // Acquire pairs with the far side's Release: entries before it were written, or have been read. With Relaxed,
-        // an entry could be read that is not there yet, or written over while it is still being read.
+        // Acquire pairs with the far side's Release: entries before it were written, or have been read. With
+        // Relaxed, an entry could be read that is not there yet, or written over while it is still being
+        // read.
         // SAFETY: `new` checked the places.
         unsafe { self.words.half(at) }.load(Ordering::Acquire)
     }
@@ -126,8 +130,9 @@ impl<const N: usize> Ring<N> {
         unsafe { self.words.half(at) }.store(value, Ordering::Release);
     }
 
-    /// Whether the far side has to be woken. What was stored before the call is seen by a far side that says so and then looks
-    /// a last time, or it has said so here. Some look first (drivers that refill their queues): those are asked again later.
+    /// Whether the far side has to be woken. What was stored before the call is seen by a far side that says
+    /// so and then looks a last time, or it has said so here. Some look first (drivers that refill their
+    /// queues): those are asked again later.
     #[inline]
     fn is_asleep(&self) -> bool {
         // Without the fence both could look before the other's store is seen.
@@ -165,7 +170,8 @@ impl<const N: usize> Producer<N> {
         })
     }
 
-    /// How many entries can be pushed now; asks the far side only when it is not known to have taken `wanted`.
+    /// How many entries can be pushed now; asks the far side only when it is not known to have taken
+    /// `wanted`.
     #[inline]
     pub fn free(&mut self, wanted: u32) -> u32 {
         let free = |side: &Self| side.ring.count() - side.next.wrapping_sub(side.taken);

@@ -1,13 +1,13 @@
-//! The far side of an indexed ring as an enemy: every word that it can write takes any value at any moment. (The lane's are in
-//! `src/lane/tests.rs`.)
+//! The far side of an indexed ring as an enemy: every word that it can write takes any value at any moment.
+//! (The lane's are in `src/lane/tests.rs`.)
 //!
-//! What must hold: no panic, no access out of bounds (the blocks have the exact size, so AddressSanitizer sees one byte too
-//! many), and never more than a capacity.
+//! What must hold: no panic, no access out of bounds (the blocks have the exact size, so AddressSanitizer
+//! sees one byte too many), and never more than a capacity.
 #![cfg(not(loom))]
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doorbell_ring::indexed::{Consumer, Places, Producer, bytes_of};
 use doorbell_ring::storage::{Access, Area, Mapped};
@@ -16,9 +16,9 @@ const STEPS: u64 = 1_000_000;
 const COUNT: u32 = 8;
 const PLACES: Places = Places {
     producer: 0,
-    consumer: 4,
-    flags: 8,
-    entries: 16,
+    consumer: 8,
+    flags: 16,
+    entries: 24,
 };
 
 /// Marsaglia's xorshift: the same steps in every run.
@@ -49,35 +49,33 @@ impl Random {
     }
 }
 
-/// Memory that the test can write behind the ring's back, as another process would.
+/// Memory that the test can write behind the ring's back, as another process would: each index word is alone
+/// in a word of 64 bits.
 #[derive(Clone)]
-struct Pages(Arc<Vec<AtomicU32>>);
+struct Pages(Arc<Vec<AtomicU64>>);
 
 impl Pages {
     fn new() -> Self {
         let bytes = bytes_of::<16>(PLACES.entries, COUNT as usize);
-        // One in front, to begin at a multiple of 8 wherever the vector does.
-        Self(Arc::new((0..bytes / 4 + 1).map(|_| AtomicU32::new(0)).collect()))
-    }
-
-    fn first(&self) -> usize {
-        usize::from(!self.0.as_ptr().addr().is_multiple_of(8))
+        Self(Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()))
     }
 
     fn area(&self) -> Area {
-        let bytes = bytes_of::<16>(PLACES.entries, COUNT as usize);
-        let base = NonNull::from(&self.0[self.first()]).cast();
-        // SAFETY: the vector is kept alive by the owner, and never grows; the test plays the far side's part, and writes
-        // words only.
-        Area::new(unsafe { Mapped::new(base, bytes, Access::ReadWrite, self.0.clone()) })
+        let base = NonNull::new(self.0.as_ptr().cast_mut().cast()).unwrap();
+        // SAFETY: the vector is kept alive by the owner, and never grows; the test plays the far side's part,
+        // and writes words only.
+        Area::new(unsafe { Mapped::new(base, self.0.len() * 8, Access::ReadWrite, self.0.clone()) })
     }
 
     fn set(&self, at: usize, value: u32) {
-        self.0[self.first() + at / 4].store(value, Ordering::Release);
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&value.to_ne_bytes());
+        self.0[at / 8].store(u64::from_ne_bytes(bytes), Ordering::Release);
     }
 
     fn get(&self, at: usize) -> u32 {
-        self.0[self.first() + at / 4].load(Ordering::Acquire)
+        let [a, b, c, d, ..] = self.0[at / 8].load(Ordering::Acquire).to_ne_bytes();
+        u32::from_ne_bytes([a, b, c, d])
     }
 
     /// Writes any word of the entries, or what is not this side's index.
@@ -85,7 +83,7 @@ impl Pages {
         match random.below(3) {
             0 => self.set(index, random.nasty(near)),
             1 => self.set(PLACES.flags, random.nasty(0)),
-            _ => self.set(PLACES.entries + random.below(32) as usize * 4, random.nasty(0)),
+            _ => self.set(PLACES.entries + random.below(16) as usize * 8, random.nasty(0)),
         }
     }
 

@@ -25,7 +25,8 @@ const PLACES: Places = Places {
     entries: 24,
 };
 
-/// More entries than the ring has go through it: each is whole when it is taken, and none is written over before.
+/// More entries than the ring has go through it: each is whole when it is taken, and none is written over
+/// before.
 #[test]
 fn indices_come_after_entries_both_ways() {
     loom::model(|| {

@@ -83,7 +83,9 @@ pub(super) async fn beat(
             }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
             // Before it is looked at: what comes after that makes it ready again.
-            readable = state.carrier().readable_mut() => readable.map_err(ServiceError::Runtime)?.clear_ready(),
+            readable = state.carrier().readable_mut() => {
+                readable.map_err(ServiceError::Runtime)?.clear_ready();
+            }
             () = sleep_until(until) => {}
         }
     }

@@ -103,7 +103,8 @@ fn head(report: &Report, width: usize, text: &mut String) {
     }
 }
 
-/// A labelled line, wrapped between words and indented below its label. Names of files, hosts and rails are others' words.
+/// A labelled line, wrapped between words and indented below its label. Names of files, hosts and rails are
+/// others' words.
 fn paragraph(text: &mut String, width: usize, label: &str, words: &str) {
     const LABEL: usize = 7;
     const LEAST: usize = 40;
@@ -310,7 +311,8 @@ fn notes(report: &Report, width: usize, text: &mut String) {
     );
 }
 
-/// How long messages of open loops were asked for: less than the row took, so that they are fewer than its rate gives.
+/// How long messages of open loops were asked for: less than the row took, so that they are fewer than its
+/// rate gives.
 fn asked(report: &Report, width: usize, text: &mut String) {
     let rows = report.results.iter();
     let opens = rows.filter_map(|row| Some((row, row.open.as_ref()?)));

@@ -3,7 +3,8 @@
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// Broken between words only: a word is a file, a number or a command, and is shown whole, however long it is.
+/// Broken between words only: a word is a file, a number or a command, and is shown whole, however long it
+/// is.
 fn options<'a>(width: usize) -> Options<'a> {
     Options::new(width)
         .word_separator(WordSeparator::AsciiSpace)
@@ -19,13 +20,14 @@ pub fn lines(words: &str, width: usize) -> Vec<String> {
     lines.into_iter().map(String::from).collect()
 }
 
-/// Adds `words` and a line's end to `text`, whose last line is `column` columns wide already; further lines are indented by
-/// `indent` columns.
+/// Adds `words` and a line's end to `text`, whose last line is `column` columns wide already; further lines
+/// are indented by `indent` columns.
 pub fn add(text: &mut String, words: &str, column: usize, indent: usize, width: usize) {
     let (before, below) = (" ".repeat(column), " ".repeat(indent));
     let options = options(width).initial_indent(&before).subsequent_indent(&below);
     let filled = textwrap::fill(words, options);
-    // What stands before the first word is there already. (Of no words at all nothing is left, not even that.)
+    // What stands before the first word is there already. (Of no words at all nothing is left, not even
+    // that.)
     text.push_str(filled.get(column..).unwrap_or_default());
     text.push('\n');
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::random::splitmix;
 
-/// A generator of 64 bits of state (splitmix64), for what a test does to what it tests. The network's own chances are
-/// [`Random`](crate::Random)'s. The same seed means the same choices for ever. Not for secrets.
+/// A generator of 64 bits of state (splitmix64), for what a test does to what it tests. The network's own
+/// chances are [`Random`](crate::Random)'s. The same seed means the same choices for ever. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 

@@ -88,12 +88,14 @@ fn both(get_md: u32, put_md: u32) -> Result<Kind, Code> {
     }
 }
 
-/// Makes each operation two functions of C: the one that begins it, and the one that sets it on a counting event. The block
-/// looks at the arguments; its value is the kind of interface, the process that is met first, and the operation.
+/// Makes each operation two functions of C: the one that begins it, and the one that sets it on a counting
+/// event. The block looks at the arguments; its value is the kind of interface, the process that is met
+/// first, and the operation.
 macro_rules! moves {
     ($(
         $(#[$about:meta])*
-        $([$unsafe:tt])? fn $name:ident, $triggered:ident ($($argument:ident: $type:ty,)*) -> $begin:ident, $what:ident $look:block
+        $([$unsafe:tt])? fn $name:ident, $triggered:ident ($($argument:ident: $type:ty,)*)
+            -> $begin:ident, $what:ident $look:block
     )*) => {$(
         $(#[$about])*
         #[unsafe(no_mangle)]
@@ -107,7 +109,9 @@ macro_rules! moves {
         #[doc = concat!("As [`", stringify!($name), "`], when the counting event reaches the threshold.")]
         ///
         /// The arguments are looked at now.
-        $(#[doc = concat!("\n# Safety\nAs [`", stringify!($name), "`], which is `", stringify!($unsafe), "`.")])?
+        $(
+            #[doc = concat!("\n# Safety\nAs [`", stringify!($name), "`], which is `", stringify!($unsafe), "`.")]
+        )?
         #[unsafe(no_mangle)]
         pub $($unsafe)? extern "C" fn $triggered(
             $($argument: $type,)*
