@@ -504,7 +504,8 @@ fn short_run(name: &str) -> &'static [&'static str] {
         "testcollperf" => &["256", "1", "1", "1"],
         "testqueue" => &["1", "64"],
         "testhsl" => &["0"],
-        "testsmall" | "testlarge" | "testcoll" => &["10"],
+        "testsmall" | "testlarge" => &["10"],
+        "testcoll" => &["2"],
         "testbarrier" | "testbarrierlate" | "testteambarrier" | "testbarrierconf" => &["100"],
         "testmisc" => &["1000"],
         // Threads, and rounds.
