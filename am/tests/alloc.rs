@@ -3,8 +3,7 @@
 //! The conduit is alone here: its interface is a small one of the test's own, which allocates nothing either, so that what is
 //! counted is the conduit's. (The interface in software over the simulated network allocates in the network.)
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -18,36 +17,7 @@ use doorbell_fabric::ni::{
     Process, PtOptions, Put, Register, Search, Triggered,
 };
 use doorbell_fabric::time::Time;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    COUNT.with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call goes to the system's allocator as it came; counting changes no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps to the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` is of the system's allocator, for all of ours are.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` is of the system's allocator, for all of ours are.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
+use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -454,11 +424,11 @@ fn messages_puts_and_gets_allocate_nothing() {
     for number in 0..200 {
         round(&mut ams, number);
     }
-    let before = COUNT.with(Cell::get);
+    let before = alloc::of_thread().allocations;
     for number in 0..2000 {
         round(&mut ams, number);
     }
-    let allocated = COUNT.with(Cell::get) - before;
+    let allocated = alloc::of_thread().allocations - before;
     let recycled: u64 = ams.iter().map(|am| am.stats().recycled).sum();
     assert_eq!(handled.load(std::sync::atomic::Ordering::Relaxed), 2200 * 2 * 5);
     assert!(recycled > 100, "receive buffers were used again: {recycled}");

@@ -1,8 +1,6 @@
 //! After a warm-up no message costs an allocation, and an idle peer takes a few hundred bytes: counted by the allocator
 //! itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
@@ -14,46 +12,12 @@ use doorbell_fabric::message::{
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
+use doorbell_testing::alloc::{self, Counting};
 
 #[path = "common/lane.rs"]
 mod lane;
 
 use lane::Lane;
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    static BYTES: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(allocations: u64, bytes: i64) {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
-    let _ = BYTES.try_with(|count| count.set(count.get() + bytes));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(1, layout.size() as i64);
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(0, -(layout.size() as i64));
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(1, size as i64 - layout.size() as i64);
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -177,12 +141,12 @@ fn no_message_costs_an_allocation() {
         for n in 0..200 {
             two.round(n, &region, &remotes);
         }
-        let before = ALLOCATIONS.get();
+        let before = alloc::of_thread().allocations;
         for n in 200..1200 {
             two.round(n, &region, &remotes);
         }
         assert_eq!(
-            ALLOCATIONS.get() - before,
+            alloc::of_thread().allocations - before,
             0,
             "in 1,000 rounds of 24 messages and operations"
         );
@@ -194,7 +158,7 @@ fn no_message_costs_an_allocation() {
 fn an_idle_peer_takes_less_than_a_kibibyte() {
     const PEERS: usize = 10_000;
     let with = |max_peers: usize, opened: u32| {
-        let before = BYTES.get();
+        let before = alloc::of_thread().held;
         let [lane, _other] = lane::pair(true);
         let config = BtlConfig {
             max_peers,
@@ -206,7 +170,7 @@ fn an_idle_peer_takes_less_than_a_kibibyte() {
             btl.open(&RailAddress::native("sim", n.to_le_bytes()), Incarnation(7))
                 .unwrap();
         }
-        let bytes = BYTES.get() - before;
+        let bytes = alloc::of_thread().held - before;
         assert!(btl.next_deadline().is_none(), "nobody asks for anything");
         bytes
     };

@@ -1,9 +1,6 @@
 //! What ten thousand peers take that nobody talks to: the whole stack of a rank (PML, BTL, driver), counted by the
 //! allocator. Each of its parts has a test or an assertion of its own; what counts is the sum.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::Datagram;
@@ -11,40 +8,8 @@ use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::rail::Rail;
 use doorbell_pml::{Pml, PmlConfig, Rank};
 use doorbell_sim::{Plane, SimConfig, SimNet};
+use doorbell_testing::alloc::{self, Counting};
 use doorbell_udp::{UdpConfig, UdpRail};
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static BYTES: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(bytes: i64) {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = BYTES.try_with(|count| count.set(count.get() + bytes));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as i64 - layout.size() as i64);
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -75,9 +40,9 @@ fn each<D: Datagram>(name: &str, open: impl Fn() -> D, address: impl Fn(u32) -> 
     let with = |peers| {
         // What all stacks share (a simulated network, a clock) is made before it is counted.
         let driver = open();
-        let before = BYTES.get();
+        let before = alloc::of_thread().held;
         let pml = stack(driver, peers, &address);
-        let bytes = BYTES.get() - before;
+        let bytes = alloc::of_thread().held - before;
         assert_eq!(pml.rails().count(), 1, "it lives until here");
         bytes
     };

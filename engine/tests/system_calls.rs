@@ -1,10 +1,12 @@
 //! The data path makes no system call: one rank of a two-process job runs under strace, and what it calls between two
 //! marks is counted.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use doorbell_testing::skipped;
 
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 const BEGIN: &str = "the steady state begins";
@@ -49,15 +51,7 @@ fn child() {
 }
 
 fn skip(reason: &str) {
-    if let Some(path) = std::env::var_os("DOORBELL_SKIP_FILE") {
-        let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
-        writeln!(
-            file,
-            "doorbell::system_calls::no_system_call_per_message: {reason}"
-        )
-        .unwrap();
-    }
-    eprintln!("skipped: {reason}");
+    skipped("doorbell::system_calls::no_system_call_per_message", reason);
 }
 
 #[test]

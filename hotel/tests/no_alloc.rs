@@ -1,41 +1,7 @@
 //! After construction, nothing is allocated: counted by the allocator itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use doorbell_hotel::{Hotel, Key};
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
+use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -71,11 +37,11 @@ fn everything(hotel: &mut Hotel<u64>, keys: &mut Vec<Key>) -> usize {
 #[test]
 fn nothing_is_allocated_after_construction() {
     let mut keys = Vec::with_capacity(4096);
-    let before = ALLOCATIONS.get();
+    let before = alloc::of_thread().allocations;
     let mut hotel = Hotel::new(4096, 1000).unwrap();
-    assert!(ALLOCATIONS.get() > before, "the counter counts");
-    let before = ALLOCATIONS.get();
+    assert!(alloc::of_thread().allocations > before, "the counter counts");
+    let before = alloc::of_thread().allocations;
     let evicted: usize = (0..4).map(|_| everything(&mut hotel, &mut keys)).sum();
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(alloc::of_thread().allocations - before, 0);
     assert!(evicted > 4 * 4096, "{evicted}");
 }

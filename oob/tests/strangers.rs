@@ -4,8 +4,6 @@
 #![allow(unreachable_pub)] // modules of several test binaries
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // a test has sockets and clocks
 
-#[path = "../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
 #[path = "it/side.rs"]
 mod side;
 

@@ -1,50 +1,16 @@
 //! After a warm-up, no message costs an allocation: counted by the allocator itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use doorbell_fabric::caps::Features;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_pml::{
     MultiArgs, Payload, Pml, Protocol, Rank, RecvArgs, SendArgs, SendMode, Sent, Source, Target,
 };
+use doorbell_testing::alloc::{self, Counting};
 
 #[path = "it/pair.rs"]
 mod pair;
 
 use pair::Pair;
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -61,31 +27,27 @@ fn features(get: bool, put: bool) -> Features {
     }
 }
 
-/// Runs `round` often to warm up, then often again, and counts.
-fn steady(what: &str, mut round: impl FnMut()) {
-    (0..300).for_each(|_| round());
-    let before = ALLOCATIONS.get();
-    (0..300).for_each(|_| round());
-    let allocations = ALLOCATIONS.get() - before;
-    assert_eq!(allocations, 0, "{what}: in 300 rounds");
-}
-
 fn finish<M: doorbell_fabric::message::Message>(pml: &mut Pml<M>, sent: Sent) {
     if let Sent::Pending(id) = sent {
         pml.test(id).expect("it has ended").expect("it succeeded");
     }
 }
 
-/// One test, because the counter counts all threads.
-#[test]
-fn steady_state_allocates_nothing() {
-    let room = MutLoan::of_static(vec![0; 100_000].leak());
-    let out = ConstLoan::of_static(&[7; 100_000]);
-    let into = Region::new(100_000).unwrap();
+/// The longest message.
+const LONG: usize = 100_000;
 
+/// Memory to receive into, for as long as the process lives.
+fn room() -> MutLoan {
+    MutLoan::of_static(vec![0; LONG].leak())
+}
+
+#[test]
+fn eager_messages_allocate_nothing() {
+    let room = room();
+    let out = ConstLoan::of_static(&[7; LONG]);
     for length in [0, 8, 64, 4000] {
         let mut pair = Pair::new(features(false, false), |_| ());
-        steady("expected eager", || {
+        alloc::steady("expected eager", 300, || {
             let request = pair
                 .b
                 .recv_loan(Rank(0).into(), 0, 1, 0, room.part(0, length))
@@ -95,7 +57,7 @@ fn steady_state_allocates_nothing() {
             finish(&mut pair.a, sent);
             pair.b.test(request).unwrap().unwrap();
         });
-        steady("unexpected eager, any source, with an ignore mask", || {
+        alloc::steady("unexpected eager, any source, with an ignore mask", 300, || {
             for tag in 0..4 {
                 finish(&mut pair.a, Sent::Done);
                 let _ = pair.a.send_loan(Rank(1), 0, tag, out.part(0, length)).unwrap();
@@ -106,13 +68,18 @@ fn steady_state_allocates_nothing() {
                 pair.b.test(request).unwrap().unwrap();
             }
         });
-        steady("injected and to ourselves", || {
+        alloc::steady("injected and to ourselves", 300, || {
             pair.a.inject(Rank(0), 0, 9, &[7; 32]).unwrap();
             let request = pair.a.recv_loan(Source::Any, 0, 9, 0, room).unwrap();
             pair.a.test(request).unwrap().unwrap();
         });
     }
+}
 
+#[test]
+fn long_messages_allocate_nothing_by_any_protocol() {
+    let room = room();
+    let out = ConstLoan::of_static(&[7; LONG]);
     for (protocol, get, put) in [
         (Protocol::Fragments, false, false),
         (Protocol::Get, true, false),
@@ -120,7 +87,7 @@ fn steady_state_allocates_nothing() {
     ] {
         let mut pair = Pair::new(features(get, put), |config| config.protocol = protocol);
         for expected in [true, false] {
-            steady("long", || {
+            alloc::steady("long", 300, || {
                 let args = || SendArgs {
                     to: Rank(1),
                     context: 0,
@@ -156,11 +123,16 @@ fn steady_state_allocates_nothing() {
             });
         }
     }
+}
 
-    // Out of regions and into regions, whose slices go along: short, long by fragments, long by a get.
-    for (length, get) in [(64, false), (100_000, false), (100_000, true)] {
+/// Out of regions and into regions, whose slices go along: short, long by fragments, long by a get.
+#[test]
+fn messages_of_regions_allocate_nothing() {
+    let into = Region::new(LONG).unwrap();
+    let out = ConstLoan::of_static(&[7; LONG]);
+    for (length, get) in [(64, false), (LONG, false), (LONG, true)] {
         let mut pair = Pair::new(features(get, false), |_| ());
-        steady("regions", || {
+        alloc::steady("regions", 300, || {
             let args = RecvArgs {
                 from: Rank(0).into(),
                 context: 0,
@@ -188,9 +160,13 @@ fn steady_state_allocates_nothing() {
             pair.b.test(request).unwrap().unwrap();
         });
     }
+}
 
+#[test]
+fn a_receive_of_many_messages_allocates_nothing() {
+    let room = room();
     let mut pair = Pair::new(features(false, false), |config| config.window = 8 << 10);
-    steady("a multi-receive of short messages under credit", || {
+    alloc::steady("a multi-receive of short messages under credit", 300, || {
         let args = MultiArgs {
             from: Source::Any,
             context: 0,

@@ -9,8 +9,8 @@ use doorbell_acm::endpoint::Link;
 use doorbell_acm::host::{HostWatch, Sources};
 use doorbell_acm::path::Mtu;
 
-use crate::netns::Lab;
 use crate::side::{END, Side, group, mad, settings, settle, until};
+use doorbell_testing::netns::Lab;
 
 fn pair(lab: &Lab, settings: &Settings) -> (Side, Side) {
     let [a, b] = [0, 1].map(|host| lab.inside(host, || Side::new("v0", settings.clone())));

@@ -4,9 +4,6 @@
 // Real sockets and real time are what is tried here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-#[path = "../../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
-
 mod hosts;
 mod loopback;
 mod side;

@@ -5,7 +5,8 @@
 use doorbell_acm::status::Status;
 
 use crate::common::{Running, at_once, with_tcp};
-use crate::original::{has, ib_acme, may_mount, skipped};
+use crate::original::{has, ib_acme, may_mount};
+use doorbell_testing::skipped;
 
 /// Where it looks when it is told nothing.
 const USUAL: &str = "/run/ibacm-unix.sock";

@@ -15,7 +15,8 @@ use doorbell_acm::ask::Question;
 use doorbell_acm::serve::{Reply, Settings};
 
 use crate::common::{Running, settings, table, v4, with_tcp};
-use crate::original::{has, may_mount, run, skipped, with_run};
+use crate::original::{has, may_mount, run, with_run};
+use doorbell_testing::skipped;
 
 /// The programs of `shim/`, and a service to ask.
 struct Lab {

@@ -6,15 +6,6 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::Running;
 
-/// Tells why a test did not run, and to whom it may concern.
-pub(crate) fn skipped(test: &str, reason: &str) {
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
-
 /// Whether a program is here.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

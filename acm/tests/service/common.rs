@@ -14,7 +14,7 @@ use doorbell_acm::service::{Service, Settings};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// Far beyond what anything here takes.
 pub const LONG: Duration = Duration::from_secs(60);

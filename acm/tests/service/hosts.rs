@@ -8,7 +8,7 @@ use doorbell_acm::status::Status;
 use serde_json::Value;
 
 use crate::common::Running;
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 const OPTIONS: &str = "doorbell_interfaces all\nroute_prot acm\ntimeout 100\nretries 4\n";
 

@@ -4,9 +4,6 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(unreachable_pub)] // modules of one test
 
-#[path = "../../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
-
 mod common;
 mod door;
 mod hosts;

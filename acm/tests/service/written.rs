@@ -6,7 +6,7 @@ use doorbell_acm::address::Address;
 use doorbell_acm::status::Status;
 
 use crate::common::Running;
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 #[test]
 fn what_is_read_at_the_start_only_is_said() {

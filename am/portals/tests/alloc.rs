@@ -1,46 +1,12 @@
 //! In the steady state no operation allocates: small and long puts and gets, acknowledged or not, atomics, entries that are
 //! used once and appended again, headers that nobody waited for, triggers; counted by the allocator itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use doorbell_am_portals::{Config, Node};
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::*;
 use doorbell_sim::SimRail;
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
+use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -219,7 +185,7 @@ fn nothing_is_allocated_after_the_first_turns() {
     for number in 0..4 {
         let mut alone = Alone::new(Kind::of_number(number));
         (0..3).for_each(|_| alone.turn());
-        let (before, events) = (ALLOCATIONS.get(), alone.events);
+        let (before, events) = (alloc::of_thread().allocations, alone.events);
         (0..20).for_each(|_| alone.turn());
         let told = alone.events - events;
         assert_eq!(told % 20, 0, "each turn tells the same");
@@ -229,6 +195,10 @@ fn nothing_is_allocated_after_the_first_turns() {
             "{} events a turn",
             told / 20
         );
-        assert_eq!(ALLOCATIONS.get() - before, 0, "allocations on interface {number}");
+        assert_eq!(
+            alloc::of_thread().allocations - before,
+            0,
+            "allocations on interface {number}"
+        );
     }
 }

@@ -1,8 +1,7 @@
 //! After a warm-up, no message costs an allocation, over one rail or two, in order or not, with room or without: counted
 //! by the allocator itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -23,38 +22,7 @@ use doorbell_fabric::ni::{
 };
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
+use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -337,15 +305,6 @@ fn open(node: &mut Node<Belt>) -> (EqHandle, MdHandle) {
     (eq, ni.md_bind(md).expect("there is room"))
 }
 
-/// Runs `round` often to warm up, then often again, and counts.
-fn steady(what: &str, mut round: impl FnMut()) {
-    (0..100).for_each(|_| round());
-    let before = ALLOCATIONS.get();
-    (0..100).for_each(|_| round());
-    let allocations = ALLOCATIONS.get() - before;
-    assert_eq!(allocations, 0, "{what}: in 100 rounds");
-}
-
 /// One test, so that nothing else runs in its thread.
 #[test]
 fn steady_state_allocates_nothing() {
@@ -360,7 +319,7 @@ fn steady_state_allocates_nothing() {
         pair.settle();
         for length in [0, 8, 64, 4000, LENGTH] {
             let what = format!("{length} bytes over {rails} rails of room {room}, backwards {backwards}");
-            steady(&format!("puts of {what}"), || {
+            alloc::steady(&format!("puts of {what}"), 100, || {
                 let mut sent = 0;
                 for side in [0, 1, 0, 0, 1] {
                     sent += usize::from(pair.put(side, length));
@@ -368,7 +327,7 @@ fn steady_state_allocates_nothing() {
                 let told = pair.settle();
                 assert!(sent > 0 && told == [sent, sent, 0], "{what}: {told:?} of {sent}");
             });
-            steady(&format!("gets of {what}"), || {
+            alloc::steady(&format!("gets of {what}"), 100, || {
                 let mut sent = 0;
                 for side in [0, 1, 1] {
                     sent += usize::from(pair.get(side, length));
@@ -376,7 +335,7 @@ fn steady_state_allocates_nothing() {
                 let told = pair.settle();
                 assert!(sent > 0 && told == [0, 0, sent], "{what}: {told:?} of {sent}");
             });
-            steady(&format!("puts of {what} to itself"), || {
+            alloc::steady(&format!("puts of {what} to itself"), 100, || {
                 let own = |node: &mut Node<Belt>, md: MdHandle, process: Process| {
                     let put = Put {
                         from: Piece { md, offset: 0 },

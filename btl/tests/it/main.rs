@@ -7,8 +7,6 @@
 mod common;
 #[path = "../common/lane.rs"]
 mod lane;
-#[path = "../../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
 
 mod conformance;
 mod faults;

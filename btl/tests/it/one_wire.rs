@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::netns::Lab;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::Rail;
+use doorbell_testing::netns::Lab;
 use doorbell_udp::{UdpConfig, UdpRail};
 use doorbell_xdp::{Mode, XdpConfig, XdpRail};
 

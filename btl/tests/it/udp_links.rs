@@ -6,7 +6,6 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::netns::Lab;
 use doorbell_btl::{Btl, BtlConfig, Counters, Diagnosis, JobKey, Notice};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
@@ -15,6 +14,7 @@ use doorbell_fabric::message::{
     Arrivals, Body, Inbound, Incarnation, Message, MsgId, OpError, OpId, PeerIndex, Refused,
 };
 use doorbell_fabric::rail::{Armed, Rail};
+use doorbell_testing::netns::Lab;
 use doorbell_udp::{UdpConfig, UdpRail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -1,10 +1,7 @@
 //! What the kernel tells of an interface, and what it has no room to tell: in network namespaces.
 
-#[path = "../../udp/tests/netns/mod.rs"]
-mod netns;
-
 use doorbell_inet::{Interface, Link, NicWatch, Wanted, nics};
-use netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// Many changes to interfaces of a host, one for each line.
 fn storm(lab: &Lab, lines: usize) {

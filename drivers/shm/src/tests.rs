@@ -7,6 +7,7 @@ use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_fabric::message::*;
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
+use doorbell_testing::skipped;
 
 use crate::{ShmConfig, ShmRail};
 
@@ -471,14 +472,4 @@ fn a_stranger_of_another_life_is_refused() {
         "and once more, when the sender has asked whether somebody is there"
     );
     assert!(matches!(a.event().unwrap().kind, EventKind::PeerDown(_)));
-}
-
-/// Tells the runner of the tests what was left out (see `cargo xtask test --help`).
-pub(crate) fn skipped(test: &str, reason: &str) {
-    use std::io::Write;
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
 }

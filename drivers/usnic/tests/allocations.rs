@@ -1,48 +1,15 @@
 //! Nothing is allocated for a frame, and no message is sent for one: counted by the allocator itself, over functions of a model whose
 //! queues are mapped.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
+use doorbell_testing::alloc::{self, Counting};
 use doorbell_usnic::{Control, UsnicConfig, UsnicRail};
 use doorbell_vic::{Model, Options, Policy};
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the model has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -113,7 +80,7 @@ fn frames_allocate_nothing() {
     }
     // Once round both rings, so that everything has been used.
     (0..20).for_each(|_| exchange(&mut a, &mut b, peer, clock));
-    let before = ALLOCATIONS.get();
+    let before = alloc::of_thread().allocations;
     (0..50).for_each(|_| exchange(&mut a, &mut b, peer, clock));
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(alloc::of_thread().allocations - before, 0);
 }

@@ -1,53 +1,14 @@
 //! Nothing is allocated for a frame: counted by the allocator itself, over every way that a frame takes.
 
-#[path = "../../udp/tests/netns/mod.rs"]
-mod netns;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
+use doorbell_testing::alloc::{self, Counting};
+use doorbell_testing::netns::Lab;
 use doorbell_xdp::{Mode, XdpConfig, XdpRail};
-use netns::Lab;
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    // SAFETY: as the trait asks: the layout is not empty.
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    // SAFETY: as the trait asks: `at` is what `alloc` or `realloc` gave for this layout.
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    // SAFETY: as for `dealloc`, and `size` is not zero.
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -131,9 +92,9 @@ fn frames_allocate_nothing() {
             rail.progress(Time::from_nanos(1 << 60));
         }
         (0..20).for_each(|round| exchange(&mut a, &mut b, to_b, round));
-        let before = ALLOCATIONS.get();
+        let before = alloc::of_thread().allocations;
         (20..120).for_each(|round| exchange(&mut a, &mut b, to_b, round));
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{mode}, MTU {mtu}");
+        assert_eq!(alloc::of_thread().allocations - before, 0, "{mode}, MTU {mtu}");
         assert_eq!((a.stats().sent, b.stats().received), (120 * 106, 120 * 106));
     }
 }

@@ -1,8 +1,5 @@
 //! The promises of `Datagram`, over virtual Ethernet between two network namespaces, in each mode that it has.
 
-#[path = "../../udp/tests/netns/mod.rs"]
-mod netns;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,8 +8,8 @@ use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::datagram::{self, Ends};
+use doorbell_testing::netns::Lab;
 use doorbell_xdp::{Family, Mode, XdpConfig, XdpRail};
-use netns::Lab;
 
 fn ends(lab: &Lab, config: &XdpConfig) -> Ends<XdpRail> {
     let open = |side| {

@@ -1,8 +1,5 @@
 //! Beside the kernel's own stack on a real link: what goes to the rail and what does not, who else is there, how it ends.
 
-#[path = "../../udp/tests/netns/mod.rs"]
-mod netns;
-
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -16,8 +13,8 @@ use doorbell_fabric::event::EventKind;
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
+use doorbell_testing::netns::Lab;
 use doorbell_xdp::{Mode, XdpConfig, XdpDriver, XdpRail};
-use netns::Lab;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LIFE: Incarnation = Incarnation(1);

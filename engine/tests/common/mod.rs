@@ -47,13 +47,3 @@ pub(crate) fn pattern(seed: u32, length: usize) -> Vec<u8> {
         .map(|i| (i as u32).wrapping_mul(31).wrapping_add(seed.wrapping_mul(17)) as u8 ^ (i >> 8) as u8)
         .collect()
 }
-
-/// Tells the runner of the tests what was left out (see `cargo xtask test --help`).
-pub(crate) fn skipped(test: &str, reason: &str) {
-    use std::io::Write as _;
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}

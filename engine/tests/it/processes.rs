@@ -4,9 +4,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{MODES, pattern, skipped};
+use crate::common::{MODES, pattern};
 use doorbell::config::Mode;
 use doorbell::{Error, Source, Tag, World};
+use doorbell_testing::skipped;
 
 /// Says which part a started process plays.
 const ROLE: &str = "DOORBELL_TEST_ROLE";

@@ -1,41 +1,7 @@
 //! Nothing is allocated in steady state: a counting allocator watches every kind of call.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use doorbell_matching::{Capacity, Entry, MatchKey, Matcher, Pattern, Posted};
-
-struct Counting;
-
-thread_local! {
-    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing that we ask about.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call goes to the system allocator unchanged; counting touches no memory it hands out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system allocator.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -106,12 +72,11 @@ fn short_way(matcher: &mut Matcher) {
 }
 
 fn allocations_of(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
+    let before = alloc::of_thread().allocations;
     work();
-    ALLOCATIONS.get() - before
+    alloc::of_thread().allocations - before
 }
 
-// One test, because the counter sees all threads of the process.
 #[test]
 fn nothing_is_allocated_in_steady_state() {
     let mut warm = Matcher::new(1, Capacity::default());

@@ -158,6 +158,8 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use doorbell_testing::skipped;
+
     use super::*;
 
     /// Where the header is, as pkg-config says or Debian has it.
@@ -173,22 +175,12 @@ mod tests {
         told.or(usual)
     }
 
-    fn skipped(reason: &str) {
-        let test = "the_header_gives_the_same_layout";
-        eprintln!("doorbell-skip: {test}: {reason}");
-        if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            let _ = file.and_then(|mut file| {
-                use std::io::Write;
-                writeln!(file, "{test}: {reason}")
-            });
-        }
-    }
+    const TEST: &str = "the_header_gives_the_same_layout";
 
     #[test]
     fn the_header_gives_the_same_layout() {
         let Some(flags) = headers() else {
-            return skipped("package libpmix-dev: pmix.h is not here");
+            return skipped(TEST, "package libpmix-dev: pmix.h is not here");
         };
         let folder = tempfile::tempdir().unwrap();
         let (source, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
@@ -212,7 +204,7 @@ mod tests {
             .output();
         let built = match built {
             Ok(built) => built,
-            Err(error) => return skipped(&format!("cc: {error}")),
+            Err(error) => return skipped(TEST, &format!("cc: {error}")),
         };
         assert!(
             built.status.success(),

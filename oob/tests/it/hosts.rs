@@ -14,8 +14,8 @@ use doorbell_oob::plane::{Counters, Inbox, Oob};
 
 use crate::job::{TAG, config, contact, finish, introduce, number, receive_all, say, send_all, start, until};
 use crate::namespaces::{listening, second_cable};
-use crate::netns::Lab;
 use crate::side::PATIENCE;
+use doorbell_testing::netns::Lab;
 
 /// A link that does not get through is not lost by itself: the tests say when.
 pub fn nics(names: &[&str]) -> Settings {

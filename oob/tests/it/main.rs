@@ -8,8 +8,6 @@ mod hosts;
 mod job;
 mod loopback;
 mod namespaces;
-#[path = "../../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
 mod plane;
 mod rail_hosts;
 mod rail_lines;

@@ -5,8 +5,8 @@ use std::time::Instant;
 use doorbell_oob::net::{Chosen, Families, Ports, Settings};
 use doorbell_oob::transport::{Loss, ModuleId, Refusal};
 
-use crate::netns::Lab;
 use crate::side::{Hosts, Side};
+use doorbell_testing::netns::Lab;
 
 fn nics(include: &[&str], families: Families) -> Settings {
     let include = include.iter().map(|text| text.parse().unwrap()).collect();

@@ -17,9 +17,9 @@ use doorbell_udp::{UdpConfig, UdpRail};
 use crate::hosts::{assert_nobody_was_lost, begin, is_lost, nics, wait_until};
 use crate::job::{TAG, finish, introduce, number, receive_all, say, send_all, until};
 use crate::namespaces::second_cable;
-use crate::netns::Lab;
 use crate::rails::{both, carriage, linked, rail_counters, with};
 use crate::side::{PATIENCE, key};
+use doorbell_testing::netns::Lab;
 
 /// Opens a udp rail, made reliable.
 pub fn udp(

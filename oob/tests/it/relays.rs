@@ -11,8 +11,8 @@ use doorbell_oob::plane::{Inbox, Message, Oob};
 
 use crate::hosts::{assert_nobody_was_lost, begin, counters, started, wait_for_address};
 use crate::job::{TAG, config, finish, introduce, number, receive_all, say, send_all};
-use crate::netns::Lab;
 use crate::side::{JOB, PATIENCE};
+use doorbell_testing::netns::Lab;
 
 /// Four hosts in a row, none of which forwards packets.
 ///

@@ -298,14 +298,14 @@ async fn wait(sides: &mut [&mut Side]) {
 
 /// Processes on hosts of their own, all of them run by this thread, which is on one host after the other.
 pub struct Hosts<'l> {
-    lab: &'l crate::netns::Lab,
+    lab: &'l doorbell_testing::netns::Lab,
     runtimes: Vec<tokio::runtime::Runtime>,
     pub sides: Vec<Side>,
 }
 
 impl<'l> Hosts<'l> {
     /// A process on each host, the first with rank 0, with these settings.
-    pub fn start(lab: &'l crate::netns::Lab, settings: &[Settings]) -> Self {
+    pub fn start(lab: &'l doorbell_testing::netns::Lab, settings: &[Settings]) -> Self {
         let (mut runtimes, mut sides) = (Vec::new(), Vec::new());
         for (host, settings) in settings.iter().enumerate() {
             assert!(lab.enter(host), "the namespace is there");

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::{doorbell, sentence, skipped};
+use crate::common::{doorbell, sentence};
 use crate::peers::{alone, cores};
+use doorbell_testing::skipped;
 
 /// Runs it; the rows.
 fn budgets(words: &[&str], path: Option<&str>) -> Vec<Value> {

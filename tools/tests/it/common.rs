@@ -1,7 +1,5 @@
 //! What the tests of the program have in common.
 
-use std::io::Write;
-
 use assert_cmd::Command;
 
 /// The program, without any setting of the environment it is tested in, and ended when it hangs.
@@ -33,13 +31,4 @@ pub(crate) fn sentence(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr).into_owned();
     assert!(!text.contains("panicked"), "{text}");
     text
-}
-
-/// Tells the runner of the tests what was left out (see `cargo xtask test --help`).
-pub(crate) fn skipped(test: &str, reason: &str) {
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
 }

@@ -106,7 +106,7 @@ fn a_process_that_is_no_rank_is_told() {
 fn a_process_of_another_user_is_told() {
     const TEST: &str = "doorbell::it::counters::a_process_of_another_user_is_told";
     if !rustix::process::geteuid().is_root() {
-        return crate::common::skipped(TEST, "another user needs root");
+        return doorbell_testing::skipped(TEST, "another user needs root");
     }
     let mut other = std::process::Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "600"])
@@ -148,7 +148,7 @@ fn a_rank_in_a_pid_namespace_of_its_own_is_found_by_its_number_out_here() {
         .arg("true")
         .status();
     if !tried.is_ok_and(|it| it.success()) {
-        return crate::common::skipped(TEST, "no process namespace can be made here");
+        return doorbell_testing::skipped(TEST, "no process namespace can be made here");
     }
     let mut command = std::process::Command::new("unshare");
     command.args(apart).arg(assert_cmd::cargo::cargo_bin("doorbell"));

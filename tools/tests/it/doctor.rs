@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{doorbell, sentence};
 use crate::hosts::{at, finish, serve_at, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// What it said, checked by its schema, and its exit status.
 fn judged(command: Command) -> (Value, i32) {
@@ -527,7 +527,7 @@ fn the_tool_for_rules_is_found_where_the_path_does_not_lead() {
         .into_iter()
         .find(|path| std::path::Path::new(path).is_file())
     else {
-        return crate::netns::skipped(
+        return doorbell_testing::skipped(
             "doorbell::it::doctor::the_tool_for_rules_is_found_where_the_path_does_not_lead",
             "nft is in no folder of administration's here",
         );
@@ -573,7 +573,7 @@ fn a_limit_of_files_is_raised_where_it_can_be() {
         files
     };
     if !rustix::process::geteuid().is_root() {
-        return crate::netns::skipped(
+        return doorbell_testing::skipped(
             "doorbell::it::doctor::a_limit_of_files_is_raised_where_it_can_be",
             "to take a capability away needs root",
         );
@@ -710,7 +710,7 @@ fn ranks_that_may_not_read_each_other_are_told_why() {
     use std::os::unix::fs::PermissionsExt as _;
     const TEST: &str = "doorbell::it::doctor::ranks_that_may_not_read_each_other_are_told_why";
     if !rustix::process::geteuid().is_root() {
-        return crate::netns::skipped(TEST, "another user needs root");
+        return doorbell_testing::skipped(TEST, "another user needs root");
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -14,7 +14,7 @@ use doorbell::oob::{Connection, JobKey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{doorbell, sentence};
-use crate::netns::{INTERFACE, Lab};
+use doorbell_testing::netns::{INTERFACE, Lab};
 
 /// Nothing here takes as long, on however busy a machine.
 pub(crate) const AMPLE: Duration = Duration::from_secs(60);

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::{doorbell, sentence, skipped};
-use crate::netns::Lab;
+use crate::common::{doorbell, sentence};
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 /// Longer than any job here takes.
 const LIMIT: Duration = Duration::from_secs(120);

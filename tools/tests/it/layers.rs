@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::common::{doorbell, sentence};
 use crate::hosts::{LONG, Running, SOON, finish, serve_at, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 const LAYERS: [&str; 2] = ["portals", "am"];
 

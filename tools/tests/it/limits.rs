@@ -8,7 +8,7 @@ use doorbell_fabric::process::spawn;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use crate::common::{doorbell, sentence};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// The program in a shell's line, as `$0`.
 fn in_shell(line: &str) -> Output {

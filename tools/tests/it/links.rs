@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::skipped;
 use crate::hosts::AMPLE;
+use doorbell_testing::skipped;
 
 const TEST: &str = "doorbell::it::links::links_measures_everything_and_leaves_nothing";
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{doorbell, sentence};
 use crate::hosts::{at, finish, serve_at, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// What it found, checked by its schema, and its exit status.
 fn links(host: Option<&str>, words: &[&str]) -> (Value, i32) {

@@ -15,8 +15,6 @@ mod links;
 mod links_of_ranks;
 mod model;
 mod mpi_pair;
-#[path = "../../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
 mod output;
 mod peers;
 mod picture;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::skipped;
+use doorbell_testing::skipped;
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 

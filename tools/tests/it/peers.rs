@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{doorbell, sentence, skipped};
+use crate::common::{doorbell, sentence};
 use crate::picture::Picture;
+use doorbell_testing::skipped;
 
 fn report(text: &[u8]) -> Value {
     let report: Value = serde_json::from_slice(text).unwrap();

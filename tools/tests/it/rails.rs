@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
-use crate::common::{doorbell, sentence, skipped};
+use crate::common::{doorbell, sentence};
 use crate::hosts::{AMPLE, at, finish};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 const TEST: &str = "doorbell::it::rails::links_break_under_three_rails_and_every_message_arrives";
 

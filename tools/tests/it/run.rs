@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{doorbell, run_sh, sentence, skipped};
+use crate::common::{doorbell, run_sh, sentence};
+use doorbell_testing::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn lines(bytes: &[u8]) -> Vec<String> {

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{sentence, skipped};
+use crate::common::sentence;
 use crate::launchers::{MARK, allgather, gathered, marked, on_path, run, text};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 /// Longer than any job here takes to end.
 const LIMIT: Duration = Duration::from_secs(60);

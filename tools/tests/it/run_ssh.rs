@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::common::{sentence, skipped};
+use crate::common::sentence;
 use crate::launchers::{MARK, allgather, gathered, marked, on_path, run, text};
+use doorbell_testing::skipped;
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::common::{doorbell, sentence, skipped};
+use crate::common::{doorbell, sentence};
+use doorbell_testing::skipped;
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);

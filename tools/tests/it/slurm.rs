@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::common::skipped;
 use crate::launchers::{Launcher, ends_with_a_killed_rank, gathers, measures, on_path, text};
 use crate::spawn::starts_no_more;
+use doorbell_testing::skipped;
 
 /// Until the node is there.
 const UP: Duration = Duration::from_secs(60);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::skipped;
 use crate::launchers::{
     self, Launcher, MARK, hydra, hydra_2, loop_spawn, marked, on_path, open_mpi, run, text,
 };
-use crate::netns::Lab;
 use crate::run_hosts;
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 /// Longer than any job here takes to end.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -2,7 +2,7 @@
 //! oneself.
 
 use crate::common::{doorbell, sentence};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// A remote shell that would fail.
 const NO_SHELL: &str = "/bin/false";

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::common::sentence;
 use crate::hosts::{AMPLE, LONG, Running, SOON, Server, at, fails, finish, key_in, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// The first host's address, for those who serve.
 const BIND: &str = "10.77.0.1:0";

@@ -10,7 +10,7 @@ use doorbell_vic::{Kind, Model, Options};
 use rustix::process::Signal;
 
 use crate::hosts::{AMPLE, Running, SOON, at};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// Says that a started process is a rank, and where its orders are.
 const ROLE: &str = "DOORBELL_TEST_FAILOVER";

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::common::{sentence, skipped};
+use crate::common::sentence;
 use crate::hosts::{AMPLE, Running, SOON, Server, at, finish, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 const TEST: &str = "usnic_wire::a_usnic_rail_and_a_udp_rail_are_peers_on_one_wire";
 /// The function's own address, which no kernel has.

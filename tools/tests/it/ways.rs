@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common::{doorbell, sentence};
 use crate::hosts::{Running, at, fails, finish, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// Another link between the two hosts, or one that ends at the second one; with IPv4 addresses `10.NET.0.HOST`.
 fn link(lab: &Lab, name: &str, net: u8, both: bool) {

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::common::sentence;
 use crate::hosts::{LONG, Running, SHORT, SOON, Server, at, fails, finish, key_in, serve_at, two_hosts};
-use crate::netns::{Lab, skipped};
+use doorbell_testing::{netns::Lab, skipped};
 
 /// What `ip link` shows of a host's interface.
 fn link(lab: &Lab, host: usize) -> String {

@@ -8,7 +8,9 @@ use doorbell_fabric::message::*;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 
-use super::{Seen, World, skipped};
+use doorbell_testing::skipped;
+
+use super::{Seen, World};
 use crate::ShmConfig;
 
 fn world(test: &str, help: bool) -> Option<World> {

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::*;
 
-use super::{Seen, World, skipped};
+use doorbell_testing::skipped;
+
+use super::{Seen, World};
 use crate::ShmConfig;
 use crate::pull::MOST_WINDOWS;
 

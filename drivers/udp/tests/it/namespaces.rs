@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::netns::{self, Lab};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
+use doorbell_testing::netns::Lab;
 use doorbell_udp::{Family, UdpConfig, UdpRail};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -112,7 +112,7 @@ fn a_run_of_frames_crosses_in_one_piece_and_arrives_as_frames() {
     };
     let (mut a, mut b, to_b, _) = pair(&lab, &UdpConfig::default());
     if !a.granted().gso || !a.granted().gro {
-        return netns::skipped(
+        return doorbell_testing::skipped(
             "a_run_of_frames_crosses_in_one_piece",
             "the kernel has no UDP_SEGMENT or UDP_GRO",
         );
@@ -520,7 +520,7 @@ fn an_interface_of_a_vrf_is_asked_for_its_own_routes() {
         return;
     };
     if !lab.can(0, "link add red type vrf table 10") {
-        return netns::skipped("an_interface_of_a_vrf", "the kernel has no VRFs");
+        return doorbell_testing::skipped("an_interface_of_a_vrf", "the kernel has no VRFs");
     }
     lab.ip(0, "link set red up");
     lab.ip(0, "link set v0 master red");

@@ -11,6 +11,7 @@ use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::datagram::{self, Ends};
+use doorbell_testing::skipped;
 use doorbell_usnic::{Agent, Control, Pf, UsnicConfig, UsnicRail, VfCommands};
 use vic::{Lie, Policy, Vic};
 
@@ -882,8 +883,10 @@ mod agents {
     fn users_are_told_apart_by_the_kernels_word() {
         use std::os::unix::fs::PermissionsExt;
         if as_nobody(|| ()).is_none() {
-            println!("skipped: only root can be somebody else");
-            return;
+            return skipped(
+                "usnic::users_are_told_apart_by_the_kernels_word",
+                "only root can be somebody else",
+            );
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -934,8 +937,10 @@ mod agents {
     fn no_user_of_a_group_gets_all_lines_or_all_filters() {
         use std::os::unix::fs::PermissionsExt;
         if as_nobody(|| ()).is_none() {
-            println!("skipped: only root can be somebody else");
-            return;
+            return skipped(
+                "usnic::no_user_of_a_group_gets_all_lines_or_all_filters",
+                "only root can be somebody else",
+            );
         }
         let begin = |vic: &Vic| {
             let folder = tempfile::tempdir().unwrap();

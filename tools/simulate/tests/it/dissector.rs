@@ -159,15 +159,7 @@ fn lua_runs() -> bool {
 }
 
 fn skip(test: &str, reason: &str) {
-    println!("skipped: {reason}");
-    if let Some(path) = std::env::var_os("DOORBELL_SKIP_FILE") {
-        let mut file = std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(path)
-            .unwrap();
-        writeln!(file, "doorbell-simulate::dissector::{test}: {reason}").unwrap();
-    }
+    doorbell_testing::skipped(&format!("doorbell-simulate::dissector::{test}"), reason);
 }
 
 #[test]

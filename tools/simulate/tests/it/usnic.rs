@@ -2,21 +2,11 @@
 //! loses, repeats, holds back and damages. Every message comes once, whole and in order; requests end; nothing is left; and the drivers do
 //! nothing that hardware would not forgive.
 
-use std::io::Write;
-
 use doorbell_simulate::{Class, Stack, UsnicJob, UsnicOutcome};
+use doorbell_testing::skipped;
 
 /// Messages of a job: some 5 MB, from none to a MiB each.
 const MESSAGES: usize = 80;
-
-/// Tells the runner of the tests what was left out (see `cargo xtask test --help`).
-fn skipped(test: &str, reason: &str) {
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
 
 fn good(seed: u64, class: Class, stack: Stack) -> UsnicOutcome {
     let job = UsnicJob {

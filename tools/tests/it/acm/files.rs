@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Service, addresses, serve};
 use crate::common::sentence;
 use crate::hosts::{Running, at, fails, finish};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 fn warnings(state: &Value) -> Vec<&str> {
     let all = state["warnings"].as_array().unwrap().iter();

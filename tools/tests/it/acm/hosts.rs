@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{Service, addresses};
 use crate::hosts::key_in;
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// Within this time after an event answers are right again.
 const BOUND: Duration = Duration::from_secs(2);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Service;
-use crate::common::skipped;
 use crate::hosts::{at, finish};
 use crate::launchers::on_path;
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 const DONE: &str = "return status 0x0\n";
 const COUNTERS: &str = "svc,Error Count,Resolve Count,No Data,Addr Query Count,Addr Cache Count,Route Query Count,\

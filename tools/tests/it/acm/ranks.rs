@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Service;
 use crate::common::sentence;
 use crate::hosts::{AMPLE, SHORT, Server, at, finish, two_hosts};
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// A side of a job that asks the service at `socket`.
 fn asking(host: &str, words: &[&str], socket: &Path) -> std::process::Command {

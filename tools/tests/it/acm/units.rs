@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{sentence, skipped};
+use crate::common::sentence;
 use crate::hosts::{Running, at, finish};
 use crate::launchers::on_path;
+use doorbell_testing::skipped;
 
 const NAMES: [&str; 2] = ["doorbell-acm.service", "doorbell-acm.socket"];
 /// Where the units have the program.

@@ -3,10 +3,10 @@
 use std::fs;
 
 use super::Service;
-use crate::common::skipped;
 use crate::hosts::at;
 use crate::launchers::on_path;
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
+use doorbell_testing::skipped;
 
 #[test]
 fn a_path_that_no_full_packet_passes_is_told_with_what_passes_where_it_is_tried() {

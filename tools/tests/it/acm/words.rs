@@ -175,7 +175,7 @@ fn a_service_that_stands_still_is_left_in_time() {
 fn what_is_not_served_says_nothing_and_joins_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let test = "doorbell::it::acm::words::what_is_not_served_says_nothing_and_joins_nothing";
-    let Some(lab) = crate::netns::Lab::pair(test, 1500) else {
+    let Some(lab) = doorbell_testing::netns::Lab::pair(test, 1500) else {
         return;
     };
     let service = Service::start(Some(lab.name(0)), folder.path(), &[]);
@@ -206,7 +206,7 @@ fn what_is_not_served_says_nothing_and_joins_nothing() {
 #[test]
 fn beyond_loopback_is_listened_only_where_that_is_asked_for() {
     let test = "doorbell::it::acm::words::beyond_loopback_is_listened_only_where_that_is_asked_for";
-    let Some(lab) = crate::netns::Lab::pair(test, 1500) else {
+    let Some(lab) = doorbell_testing::netns::Lab::pair(test, 1500) else {
         return;
     };
     for (words, is_open) in [(&["--tcp", "0"][..], false), (&["--tcp", "0", "--open"], true)] {

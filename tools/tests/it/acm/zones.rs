@@ -2,7 +2,7 @@
 
 use super::Service;
 use crate::hosts::finish;
-use crate::netns::Lab;
+use doorbell_testing::netns::Lab;
 
 /// A client on a host of the lab: its exit status, and what it wrote.
 fn asked(lab: &Lab, service: &Service, words: &[&str]) -> (Option<i32>, String) {

@@ -50,6 +50,9 @@ const SOCKETS: Sees = Sees::Only(&["fabric", "ring", "drivers/inet"]);
 /// Tests and benches of every crate may use this driver: it needs no machine.
 const SIMULATOR: &str = "drivers/sim";
 
+/// Tests and benches of every crate may use this one, and nothing else may.
+const TESTING: &str = "testing";
+
 /// The table of floors. What each crate is for is in its own `Cargo.toml` and `README.md`.
 const FLOORS: &[Place] = &[
     // 0: plain data structures and bindings, nothing of ours
@@ -58,6 +61,8 @@ const FLOORS: &[Place] = &[
     place(0, "fabric/libfabric-sys", "libfabric-sys", Sees::Only(&[])),
     // what is driven, written from the reference alone: it shares nothing with whoever drives it
     place(0, "drivers/usnic/model", "doorbell-vic", Sees::Only(&[])),
+    // what tests share; on the lowest floor, so that no test of a crate drags in the crate itself
+    place(0, TESTING, "doorbell-testing", Sees::Only(&[])),
     // 1: the contracts, and matching for whoever needs it
     place(1, "fabric", "doorbell-fabric", Sees::Only(&["ring"])),
     place(1, "fabric/matching", "doorbell-matching", Sees::Only(&[])),
@@ -191,6 +196,9 @@ fn allowed(from: &Place, dependency: &Dependency) -> bool {
     let Some(to) = of(&dependency.folder) else {
         return false;
     };
+    if to.folder == TESTING {
+        return dependency.only_in_tests;
+    }
     let normal = match from.sees {
         Sees::Only(folders) => folders.contains(&to.folder),
         Sees::Below => to.floor < from.floor,
@@ -206,9 +214,15 @@ fn refusal(from: &Place, dependency: &Dependency) -> String {
             from.package, dependency.folder
         );
     };
+    if to.folder == TESTING {
+        return format!(
+            "{} depends on {}, which is for tests; move it to [dev-dependencies]",
+            from.package, to.package
+        );
+    }
     if dependency.only_in_tests {
         return format!(
-            "tests of {} (floor {}) use {} (floor {}); they may use lower floors and {SIMULATOR} only, so move the \
+            "tests of {} (floor {}) use {} (floor {}); they may use lower floors, {SIMULATOR} and {TESTING} only, so move the \
              test up",
             from.package, from.floor, to.package, to.floor
         );
@@ -357,6 +371,19 @@ mod tests {
             assert!(
                 findings.len() == 1 && findings[0].message.contains("move the test up"),
                 "{up}: {findings:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_tests_share_is_for_tests_alone() {
+        for folder in ["ring", "tools"] {
+            let package = of(folder).unwrap().package;
+            assert_eq!(check_member(&member(folder, package, &[(TESTING, true)]), ""), []);
+            let findings = check_member(&member(folder, package, &[(TESTING, false)]), "");
+            assert!(
+                findings.len() == 1 && findings[0].message.contains("which is for tests"),
+                "{folder}: {findings:?}"
             );
         }
     }

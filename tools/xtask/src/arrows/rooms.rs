@@ -15,6 +15,7 @@ const FILES: &[&str] = &[
     "drivers/usnic/model/src/map",
     "drivers/usnic/model/src/sys",
     "engine/src/scope",
+    "testing/src/alloc",
     "oob/src/pmix",
     "fabric/provider/src/abi",
     "am/portals/abi/src/abi",
@@ -23,9 +24,6 @@ const FILES: &[&str] = &[
 /// Rooms of every driver, below its `src`.
 const OF_DRIVERS: &[&str] = &["sys", "regs", "map"];
 
-/// Files in the `tests` folder of any crate that need `unsafe`, by a part of their names, each with its reason.
-const TESTS: &[(&str, &str)] = &[("alloc", "counts allocations, and GlobalAlloc is an unsafe trait")];
-
 /// How many lines above an unsafe block its SAFETY comment may end.
 const REACH: usize = 3;
 
@@ -33,20 +31,12 @@ const REACH: usize = 3;
 fn is_room(file: &str) -> bool {
     FOLDERS.iter().any(|folder| file.starts_with(folder))
         || FILES.iter().any(|room| is_file_or_folder(file, room))
-        || is_test_room(file)
         || file
             .strip_prefix("drivers/")
             .and_then(|rest| rest.split_once("/src/"))
             .is_some_and(|(driver, rest)| {
                 !driver.contains('/') && OF_DRIVERS.iter().any(|room| is_file_or_folder(rest, room))
             })
-}
-
-fn is_test_room(file: &str) -> bool {
-    let Some((folder, name)) = file.rsplit_once('/') else {
-        return false;
-    };
-    folder.ends_with("/tests") && TESTS.iter().any(|(part, _reason)| name.contains(part))
 }
 
 fn is_file_or_folder(file: &str, room: &str) -> bool {
@@ -190,8 +180,7 @@ mod tests {
             "fabric/src/memory.rs",
             "fabric/libfabric-sys/src/lib.rs",
             "engine/src/scope.rs",
-            "pml/tests/no_alloc.rs",
-            "fabric/matching/tests/allocations.rs",
+            "testing/src/alloc.rs",
         ] {
             assert!(is_room(room), "{room}");
         }
@@ -206,7 +195,8 @@ mod tests {
             "pml/src/memory.rs",
             "rings/src/lib.rs",
             "pml/tests/story.rs",
-            "pml/tests/common/alloc.rs",
+            "pml/tests/no_alloc.rs",
+            "testing/tests/alloc.rs",
             "pml/src/alloc.rs",
         ] {
             assert!(!is_room(other), "{other}");

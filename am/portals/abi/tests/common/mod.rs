@@ -1,19 +1,14 @@
 //! C programs against our header and library.
 #![allow(dead_code)]
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Tells the runner of the tests what this one leaves out (see `cargo xtask test --help`).
+/// Reports that the calling test does not run.
 pub(crate) fn skipped(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
+    doorbell_testing::skipped(test, reason);
 }
 
 /// Where a program is on the path.

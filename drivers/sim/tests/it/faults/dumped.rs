@@ -122,15 +122,7 @@ fn a_file_that_fails_is_told_and_the_traffic_goes_on() {
 
 /// Tells the run of all tests that this one did not take place.
 fn skip(test: &str, reason: &str) {
-    println!("skipped: {reason}");
-    if let Some(path) = std::env::var_os("DOORBELL_SKIP_FILE") {
-        let mut file = std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(path)
-            .unwrap();
-        writeln!(file, "doorbell-sim::faults::dumped::{test}: {reason}").unwrap();
-    }
+    doorbell_testing::skipped(&format!("doorbell-sim::faults::dumped::{test}"), reason);
 }
 
 #[test]

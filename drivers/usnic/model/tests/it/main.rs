@@ -2,8 +2,6 @@
 
 #[path = "../client/mod.rs"]
 mod client;
-#[path = "../../../../udp/tests/netns/mod.rs"]
-mod netns;
 
 mod choices;
 mod exchange;

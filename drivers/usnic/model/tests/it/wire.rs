@@ -7,7 +7,7 @@ use crate::client;
 use crate::client::queues::{Pair, TLV, is_good, steer, udp};
 use crate::client::scene::mac;
 use crate::client::{Client, until};
-use crate::netns::{self, Lab};
+use doorbell_testing::netns::Lab;
 use doorbell_vic::{BridgeTo, Model, Options};
 
 /// The function's address.
@@ -111,7 +111,7 @@ fn a_tap_is_a_kernels_end_of_a_wire() {
         return;
     };
     if !std::path::Path::new("/dev/net/tun").exists() {
-        return netns::skipped("vic::a_tap_is_a_kernels_end", "there is no /dev/net/tun");
+        return doorbell_testing::skipped("vic::a_tap_is_a_kernels_end", "there is no /dev/net/tun");
     }
     let folder = tempfile::tempdir().unwrap();
     let model = lab.inside(1, || start(&folder, BridgeTo::Tap("vic0".to_owned())));

@@ -8,12 +8,9 @@
 //!   Lab::chain     a: v0 10.77.1.1 ── 10.77.1.2 v1 b v0 fd77:2::1 ── fd77:2::2 v1 c v0 10.77.3.1 ── 10.77.3.2 v1 d
 //! ```
 //!
-//! The namespaces are named with this process's id and go with the [`Lab`], also when a test panics. Other crates' tests
-//! use this file by `#[path]`; it needs nothing but `rustix`.
+//! The namespaces are named with this process's id and go with the [`Lab`], also when a test panics.
 
-#![allow(dead_code, unreachable_pub)] // no user of this module uses all of it
-
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::net::IpAddr;
 use std::process::{Command, Output};
@@ -23,6 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::skip::{lacking as program_lacking, skipped};
 
 /// Namespaces and what connects them.
 #[derive(Debug)]
@@ -35,15 +34,6 @@ pub struct Lab {
 /// The interface of each host.
 pub const INTERFACE: &str = "v0";
 
-/// Tells the runner of the tests what was left out (see `cargo xtask test --help`).
-pub fn skipped(test: &str, reason: &str) {
-    eprintln!("doorbell-skip: {test}: {reason}");
-    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
-        let file = OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
-
 /// Why there can be no namespaces; found out once, because tests of one process run at the same time.
 fn lacking() -> Option<&'static str> {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
@@ -55,8 +45,8 @@ fn look_for_lacks() -> Option<String> {
         return Some("network namespaces need root".to_owned());
     }
     for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
-        if Command::new(program).arg("-V").output().is_err() {
-            return Some(format!("package {package}: {program} not found"));
+        if let Some(reason) = program_lacking(program, package) {
+            return Some(reason);
         }
     }
     let name = format!("doorbell-{}-try", std::process::id());
