@@ -29,6 +29,19 @@ fn cannot_run_here() {
 }
 "#;
 
+/// A test that cannot run and tells nobody but its own output.
+const ONLY_PRINTS: &str = r#"
+#[test]
+fn passes() {
+    println!("test other ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored");
+}
+
+#[test]
+fn prints_that_it_is_skipped() {
+    println!("skipped: only root can be somebody else");
+}
+"#;
+
 fn workspace(source: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let manifest = "[workspace]\n[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
@@ -96,6 +109,21 @@ fn each_test_is_counted_once_and_listed_with_its_reason_or_its_command() {
         text.lines().last(),
         Some("2 passed, 2 failed, 1 skipped"),
         "in CI\n{text}"
+    );
+}
+
+#[test]
+fn a_test_that_only_prints_that_it_is_skipped_has_not_passed() {
+    let root = workspace(ONLY_PRINTS);
+    let (output, text) = xtask(root.path(), false, &["--only", "test"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(0), Some("1 passed, 0 failed, 1 skipped")),
+        "{text}"
+    );
+    assert!(
+        text.contains("prints_that_it_is_skipped: only root can be somebody else"),
+        "{text}"
     );
 }
 

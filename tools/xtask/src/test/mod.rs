@@ -40,6 +40,7 @@ A test that cannot run on this machine appends one line to the file named by DOO
 and returns; it is then counted as skipped. When what is missing is a Debian package, the reason starts with
   package <name>:
 and with CI=true in the environment that is a failure, because CI could have installed it.
+A test that passed and printed a line that begins with `skipped: ` is counted as skipped as well.
 When at most three tests of a step fail, each is run once more by itself; what passes then is told in a list of its own
 and counts as passed.
 Missing packages are installed through apt-get when this runs as root; else the line to type is printed.
@@ -230,8 +231,9 @@ impl Runner<'_> {
             }
         }
         let text = read_lossy(&path)?;
-        let skips = skips::parse(&read_lossy(&skip_file)?);
+        let mut skips = skips::parse(&read_lossy(&skip_file)?);
         Ok(if tests {
+            let text = skips::printed(&text, &mut skips);
             let tally = libtest::parse(&text);
             let alone = self.again_alone(step, &tally.failed, deadline)?;
             count_tests(step, &text, tally, &alone, skips, trouble, self.ci)
@@ -410,6 +412,11 @@ impl Runner<'_> {
     fn command(&self, call: &Invocation, skip_file: &Path) -> Command {
         let mut command = cargo_in(&self.workspace.root);
         command.args(&call.arguments);
+        if call.tests() {
+            // So that a test that only prints that it is skipped is not counted as passed.
+            let is_open = call.arguments.iter().any(|word| word == "--");
+            command.args((!is_open).then_some("--")).arg("--show-output");
+        }
         command
             .env("DOORBELL_SKIP_FILE", skip_file)
             .env("CARGO_TERM_COLOR", "never")

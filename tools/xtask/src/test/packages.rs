@@ -33,7 +33,7 @@ const PACKAGES: &[Package] = &[
         program: "tshark",
         steps: &["test"],
     },
-    // drivers/udp/tests/netns makes hosts of network namespaces
+    // testing/src/netns.rs makes hosts of network namespaces
     Package {
         name: "iproute2",
         program: "ip",

@@ -2,7 +2,8 @@
 //!
 //! A test finds out while it runs that the machine lacks something. It then appends one line, `name: reason`, to the
 //! file named by `DOORBELL_SKIP_FILE` and returns; a file, because standard output is captured, and a test program
-//! may be several processes.
+//! may be several processes. `doorbell_testing::skipped` does both. A test that passed and only printed that it was
+//! skipped is found by what it printed (`printed`), and counts as skipped too.
 
 use serde::Serialize;
 
@@ -39,6 +40,59 @@ pub(super) fn parse(text: &str) -> Vec<Skip> {
     skips
 }
 
+/// What `doorbell_testing::skipped` prints, before the line that it writes to the file.
+const MARK: &str = "doorbell-skip: ";
+
+/// What a test prints that knows nothing of the file.
+const ONLY_PRINTED: &str = "skipped: ";
+
+/// Takes what passed tests printed out of a log of `cargo test -- --show-output`, and adds those to `skips` that
+/// printed that they were skipped and are not in it. Returns the rest of the log, which is what cargo prints by itself.
+pub(super) fn printed(log: &str, skips: &mut Vec<Skip>) -> String {
+    let mut rest = String::with_capacity(log.len());
+    let mut lines = log.lines();
+    while let Some(line) = lines.next() {
+        // The heading is there twice: before what was printed, and before the list of names.
+        let mut ahead = lines.clone();
+        if line != HEADING || !ahead.any(|line| line == HEADING) {
+            rest.push_str(line);
+            rest.push('\n');
+            continue;
+        }
+        let mut test = "";
+        for line in lines.by_ref().take_while(|line| *line != HEADING) {
+            let title = line.strip_prefix("---- ");
+            if let Some(name) = title.and_then(|title| title.strip_suffix(" stdout ----")) {
+                test = name;
+            } else if let Some(line) = line.strip_prefix(MARK) {
+                add(skips, parse(line));
+            } else if let Some(reason) = line.strip_prefix(ONLY_PRINTED)
+                && !skips.iter().any(|skip| skip.reason == reason)
+            {
+                let (test, reason) = (test.to_owned(), reason.to_owned());
+                add(skips, vec![Skip { test, reason }]);
+            }
+        }
+        // The names, each indented.
+        while lines.clone().next().is_some_and(|line| line.starts_with("    ")) {
+            lines.next();
+        }
+    }
+    rest
+}
+
+/// What stands before the output of tests that passed.
+const HEADING: &str = "successes:";
+
+/// Adds those whose test is not there yet.
+fn add(skips: &mut Vec<Skip>, more: Vec<Skip>) {
+    for skip in more {
+        if !skips.iter().any(|known| known.test == skip.test) {
+            skips.push(skip);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +116,41 @@ mod tests {
         );
         assert_eq!(skips[2].package(), Some("strace"));
         assert_eq!(skips[0].package(), None);
+    }
+
+    #[test]
+    fn a_skip_that_was_only_printed_counts() {
+        let log = "running 3 tests\ntest a::quiet ... ok\ntest a::told ... ok\n\nsuccesses:\n\n\
+                   ---- a::quiet stdout ----\nskipped: only root can be somebody else\n\n\
+                   ---- a::told stdout ----\ndoorbell-skip: told: no veth\ntest x ... ignored, y\n\n\
+                   ---- a::lost stdout ----\ndoorbell-skip: lost: package strace: not found\n\n\n\
+                   successes:\n    a::quiet\n    a::told\n    a::lost\n\n\
+                   test result: ok. 3 passed; 0 failed; 0 ignored\n";
+        let mut skips = parse("told: no veth\n");
+        let rest = printed(log, &mut skips);
+        let shown: Vec<String> = skips
+            .iter()
+            .map(|skip| format!("{}: {}", skip.test, skip.reason))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "told: no veth",
+                "a::quiet: only root can be somebody else",
+                "lost: package strace: not found"
+            ]
+        );
+        assert_eq!(
+            rest,
+            "running 3 tests\ntest a::quiet ... ok\ntest a::told ... ok\n\n\n\
+             test result: ok. 3 passed; 0 failed; 0 ignored\n"
+        );
+    }
+
+    #[test]
+    fn a_heading_that_stands_alone_is_left_where_it_is() {
+        let log = "successes:\nskipped: x\n";
+        let mut skips = Vec::new();
+        assert_eq!((printed(log, &mut skips).as_str(), skips.len()), (log, 0));
     }
 }

@@ -73,6 +73,11 @@ impl Invocation {
         self.arguments.iter().any(|word| word == "--no-run")
     }
 
+    /// Whether it runs tests.
+    pub(super) fn tests(&self) -> bool {
+        self.arguments.first().is_some_and(|word| word == "test") && !self.only_builds()
+    }
+
     /// The environment as one types it before a command, with a space at the end if there is any.
     pub(super) fn typed_environment(&self) -> String {
         let mut typed = String::new();
