@@ -64,6 +64,18 @@ impl Ring {
     }
 }
 
+/// What the BTL asked of its end of the lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A look for frames, for at most so many.
+    Polled(Channel, usize),
+    /// A frame, with its kind and its number as the header has them.
+    Posted(Channel, u8, u32),
+}
+
+/// The steps since the last look, of an end that keeps them.
+pub type Steps = Rc<RefCell<Option<Vec<Step>>>>;
+
 pub type Rings = [Rc<RefCell<Ring>>; 2];
 
 /// One end.
@@ -82,6 +94,7 @@ pub struct Tx {
     pub rings: Rings,
     posted: [u64; 2],
     reserved: [usize; 2],
+    steps: Steps,
 }
 
 /// Frames are shown where they lie; the ring is read again only by the next poll.
@@ -89,6 +102,7 @@ pub struct Rx {
     pub rings: Rings,
     shown: [Vec<Slot>; 2],
     count: [usize; 2],
+    steps: Steps,
 }
 
 /// Two ends. `checked` is whether the network is said to check its bytes.
@@ -102,17 +116,20 @@ pub fn pair(checked: bool) -> [Lane; 2] {
 
 impl Lane {
     fn new(address: u32, checked: bool, out: Rings, back: Rings) -> Self {
+        let steps = Steps::default();
         let shown = || (0..64).map(|_| (0, [0; MTU])).collect();
         Self {
             tx: Tx {
                 rings: out,
                 posted: [0; 2],
                 reserved: [0; 2],
+                steps: Rc::clone(&steps),
             },
             rx: Rx {
                 rings: back,
                 shown: [shown(), shown()],
                 count: [0; 2],
+                steps,
             },
             name: "sim:1".parse().expect("a name"),
             capabilities: Capabilities {
@@ -142,9 +159,20 @@ impl Lane {
         }
     }
 
+    /// The steps since the last call, from the first call on.
+    pub fn steps(&self) -> Vec<Step> {
+        self.tx.steps.replace(Some(Vec::new())).unwrap_or_default()
+    }
+
     /// What is on its way to this end.
     pub fn incoming(&self) -> Rings {
         self.rx.rings.clone()
+    }
+}
+
+fn note(steps: &Steps, step: Step) {
+    if let Some(steps) = &mut *steps.borrow_mut() {
+        steps.push(step);
     }
 }
 
@@ -221,6 +249,11 @@ impl Transmit for Tx {
         };
         self.rings[at].borrow_mut().push(head, body);
         self.posted[at] += 1;
+        let number = [head[8], head[9], head[10], head[11]];
+        note(
+            &self.steps,
+            Step::Posted(channel, head[18], u32::from_le_bytes(number)),
+        );
         Ok(FrameId(self.posted[at]))
     }
 
@@ -236,6 +269,7 @@ impl Receive for Rx {
 
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
+        note(&self.steps, Step::Polled(channel, budget));
         let at = at(channel);
         let mut ring = self.rings[at].borrow_mut();
         let n = budget.min(ring.tail - ring.head).min(self.shown[at].len());

@@ -8,6 +8,7 @@ mod common;
 #[path = "../common/lane.rs"]
 mod lane;
 
+mod channels;
 mod conformance;
 mod faults;
 mod gather;
