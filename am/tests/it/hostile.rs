@@ -72,154 +72,104 @@ fn request(flags: Flags, args: u8, source: u32, other: u32, credit: u8) -> (u64,
     (header.bits(), data.bits())
 }
 
-#[test]
-fn messages_that_cannot_be_are_dropped_and_counted() {
+/// A message that cannot be: why, the entry of the table that it is for, its bits and header data, its offset, its bytes.
+type Case<'a> = (&'a str, u32, (u64, u64), u64, &'a [u8]);
+
+/// Rank 1 puts each to rank 0: each is dropped and counted, no handler runs, and rank 2 is served as before.
+fn are_dropped(cases: &[Case<'_>]) {
     let (mut world, seen) = echo_world(&Setting::new(3));
-    let (short, medium) = (Flags::SHORT, Flags::MEDIUM);
-    let packed = Flags::LONG.with(Flags::PACKED);
-    let mut dropped = 0;
-    let mut refused = |world: &mut World, index, (bits, data): (u64, u64), at, bytes: &[u8], why: &str| {
-        put(world, index, bits, data, at, bytes);
-        dropped += 1;
-        assert_eq!(world.am(0).stats().hostile, dropped, "{why}");
-    };
-    let am = AM_INDEX;
-    refused(
-        &mut world,
-        am,
-        request(short, 0, 2, 0, 1),
-        0,
-        &[],
-        "it says that it is another rank",
-    );
-    refused(
-        &mut world,
-        am,
-        request(short, 0, 9, 0, 1),
-        0,
-        &[],
-        "it says that it is no rank",
-    );
-    refused(
-        &mut world,
-        am,
-        request(short, 17, 1, 0, 1),
-        0,
-        &[0; 68],
-        "17 arguments",
-    );
-    refused(
-        &mut world,
-        am,
-        request(short, 1, 1, 0, 1),
-        0,
-        &[0; 8],
-        "longer than its arguments",
-    );
-    refused(
-        &mut world,
-        am,
-        request(medium, 1, 1, 9, 1),
-        0,
-        &[0; 16],
-        "shorter than it says",
-    );
-    refused(
-        &mut world,
-        am,
-        request(short.with(medium), 0, 1, 0, 1),
-        0,
-        &[],
-        "two kinds",
-    );
-    refused(
-        &mut world,
-        am,
-        request(Flags::LONG, 0, 1, 0, 1),
-        0,
-        &[],
-        "neither packed nor not",
-    );
-    refused(&mut world, am, request(short, 0, 1, 0, 0), 0, &[], "no credits");
-    let mut far = u64::MAX.to_le_bytes().to_vec();
-    far.push(1);
-    // This one takes a credit and gives it back, in a reply that rank 1 did not ask for.
-    refused(
-        &mut world,
-        am,
-        request(packed, 0, 1, 1, 1),
-        0,
-        &far,
-        "outside of the segment",
-    );
-    let reply = |args: u8, credit: u8| {
-        let header = AmHeader {
-            id: Id::ReqSb,
-            flags: short,
-            handler: 11,
-            args,
-            offset: 0,
-        };
-        let data = AmData {
-            source: 1,
-            other: 0,
-            credit,
-        };
-        (header.bits(), data.bits())
-    };
-    refused(&mut world, RAR_INDEX, reply(0, 0), 0, &[], "a reply to nothing");
-    refused(&mut world, RAR_INDEX, reply(0, 0), 5, &[], "at no chunk");
-    refused(
-        &mut world,
-        AM_INDEX,
-        long(Id::RarAm, REPLY_LID),
-        0,
-        &[1],
-        "a request with the LID of a reply",
-    );
-    refused(
-        &mut world,
-        RAR_INDEX,
-        long(Id::RarSrc, 0),
-        0,
-        &[1],
-        "a reply with the LID of a request",
-    );
-    for (message, why) in [
-        (system(SysKind::Barrier, [2, 0, 0]), "another rank's barrier"),
-        (
-            system(SysKind::Barrier, [1, 7 << 16, 0]),
-            "a barrier that is far ahead",
-        ),
-        (
-            system(SysKind::CreditReturn, [1, 5, 0]),
-            "credits that nobody asked for",
-        ),
-        (
-            system(SysKind::ShutdownRequest, [1, 40, 0]),
-            "a step that there is not",
-        ),
-        (
-            system(SysKind::ShutdownRequest, [1, 1, 999]),
-            "a status that there is not",
-        ),
-        ((Id::Sys as u64 | 0x900, 0), "no message that there is"),
-        ((Id::Boot as u64, 0), "an exchange that is over"),
-    ] {
-        refused(&mut world, SYS_INDEX, message, 16, &[], why);
+    for (before, (why, index, (bits, data), at, bytes)) in cases.iter().enumerate() {
+        put(&mut world, *index, *bits, *data, *at, bytes);
+        assert_eq!(world.am(0).stats().hostile, before as u64 + 1, "{why}");
     }
     assert_eq!(seen.try_iter().count(), 0, "no handler ran");
     assert_eq!(world.am(0).leaving(), doorbell_am::Leaving::No);
-    // The others are served as before.
-    assert!(
-        world
-            .am(2)
-            .try_request_short(0, 1, &[4])
-            .expect("it can be")
-            .is_done()
-    );
+    let sent = world.am(2).try_request_short(0, 1, &[4]);
+    assert!(sent.expect("it can be").is_done());
     world.settle();
     assert_eq!(seen.try_iter().count(), 2);
+}
+
+#[test]
+fn requests_that_cannot_be_are_dropped_and_counted() {
+    let (short, medium) = (Flags::SHORT, Flags::MEDIUM);
+    let packed = Flags::LONG.with(Flags::PACKED);
+    let mut far = u64::MAX.to_le_bytes().to_vec();
+    far.push(1);
+    let cases: [(&str, (u64, u64), &[u8]); 9] = [
+        ("it says that it is another rank", request(short, 0, 2, 0, 1), &[]),
+        ("it says that it is no rank", request(short, 0, 9, 0, 1), &[]),
+        ("17 arguments", request(short, 17, 1, 0, 1), &[0; 68]),
+        ("longer than its arguments", request(short, 1, 1, 0, 1), &[0; 8]),
+        ("shorter than it says", request(medium, 1, 1, 9, 1), &[0; 16]),
+        ("two kinds", request(short.with(medium), 0, 1, 0, 1), &[]),
+        ("neither packed nor not", request(Flags::LONG, 0, 1, 0, 1), &[]),
+        ("no credits", request(short, 0, 1, 0, 0), &[]),
+        // This one takes a credit and gives it back, in a reply that rank 1 did not ask for.
+        ("outside of the segment", request(packed, 0, 1, 1, 1), &far),
+    ];
+    are_dropped(&cases.map(|(why, bits, bytes)| (why, AM_INDEX, bits, 0, bytes)));
+}
+
+#[test]
+fn replies_and_data_that_cannot_be_are_dropped_and_counted() {
+    let header = AmHeader {
+        id: Id::ReqSb,
+        flags: Flags::SHORT,
+        handler: 11,
+        args: 0,
+        offset: 0,
+    };
+    let data = AmData {
+        source: 1,
+        other: 0,
+        credit: 0,
+    };
+    let reply = (header.bits(), data.bits());
+    are_dropped(&[
+        ("a reply to nothing", RAR_INDEX, reply, 0, &[]),
+        ("a reply at no chunk", RAR_INDEX, reply, 5, &[]),
+        (
+            "a request with the LID of a reply",
+            AM_INDEX,
+            long(Id::RarAm, REPLY_LID),
+            0,
+            &[1],
+        ),
+        (
+            "a reply with the LID of a request",
+            RAR_INDEX,
+            long(Id::RarSrc, 0),
+            0,
+            &[1],
+        ),
+    ]);
+}
+
+#[test]
+fn system_messages_that_cannot_be_are_dropped_and_counted() {
+    let cases = [
+        ("another rank's barrier", system(SysKind::Barrier, [2, 0, 0])),
+        (
+            "a barrier that is far ahead",
+            system(SysKind::Barrier, [1, 7 << 16, 0]),
+        ),
+        (
+            "credits that nobody asked for",
+            system(SysKind::CreditReturn, [1, 5, 0]),
+        ),
+        (
+            "a step that there is not",
+            system(SysKind::ShutdownRequest, [1, 40, 0]),
+        ),
+        (
+            "a status that there is not",
+            system(SysKind::ShutdownRequest, [1, 1, 999]),
+        ),
+        ("no message that there is", (Id::Sys as u64 | 0x900, 0)),
+        ("an exchange that is over", (Id::Boot as u64, 0)),
+    ];
+    are_dropped(&cases.map(|(why, bits)| (why, SYS_INDEX, bits, 16, &[][..])));
 }
 
 /// The bits of the data of an unpacked Long of rank 1.

@@ -321,22 +321,43 @@ fn requests_take_a_credit_for_each_256_bytes() {
     assert_eq!(Chunk::of(4096), None);
 }
 
-/// gasnet.md section 6, "Figures to test": a credit is 256 bytes of buffer and an event of 128.
+/// gasnet.md section 6, "Figures to test": a credit is 256 bytes of buffer and an event of 128. What is attached is that,
+/// in whole buffers, and a spare one; of each buffer the last chunk lends nothing.
 #[test]
-fn the_seeds_figures() {
-    const CREDIT: u64 = (256 + SEED_EVENT_BYTES) as u64;
-    assert_eq!(10_000 * 4 * CREDIT, 15_360_000);
-    assert_eq!(10_000 * 6 * CREDIT, 23_040_000);
-    assert_eq!(640 * CREDIT, 240 * 1024);
-    assert_eq!(1024 * 640 * CREDIT, 240 << 20);
-    assert_eq!(10_000 * 640 * CREDIT, 2_457_600_000);
-    assert_eq!(65_536 * CREDIT, 24 << 20);
+fn memory_attached_for_credits_is_the_seeds_and_less_than_two_buffers_more() {
+    const BUFFER: u64 = 1 << 20;
+    for (others, per_node, figure) in [
+        (1, 640, 240 << 10),
+        (16, 4096, 24 << 20),
+        (1024, 640, 240 << 20),
+        (10_000, 4, 15_360_000),
+        (10_000, 6, 23_040_000),
+        (10_000, 640, 2_457_600_000_u64),
+    ] {
+        let each = shares(Terms {
+            per_node: Some(per_node),
+            banked: Some(0),
+            ..terms(others + 1)
+        });
+        assert_eq!(each.per_node, per_node);
+        let bytes = each.receive_bytes() + each.event_bytes(SEED_EVENT_BYTES);
+        let unlent = each.receive_bytes() / 1024;
+        let rounded = 2 * BUFFER + 4092 * SEED_EVENT_BYTES as u64;
+        assert!(
+            (figure..figure + unlent + rounded).contains(&bytes),
+            "{others} × {per_node}: {bytes} bytes, {figure} in the table"
+        );
+    }
+}
+
+#[test]
+fn a_bank_of_20_000_lends_200_more_to_each_of_100_partners() {
     let each = shares(Terms {
         per_node: Some(4),
         banked: Some(20_000),
         ..terms(10_000)
     });
-    assert!(each.banked / 100 >= 200, "200 more for each of 100 partners");
+    assert!((20_000..20_000 + 4092).contains(&each.banked), "{}", each.banked);
 }
 
 /// The same with what is really attached: whole buffers, a spare one, and this conduit's events.
