@@ -162,11 +162,10 @@ mod tests {
             let first = Seq(first);
             let (mut arrived, mut spare) = (Arrived::new(first), Spare::default());
             let mut seen = std::collections::BTreeSet::new();
-            let mut n: u32 = 1;
+            let mut random = doorbell_testing::Random::new(1);
             for _ in 0..3000 {
-                n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let base = (0..).find(|i| !seen.contains(i)).unwrap();
-                let i = base + (n >> 16) % 200;
+                let i = base + random.below(200) as u32;
                 let seq = first.plus(i);
                 assert_eq!(arrived.look(seq, 4096).is_err(), seen.contains(&i));
                 if seen.insert(i) {

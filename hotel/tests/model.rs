@@ -4,7 +4,8 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use common::{Pair, Random, Step};
+use common::{Pair, Step};
+use doorbell_testing::Random;
 use proptest::prelude::*;
 
 /// What one seed's run is like.
@@ -19,14 +20,14 @@ struct Profile {
 }
 
 fn step(random: &mut Random, profile: &Profile) -> Step {
-    let which = random.next() as usize;
+    let which = random.next_u64() as usize;
     if random.below(100) < profile.arrivals {
         return match random.below(20) {
             0 => Step::CheckInLate {
-                back: random.distance(profile.stay),
+                back: random.of_bits(profile.stay),
             },
             _ => Step::CheckIn {
-                ahead: random.distance(profile.stay),
+                ahead: random.of_bits(profile.stay),
             },
         };
     }
@@ -35,21 +36,21 @@ fn step(random: &mut Random, profile: &Profile) -> Step {
         300..350 => Step::CheckOutStale { which },
         350..500 => Step::ReBook {
             which,
-            ahead: random.distance(profile.stay),
+            ahead: random.of_bits(profile.stay),
         },
         500..520 => Step::ReBookLate {
             which,
-            back: random.distance(profile.stay),
+            back: random.of_bits(profile.stay),
         },
         520..550 => Step::ReBookStale { which },
         550..700 => Step::EvictOne {
-            by: random.distance(profile.tick),
+            by: random.of_bits(profile.tick),
         },
         700..900 => Step::Tick {
-            by: random.distance(profile.tick),
+            by: random.of_bits(profile.tick),
         },
         900..940 => Step::TickBack {
-            by: random.distance(64),
+            by: random.of_bits(64),
         },
         940..999 => Step::TickToNext,
         _ => Step::Clear,
@@ -58,7 +59,7 @@ fn step(random: &mut Random, profile: &Profile) -> Step {
 
 /// Runs so many steps; a failure names seed and step.
 fn run(seed: u64, steps: u64, profile: &Profile) -> u64 {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut pair = Pair::new(profile.rooms, profile.start);
     for at in 0..steps {
         let step = step(&mut random, profile);
@@ -118,7 +119,7 @@ fn a_million_steps_agree_with_the_model() {
     }
     // Before and at the end of time, where deadlines and steps saturate; a run gets there soon, so there are many.
     for seed in 0x5eed_1000..0x5eed_1064 {
-        let start = u64::MAX - Random(seed).distance(40);
+        let start = u64::MAX - Random::new(seed).of_bits(40);
         let profile = Profile {
             rooms: 100,
             start,

@@ -391,12 +391,9 @@ mod tests {
         set(&memory, PLACES.producer, u32::MAX - 20);
         set(&memory, PLACES.consumer, u32::MAX - 20);
         let (mut hidden, mut shown, mut held) = (VecDeque::new(), VecDeque::new(), 0);
-        let mut random = 7u64;
+        let mut random = doorbell_testing::Random::new(7);
         for step in 0..10_000u64 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            match random >> 62 {
+            match random.below(4) {
                 0 => {
                     let room = COUNT - hidden.len() - shown.len() - held;
                     assert_eq!(producer.free(COUNT as u32) as usize, room);

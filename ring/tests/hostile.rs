@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doorbell_ring::indexed::{Consumer, Places, Producer, bytes_of};
 use doorbell_ring::storage::{Access, Area, Mapped};
+use doorbell_testing::Random;
 
 const STEPS: u64 = 1_000_000;
 const COUNT: u32 = 8;
@@ -21,31 +22,15 @@ const PLACES: Places = Places {
     entries: 24,
 };
 
-/// Marsaglia's xorshift: the same steps in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// A value that an attacker would try: near what is expected, at the edges, or anything.
-    fn nasty(&mut self, near: u32) -> u32 {
-        match self.below(6) {
-            0 => near.wrapping_add(self.below(20) as u32).wrapping_sub(10),
-            1 => u32::MAX - self.below(3) as u32,
-            2 => 1 << self.below(32),
-            3 => self.below(100) as u32,
-            4 => near,
-            _ => self.next() as u32,
-        }
+/// A value that an attacker would try: near what is expected, at the edges, or anything.
+fn nasty(random: &mut Random, near: u32) -> u32 {
+    match random.below(6) {
+        0 => near.wrapping_add(random.below(20) as u32).wrapping_sub(10),
+        1 => u32::MAX - random.below(3) as u32,
+        2 => 1 << random.below(32),
+        3 => random.below(100) as u32,
+        4 => near,
+        _ => random.next_u64() as u32,
     }
 }
 
@@ -81,9 +66,9 @@ impl Pages {
     /// Writes any word of the entries, or what is not this side's index.
     fn spoil(&self, random: &mut Random, index: usize, near: u32) {
         match random.below(3) {
-            0 => self.set(index, random.nasty(near)),
-            1 => self.set(PLACES.flags, random.nasty(0)),
-            _ => self.set(PLACES.entries + random.below(16) as usize * 8, random.nasty(0)),
+            0 => self.set(index, nasty(random, near)),
+            1 => self.set(PLACES.flags, nasty(random, 0)),
+            _ => self.set(PLACES.entries + random.below(16) as usize * 8, nasty(random, 0)),
         }
     }
 
@@ -99,13 +84,13 @@ impl Pages {
 #[test]
 fn a_producer_survives_any_consumer() {
     let pages = Pages::new();
-    let (mut producer, mut random) = (pages.producer(), Random(0xbad));
+    let (mut producer, mut random) = (pages.producer(), Random::new(0xbad));
     let (mut pushed, mut told) = (0u32, 0u32);
     for _ in 0..STEPS {
         match random.below(4) {
             0 => pages.spoil(&mut random, PLACES.consumer, told),
             // Its own index is not read back.
-            1 => pages.set(PLACES.producer, random.next() as u32),
+            1 => pages.set(PLACES.producer, random.next_u64() as u32),
             2 => {
                 let free = producer.free(1 + random.below(10) as u32);
                 assert!(free <= COUNT);
@@ -132,12 +117,12 @@ fn a_producer_survives_any_consumer() {
 #[test]
 fn a_consumer_survives_any_producer() {
     let pages = Pages::new();
-    let (mut consumer, mut random) = (pages.consumer(), Random(0x5eed));
+    let (mut consumer, mut random) = (pages.consumer(), Random::new(0x5eed));
     let (mut taken, mut told) = (0u32, 0u32);
     for _ in 0..STEPS {
         match random.below(4) {
             0 => pages.spoil(&mut random, PLACES.producer, taken),
-            1 => pages.set(PLACES.consumer, random.next() as u32),
+            1 => pages.set(PLACES.consumer, random.next_u64() as u32),
             2 => {
                 let ready = consumer.is_ready();
                 let entry = consumer.take();
@@ -167,7 +152,7 @@ fn both_sides_survive_words_that_change_under_them() {
     let over = AtomicBool::new(false);
     std::thread::scope(|s| {
         s.spawn(|| {
-            let mut random = Random(0xf00d);
+            let mut random = Random::new(0xf00d);
             while !over.load(Ordering::Relaxed) {
                 outward.spoil(&mut random, PLACES.consumer, outward.get(PLACES.producer));
                 inward.spoil(&mut random, PLACES.producer, inward.get(PLACES.consumer));

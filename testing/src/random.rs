@@ -1,5 +1,7 @@
 //! Numbers that follow from a seed: a failing run is found again by its seed.
 
+use std::ops::RangeInclusive;
+
 /// A small generator (splitmix64): the same numbers for the same seed, everywhere and for ever. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -32,7 +34,23 @@ impl Random {
 
     /// True once in `bound` times; never for a bound of zero.
     pub const fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0 && bound > 0
+        bound > 0 && self.below(bound) == 0
+    }
+
+    /// True in `percent` of 100 times.
+    pub const fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// A number of this range, both ends included.
+    pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
+        range.start() + self.below(range.end() - range.start() + 1)
+    }
+
+    /// A number of at most `most` bits (64 at most), each number of bits as likely as any other.
+    pub fn of_bits(&mut self, most: u64) -> u64 {
+        let bits = self.below(most + 1);
+        self.next_u64() & u64::MAX.checked_shr(64 - bits as u32).unwrap_or(0)
     }
 
     /// From 0 up to, and without, 1.
@@ -65,6 +83,11 @@ mod tests {
         assert_eq!(
             (random.below(0), random.index(1), random.one_in(0)),
             (0, 0, false)
+        );
+        assert!((0..1000).all(|_| (3..=5).contains(&random.within(3..=5)) && random.of_bits(3) < 8));
+        assert_eq!(
+            (random.of_bits(0), random.percent(0), random.percent(100)),
+            (0, false, true)
         );
         let hits = (0..3000).filter(|_| random.one_in(3)).count();
         assert!((900..1100).contains(&hits), "{hits}");

@@ -4,10 +4,11 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use common::{Model, Random, matches};
+use common::{Model, matches};
 use doorbell_matching::{
     Capacity, Entry, EntryHandle, Load, MatchError, MatchKey, Matcher, Pattern, Posted, UnexpectedHandle,
 };
+use doorbell_testing::Random;
 
 /// What one seed's run is like: few keys, so that collisions are common; few or many wildcard classes; and
 /// a lean towards deep lists of entries or of messages.
@@ -48,20 +49,20 @@ impl Profile {
 
     fn pattern(&self, random: &mut Random) -> Pattern {
         let pattern = Pattern::from(self.key(random));
-        if !random.chance(self.wildcards) {
+        if !random.percent(self.wildcards) {
             return pattern;
         }
         let class = random.below(self.classes);
         let ignore = [0, u64::MAX, 1, 0xf, 3 << 60, 0x7fff_ffff, 2, 4][class as usize % 8];
         let source_ignore = [u32::MAX, 0, 1][class as usize % 3];
         // Ignored bits may hold anything.
-        let noise = random.next() & ignore;
+        let noise = random.next_u64() & ignore;
         let any = Pattern {
             bits: pattern.bits ^ noise,
             ..pattern
         };
         Pattern {
-            source: any.source ^ (random.next() as u32 & source_ignore),
+            source: any.source ^ (random.next_u64() as u32 & source_ignore),
             ..any
         }
         .ignoring(ignore)
@@ -70,7 +71,7 @@ impl Profile {
 
     fn entry(&self, random: &mut Random, token: u64) -> Entry {
         let entry = Entry::once(self.pattern(random), random.below(64), token);
-        if !random.chance(self.odd_entries) {
+        if !random.percent(self.odd_entries) {
             return entry;
         }
         let entry = match random.below(4) {
@@ -91,12 +92,12 @@ impl Profile {
             }
             .managed(random.below(8)),
         };
-        let entry = if random.chance(40) {
+        let entry = if random.percent(40) {
             entry.no_truncate()
         } else {
             entry
         };
-        if random.chance(30) {
+        if random.percent(30) {
             entry.overflow()
         } else {
             entry
@@ -118,7 +119,7 @@ impl Pair {
     fn new(random: &mut Random) -> Self {
         let room = random.below(100) as usize;
         let matcher = Matcher::new(
-            random.next(),
+            random.next_u64(),
             Capacity {
                 posted: room,
                 unexpected: room / 2,
@@ -244,20 +245,20 @@ impl Pair {
     /// One random step; the lists lean towards their depth and away from it.
     fn step(&mut self, profile: &Profile, random: &mut Random) {
         let full = self.model.posted.len() > profile.depth || self.model.kept.len() > profile.depth;
-        let emptying = full && random.chance(60);
+        let emptying = full && random.percent(60);
         match random.below(100) {
-            _ if emptying && random.chance(50) => self.cancel_oldest(),
+            _ if emptying && random.percent(50) => self.cancel_oldest(),
             _ if emptying => self.claim(Pattern {
                 source_ignore: u32::MAX,
                 ignore: u64::MAX,
                 ..profile.pattern(random)
             }),
-            0..80 if random.chance(profile.posts) => {
+            0..80 if random.percent(profile.posts) => {
                 let token = self.token();
                 self.post(profile.entry(random, token));
             }
             0..80 => {
-                let offset = if random.chance(20) { random.below(80) } else { 0 };
+                let offset = if random.percent(20) { random.below(80) } else { 0 };
                 self.arrive(profile.key(random), offset, random.below(48));
             }
             80..85 => {
@@ -285,8 +286,8 @@ impl Pair {
             }
             92..95 => self.cancel(random),
             95..98 => self.remove(random),
-            98 if random.chance(20) => self.drain(random.below(profile.sources) as u32),
-            99 if random.chance(20) => self.cancel_source(random.below(profile.sources) as u32),
+            98 if random.percent(20) => self.drain(random.below(profile.sources) as u32),
+            99 if random.percent(20) => self.cancel_source(random.below(profile.sources) as u32),
             _ => self.counts(profile),
         }
     }
@@ -353,7 +354,7 @@ fn run(seeds: std::ops::Range<u64>, steps: u64) {
     for seed in seeds {
         let mut step = 0;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let profile = Profile::of(&mut random);
             let mut pair = Pair::new(&mut random);
             while step < steps {
@@ -382,20 +383,20 @@ fn half_a_million_steps_in_long_runs() {
 
 #[test]
 fn patterns_match_bit_by_bit() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..20_000 {
         let key = MatchKey::new(
             random.below(2) as u32,
-            random.next() as u32 & 0xff,
-            random.next() & 0xff,
+            random.next_u64() as u32 & 0xff,
+            random.next_u64() & 0xff,
         );
         let pattern = Pattern::exact(
             random.below(2) as u32,
-            key.source ^ (random.next() & random.next()) as u32 & 0xff,
-            key.bits ^ random.next() & random.next() & 0xff,
+            key.source ^ (random.next_u64() & random.next_u64()) as u32 & 0xff,
+            key.bits ^ random.next_u64() & random.next_u64() & 0xff,
         )
-        .ignoring(random.next() | random.next())
-        .ignoring_source((random.next() | random.next()) as u32);
+        .ignoring(random.next_u64() | random.next_u64())
+        .ignoring_source((random.next_u64() | random.next_u64()) as u32);
         assert_eq!(
             pattern.matches(&key),
             matches(&pattern, &key),

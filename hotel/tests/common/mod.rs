@@ -4,28 +4,6 @@ use std::collections::BTreeSet;
 
 use doorbell_hotel::{Hotel, HotelError, Key};
 
-/// A small, good generator: the same steps for the same seed everywhere (splitmix64).
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// A distance of at most so many bits, each number of bits as likely as any other.
-    pub(crate) fn distance(&mut self, most_bits: u64) -> u64 {
-        let bits = self.below(most_bits + 1);
-        self.next() & u64::MAX.checked_shr(64 - bits as u32).unwrap_or(0)
-    }
-}
-
 /// One step of a run. Distances are from the present time; numbers choose among what there is.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {

@@ -11,7 +11,9 @@ use doorbell_pml::{
 };
 
 use crate::feed::FeedRail;
-use crate::world::{Dice, empty, filled, recv_args, send_args};
+use doorbell_testing::Random;
+
+use crate::world::{empty, filled, recv_args, send_args};
 
 const FRAMES: u64 = 1_000_000;
 
@@ -43,14 +45,14 @@ fn victim_of(protocol: Protocol) -> Pml<FeedRail> {
 }
 
 /// A frame that is nearly right: a kind, plausible numbers, and then some of it spoiled.
-fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
+fn frame(dice: &mut Random, seq: u32) -> Vec<u8> {
     let length = match dice.below(8) {
         0 => dice.below(16),
         1 => dice.below(64),
         2 => 16 + dice.below(5000),
         _ => 16 + dice.below(100),
     };
-    let mut frame: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();
+    let mut frame: Vec<u8> = (0..length).map(|_| dice.next_u64() as u8).collect();
     if dice.below(10) == 0 {
         return frame; // pure noise
     }
@@ -71,7 +73,7 @@ fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
     word(
         4,
         &(if dice.below(20) == 0 {
-            dice.roll() as u32
+            dice.next_u64() as u32
         } else {
             near
         })
@@ -80,7 +82,7 @@ fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
     word(8, &dice.below(4).to_le_bytes());
     for at in [16, 24, 32, 40, 48, 56, 64] {
         let number = match dice.below(5) {
-            0 => dice.roll(),
+            0 => dice.next_u64(),
             1 => u64::MAX - dice.below(3),
             2 => dice.below(40) | (1 + dice.below(40)) << 32, // a request, perhaps a live one
             3 => dice.below(200_000),
@@ -103,7 +105,7 @@ struct Bait {
 }
 
 impl Bait {
-    fn renew(&mut self, pml: &mut Pml<FeedRail>, dice: &mut Dice) {
+    fn renew(&mut self, pml: &mut Pml<FeedRail>, dice: &mut Random) {
         self.open.retain(|id| pml.test(*id).is_none());
         while self.open.len() < 24 {
             let tag = dice.below(4);
@@ -160,7 +162,7 @@ fn room_again(memory: &Region) -> doorbell_fabric::memory::RegionSlice {
 
 #[test]
 fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
-    let mut dice = Dice(0xd1ce);
+    let mut dice = Random::new(0xd1ce);
     let (mut drops, mut arrived, mut fed, mut lives) = (0, 0, 0, 0);
     while fed < FRAMES {
         lives += 1;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use doorbell_pml::{Protocol, Rank, RequestId, Resume, Sent, Source};
 use doorbell_sim::{Change, Faults};
+use doorbell_testing::Random;
 
-use crate::world::{Dice, Memory, World, bytes, empty, filled, pattern, sim};
+use crate::world::{Memory, World, bytes, empty, filled, pattern, sim};
 
 /// What a seed chooses.
 struct Storm {
     seed: u64,
-    dice: Dice,
+    dice: Random,
     world: World,
     ranks: u32,
     /// What is broken now, and how it is mended.
@@ -36,7 +37,7 @@ struct Flow {
 
 impl Storm {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let ranks = 2 + dice.below(3) as u32;
         let planes = 2 + dice.below(3) as usize;
         let protocol =

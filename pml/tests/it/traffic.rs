@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use doorbell_pml::{Protocol, Rank, RequestId, Sent, Source};
+use doorbell_testing::Random;
 use proptest::prelude::*;
 
-use crate::world::{Dice, Memory, World, empty, filled, pattern, sim};
+use crate::world::{Memory, World, empty, filled, pattern, sim};
 
 struct Receive {
     request: RequestId,
@@ -49,7 +50,7 @@ fn salt(from: u32, to: u32, number: usize) -> u64 {
 }
 
 fn run(seed: u64, ranks: u32, planes: usize, protocol: Protocol, reorder: f64, spread: bool) {
-    let mut dice = Dice(seed);
+    let mut dice = Random::new(seed);
     let mut config = sim(true, true, dice.below(2) == 0);
     config.faults.reorder = reorder;
     config.queue_depth = 4 + dice.below(60) as usize;

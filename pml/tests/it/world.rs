@@ -287,20 +287,3 @@ pub(crate) fn sim(get: bool, put: bool, gather: bool) -> SimConfig {
     config.capabilities.features.gather = gather;
     config
 }
-
-/// A small, seeded source of numbers.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, most: u64) -> u64 {
-        self.roll() % most
-    }
-}

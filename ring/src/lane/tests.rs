@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use doorbell_testing::Random;
 use proptest::prelude::*;
 
 use super::*;
@@ -221,25 +222,11 @@ proptest! {
     }
 }
 
-/// A generator of its own, so that a failing step is found again by its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let x = self.0 >> 33;
-        (x ^ (x >> 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0 >> 20
-    }
-}
-
 /// The exact-size heap blocks make every access outside them visible to AddressSanitizer.
 #[test]
 fn a_consumer_survives_any_producer() {
     let geometry = Geometry::new(8, 256).unwrap();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut out = vec![0; 512];
     let (mut delivered, mut refused) = (0, 0);
     for _ in 0..2_000 {
@@ -249,13 +236,13 @@ fn a_consumer_survives_any_producer() {
         let mut consumer = Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap();
         for _ in 0..100 {
             for _ in 0..4 {
-                let at = random.next() as usize % (geometry.bytes() / 8) * 8;
-                let index = consumer.consumed() + random.next() % 2;
-                let value = match random.next() % 4 {
-                    0 => random.next(),
-                    _ => mark(index, random.next() as usize % 200),
+                let at = random.next_u64() as usize % (geometry.bytes() / 8) * 8;
+                let index = consumer.consumed() + random.next_u64() % 2;
+                let value = match random.next_u64() % 4 {
+                    0 => random.next_u64(),
+                    _ => mark(index, random.next_u64() as usize % 200),
                 };
-                let at = if random.next().is_multiple_of(2) {
+                let at = if random.next_u64().is_multiple_of(2) {
                     at
                 } else {
                     (index as usize % 8) * CELL_BYTES
@@ -301,7 +288,7 @@ fn a_look_survives_any_producer() {
         1 << 31,
         u64::from(u32::MAX),
     ];
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut out = vec![0; 512];
     // Nothing, other, short, long, refused.
     let mut shown = [0; 5];
@@ -315,19 +302,22 @@ fn a_look_survives_any_producer() {
             let mut write = |at: usize, value: u64| {
                 far.view_mut(at, 8).unwrap().copy_from(&value.to_ne_bytes());
             };
-            write(at + 8, random.next() % 2);
+            write(at + 8, random.next_u64() % 2);
             write(at + 16, 2);
-            write(random.next() as usize % (geometry.bytes() / 8) * 8, random.next());
-            let len = lengths[random.next() as usize % lengths.len()];
-            let word = match random.next() % 8 {
-                0 => random.next(),
+            write(
+                random.next_u64() as usize % (geometry.bytes() / 8) * 8,
+                random.next_u64(),
+            );
+            let len = lengths[random.next_u64() as usize % lengths.len()];
+            let word = match random.next_u64() % 8 {
+                0 => random.next_u64(),
                 // The laps before and after this one.
                 1 => mark(consumer.consumed().wrapping_sub(8), 0) | len,
                 2 => mark(consumer.consumed() + 8, 0) | len,
                 _ => mark(consumer.consumed(), 0) | len,
             };
             write(at, word);
-            let most = [24, 100, usize::MAX][random.next() as usize % 3];
+            let most = [24, 100, usize::MAX][random.next_u64() as usize % 3];
             match consumer.expect([1, 2], most, 2, 1) {
                 Look::Nothing => {
                     assert_ne!((word >> 32) as u32, lap_mark(consumer.consumed()));
@@ -367,7 +357,7 @@ fn a_look_survives_any_producer() {
 #[test]
 fn told_indices_only_grow_whatever_the_producer_writes() {
     let geometry = Geometry::new(8, 256).unwrap();
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for _ in 0..500 {
         let (lane, control) = (
             Area::heap(geometry.bytes()).unwrap(),
@@ -383,7 +373,7 @@ fn told_indices_only_grow_whatever_the_producer_writes() {
             let at = (consumer.consumed() as usize % 8) * CELL_BYTES;
             let word = mark(
                 consumer.consumed(),
-                random.next() as usize % (geometry.longest() + 2),
+                random.next_u64() as usize % (geometry.longest() + 2),
             );
             far.view_mut(at, 8).unwrap().copy_from(&word.to_ne_bytes());
             let taken = match consumer.expect([0, 0], usize::MAX, 1, 0) {
@@ -421,18 +411,18 @@ fn both_ends_survive_words_that_change_under_them() {
     let mut times = [0u64; 5];
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random(6);
+            let mut random = Random::new(6);
             let longest = geometry.longest() as u64;
             while !over.load(Ordering::Relaxed) {
                 let [consumed, sent, data] = [0, 1, 2].map(|aim: usize| aims[aim].load(Ordering::Relaxed));
-                let index = consumed + random.next() % 3;
+                let index = consumed + random.next_u64() % 3;
                 let cell = (index as usize % 8) * CELL_BYTES;
-                let len =
-                    [16, 24, 25, 100, longest, longest + 1, u64::from(u32::MAX)][random.next() as usize % 7];
-                let anywhere = random.next() as usize % (geometry.bytes() / 8) * 8;
+                let len = [16, 24, 25, 100, longest, longest + 1, u64::from(u32::MAX)]
+                    [random.next_u64() as usize % 7];
+                let anywhere = random.next_u64() as usize % (geometry.bytes() / 8) * 8;
                 let stores = [
-                    (anywhere, random.next()),
-                    (cell + 8, random.next() % 2),
+                    (anywhere, random.next_u64()),
+                    (cell + 8, random.next_u64() % 2),
                     (cell + 16, 2),
                     (cell, mark(index, 0) | len),
                 ];
@@ -441,9 +431,9 @@ fn both_ends_survive_words_that_change_under_them() {
                     unsafe { far_lane.word(at) }.store(value, Ordering::Relaxed);
                 }
                 let stores = [
-                    (0, sent.wrapping_sub(random.next() % 10).wrapping_add(1)),
-                    (8, data.wrapping_sub(random.next() % 300).wrapping_add(1)),
-                    (ATTENTION, random.next()),
+                    (0, sent.wrapping_sub(random.next_u64() % 10).wrapping_add(1)),
+                    (8, data.wrapping_sub(random.next_u64() % 300).wrapping_add(1)),
+                    (ATTENTION, random.next_u64()),
                 ];
                 for (at, value) in stores {
                     // SAFETY: words of the control block.
@@ -452,7 +442,7 @@ fn both_ends_survive_words_that_change_under_them() {
             }
         });
         let started = std::time::Instant::now();
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let (mut consumer, mut producer) = (
             Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap(),
             Producer::attach(geometry, Area::heap(geometry.bytes()).unwrap(), told).unwrap(),
@@ -484,7 +474,7 @@ fn both_ends_survive_words_that_change_under_them() {
                 // A refused one too: a rail would end here, the test wants to see more.
                 consumer.release();
             }
-            match producer.reserve(random.next() as usize % (geometry.longest() + 1)) {
+            match producer.reserve(random.next_u64() as usize % (geometry.longest() + 1)) {
                 Ok(Some(mut room)) => {
                     let (mut first, mut rest) = room.parts();
                     first.copy_from(&[1; FIRST_BYTES]);
@@ -510,7 +500,7 @@ fn both_ends_survive_words_that_change_under_them() {
 #[test]
 fn a_producer_survives_any_consumer() {
     let geometry = Geometry::new(8, 256).unwrap();
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let (mut sent, mut refused) = (0, 0);
     for _ in 0..2_000 {
         let control = Area::heap(CONTROL_BYTES).unwrap();
@@ -519,15 +509,15 @@ fn a_producer_survives_any_consumer() {
         let mut producer =
             Producer::attach(geometry, Area::heap(geometry.bytes()).unwrap(), control).unwrap();
         for _ in 0..100 {
-            let word = [0, 8, ATTENTION][random.next() as usize % 3];
-            let value = if random.next().is_multiple_of(8) {
-                random.next()
+            let word = [0, 8, ATTENTION][random.next_u64() as usize % 3];
+            let value = if random.next_u64().is_multiple_of(8) {
+                random.next_u64()
             } else {
-                random.next() % 600
+                random.next_u64() % 600
             };
             // SAFETY: one of the control block's words.
             unsafe { far.word(word) }.store(value, Ordering::Relaxed);
-            let len = random.next() as usize % (geometry.longest() + 1);
+            let len = random.next_u64() as usize % (geometry.longest() + 1);
             match producer.reserve(len) {
                 Ok(Some(mut room)) => {
                     let (mut first, mut rest) = room.parts();

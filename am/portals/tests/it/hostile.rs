@@ -13,26 +13,7 @@ use doorbell_fabric::ni::{
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::{Plane, SimConfig, SimNet, SimRail};
-
-/// Its own generator: a failing run is the same again.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.roll() % bound.max(1)
-    }
-
-    fn one_in(&mut self, often: u64) -> bool {
-        self.below(often) == 0
-    }
-}
+use doorbell_testing::Random;
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
 /// Bytes of the victim; the first and the last kibibyte are nobody's.
@@ -267,7 +248,7 @@ impl Scene {
     }
 
     /// The victim goes about its business, with the attacker, too.
-    fn work(&mut self, dice: &mut Dice) {
+    fn work(&mut self, dice: &mut Random) {
         let length = dice.below(8000);
         let at = EDGE as u64 + dice.below(MEMORY as u64 - 2 * EDGE as u64 - length);
         let room = self.memory.slice(at as usize, length as usize).expect("inside");
@@ -288,7 +269,7 @@ impl Scene {
         };
         let eq = self.eq;
         let mut ni = self.victim.ni(KIND);
-        let mut options = EntryOptions(dice.roll() as u32 & EntryOptions::ALL.0);
+        let mut options = EntryOptions(dice.next_u64() as u32 & EntryOptions::ALL.0);
         options.0 &= !EntryOptions::IOVEC.0;
         let mut entry = Entry::open(memory, options | EntryOptions::OP_PUT);
         entry.ignore_bits = if dice.one_in(2) { u64::MAX } else { 3 };
@@ -347,7 +328,7 @@ impl Scene {
     }
 
     /// A message that is nearly right.
-    fn frame(&mut self, dice: &mut Dice) -> Vec<u8> {
+    fn frame(&mut self, dice: &mut Random) -> Vec<u8> {
         if !self.heard.0.is_empty() && dice.one_in(8) {
             // What the victim said, back to it.
             let at = dice.below(self.heard.0.len() as u64) as usize;
@@ -363,7 +344,7 @@ impl Scene {
             5 | 6 => 16 + dice.below(700),
             _ => 16 + dice.below(9000),
         };
-        let mut bytes: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();
+        let mut bytes: Vec<u8> = (0..length).map(|_| dice.next_u64() as u8).collect();
         let mut put = |at: usize, word: &[u8]| {
             if bytes.len() >= at + word.len() {
                 bytes[at..at + word.len()].copy_from_slice(word);
@@ -373,20 +354,20 @@ impl Scene {
             1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 0x80, 0x81, 0x82,
         ];
         let kind = if dice.one_in(20) {
-            dice.roll() as u8
+            dice.next_u64() as u8
         } else {
             kinds[dice.below(20) as usize]
         };
         // Mostly the interface that there is, and any acknowledgement.
         let flags = if dice.one_in(3) {
-            dice.roll() as u8
+            dice.next_u64() as u8
         } else {
             (dice.below(16) << 2) as u8
         };
         put(0, &[kind, flags]);
         put(2, &(dice.below(5) as u16).to_le_bytes());
         let seq = match dice.below(30) {
-            0 => dice.roll() as u32,
+            0 => dice.next_u64() as u32,
             1 => self.seq.wrapping_add(dice.below(40) as u32).wrapping_sub(20),
             _ => self.seq,
         };
@@ -394,7 +375,7 @@ impl Scene {
         for at in (8..64).step_by(8) {
             let heard = self.heard.0.get(dice.below(33) as usize);
             let number = match dice.below(6) {
-                0 => dice.roll(),
+                0 => dice.next_u64(),
                 1 => u64::MAX - dice.below(3),
                 2 => dice.below(8),
                 3 => dice.below(20_000),
@@ -419,7 +400,7 @@ impl Scene {
 
 #[test]
 fn whatever_a_peer_sends_others_are_served() {
-    let mut dice = Dice(0x0bad_5eed);
+    let mut dice = Random::new(0x0bad_5eed);
     let (mut frames, mut dropped) = (0, 0);
     for life in 1..=LIVES {
         let mut scene = Scene::new(life);

@@ -4,24 +4,13 @@ use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::message::*;
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane::{CELL_BYTES, Geometry};
+use doorbell_testing::Random;
 
 use super::{Seen, World, rail};
 use crate::ShmConfig;
 use crate::connect::{self, Dialled};
 use crate::tx::Tx;
 use crate::wire::Hello;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 31) ^ (self.0 << 23)
-    }
-}
 
 fn small() -> ShmConfig {
     ShmConfig {
@@ -36,16 +25,16 @@ fn small() -> ShmConfig {
 /// The sender writes anything anywhere into its lane object, all the time.
 #[test]
 fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut told = [0; 2];
     for round in 0..60 {
         let mut world = World::new(2, &small());
         world.up(0, 1);
         for _ in 0..2_000 {
-            let word = random.next() as usize % 700;
-            let value = match random.next() % 3 {
-                0 => random.next(),
-                1 => ((random.next() % 40) << 32) | (random.next() % 3000),
+            let word = random.next_u64() as usize % 700;
+            let value = match random.next_u64() % 3 {
+                0 => random.next_u64(),
+                1 => ((random.next_u64() % 40) << 32) | (random.next_u64() % 3000),
                 _ => 0,
             };
             world.rails[0].scribble(1, word, value);
@@ -69,18 +58,18 @@ fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
 /// The receiver writes anything into its control block.
 #[test]
 fn a_sender_survives_whatever_a_receiver_writes_into_its_control_block() {
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     let mut refused = 0;
     for _ in 0..60 {
         let mut world = World::new(2, &small());
         world.up(0, 1);
         for _ in 0..500 {
-            let value = if random.next().is_multiple_of(4) {
-                random.next()
+            let value = if random.next_u64().is_multiple_of(4) {
+                random.next_u64()
             } else {
-                random.next() % 64
+                random.next_u64() % 64
             };
-            world.rails[1].scribble_control(0, random.next() as usize % 24, value);
+            world.rails[1].scribble_control(0, random.next_u64() as usize % 24, value);
             match world.rails[0].send(PeerIndex(1), b"head", Body::Bytes(&[1; 200])) {
                 Ok(_) | Err(Refused::Full) => {}
                 Err(Refused::PeerDown) => refused += 1,
@@ -121,23 +110,23 @@ fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
         let ended = std::sync::atomic::Ordering::Relaxed;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut random = Random(round);
+                let mut random = Random::new(round);
                 while !over.load(ended) {
                     // The cell that comes next, or one near it.
-                    let index = aim.load(ended) + random.next() % 4 / 3;
+                    let index = aim.load(ended) + random.next_u64() % 4 / 3;
                     let cell = 8 + index as usize % 8 * (CELL_BYTES / 8);
                     let len =
-                        [16, 24, 64, 200, longest as u64, longest as u64 + 1][random.next() as usize % 6];
+                        [16, 24, 64, 200, longest as u64, longest as u64 + 1][random.next_u64() as usize % 6];
                     let marked = (index + 1) << 32 | len;
                     for (word, value) in [(cell + 1, 1), (cell + 2, 2), (cell, marked)] {
                         lane.scribble(word, value);
                     }
-                    lane.scribble(8 + random.next() as usize % 544, random.next());
-                    let value = [random.next(), random.next() % 64][random.next() as usize % 2];
-                    control.scribble(random.next() as usize % 24, value);
+                    lane.scribble(8 + random.next_u64() as usize % 544, random.next_u64());
+                    let value = [random.next_u64(), random.next_u64() % 64][random.next_u64() as usize % 2];
+                    control.scribble(random.next_u64() as usize % 24, value);
                     // The entry in use: sometimes as it ought to be.
-                    leases.scribble(random.next() as usize % 8, random.next());
-                    if random.next().is_multiple_of(2) {
+                    leases.scribble(random.next_u64() as usize % 8, random.next_u64());
+                    if random.next_u64().is_multiple_of(2) {
                         let right = [remote.key.get(), 0, remote.address.get(), remote.length.get()];
                         (0..4).for_each(|word| leases.scribble(word, right[word]));
                     }
@@ -196,7 +185,7 @@ fn into() -> Landing {
 /// Ready bits are writable by every peer: any pattern costs looks, and loses nothing.
 #[test]
 fn ready_bits_set_and_cleared_by_a_stranger_lose_no_message() {
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut world = World::new(12, &small());
     for from in 1..12 {
         world.up(from, 0);
@@ -204,17 +193,17 @@ fn ready_bits_set_and_cleared_by_a_stranger_lose_no_message() {
     world.until("cooling", |world| world.rails[0].cold.len() > 3);
     for _ in 0..200 {
         world.seen[0].messages.clear();
-        let from = 1 + random.next() as usize % 11;
+        let from = 1 + random.next_u64() as usize % 11;
         world.rails[from]
             .send(PeerIndex(0), b"through the noise", Body::Empty)
             .unwrap();
         for word in 0..65 {
             world.rails[0].scribble_ready(
                 word,
-                if random.next().is_multiple_of(2) {
+                if random.next_u64().is_multiple_of(2) {
                     0
                 } else {
-                    random.next()
+                    random.next_u64()
                 },
             );
         }

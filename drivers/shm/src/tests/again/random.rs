@@ -3,19 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use doorbell_fabric::event::RailEvent;
+use doorbell_testing::Random;
 
 use super::*;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % most
-    }
-}
 
 /// One end as a layer above the rail would be: what is given back is sent again first, and what came twice is dropped.
 #[derive(Default)]
@@ -110,7 +100,7 @@ impl End {
 
 /// Everything arrives once and in order, whatever breaks. How often ways broke, and how many messages came twice.
 pub(super) fn severs(seed: u64) -> (u64, u64) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let mut world = World::new(2, &small());
     let mut ends: [End; 2] = Default::default();
     for end in &mut ends {
