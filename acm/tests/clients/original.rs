@@ -1,6 +1,5 @@
 //! How rdma-core's own programs are run here: what they need, and a `/run` of their own.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

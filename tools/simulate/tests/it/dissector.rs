@@ -1,7 +1,6 @@
 //! The dissector for Wireshark, asked through tshark about frames of every kind, whole and damaged.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
