@@ -1,20 +1,10 @@
 use std::collections::BTreeSet;
 
+use doorbell_testing::Random;
+
 use super::*;
 
 const MODULE: ModuleId = ModuleId(0);
-
-/// A generator of which every number follows from the seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound.max(1) as u64) as usize
-    }
-}
 
 /// What is on its way to a side.
 #[derive(Debug)]
@@ -163,13 +153,13 @@ impl World {
     }
 
     /// Until nothing is on its way; what comes first is the dice's.
-    fn run(&mut self, dice: &mut Dice) {
+    fn run(&mut self, dice: &mut Random) {
         for _ in 0..1000 {
             let (low, high) = (self.ways[0].len(), self.ways[1].len());
             if low + high == 0 {
                 return;
             }
-            let nth = dice.below(low + high);
+            let nth = dice.index(low + high);
             if nth < low {
                 self.arrive(0, nth)
             } else {
@@ -179,7 +169,7 @@ impl World {
         panic!("it does not end: {:?}", self.ways);
     }
 
-    fn wait(&mut self, dice: &mut Dice) {
+    fn wait(&mut self, dice: &mut Random) {
         while let Some(next) = self.sides.iter().filter_map(Meeting::next_deadline).min() {
             self.now = self.now.max(next);
             for side in 0..2 {
@@ -224,7 +214,7 @@ impl World {
 fn one_calls_and_both_have_a_link() {
     let mut world = World::new();
     world.connect(0, 1);
-    world.run(&mut Dice(1));
+    world.run(&mut Random::new(1));
     world.assert_one_link();
     assert_eq!(world.links[0][0].1, Some(Attempt(1)));
     assert_eq!(world.links[1][0].1, None);
@@ -233,7 +223,7 @@ fn one_calls_and_both_have_a_link() {
 #[test]
 fn simultaneous_connects_a_thousand_times_leave_one_link_which_the_higher_name_made() {
     for seed in 1..=1000 {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let mut world = World::new();
         world.connect(0, 1);
         if seed % 3 == 0 && !world.ways[1].is_empty() {
@@ -265,7 +255,7 @@ fn who_can_be_called_in_one_direction_only_is_connected_all_the_same() {
         .into_iter()
         .flat_map(|deaf| (1..50).map(move |seed| (deaf, seed)))
     {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let mut world = World::new();
         world.listens[deaf] = false;
         world.connect(0, 1);
@@ -280,7 +270,7 @@ fn who_can_be_called_in_one_direction_only_is_connected_all_the_same() {
 #[test]
 fn a_link_that_only_one_side_has_lost_is_replaced() {
     for (loser, first) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let mut dice = Dice(7);
+        let mut dice = Random::new(7);
         let mut world = World::new();
         world.connect(first, 1);
         world.run(&mut dice);
@@ -298,7 +288,7 @@ fn a_link_that_only_one_side_has_lost_is_replaced() {
 #[test]
 fn a_better_way_takes_the_place_of_the_link() {
     for seed in 1..100 {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let mut world = World::new();
         world.connect(0, 1);
         world.run(&mut dice);
@@ -315,7 +305,7 @@ fn nobody_listens_and_every_address_is_tried_twice() {
     let mut world = World::new();
     world.listens[1] = false;
     world.connect(0, 1);
-    world.run(&mut Dice(1));
+    world.run(&mut Random::new(1));
     assert_eq!(world.refused[0], [(Attempt(1), Refusal::NotListening)]);
     assert_eq!(world.pairs.len(), 2);
     assert_eq!(world.sides[0].state(HIGH), State::Failed);
@@ -329,14 +319,14 @@ fn wrong_version_and_wrong_name_are_refused_with_the_reason() {
         Meeting::new(HIGH, Epoch(1), 2, limits),
     ]);
     world.connect(0, 1);
-    world.run(&mut Dice(1));
+    world.run(&mut Random::new(1));
     assert_eq!(world.refused[0], [(Attempt(1), Refusal::WrongVersion)]);
     assert_eq!(world.sides[1].counters().nacks, 2);
 
     let other = Meeting::new(Name::new(7, 9), Epoch(1), 1, limits);
     let mut world = World::of([Meeting::new(LOW, Epoch(1), 1, limits), other]);
     world.connect(0, 1);
-    world.run(&mut Dice(1));
+    world.run(&mut Random::new(1));
     assert_eq!(world.refused[0], [(Attempt(1), Refusal::WrongName)]);
     assert!(world.links.iter().all(Vec::is_empty));
 }
@@ -344,7 +334,7 @@ fn wrong_version_and_wrong_name_are_refused_with_the_reason() {
 #[test]
 fn an_older_life_is_refused_and_a_newer_one_takes_the_place() {
     let limits = Limits::default();
-    let mut dice = Dice(1);
+    let mut dice = Random::new(1);
     let mut world = World::of([
         Meeting::new(LOW, Epoch(5), 1, limits),
         Meeting::new(HIGH, Epoch(1), 1, limits),
@@ -383,7 +373,7 @@ fn an_answer_from_an_older_life_than_is_known_is_not_taken() {
         deadline,
     );
     world.acts(0, State::Unconnected);
-    world.run(&mut Dice(1));
+    world.run(&mut Random::new(1));
     assert_eq!(world.refused[0], [(Attempt(1), Refusal::OldEpoch)]);
 }
 
@@ -568,24 +558,24 @@ fn who_has_lost_the_tie_waits_for_the_call_and_not_for_ever() {
 fn the_moves_of_a_peer() {
     let mut seen = BTreeSet::new();
     for seed in 1..=400 {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let mut world = World::new();
         for round in 1..=6 {
             for side in 0..2 {
-                world.listens[side] = dice.below(4) > 0;
+                world.listens[side] = dice.index(4) > 0;
             }
             for side in 0..2 {
-                if dice.below(3) > 0 {
+                if dice.index(3) > 0 {
                     world.connect(side, round);
                 }
-                for _ in 0..dice.below(4) {
+                for _ in 0..dice.index(4) {
                     let count = world.ways[side].len();
                     if count > 0 {
-                        world.arrive(side, dice.below(count));
+                        world.arrive(side, dice.index(count));
                     }
                 }
             }
-            if dice.below(3) == 0 {
+            if dice.index(3) == 0 {
                 // The network breaks everything that is open.
                 for side in 0..2 {
                     for nth in 0..world.pairs.len() {

@@ -18,6 +18,8 @@ use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 
 use super::wire::HEAD;
+use doorbell_testing::Random;
+
 use super::{Endpoint, Rails, Settings};
 use crate::bytes::Bytes;
 use crate::key::JobKey;
@@ -30,22 +32,6 @@ use crate::wire::{Frame, Head, Kind, Lane, Seq};
 const JOB: u64 = 5;
 const PEER: PeerIndex = PeerIndex(0);
 
-/// Marsaglia's xorshift, of 64 bits.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-
-    fn one_in(&mut self, most: u64) -> bool {
-        self.below(most) == 0
-    }
-}
-
 /// What goes one way.
 #[derive(Default)]
 struct OneWay {
@@ -54,7 +40,7 @@ struct OneWay {
 }
 
 struct Wire {
-    dice: Dice,
+    dice: Random,
     up: bool,
     life: u32,
     calm: bool,
@@ -424,7 +410,7 @@ fn nonsense(wire: &mut Wire, side: usize) {
 /// A storm and the calm after it: how many frames came, and how many links were lost.
 fn storm(seed: u64) -> (u64, u64) {
     let wire = Rc::new(RefCell::new(Wire {
-        dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+        dice: Random::new(seed),
         up: true,
         life: 0,
         calm: false,

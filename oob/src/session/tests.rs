@@ -309,13 +309,8 @@ fn stages() -> [(Session, Vec<u8>); 4] {
 
 #[test]
 fn a_million_mutated_bytes_panic_nobody_and_deliver_nothing() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = doorbell_testing::Random::new(1);
+    let mut random = || random.next_u64();
     let (mut fed, mut sessions) = (0, 0);
     while fed < 1_000_000 {
         for (stage, (mut session, good)) in stages().into_iter().enumerate() {
