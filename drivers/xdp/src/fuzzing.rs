@@ -287,13 +287,8 @@ mod tests {
     /// Scripts by chance; the fuzzer finds better ones.
     #[test]
     fn whatever_the_kernel_gives_no_chunk_is_lost() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = doorbell_testing::Random::new(1);
+        let mut random = || random.next_u64();
         for _ in 0..100 {
             let script: Vec<u8> = (0..random() % 3000).map(|_| random() as u8).collect();
             receive(&script);

@@ -369,13 +369,8 @@ mod tests {
 
     #[test]
     fn bytes_of_no_meaning_hurt_nobody() {
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = doorbell_testing::Random::new(1);
+        let mut next = || random.next_u64();
         for _ in 0..100_000 {
             let mut bytes = Said::Hello(0, [10, 0, 0, 5].into()).to_bytes();
             for _ in 0..1 + next() % 8 {
