@@ -12,12 +12,12 @@ use doorbell::{Builder, World};
 /// Says which part a started process plays.
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 /// The bound within which the death of a local peer is noticed.
-const BOUND: Duration = Duration::from_millis(100);
+pub(crate) const BOUND: Duration = Duration::from_millis(100);
 /// Tries of which the median counts: on a busy machine, a single one may be any number of time slices late.
-const TRIES: usize = 9;
+pub(crate) const TRIES: usize = 9;
 
 /// The clock of all processes of the host.
-fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
