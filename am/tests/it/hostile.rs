@@ -72,7 +72,8 @@ fn request(flags: Flags, args: u8, source: u32, other: u32, credit: u8) -> (u64,
     (header.bits(), data.bits())
 }
 
-/// A message that cannot be: why, the entry of the table that it is for, its bits and header data, its offset, its bytes.
+/// A message that cannot be: why, the entry of the table that it is for, its bits and header data, its
+/// offset, its bytes.
 type Case<'a> = (&'a str, u32, (u64, u64), u64, &'a [u8]);
 
 /// Rank 1 puts each to rank 0: each is dropped and counted, no handler runs, and rank 2 is served as before.

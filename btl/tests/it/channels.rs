@@ -1,5 +1,5 @@
-//! Which channel a frame takes, and which pass does what: claims of the usNIC BTL (reference: vic, section 6), seen from
-//! the driver.
+//! Which channel a frame takes, and which pass does what: claims of the usNIC BTL (reference: vic, section
+//! 6), seen from the driver.
 
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ impl Two {
     }
 }
 
-/// Fast receive: the first completion of a pass is handed up at once; the other channel, and the acknowledgement even
-/// where it is due, are the next pass's.
+/// Fast receive: the first completion of a pass is handed up at once; the other channel, and the
+/// acknowledgement even where it is due, are the next pass's.
 #[test]
 fn the_first_message_of_a_pass_is_shown_before_all_bookkeeping() {
     let mut two = two(&BtlConfig {

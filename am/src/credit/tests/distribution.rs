@@ -321,8 +321,8 @@ fn requests_take_a_credit_for_each_256_bytes() {
     assert_eq!(Chunk::of(4096), None);
 }
 
-/// gasnet.md section 6, "Figures to test": a credit is 256 bytes of buffer and an event of 128. What is attached is that,
-/// in whole buffers, and a spare one; of each buffer the last chunk lends nothing.
+/// gasnet.md section 6, "Figures to test": a credit is 256 bytes of buffer and an event of 128. What is
+/// attached is that, in whole buffers, and a spare one; of each buffer the last chunk lends nothing.
 #[test]
 fn memory_attached_for_credits_is_the_seeds_and_less_than_two_buffers_more() {
     const BUFFER: u64 = 1 << 20;
