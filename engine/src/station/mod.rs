@@ -416,7 +416,8 @@ impl Station {
         driven.disarm();
     }
 
-    /// The error of a wait that has reached its limit: the explanation, and what the rails to those concerned recorded.
+    /// The error of a wait that has reached its limit: the explanation, and what the rails to those concerned
+    /// recorded.
     #[cold]
     pub(crate) fn expired<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Error {
         let (about, _) = concerned(what);
