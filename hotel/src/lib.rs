@@ -79,11 +79,11 @@
 //! A timing wheel of 21 levels with 64 slots each, whose occupancy is one bit a slot ([`Hotel`] has the
 //! picture). A guest far from its deadline waits in a wide slot, and is moved to narrower ones on the way:
 //! the first time after at least 7/8 of its stay, at most 10 times in all, twice for a stay of 200 µs. So
-//! whoever is checked out in time is hardly ever touched in between, and a tick costs what expires then or
+//! a guest that is checked out in time is hardly ever touched in between, and a tick costs what expires then or
 //! soon will.
 //!
 //! The wheel takes 11 KiB, a room 28 bytes and `Option<T>`. Take one hotel for a rail, not one for each peer.
-//! Protocols with a few deadlines by key, whose number nobody knows beforehand, have
+//! Protocols with a few deadlines by key, whose number is not known beforehand, have
 //! `doorbell_fabric::timers` instead.
 //!
 //! reference: vic, section 6.7 (the origin of the name: `opal_hotel` of the usNIC BTL). What differs: a

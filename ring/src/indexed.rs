@@ -156,7 +156,7 @@ pub struct Producer<const N: usize> {
 }
 
 impl<const N: usize> Producer<N> {
-    /// Writes into a ring of `count` entries that nobody has used yet. Errors call it `what`.
+    /// Writes into a ring of `count` unused entries. Errors call it `what`.
     ///
     /// # Errors
     /// [`RingError::Capacity`] unless `count` is a power of two from 2 to 2²⁴; [`RingError::TooSmall`];
@@ -266,7 +266,7 @@ pub struct Consumer<const N: usize> {
 }
 
 impl<const N: usize> Consumer<N> {
-    /// Reads from a ring of `count` entries that nobody has used yet. Errors call it `what`.
+    /// Reads from a ring of `count` unused entries. Errors call it `what`.
     ///
     /// # Errors
     /// As [`Producer::new`].

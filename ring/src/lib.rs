@@ -33,7 +33,7 @@
 //! | `mpsc`, receiver: `senders`, Acquire | drop of each sender, Release | the last values sent are missed after "abandoned" |
 //! | `indexed`, consumer: the producer's index, Acquire | producer: Release, after the entries | an entry is read that is not there yet |
 //! | `indexed`, producer: the consumer's index, Acquire | consumer: Release, after copying | an entry is written over while it is being copied |
-//! | `indexed`: flags, after a SeqCst fence | the far side sets them, fence, looks at the index | a far side sleeps beside work, and nobody wakes it |
+//! | `indexed`: flags, after a SeqCst fence | the far side sets them, fence, looks at the index | a far side sleeps beside work, and is not woken |
 //!
 //! [`slab`] has no atomics: it has one owner.
 

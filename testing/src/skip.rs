@@ -2,7 +2,7 @@
 //!
 //! A test that returns early has passed, as far as the harness can see. So the reason goes to the runner,
 //! `cargo xtask test`, which then counts the test as skipped and lists the reason: one line in the file that
-//! `DOORBELL_SKIP_FILE` names. The same line goes to stderr, for whoever runs `cargo test -- --show-output`.
+//! `DOORBELL_SKIP_FILE` names. The same line goes to stderr, where it is shown by `cargo test -- --show-output`.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A program that forgot to install the counting allocator is told, instead of passing every test.
+//! Without the counting allocator installed a count panics, so that no test passes by counting nothing.
 #![forbid(unsafe_code)]
 
 #[test]

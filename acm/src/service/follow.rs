@@ -78,7 +78,7 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
                 }
             }
             renamed = renames.changed() => {
-                // Nobody is left who could name anything: the service ends.
+                // All senders of names are gone: the service ends.
                 if renamed.is_err() {
                     return;
                 }

@@ -29,7 +29,7 @@ fn cannot_run_here() {
 }
 "#;
 
-/// A test that cannot run and tells nobody but its own output.
+/// A test that cannot run and reports it on its own output alone.
 const ONLY_PRINTS: &str = r#"
 #[test]
 fn passes() {
