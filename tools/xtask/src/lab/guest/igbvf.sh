@@ -61,14 +61,9 @@ at() { local host=$1; shift; ip netns exec "$host" "$@"; }
 serve() {
     local host=$1 bind=$2
     shift 2
-    at "$host" doorbell pingpong --serve --once --bind "$bind" "$@" --key-file key > server.log 2>&1 &
-    server=$!
-    within 30 grep -q '^serving on' server.log || failed "it serves" "$(tail -n 3 server.log)"
+    serving "$host" at "$host" doorbell pingpong --serve --once --bind "$bind" "$@" --key-file key || return
     address=$(grep -oE "${bind%:*}:[0-9]+" server.log | head -n 1)
 }
-
-# Ends with the server, which has to end well.
-served() { if wait $server; then ok "$1: served"; else failed "$1: served" "exit $?: $(tail -n 4 server.log)"; fi; }
 
 # measured WHAT COMMAND...: a client at h0 that has to end well, in $said.
 measured() {
@@ -194,7 +189,7 @@ grows() {
 # load, and whoever took it has it within a second.
 failover() {
     local began
-    serve h1 10.80.0.2:0 $(rails 1)
+    serve h1 10.80.0.2:0 $(rails 1) || return
     at h0 timeout 150 doorbell stream --connect "$address" --key-file key $(rails 0) --verify --sizes 4Ki --seconds 60 \
         --no-reference > client.log 2>&1 &
     client=$!

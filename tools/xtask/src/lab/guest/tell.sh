@@ -24,6 +24,27 @@ within() {
     done
 }
 
+has_ended() { ! kill -0 "$1" 2> /dev/null; }
+
+# serving WHAT COMMAND...: starts a server, in $server, and waits for `serving on` in server.log.
+serving() {
+    local what=$1
+    shift
+    # Emptied first: the command empties it only when it has been started, and until then it has the line of the server before.
+    : > server.log
+    "$@" > server.log 2>&1 &
+    server=$!
+    within 30 grep -q '^serving on' server.log && return
+    failed "$what: it serves" "$(tail -n 3 server.log)"
+    return 1
+}
+
+# served WHAT: the server has to end well, and soon: one that lost its client must not keep the machine up to its limit.
+served() {
+    within 90 has_ended $server || kill $server $(pidof doorbell)
+    if wait $server; then ok "$1: served"; else failed "$1: served" "exit $?: $(tail -n 4 server.log)"; fi
+}
+
 # bring FILE: its bytes come out of the machine, under its name.
 bring() {
     xxd -p -c 128 "$1" | awk -v name="$(basename "$1")" '{ print "LAB file " name " " NR " " $0 } END { print "LAB file " name " end " NR }'

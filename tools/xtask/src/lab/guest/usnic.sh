@@ -33,11 +33,7 @@ says "doctor: usable" "$said" "^usnic:$v0: (usable|nothing broken was found)"
 says "doctor: through the kernel's VFIO" "$said" '^  ok +answers +.*1137:00cf'
 says "doctor: an interrupt came" "$said" '^  ok +interrupt '
 
-serve() {
-    doorbell pingpong --serve --once --rail usnic:"$v1" > server.log 2>&1 &
-    server=$!
-    within 30 grep -q '^serving on' server.log || failed "it serves" "$(tail -n 3 server.log)"
-}
+serve() { serving "$v1" doorbell pingpong --serve --once --rail usnic:"$v1"; }
 serve
 said=$(timeout 140 doorbell pingpong --connect 127.0.0.1 --rail usnic:"$v0" --verify --sizes 8,64,1400,16Ki,100000 --samples 100 --no-reference 2>&1)
 status=$?
@@ -45,7 +41,7 @@ echo "$said" | tail -n 12
 if [ $status = 0 ]; then ok "pingpong: done"; else failed "pingpong: done" "exit $status: $(tail -n 3 <<< "$said")"; fi
 says "pingpong: over the function" "$said" "^rail  *usnic:$v0"
 says "pingpong: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
-if wait $server; then ok "pingpong: served"; else failed "pingpong: served" "exit $?: $(tail -n 2 server.log)"; fi
+served pingpong
 
 # Who is killed leaves functions that the next one can use.
 serve
@@ -58,7 +54,7 @@ serve
 said=$(timeout 140 doorbell pingpong --connect 127.0.0.1 --rail usnic:"$v0" --verify --sizes 64 --samples 50 --no-reference 2>&1)
 status=$?
 if [ $status = 0 ]; then ok "killed: the next one"; else failed "killed: the next one" "exit $status: $(tail -n 3 <<< "$said")"; fi
-wait $server
+served "killed: the next one"
 if dmesg | grep -E 'DMAR: .*(fault|Request device)|BUG:|WARNING:'; then
     failed "the kernel has nothing to complain of" "see the lines above"
 else
