@@ -69,6 +69,9 @@ pub enum Error {
     /// Two hosts to measure between could not be had.
     #[error("{0}")]
     Lab(String),
+    /// What has changed could not be found out.
+    #[error("{0}")]
+    Changed(String),
     /// A program said something that we do not understand.
     #[error("{program} printed no line {wanted:?}; is it a Rust toolchain?")]
     Unreadable {

@@ -218,6 +218,93 @@ fn jobs_and_all_others_run_side_by_side_and_each_counts_once() {
     );
 }
 
+/// A workspace of two packages that do not use each other, with everything committed.
+fn committed() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| {
+        let path = root.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        "Cargo.toml",
+        "[workspace]\nresolver = \"3\"\nmembers = [\"one\", \"two\"]\n",
+    );
+    write(".gitignore", "target\n");
+    for name in ["one", "two"] {
+        let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+        write(&format!("{name}/Cargo.toml"), &manifest);
+        write(
+            &format!("{name}/src/lib.rs"),
+            &format!("#[test]\nfn of_{name}() {{}}\n"),
+        );
+    }
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let output = command.current_dir(root.path()).args(arguments).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    run(env!("CARGO"), &["generate-lockfile", "--offline"]);
+    run("git", &["init", "-q"]);
+    run("git", &["add", "."]);
+    let who = [
+        "-c",
+        "user.name=test",
+        "-c",
+        "user.email=test@localhost",
+        "-c",
+        "commit.gpgsign=false",
+    ];
+    run("git", &[&who[..], &["commit", "-q", "-m", "first"]].concat());
+    root
+}
+
+#[test]
+fn after_a_change_only_what_it_can_break_is_tested() {
+    let root = committed();
+    let changed = |words: &[&str]| {
+        let output = command(root.path(), false, &[&["--changed", "HEAD"], words].concat())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (
+            output.status.code(),
+            text,
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    // The new file is not known to git yet.
+    std::fs::create_dir(root.path().join("two/tests")).unwrap();
+    std::fs::write(root.path().join("two/tests/new.rs"), "#[test]\nfn is_new() {}\n").unwrap();
+    let (code, text, said) = changed(&["--only", "test"]);
+    assert_eq!(
+        (code, text.lines().last()),
+        (Some(0), Some("2 passed, 0 failed, 0 skipped")),
+        "of_two and is_new: {text}{said}"
+    );
+    assert!(
+        said.contains("1 file has changed since HEAD; tested: two; not concerned: "),
+        "{said}"
+    );
+
+    std::fs::remove_dir_all(root.path().join("two/tests")).unwrap();
+    let (code, _, said) = changed(&["--only", "test"]);
+    assert_eq!(code, Some(0), "there is nothing to test: {said}");
+    assert!(
+        said.contains("no package is concerned; not concerned: clippy, test, "),
+        "{said}"
+    );
+
+    let (output, _) = xtask(root.path(), false, &["--changed", "no-such-branch"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot compare with \"no-such-branch\""), "{said}");
+}
+
 #[test]
 fn passing_is_zero_and_no_tests_or_no_time_is_not() {
     let root = workspace("#[test]\nfn passes() {}\n");

@@ -2,10 +2,11 @@
 //!
 //! No step stops the next one, so that one run shows everything that fails. What each part does:
 //! `steps` says what is run, `libtest` reads what the tests printed, `skips` what they could not do,
-//! `packages` what must be installed, `ahead` builds for later steps, `alone` runs once more what failed, `report` what is printed and written.
+//! `packages` what must be installed, `changed` what a change concerns, `ahead` builds for later steps, `alone` runs once more what failed, `report` what is printed and written.
 
 mod ahead;
 mod alone;
+mod changed;
 mod libtest;
 pub(crate) mod packages;
 mod progress;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use self::changed::Changed;
 use self::libtest::{Failed, Tally};
 use self::report::{Failure, Outcome, Report};
 use self::skips::Skip;
@@ -48,6 +50,8 @@ Missing packages are installed through apt-get when this runs as root; else the 
 Examples:
   cargo xtask test --list
   cargo xtask test --only fmt --only clippy
+  cargo xtask test --changed                 what the work of the day can break
+  cargo xtask test --changed HEAD~3 --fast
   cargo xtask test --fast --json target/result.json";
 
 /// What the command line asks for.
@@ -56,6 +60,10 @@ pub(crate) struct Options {
     /// Run only this step; may be given several times
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
+    /// Run what can break by what has changed since this revision, with new and uncommitted files; by default since the branch's
+    /// upstream, or the last commit where there is none
+    #[arg(long, value_name = "REVISION", num_args = 0..=1, require_equals = false)]
+    changed: Option<Option<String>>,
     /// Leave out the slow proofs: release, loom, asan, fuzz, instructions
     #[arg(long)]
     fast: bool,
@@ -76,13 +84,21 @@ pub(crate) struct Options {
 /// The command; true when nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     // What is built ahead are steps of a whole run.
-    let whole = options.only.is_empty() || options.ahead;
-    let plan = steps::plan(workspace, whole)?;
+    let whole = options.only.is_empty() && options.changed.is_none() || options.ahead;
+    let (plan, left_out) = match &options.changed {
+        None => (steps::plan(workspace, whole, true)?, Vec::new()),
+        Some(revision) => concerned(workspace, revision.as_deref())?,
+    };
+    let is_concerned = |name: &&String| !left_out.contains(&name.as_str());
+    let only: Vec<String> = options.only.iter().filter(is_concerned).cloned().collect();
+    if only.is_empty() && !options.only.is_empty() {
+        return Ok(true);
+    }
     if options.list {
         print!("{}", steps::list(&plan));
         return Ok(true);
     }
-    let chosen = choose(plan, &options.only)?;
+    let chosen = choose(plan, &only)?;
     let logs = workspace.target.join("xtask");
     fs::create_dir_all(&logs).map_err(Error::file("create", &logs))?;
     if !options.ahead {
@@ -105,6 +121,23 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         fs::write(file, report.to_json()).map_err(Error::file("write", file))?;
     }
     Ok(report.is_good())
+}
+
+/// The steps that can break by what has changed since a revision, with the packages that can; and the names of the others.
+fn concerned(workspace: &Workspace, revision: Option<&str>) -> Result<(Vec<Step>, Vec<&'static str>), Error> {
+    let changed = Changed::since(workspace, revision)?;
+    let mut left_out = Vec::new();
+    let mut plan = Vec::new();
+    // As in a whole run: what is left to a step by itself takes longer than a working day's change is worth.
+    for step in steps::plan(&changed.narrowed(workspace), true, false)? {
+        if changed.concerns(workspace, &step)? {
+            plan.push(step);
+        } else {
+            left_out.push(step.name);
+        }
+    }
+    eprintln!("{}", changed.summary(&left_out));
+    Ok((plan, left_out))
 }
 
 fn choose(plan: Vec<Step>, only: &[String]) -> Result<Vec<Step>, Error> {

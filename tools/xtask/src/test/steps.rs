@@ -24,6 +24,9 @@ const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "system_calls"];
 /// The program of a package with its tests of whole jobs, `tests/it/main.rs`.
 const JOBS: &str = "it";
 
+/// The test file of the minute of mixed traffic.
+const SOAK: &str = "soak";
+
 /// Test files that are loom proofs, by a part of their names.
 const LOOM: &str = "loom";
 
@@ -60,6 +63,12 @@ impl Invocation {
 
     fn with(mut self, name: &'static str, value: &str) -> Self {
         self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    fn and(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
@@ -150,9 +159,11 @@ const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// All steps, in the order in which they begin, where they are a `whole` run or chosen by name: what fails fastest comes first. The lab, whose machines have one processor each,
-/// begins when a lane of the tests has ended, at the latest at its place, and runs beside those that follow.
-pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Error> {
+/// All steps, in the order in which they begin: what fails fastest comes first. They are as in a `whole` run, or as one chosen by
+/// name; for `all` packages, or for just those that the workspace has been narrowed to. The lab, whose machines have one
+/// processor each, begins when a lane of the tests has ended, at the latest at its place, and runs beside those that follow.
+pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<Step>, Error> {
+    let packages = packages(workspace, all);
     let check = |name, about, bound, call| {
         let work = Work::Cargo {
             calls: vec![call],
@@ -183,17 +194,15 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
         bound: minutes(5),
         work,
     };
-    let clippy = [
-        "clippy",
-        "--locked",
-        "--workspace",
+    let clippy = Invocation::new(&["clippy", "--locked"]).and(&packages).and(&[
         "--all-targets",
         "--",
         "-D",
         "warnings",
-    ];
-    let doc =
-        Invocation::new(&["doc", "--locked", "--workspace", "--no-deps"]).with("RUSTDOCFLAGS", "-D warnings");
+    ]);
+    let doc = Invocation::new(&["doc", "--locked", "--no-deps"])
+        .and(&packages)
+        .with("RUSTDOCFLAGS", "-D warnings");
     Ok(vec![
         Step {
             work: Work::Cargo {
@@ -221,14 +230,14 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
             "clippy",
             "no lint of rustc or clippy, tests and benches included",
             minutes(12),
-            Invocation::new(&clippy),
+            clippy,
         ),
         tests(
             "test",
             "unit, integration and documentation tests",
             false,
             minutes(25),
-            test(workspace),
+            test(workspace, &packages),
         ),
         Step {
             slow: true,
@@ -242,7 +251,7 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
         Step {
             slow: true,
             work: Work::Cargo {
-                calls: soak(),
+                calls: soak(workspace, &packages, all),
                 tests: true,
             },
             ..own(
@@ -302,8 +311,8 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
 /// All tests. Those of whole jobs wait half of their time: where packages have the program `it` for them, those run in one lane, all
 /// other programs beside them, and the documentation's, which rustdoc compiles one by one, beside both. Jobs have the right of
 /// way, as what they wait for can come too late.
-fn test(workspace: &Workspace) -> Vec<Invocation> {
-    let fixed = ["test", "--locked", "--workspace", "--no-fail-fast"];
+fn test(workspace: &Workspace, packages: &[&str]) -> Vec<Invocation> {
+    let fixed = || Invocation::new(&["test", "--locked"]).and(packages);
     let targets = || workspace.members.iter().flat_map(|member| &member.targets);
     let names = |kind| {
         let tested = targets().filter(move |target| target.kind == kind && target.is_tested);
@@ -311,9 +320,9 @@ fn test(workspace: &Workspace) -> Vec<Invocation> {
     };
     let mut programs = names(TargetKind::Test);
     if !programs.remove(JOBS) || names(TargetKind::Library).is_empty() {
-        return vec![Invocation::new(&fixed)];
+        return vec![fixed().and(&["--no-fail-fast"])];
     }
-    let call = |more: &[&str]| Invocation::new(&[&fixed[..], more].concat());
+    let call = |more: &[&str]| fixed().and(&["--no-fail-fast"]).and(more);
     let mut others = vec!["--lib"];
     others.extend(
         names(TargetKind::Program)
@@ -322,19 +331,31 @@ fn test(workspace: &Workspace) -> Vec<Invocation> {
     );
     others.extend(programs.into_iter().flat_map(|name| ["--test", name]));
     vec![
-        Invocation::new(&[&fixed[..3], &["--no-run"]].concat()),
+        fixed().and(&["--no-run"]),
         call(&["--test", JOBS]),
         call(&others).beside(4),
         call(&["--doc"]).beside(8),
     ]
 }
 
+/// The packages that are tested, as arguments of cargo.
+fn packages(workspace: &Workspace, all: bool) -> Vec<&str> {
+    if all {
+        return vec!["--workspace"];
+    }
+    let members = workspace.members.iter();
+    members.flat_map(|member| ["-p", &member.package]).collect()
+}
+
 /// What the tests have built is what is run: packages chosen one by one would have other features, and be built anew.
-fn soak() -> Vec<Invocation> {
-    let all = ["test", "--locked", "--workspace"];
-    let built = Invocation::new(&[&all[..], &["--no-run"]].concat());
-    let minute = Invocation::new(&[&all[..], &["--test", "soak", "--", "--ignored", "--nocapture"]].concat());
-    vec![built, minute]
+fn soak(workspace: &Workspace, packages: &[&str], all: bool) -> Vec<Invocation> {
+    let is_there = |member: &Member| member.targets.iter().any(|target| target.name == SOAK);
+    if !all && !workspace.members.iter().any(is_there) {
+        return Vec::new();
+    }
+    let call = || Invocation::new(&["test", "--locked"]).and(packages);
+    let minute = call().and(&["--test", SOAK, "--", "--ignored", "--nocapture"]);
+    vec![call().and(&["--no-run"]), minute]
 }
 
 fn format(of: &[&str]) -> Invocation {
@@ -543,14 +564,17 @@ mod tests {
             is_tested,
         };
         let mut workspace = workspace(&[("pml", &["it", "model"]), ("btl", &["it", "allocations"])]);
-        let one = || test(&workspace);
-        assert_eq!(one().len(), 1, "without a library there is nothing to divide");
+        assert_eq!(
+            test(&workspace, &["--workspace"]).len(),
+            1,
+            "without a library there is nothing to divide"
+        );
         workspace.members[0].targets.extend([
             target("doorbell_pml", TargetKind::Library, true),
             target("doorbell", TargetKind::Program, true),
             target("plain", TargetKind::Program, false),
         ]);
-        let calls = test(&workspace);
+        let calls = test(&workspace, &["--workspace"]);
         let typed: Vec<_> = calls.iter().map(Invocation::typed).collect();
         assert_eq!(
             typed,
@@ -603,7 +627,7 @@ mod tests {
 
     #[test]
     fn a_repeated_test_keeps_mode_target_and_environment() {
-        let plan = plan(&workspace(&[("ring", &["loom_spsc"])]), true).unwrap();
+        let plan = plan(&workspace(&[("ring", &["loom_spsc"])]), true, true).unwrap();
         let base = |name: &str| repeat_base(plan.iter().find(|step| step.name == name).unwrap()).typed();
         assert_eq!(base("test"), "cargo test");
         assert_eq!(base("release"), "cargo test --profile release-test");
@@ -614,7 +638,7 @@ mod tests {
 
     #[test]
     fn steps_have_different_names_and_the_list_shows_them_all() {
-        let plan = plan(&workspace(&[]), true).unwrap();
+        let plan = plan(&workspace(&[]), true, true).unwrap();
         let list = list(&plan);
         for (at, step) in plan.iter().enumerate() {
             assert!(
