@@ -15,6 +15,7 @@ pub mod error;
 mod fuzz;
 mod instructions;
 mod lab;
+mod lexer;
 mod licences;
 mod links;
 mod lock;

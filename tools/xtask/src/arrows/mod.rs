@@ -3,13 +3,13 @@
 //! Each rule is one file here, and looks at plain values, so that its tests need only a small made tree.
 
 mod floors;
-mod lexer;
 mod rooms;
 mod tidy;
 
 use std::fmt;
 
 use crate::error::Error;
+use crate::lexer;
 use crate::tree;
 use crate::workspace::Workspace;
 

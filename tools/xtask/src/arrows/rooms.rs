@@ -1,7 +1,7 @@
 //! The rooms where `unsafe` lives. Every other file forbids it, and in a room each block says why it is sound.
 
 use super::Finding;
-use super::lexer::{Kind, Token};
+use crate::lexer::{Kind, Token};
 use crate::workspace::{TargetKind, Workspace};
 
 /// Folders in which every file is a room.
@@ -155,8 +155,8 @@ fn has_reason(before: &[Token<'_>], line: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lexer::tokens;
     use super::*;
+    use crate::lexer::tokens;
 
     const NONE: [usize; 0] = [];
 

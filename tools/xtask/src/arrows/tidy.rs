@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use super::floors;
-use super::lexer::{Kind, Token};
+use crate::lexer::{Kind, Token};
 
 /// What may stand at the top beside the folders of the table of floors.
 const TOP: &[&str] = &[
@@ -113,8 +113,8 @@ fn word_in(line: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lexer::tokens;
     use super::*;
+    use crate::lexer::tokens;
 
     const NONE: [usize; 0] = [];
 

@@ -5,7 +5,7 @@
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// An identifier or keyword; raw ones keep their `r#`.
     Word,
     /// A line or block comment, documentation included.
@@ -20,29 +20,29 @@ pub(super) enum Kind {
 
 /// A piece of source text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token<'a> {
+pub(crate) struct Token<'a> {
     /// What it is.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// Its text.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
     /// The line of its first character, from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 impl Token<'_> {
     /// The line of its last character.
-    pub(super) fn last_line(&self) -> usize {
+    pub(crate) fn last_line(&self) -> usize {
         self.line + self.text.matches('\n').count()
     }
 
     /// Whether it is this word or this character, in code.
-    pub(super) fn is(&self, text: &str) -> bool {
+    pub(crate) fn is(&self, text: &str) -> bool {
         matches!(self.kind, Kind::Word | Kind::Punctuation) && self.text == text
     }
 }
 
 /// Splits a source file into tokens. Never fails: what makes no sense becomes punctuation.
-pub(super) fn tokens(source: &str) -> Vec<Token<'_>> {
+pub(crate) fn tokens(source: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let (mut rest, mut line) = (source, 1);
     while let Some(first) = rest.chars().next() {
