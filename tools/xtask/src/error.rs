@@ -60,6 +60,14 @@ pub enum Error {
     /// `--replay` names an input of one target.
     #[error("--replay runs one input of one target, and {0} targets were named")]
     OneTarget(usize),
+    /// `prose --since` names a revision that git cannot compare with.
+    #[error("git cannot compare the tree with {revision}: {reason}")]
+    Revision {
+        /// The revision as given on the command line.
+        revision: String,
+        /// The message that git printed.
+        reason: String,
+    },
     /// A thread of ours panicked.
     #[error("a thread that ran fuzzers panicked; its message stands above")]
     Worker,

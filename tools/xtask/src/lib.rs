@@ -1,11 +1,11 @@
 //! The developers' own commands: everything that keeps the project in order and is not part of what users get.
 //!
 //! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
-//! and the tree in order, `licences` looks at what the dependencies are licensed under,
-//! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `soak` exchanges messages for a long time, `links` measures
-//! the udp rail between two hosts, `rails` breaks links under several of them, `instructions` counts what a message
-//! costs, `lab` proves in emulated machines what needs other NICs and kernels, `clients` runs programs of others over
-//! libportals.
+//! and the tree in order, `prose` checks the words of comments and documents, `licences` looks at what the
+//! dependencies are licensed under, `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty
+//! simulated network, `soak` exchanges messages for a long time, `links` measures the udp rail between two hosts,
+//! `rails` breaks links under several of them, `instructions` counts what a message costs, `lab` proves in emulated
+//! machines what needs other NICs and kernels, `clients` runs programs of others over libportals.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -19,6 +19,7 @@ mod lexer;
 mod licences;
 mod links;
 mod lock;
+mod prose;
 mod rails;
 mod simulate;
 mod soak;
@@ -48,6 +49,9 @@ enum Command {
     /// Check who depends on whom, where unsafe lives, and what lies in the tree
     #[command(after_help = arrows::HELP)]
     Arrows,
+    /// Check the words of comments, messages and documents
+    #[command(after_help = prose::HELP)]
+    Prose(prose::Options),
     /// Check the licences and sources of all dependencies
     #[command(after_help = licences::HELP)]
     Licences,
@@ -92,6 +96,7 @@ Examples:
   cargo xtask test --only loom         one step; --list names them
   cargo xtask test --json target/r.json
   cargo xtask arrows
+  cargo xtask prose --since main       words that your changes should not have
   cargo xtask licences
   cargo xtask links                    as root: latency, bandwidth, loss between two hosts
   cargo xtask rails                    as root: links break at random, and every message arrives
@@ -120,6 +125,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
     match cli.command {
         Command::Test(options) => test::run(&workspace, &options),
         Command::Arrows => arrows::run(&workspace),
+        Command::Prose(options) => prose::run(&workspace, &options),
         Command::Licences => licences::run(&workspace),
         Command::Links(options) => links::run(&workspace, &options),
         Command::Rails(options) => rails::run(&workspace, &options),
@@ -144,6 +150,7 @@ mod tests {
         for command in [
             "test",
             "arrows",
+            "prose",
             "licences",
             "links",
             "rails",

@@ -18,6 +18,16 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>, Error> {
     Ok(files)
 }
 
+/// The text of a file below `root`; none for links and for files that are not text.
+pub(crate) fn read_text(root: &Path, file: &str) -> Result<Option<String>, Error> {
+    let path = root.join(file);
+    if !path.symlink_metadata().is_ok_and(|data| data.is_file()) {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).map_err(Error::file("read", path))?;
+    Ok(String::from_utf8(bytes).ok())
+}
+
 fn from_git(root: &Path) -> Option<Vec<String>> {
     if !root.join(".git").exists() {
         return None;

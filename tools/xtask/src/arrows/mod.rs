@@ -76,7 +76,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
     let mut findings = floors::check(workspace, &files);
     findings.extend(tidy::top_level(&files));
     for file in &files {
-        let Some(text) = read_text(workspace, file)? else {
+        let Some(text) = tree::read_text(&workspace.root, file)? else {
             continue;
         };
         findings.extend(tidy::words(file, &text));
@@ -96,16 +96,6 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
         packages: workspace.members.len(),
         files: files.len(),
     })
-}
-
-/// The file's text; none for links and for files that are not text.
-fn read_text(workspace: &Workspace, file: &str) -> Result<Option<String>, Error> {
-    let path = workspace.root.join(file);
-    if !path.symlink_metadata().is_ok_and(|data| data.is_file()) {
-        return Ok(None);
-    }
-    let bytes = std::fs::read(&path).map_err(Error::file("read", path))?;
-    Ok(String::from_utf8(bytes).ok())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::child::{self, Beside, Ended, Nursery};
 use crate::error::Error;
 use crate::lock::{self, Lock};
 use crate::workspace::{Workspace, cargo_in, is_ci};
-use crate::{arrows, fuzz, lab, licences};
+use crate::{arrows, fuzz, lab, licences, prose};
 
 /// What `cargo xtask test --help` ends with.
 pub(crate) const HELP: &str = "\
@@ -227,6 +227,7 @@ impl Runner<'_> {
         let began = Instant::now();
         let outcome = match &step.work {
             Work::Arrows => check_arrows(self.workspace)?,
+            Work::Prose => check_prose(self.workspace)?,
             Work::Licences => check_licences(self.workspace)?,
             Work::Lock => check_lock(self.workspace)?,
             Work::Fuzz(seconds) => self.fuzz(step, *seconds)?,
@@ -651,6 +652,20 @@ fn check_arrows(workspace: &Workspace) -> Result<Outcome, Error> {
         },
         lines,
     ))
+}
+
+fn check_prose(workspace: &Workspace) -> Result<Outcome, Error> {
+    let problems = prose::problems(workspace)?;
+    let failure = Failure {
+        what: format!("{} folders are over their bounds", problems.len()),
+        repeat: "cargo xtask prose".to_owned(),
+    };
+    let failures = if problems.is_empty() {
+        Vec::new()
+    } else {
+        vec![failure]
+    };
+    Ok(Outcome::check(failures, problems))
 }
 
 fn check_licences(workspace: &Workspace) -> Result<Outcome, Error> {

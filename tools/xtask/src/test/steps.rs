@@ -121,6 +121,8 @@ pub(super) fn quoted(text: &str) -> String {
 pub(super) enum Work {
     /// The rules of `cargo xtask arrows`.
     Arrows,
+    /// The rules of `cargo xtask prose`.
+    Prose,
     /// The rules of `cargo xtask licences`.
     Licences,
     /// The comparison of `Cargo.lock` with what is committed.
@@ -220,6 +222,11 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
             "arrows",
             "floors, unsafe rooms and the tree are in order",
             Work::Arrows,
+        ),
+        own(
+            "prose",
+            "comments, messages and documents have no more words of the list than before",
+            Work::Prose,
         ),
         own(
             "licences",
