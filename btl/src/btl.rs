@@ -13,7 +13,6 @@ use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
-use crate::ack::Spare;
 use crate::chain::Chains;
 use crate::check::{Diagnosis, Notice};
 use crate::config::BtlConfig;
@@ -27,6 +26,7 @@ use crate::onesided::{LONGEST, Operations};
 use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
 use crate::record::Event;
+use crate::recv_window::Spare;
 use crate::report::InUse;
 use crate::rtt::Bounds;
 use crate::segment::Segments;

@@ -11,7 +11,6 @@ use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
-use crate::ack::Spare;
 use crate::chain::Chains;
 use crate::check::Notice;
 use crate::config::BtlConfig;
@@ -23,6 +22,7 @@ use crate::onesided::Operations;
 use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
 use crate::record::Event;
+use crate::recv_window::Spare;
 use crate::report::Past;
 use crate::rtt::Bounds;
 use crate::segment::Segments;

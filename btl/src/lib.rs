@@ -81,7 +81,6 @@
 //! than there: time-outs by round-trip times, selective acknowledgement, loss by later transmissions.
 #![forbid(unsafe_code)]
 
-mod ack;
 mod acks;
 mod btl;
 mod chain;
@@ -102,6 +101,7 @@ mod rail;
 mod reassembly;
 mod receive;
 mod record;
+mod recv_window;
 mod report;
 mod resends;
 mod rtt;

@@ -4,11 +4,11 @@
 use doorbell_fabric::message::PeerIndex;
 use doorbell_hotel::Key;
 
-use crate::ack::Arrived;
 use crate::chain;
 use crate::check::Check;
 use crate::congestion::Congestion;
 use crate::key::{FrameMac, Link};
+use crate::recv_window::Arrived;
 use crate::resends::Resends;
 use crate::rtt::Rtt;
 use crate::segment;
