@@ -81,7 +81,7 @@
 //! than there: time-outs by round-trip times, selective acknowledgement, loss by later transmissions.
 #![forbid(unsafe_code)]
 
-mod acks;
+mod ack_processing;
 mod btl;
 mod chain;
 mod check;
