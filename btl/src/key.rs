@@ -5,7 +5,7 @@
 //!     "link"  from address, from life, to address, to life  ─► connection id (8) · first sequence number (4)
 //!     "mac"   the same                                      ─► key of the frame MAC (32)
 //!     "life"  the ids of both directions, and which lives of their link they begin after they lost each other
-//!             (lives.rs): the direction's own first     ─► as "link"
+//!             (reconnect.rs): the direction's own first     ─► as "link"
 //!     "lifemac"  the same                                   ─► as "mac"
 //! ```
 //! Who does not have the job key cannot guess a connection id, and a frame of another life of a process, or of another

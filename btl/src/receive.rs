@@ -10,8 +10,8 @@ use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
 
 use crate::core::{BASIC, Core, LIGHT};
 use crate::counters::Drop;
-use crate::lives::CALLS_ONLY;
 use crate::peer::{NOBODY, about};
+use crate::reconnect::CALLS_ONLY;
 use crate::seq::Seq;
 use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
 
