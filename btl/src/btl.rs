@@ -13,13 +13,13 @@ use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
+use crate::batching::Row;
 use crate::chain::Chains;
 use crate::check::{Diagnosis, Notice};
 use crate::config::BtlConfig;
 use crate::core::{BASIC, Core, RESERVE};
 use crate::counters::Counters;
 use crate::error::BtlError;
-use crate::gather::Row;
 use crate::key::{End, JobKey};
 use crate::onesided::{LONGEST, Operations};
 use crate::peer::{NOBODY, Peer, about};

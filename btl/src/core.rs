@@ -11,11 +11,11 @@ use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
+use crate::batching::Row;
 use crate::chain::Chains;
 use crate::check::Notice;
 use crate::config::BtlConfig;
 use crate::counters::Counters;
-use crate::gather::Row;
 use crate::key::JobKey;
 use crate::onesided::Operations;
 use crate::peer::{NOBODY, Peer, about};

@@ -82,6 +82,7 @@
 #![forbid(unsafe_code)]
 
 mod ack_processing;
+mod batching;
 mod btl;
 mod chain;
 mod check;
@@ -90,7 +91,6 @@ mod congestion;
 mod core;
 mod counters;
 mod error;
-mod gather;
 mod key;
 mod message;
 mod onesided;

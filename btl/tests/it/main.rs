@@ -8,10 +8,10 @@ mod common;
 #[path = "../common/lane.rs"]
 mod lane;
 
+mod batching;
 mod channels;
 mod conformance;
 mod faults;
-mod gather;
 mod haste;
 mod hints;
 mod hostile;
