@@ -14,7 +14,6 @@ use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
 use crate::batching::Row;
-use crate::chain::Chains;
 use crate::check::{Diagnosis, Notice};
 use crate::config::BtlConfig;
 use crate::core::{BASIC, Core, RESERVE};
@@ -23,6 +22,7 @@ use crate::error::BtlError;
 use crate::key::{End, JobKey};
 use crate::onesided::{LONGEST, Operations};
 use crate::peer::{NOBODY, Peer, about};
+use crate::pooled_list::Chains;
 use crate::reassembly::Reassemblies;
 use crate::reconnect::CALLS_ONLY;
 use crate::record::Event;

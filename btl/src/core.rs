@@ -12,13 +12,13 @@ use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
 use crate::batching::Row;
-use crate::chain::Chains;
 use crate::check::Notice;
 use crate::config::BtlConfig;
 use crate::counters::Counters;
 use crate::key::JobKey;
 use crate::onesided::Operations;
 use crate::peer::{NOBODY, Peer, about};
+use crate::pooled_list::Chains;
 use crate::reassembly::Reassemblies;
 use crate::reconnect::Lives;
 use crate::record::Event;

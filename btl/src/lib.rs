@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   send ─► segments ─► window ─► priority / data channel ─► driver          (send, stream, transmit)
-//!              ▲ lost: again        ▲ one room of the hotel per peer          (acks, timers)
-//!   poll ◄─ reassembly ◄─ once each, in any order ◄─ the only parse ◄─ driver (receive, ack, wire)
+//!              ▲ lost: again        ▲ one room of the hotel per peer  (ack_processing, timers)
+//!   poll ◄─ reassembly ◄─ once each, in any order ◄─ the only parse ◄─ driver (receive, recv_window, wire)
 //!                                    └─► put, get, atomic: answered here      (serve, stream)
 //! ```
 //!
@@ -84,7 +84,6 @@
 mod ack_processing;
 mod batching;
 mod btl;
-mod chain;
 mod check;
 mod config;
 mod congestion;
@@ -95,6 +94,7 @@ mod key;
 mod message;
 mod onesided;
 mod peer;
+mod pooled_list;
 mod rail;
 mod reassembly;
 mod receive;

@@ -8,10 +8,10 @@ use doorbell_fabric::message::{
 use doorbell_ring::{RingError, slab::Handle, slab::Slab};
 use zerocopy::IntoBytes;
 
-use crate::chain;
 use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
+use crate::pooled_list;
 use crate::send::{PARTS, gather};
 use crate::seq::Seq;
 use crate::serve::{DENIED, DONE, WITHDRAWN};
@@ -340,7 +340,7 @@ impl Core {
             self.finish(handle, Err(error));
         }
         let mut head = streams;
-        while head != chain::NONE {
+        while head != pooled_list::NONE {
             let first = head;
             self.streams.remove(&mut head, first);
         }

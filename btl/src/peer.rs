@@ -4,10 +4,10 @@
 use doorbell_fabric::message::PeerIndex;
 use doorbell_hotel::Key;
 
-use crate::chain;
 use crate::check::Check;
 use crate::congestion::Congestion;
 use crate::key::{FrameMac, Link};
+use crate::pooled_list;
 use crate::recv_window::Arrived;
 use crate::resends::Resends;
 use crate::rtt::Rtt;
@@ -151,13 +151,13 @@ impl Peer {
             resends: Resends::new(),
             waiting: 0,
             progressed: 0,
-            streams: chain::NONE,
+            streams: pooled_list::NONE,
             arrived: Arrived::new(theirs),
             unacked: 0,
             duplicates: 0,
             ack_at: 0,
             reassembly: crate::reassembly::NONE,
-            inflows: chain::NONE,
+            inflows: pooled_list::NONE,
             bye: None,
             heard: 0,
             alive: 0,
@@ -177,7 +177,7 @@ impl Peer {
     /// Whether something waits to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.unsent != segment::NONE || self.streams != chain::NONE
+        self.unsent != segment::NONE || self.streams != pooled_list::NONE
     }
 
     /// Whether another segment may be sent now.

@@ -11,9 +11,9 @@
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Access, AtomicOp, PeerIndex, Remote};
 
-use crate::chain;
 use crate::core::Core;
 use crate::counters::Drop;
+use crate::pooled_list;
 use crate::seq::Seq;
 use crate::stream::{Source, Stream, TURNS};
 use crate::wire;
@@ -205,7 +205,7 @@ impl Core {
     /// The peer is gone: nothing more of its puts will come.
     pub(crate) fn drop_inflows(&mut self, peer: u32) {
         let mut head = self.peer(peer).inflows;
-        while head != chain::NONE {
+        while head != pooled_list::NONE {
             let first = head;
             self.inflows.remove(&mut head, first);
         }

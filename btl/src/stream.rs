@@ -5,8 +5,8 @@ use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Access, PeerIndex, Remote};
 use zerocopy::IntoBytes;
 
-use crate::chain;
 use crate::core::{BASIC, Core, RESERVE};
+use crate::pooled_list;
 use crate::serve::{DENIED, DONE, WITHDRAWN};
 use crate::wire::{Data, Kind, Put};
 
@@ -44,7 +44,7 @@ impl Core {
     /// Makes the next segment of a peer's transfers. `false` when there is none, or no room.
     pub(crate) fn refill(&mut self, peer: u32) -> bool {
         let first = self.peer(peer).streams;
-        if first == chain::NONE || !self.has_place(peer, KEPT) {
+        if first == pooled_list::NONE || !self.has_place(peer, KEPT) {
             return false;
         }
         let Some(stream) = self.streams.get(first) else {
