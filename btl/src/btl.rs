@@ -14,8 +14,8 @@ use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
 use crate::batching::Row;
-use crate::check::{Diagnosis, Notice};
 use crate::config::BtlConfig;
+use crate::connectivity::{Diagnosis, Notice};
 use crate::core::{BASIC, Core, RESERVE};
 use crate::counters::Counters;
 use crate::error::BtlError;

@@ -12,8 +12,8 @@ use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
 use crate::batching::Row;
-use crate::check::Notice;
 use crate::config::BtlConfig;
+use crate::connectivity::Notice;
 use crate::counters::Counters;
 use crate::key::JobKey;
 use crate::onesided::Operations;

@@ -84,9 +84,9 @@
 mod ack_processing;
 mod batching;
 mod btl;
-mod check;
 mod config;
 mod congestion;
+mod connectivity;
 mod core;
 mod counters;
 mod error;
@@ -116,8 +116,8 @@ mod transmit;
 pub mod wire;
 
 pub use crate::btl::Btl;
-pub use crate::check::{Diagnosis, Notice, Why};
 pub use crate::config::BtlConfig;
+pub use crate::connectivity::{Diagnosis, Notice, Why};
 pub use crate::counters::{Counters, Drop as Dropped};
 pub use crate::error::BtlError;
 pub use crate::key::JobKey;

@@ -4,8 +4,8 @@
 use doorbell_fabric::message::PeerIndex;
 use doorbell_hotel::Key;
 
-use crate::check::Check;
 use crate::congestion::Congestion;
+use crate::connectivity::Check;
 use crate::key::{FrameMac, Link};
 use crate::pooled_list;
 use crate::recv_window::Arrived;

@@ -30,7 +30,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::PeerIndex;
 use zerocopy::IntoBytes;
 
-use crate::check::{Diagnosis, Why};
+use crate::connectivity::{Diagnosis, Why};
 use crate::core::{BASIC, Core};
 use crate::counters::Drop;
 use crate::key::FrameMac;

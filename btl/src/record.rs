@@ -8,7 +8,7 @@ use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::recorder;
 use doorbell_fabric::time::Time;
 
-use crate::check::{Notice, Why};
+use crate::connectivity::{Notice, Why};
 use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::NOBODY;

@@ -8,7 +8,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
 use zerocopy::IntoBytes;
 
-use crate::check::Why;
+use crate::connectivity::Why;
 use crate::core::{BASIC, Core, RESERVE};
 use crate::peer::about;
 use crate::segment::{NONE, State};

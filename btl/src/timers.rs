@@ -12,7 +12,7 @@ use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::rail::Work;
 
-use crate::check::{Notice, Why};
+use crate::connectivity::{Notice, Why};
 use crate::core::Core;
 use crate::peer::{Peer, about};
 use crate::record::Event;
