@@ -248,7 +248,7 @@ impl Core {
 
     /// Something of the peer has arrived, and it was what it should be.
     #[inline]
-    pub(crate) fn hear(&mut self, peer: u32) {
+    pub(crate) fn mark_alive(&mut self, peer: u32) {
         let attended = self.attended;
         let state = self.peer(peer);
         state.heard = attended;

@@ -162,7 +162,7 @@ impl Core {
             }
         }
         if parsed.kind.is_segment() {
-            self.hear(peer);
+            self.mark_alive(peer);
             if let Some(ack) = parsed.ack {
                 self.on_ack(peer, ack);
             }
@@ -171,7 +171,7 @@ impl Core {
         if parsed.kind == Kind::Call {
             return self.on_call(peer, parsed.connection, &payload).map(|()| false);
         }
-        self.hear(peer);
+        self.mark_alive(peer);
         match (parsed.kind, parsed.ack) {
             (Kind::Ack, Some(ack)) => self.on_explicit_ack(peer, ack, parsed.sequence.0, payload),
             (Kind::Ack, None) => return Err(Drop::Malformed),
