@@ -64,7 +64,7 @@ impl Core {
         let parsed = parse(&frame)?;
         let peer = match self.recent {
             (connection, peer) if connection == parsed.connection && peer != NOBODY => peer,
-            _ => self.whose(&parsed)?,
+            _ => self.lookup_peer(&parsed)?,
         };
         if self.crc || self.config.frame_mac || parsed.flags & (flag::MAC | flag::CRC) != 0 {
             return self.take_checked(peer, &parsed, frame, sink);
@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// Whose connection this is. On that of first lives that are over, nothing but calls is taken.
-    fn whose(&mut self, parsed: &Parsed) -> Result<u32, Drop> {
+    fn lookup_peer(&mut self, parsed: &Parsed) -> Result<u32, Drop> {
         let Some(&whose) = self.connections.get(&parsed.connection) else {
             self.on_stranger(parsed);
             return Err(Drop::Unknown);
