@@ -156,7 +156,7 @@ impl Core {
         sink: &mut S,
     ) -> Result<bool, Drop> {
         if self.peers[peer as usize].is(about::DOWN) {
-            match self.take_of_the_dead(peer, parsed, &payload) {
+            match self.on_frame_while_down(peer, parsed, &payload) {
                 Ok(true) => {}
                 other => return other,
             }
@@ -183,7 +183,7 @@ impl Core {
     /// A frame of a peer that is down; whether it is up now, and this is to be looked at. Who said goodbye and did not hear
     /// our answer says it again; who calls begins anew.
     #[cold]
-    fn take_of_the_dead(
+    fn on_frame_while_down(
         &mut self,
         peer: u32,
         parsed: &Parsed,
