@@ -13,8 +13,9 @@ use doorbell_fabric::memory::SharedBytes;
 
 use crate::core::Core;
 use crate::peer::{Peer, about};
+use crate::pool::Id;
 use crate::record::Event;
-use crate::segment::{NONE, Segment, State};
+use crate::segment::{Segment, State};
 use crate::seq::Seq;
 use crate::transmit::place;
 use crate::wire::Kind;
@@ -79,27 +80,27 @@ impl Peer {
 impl Core {
     /// The number on a segment.
     #[inline(always)]
-    pub(crate) fn on_ack(&mut self, peer: u32, ack: Seq) {
-        let state = &self.peers[peer as usize];
+    pub(crate) fn on_ack(&mut self, peer: PeerIndex, ack: Seq) {
+        let state = &self.peers[peer];
         let new = ack.plus(1).after(state.una_seq);
         if new == 0 {
             return;
         }
         if self.is_ack_right(peer, ack, new) {
             self.acknowledge(peer, new as u32);
-            let una = self.peers[peer as usize].una;
-            if una != NONE && self.segments[una].state == State::Posted {
+            let una = self.peers[peer].una;
+            if una != Id::NONE && self.segments[una].state == State::Posted {
                 self.find_lost(peer, false, 1);
             }
         }
     }
 
-    fn is_ack_right(&mut self, peer: u32, ack: Seq, new: i32) -> bool {
+    fn is_ack_right(&mut self, peer: PeerIndex, ack: Seq, new: i32) -> bool {
         if new < 0 {
             self.counters.acks_old += 1;
             return false;
         }
-        if ack.after(self.peers[peer as usize].unsent_seq) >= 0 {
+        if ack.after(self.peers[peer].unsent_seq) >= 0 {
             self.counters.acks_bad += 1;
             self.record(peer, Event::BadAck);
             return false;
@@ -109,8 +110,14 @@ impl Core {
 
     /// A frame of kind ACK: number, bitmap of what came behind the gap, count of duplicates.
     #[inline(never)]
-    pub(crate) fn on_explicit_ack(&mut self, peer: u32, ack: Seq, duplicates: u32, bitmap: SharedBytes<'_>) {
-        let new = ack.plus(1).after(self.peers[peer as usize].una_seq);
+    pub(crate) fn on_explicit_ack(
+        &mut self,
+        peer: PeerIndex,
+        ack: Seq,
+        duplicates: u32,
+        bitmap: SharedBytes<'_>,
+    ) {
+        let new = ack.plus(1).after(self.peers[peer].una_seq);
         if !self.is_ack_right(peer, ack, new) {
             return;
         }
@@ -132,9 +139,9 @@ impl Core {
 
     /// Lets go of the `n` oldest segments.
     #[inline(always)]
-    fn acknowledge(&mut self, peer: u32, n: u32) {
+    fn acknowledge(&mut self, peer: PeerIndex, n: u32) {
         let now = self.now;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let (mut told, mut again) = (Told::default(), false);
         let mut index = state.una;
         let mut left = n;
@@ -169,9 +176,9 @@ impl Core {
         if state.una_seq.after(state.urgent) > 0 {
             state.urgent = state.una_seq.previous();
         }
-        state.una = if index == state.unsent { NONE } else { index };
-        if state.head == NONE {
-            state.tail = NONE;
+        state.una = if index == state.unsent { Id::NONE } else { index };
+        if state.head == Id::NONE {
+            state.tail = Id::NONE;
         }
         told.judge(state, now);
         // Where a gap was closed, what came behind it may have arrived long ago.
@@ -184,10 +191,10 @@ impl Core {
 
     /// `n` more segments have arrived.
     #[inline(always)]
-    fn progressed(&mut self, peer: u32, n: u32) {
+    fn progressed(&mut self, peer: PeerIndex, n: u32) {
         let (now, attended, most) = (self.now, self.attended, self.config.window);
         let (noise, bounds) = (NOISE * self.ack_delay, &self.bounds);
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         (state.waiting, state.progressed) = (attended, now);
         state.rtt.answered();
         state.resends.answered(now, || BUSY * state.rtt.prompt(bounds));
@@ -204,14 +211,14 @@ impl Core {
 
     /// Marks what has arrived behind a gap; returns how many are news.
     #[cold]
-    fn mark_arrived(&mut self, peer: u32, bitmap: SharedBytes<'_>) -> u32 {
+    fn mark_arrived(&mut self, peer: PeerIndex, bitmap: SharedBytes<'_>) -> u32 {
         let now = self.now;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let mut bytes = [0; 512];
         let length = bitmap.copy_to(0, &mut bytes);
         let (mut index, mut told) = (state.una, Told::default());
         for bit in 0..8 * length {
-            if index == NONE || index == state.unsent {
+            if index == Id::NONE || index == state.unsent {
                 break;
             }
             let segment = &mut self.segments[index];
@@ -236,8 +243,8 @@ impl Core {
 
     /// Takes for lost what later transmissions have overtaken, at most so many. Without a gap, those behind the first
     /// that is not lost are not looked at.
-    fn find_lost(&mut self, peer: u32, gap: bool, most: u32) {
-        let state = &self.peers[peer as usize];
+    fn find_lost(&mut self, peer: PeerIndex, gap: bool, most: u32) {
+        let state = &self.peers[peer];
         let patience = state.resends.patience();
         let window = state.rtt.reordering(&self.bounds);
         // Peers look at the priority channel first: what arrives there first says nothing about the other.
@@ -245,7 +252,7 @@ impl Core {
         let newest = [priority.max(data), data];
         let (mut index, unsent) = (state.una, state.unsent);
         let (mut lost, mut bursts, mut burst) = (0, 0, false);
-        while index != NONE && index != unsent && lost < most {
+        while index != Id::NONE && index != unsent && lost < most {
             let segment = &mut self.segments[index];
             let before = std::mem::replace(&mut burst, false);
             if segment.state == State::Posted {
@@ -265,7 +272,7 @@ impl Core {
         }
         if lost > 0 {
             self.counters.resends_fast += u64::from(lost);
-            let state = &mut self.peers[peer as usize];
+            let state = &mut self.peers[peer];
             state.flight -= lost;
             state.congestion.lost(bursts);
             self.record(peer, Event::Overtaken { segments: lost });
@@ -275,10 +282,10 @@ impl Core {
     /// Nothing new, and nothing behind a gap: the peer has sent again what it said before, because something reached it
     /// a second time. If our oldest should long have arrived, it did not: it is sent again at once, once.
     #[cold]
-    fn on_duplicate_ack(&mut self, peer: u32) {
-        let state = &self.peers[peer as usize];
+    fn on_duplicate_ack(&mut self, peer: PeerIndex) {
+        let state = &self.peers[peer];
         let (una, wait) = (state.una, 2 * state.rtt.smooth().unwrap_or(u64::MAX / 4));
-        if una == NONE {
+        if una == Id::NONE {
             return;
         }
         let segment = &self.segments[una];
@@ -291,24 +298,24 @@ impl Core {
     }
 
     /// Takes one that is under way for lost.
-    pub(crate) fn lose(&mut self, index: u32) {
+    pub(crate) fn lose(&mut self, index: Id<Segment>) {
         let segment = &mut self.segments[index];
         segment.state = State::Resend;
-        self.peers[segment.peer as usize].flight -= 1;
+        self.peers[segment.peer].flight -= 1;
         self.resends.push_back(index);
     }
 
     /// Whether resends were in vain: then nothing was lost, and what was concluded from the loss is taken back.
-    fn judge_resends(&mut self, peer: u32, duplicates: u32) {
+    fn judge_resends(&mut self, peer: PeerIndex, duplicates: u32) {
         let (now, bounds) = (self.now, &self.bounds);
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         state.resends.answered(now, || BUSY * state.rtt.prompt(bounds));
         let vain = state.resends.told(duplicates);
         if vain > 0 {
             state.congestion.undo();
             self.counters.resends_vain += u64::from(vain);
             self.record(peer, Event::Vain { segments: vain });
-        } else if state.una == NONE {
+        } else if state.una == Id::NONE {
             state.resends.settle();
         }
     }

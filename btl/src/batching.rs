@@ -14,8 +14,7 @@
 use doorbell_fabric::message::PeerIndex;
 
 use crate::core::Core;
-use crate::peer::NOBODY;
-use crate::segment::NONE;
+use crate::pool::Id;
 
 /// So many in a row leave one by one.
 const ALONE: u32 = 2;
@@ -27,8 +26,8 @@ const BYTES: u64 = 64 * 1024;
 /// Messages posted in a row.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// To whom, or [`NOBODY`].
-    peer: u32,
+    /// The peer of the last of them, and how many were posted to it in a row.
+    peer: PeerIndex,
     count: u32,
     /// How many wait, and the bytes that had been sent when the doorbell rang last.
     waiting: u32,
@@ -38,7 +37,7 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) const fn new() -> Self {
         Self {
-            peer: NOBODY,
+            peer: PeerIndex(0),
             count: 0,
             waiting: 0,
             bytes: 0,
@@ -48,12 +47,12 @@ impl Row {
     /// The owner did something else.
     #[inline]
     pub(crate) fn end(&mut self) {
-        self.peer = NOBODY;
+        self.count = 0;
     }
 
     /// One more to `peer`, when `bytes` were sent altogether; whether it waits.
     #[inline]
-    fn add(&mut self, peer: u32, bytes: u64) -> bool {
+    fn add(&mut self, peer: PeerIndex, bytes: u64) -> bool {
         if self.peer != peer {
             (self.peer, self.count) = (peer, 0);
         }
@@ -72,12 +71,12 @@ impl Core {
     #[inline]
     pub(crate) fn gathers(&mut self, peer: PeerIndex) -> bool {
         // What waits for the window, or what was cut, is not helped by waiting for more of it.
-        let state = self.peers.get(peer.index());
-        let alone = self.ready.is_empty() && state.is_some_and(|state| state.unsent == NONE);
+        let state = self.peers.get(peer);
+        let alone = self.ready.is_empty() && state.is_some_and(|state| state.unsent == Id::NONE);
         if !(self.posted && alone) {
             self.row.end();
         }
-        self.row.add(peer.0, self.counters.bytes_sent)
+        self.row.add(peer, self.counters.bytes_sent)
     }
 }
 
@@ -85,7 +84,7 @@ impl Core {
 mod tests {
     use super::*;
 
-    fn left(row: &mut Row, peer: u32, count: u32, each: u64) -> Vec<u32> {
+    fn left(row: &mut Row, peer: PeerIndex, count: u32, each: u64) -> Vec<u32> {
         let mut bytes = row.bytes;
         let mut leaves = || {
             bytes += each;
@@ -97,10 +96,10 @@ mod tests {
     #[test]
     fn a_few_leave_at_once_and_more_leave_together() {
         let mut row = Row::new();
-        assert_eq!(left(&mut row, 0, 100, 24), [1, 2, 34, 66, 98]);
+        assert_eq!(left(&mut row, PeerIndex(0), 100, 24), [1, 2, 34, 66, 98]);
         row.end();
         assert_eq!(
-            left(&mut row, 0, 3, 24),
+            left(&mut row, PeerIndex(0), 3, 24),
             [1, 2],
             "after a poll as at the beginning"
         );
@@ -110,12 +109,12 @@ mod tests {
     fn one_to_each_of_many_leaves_at_once() {
         let mut row = Row::new();
         let bytes = 24;
-        assert!((0..100).all(|peer| !row.add(peer % 7, bytes)));
+        assert!((0..100).all(|peer| !row.add(PeerIndex(peer % 7), bytes)));
     }
 
     #[test]
     fn a_piece_of_the_kernels_is_not_waited_beyond() {
         let mut row = Row::new();
-        assert_eq!(left(&mut row, 0, 14, 16_000), [1, 2, 7, 12]);
+        assert_eq!(left(&mut row, PeerIndex(0), 14, 16_000), [1, 2, 7, 12]);
     }
 }

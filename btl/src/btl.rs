@@ -21,10 +21,10 @@ use crate::counters::Counters;
 use crate::error::BtlError;
 use crate::key::{End, JobKey};
 use crate::onesided::{LONGEST, Operations};
-use crate::peer::{NOBODY, Peer, about};
-use crate::pooled_list::Chains;
+use crate::peer::{Peer, about};
+use crate::peers::Peers;
+use crate::pooled_list::PooledLists;
 use crate::reassembly::Reassemblies;
-use crate::reconnect::CALLS_ONLY;
 use crate::record::Event;
 use crate::recv_window::Spare;
 use crate::report::InUse;
@@ -92,17 +92,14 @@ impl<D: Datagram> Btl<D> {
             room,
             longest,
             crc: !theirs.features.checksum && !config.frame_mac,
-            peers: Vec::new(),
-            connections: HashMap::default(),
-            recent: (0, NOBODY),
+            peers: Peers::new(),
             strangers: Strangers::new(),
-            places: HashMap::new(),
             segments: Segments::new(config.segments, mtu),
             spare: Spare::default(),
             reassemblies: Reassemblies::new(config.max_reassemblies, config.eager_limit),
-            streams: Chains::new(2 * config.operations),
+            streams: PooledLists::new(2 * config.operations),
             // Bounded for each peer.
-            inflows: Chains::new(usize::MAX),
+            inflows: PooledLists::new(usize::MAX),
             operations: Operations::new(config.operations)?,
             exposures: KeyTable::new(config.exposures)?,
             left: HashMap::new(),
@@ -127,7 +124,7 @@ impl<D: Datagram> Btl<D> {
             posted: false,
             waiting: false,
             held: false,
-            held_at: 0,
+            held_at: PeerIndex(0),
             row: Row::new(),
             short: false,
             data_first: false,
@@ -192,9 +189,8 @@ impl<D: Datagram> Btl<D> {
     /// As if the way to a peer, or to all, had broken: down as [`Silent`](DownReason::Silent), and told so. For tests and
     /// drills; the owner may revive it whenever it likes.
     pub fn sever(&mut self, peer: Option<PeerIndex>) {
-        let all = self.core.peers.len();
-        for index in 0..all as u32 {
-            if peer.is_none_or(|peer| peer.0 == index) {
+        for index in self.core.peers.indices() {
+            if peer.is_none_or(|peer| peer == index) {
                 self.core.fail_peer(index, DownReason::Silent);
             }
         }
@@ -204,21 +200,21 @@ impl<D: Datagram> Btl<D> {
     /// answered the probes before its first use: it may be gone, computing without polling, or behind a
     /// firewall.
     pub fn is_suspect(&self, peer: PeerIndex) -> bool {
-        let state = self.core.peers.get(peer.index());
-        state.is_some_and(|state| state.is(about::SUSPECT)) || self.core.is_silent_so_far(peer.0)
+        let state = self.core.peers.get(peer);
+        state.is_some_and(|state| state.is(about::SUSPECT)) || self.core.is_silent_so_far(peer)
     }
 
     /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that only one of
     /// the two sizes came back so far, or nothing for a second. `None` before it came to a result.
     pub fn diagnosis(&self, peer: PeerIndex) -> Option<Diagnosis> {
-        let last = self.core.peers.get(peer.index())?.check.result;
-        let silent = || self.core.is_silent_so_far(peer.0).then_some(Diagnosis::Nothing);
-        self.core.found_so_far(peer.0).or_else(silent).or(last)
+        let last = self.core.peers.get(peer)?.check.result;
+        let silent = || self.core.is_silent_so_far(peer).then_some(Diagnosis::Nothing);
+        self.core.found_so_far(peer).or_else(silent).or(last)
     }
 
     /// The smoothed round-trip time to a peer, in nanoseconds; `None` before it was measured.
     pub fn round_trip(&self, peer: PeerIndex) -> Option<u64> {
-        self.core.peers.get(peer.index())?.rtt.smooth()
+        self.core.peers.get(peer)?.rtt.smooth()
     }
 
     /// The next notice, oldest first, of those that nobody has asked for. The last 256 are kept. Who follows the events
@@ -270,8 +266,8 @@ impl<D: Datagram> Btl<D> {
             ));
         };
         let (out, from, place) = (key.link(&us, &them), key.link(&them, &us), key.place(address));
-        if let Some(&known) = self.core.connections.get(&from.connection) {
-            return Ok(PeerIndex(known & !CALLS_ONLY));
+        if let Some(known) = self.core.peers.of_connection(from.connection) {
+            return Ok(known);
         }
         let macs = self
             .core
@@ -290,7 +286,7 @@ impl<D: Datagram> Btl<D> {
         }
         let driver = self.driver.open(address, life)?;
         let core = &mut self.core;
-        let index = core.peers.len() as u32;
+        let connection = from.connection;
         let mut peer = Peer::new(
             driver,
             out,
@@ -299,29 +295,19 @@ impl<D: Datagram> Btl<D> {
             core.config.first_sequence,
         );
         peer.macs = macs;
-        peer.older = core.places.insert(place, index).unwrap_or(NOBODY);
         (peer.heard, peer.waiting) = (core.attended, core.attended);
         if !core.config.connectivity_check {
             peer.flags |= about::UP;
         }
-        core.connections.insert(from.connection, index);
-        core.strangers.forget(from.connection);
-        core.make_room();
-        core.peers.push(peer);
-        core.grow(index as usize + 1);
+        core.strangers.forget(connection);
+        let index = core.peers.open(connection, place, peer);
+        core.grow(core.peers.len());
         core.record(index, Event::Opened);
-        Ok(PeerIndex(index))
+        Ok(index)
     }
 }
 
 impl Core {
-    /// For one peer more, and an eighth: a vector that grows by itself doubles, and idle peers are many.
-    fn make_room(&mut self) {
-        if self.peers.len() == self.peers.capacity() {
-            self.peers.reserve_exact(1 + self.peers.len() / 8);
-        }
-    }
-
     /// Each peer is in each of these lists at most once: with room for all, none of them allocates later.
     fn grow(&mut self, peers: usize) {
         let lists = [

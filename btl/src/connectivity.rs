@@ -159,7 +159,7 @@ impl Check {
 impl Core {
     /// Begins to probe a peer. The first probes go out in this pass.
     #[cold]
-    pub(crate) fn start_check(&mut self, peer: u32, why: Why) {
+    pub(crate) fn start_check(&mut self, peer: PeerIndex, why: Why) {
         let (now, attended) = (self.now, self.attended);
         let state = self.peer(peer);
         if state.is(about::PROBING) || (why == Why::First && state.is(about::UP)) {
@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// When the next probe of a peer is due (ns); one that is due now goes out in this pass.
-    pub(crate) fn next_probe(&mut self, peer: u32) -> u64 {
+    pub(crate) fn next_probe(&mut self, peer: PeerIndex) -> u64 {
         let now = self.now;
         let state = self.peer(peer);
         if state.check.at > now {
@@ -216,12 +216,12 @@ impl Core {
     }
 
     /// Whether the check has come to a bad end, which is told.
-    fn has_failed(&mut self, peer: u32) -> bool {
-        let state = &mut self.peers[peer as usize];
+    fn has_failed(&mut self, peer: PeerIndex) -> bool {
+        let state = &mut self.peers[peer];
         if !state.check.heard && state.heard > state.check.since {
             (state.check.heard, state.check.probes) = (true, 0);
         }
-        let state = &self.peers[peer as usize];
+        let state = &self.peers[peer];
         let check = state.check;
         let result = match (check.small, check.large) {
             (true, false) => Diagnosis::OnlySmall,
@@ -256,8 +256,8 @@ impl Core {
 
     /// Whether nothing has come of a peer since its check began, nor ever before: it may still be late, so
     /// that the check goes on.
-    pub(crate) fn is_silent_so_far(&self, peer: u32) -> bool {
-        let Some(state) = self.peers.get(peer as usize) else {
+    pub(crate) fn is_silent_so_far(&self, peer: PeerIndex) -> bool {
+        let Some(state) = self.peers.get(peer) else {
             return false;
         };
         let silent = self.attended.saturating_sub(state.check.since);
@@ -270,8 +270,8 @@ impl Core {
 
     /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends find it at about
     /// the same time; the one whose peer is quicker to end would have nothing to say otherwise.
-    pub(crate) fn found_so_far(&self, peer: u32) -> Option<Diagnosis> {
-        let state = &self.peers[peer as usize];
+    pub(crate) fn found_so_far(&self, peer: PeerIndex) -> Option<Diagnosis> {
+        let state = &self.peers[peer];
         if !state.is(about::PROBING) || state.check.probes < TELLING {
             return None;
         }
@@ -282,14 +282,14 @@ impl Core {
         }
     }
 
-    pub(crate) fn conclude(&mut self, peer: u32, result: Diagnosis) {
+    pub(crate) fn conclude(&mut self, peer: PeerIndex, result: Diagnosis) {
         let before = self.peer(peer).check.result.replace(result);
         if before != Some(result) {
             self.notice(peer, Notice::Checked(result));
         }
     }
 
-    fn probe<T: Transmit>(&mut self, tx: &mut T, peer: u32) {
+    fn probe<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex) {
         let (now, most) = (self.now, self.most_between_probes());
         let check = &mut self.peer(peer).check;
         check.probes += 1;
@@ -324,7 +324,7 @@ impl Core {
     fn post_probe<T: Transmit>(
         &mut self,
         tx: &mut T,
-        peer: u32,
+        peer: PeerIndex,
         kind: Kind,
         token: u32,
         size: usize,
@@ -351,7 +351,7 @@ impl Core {
 
     /// A probe of a peer, or the answer to one of ours.
     #[cold]
-    pub(crate) fn on_probe(&mut self, peer: u32, kind: Kind, payload: &SharedBytes<'_>) {
+    pub(crate) fn on_probe(&mut self, peer: PeerIndex, kind: Kind, payload: &SharedBytes<'_>) {
         let Some(ping) = payload
             .read::<8>(0)
             .map(|bytes| -> Ping { zerocopy::transmute!(bytes) })

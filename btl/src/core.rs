@@ -2,7 +2,6 @@
 //! of them need.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
@@ -17,15 +16,17 @@ use crate::connectivity::Notice;
 use crate::counters::Counters;
 use crate::key::JobKey;
 use crate::onesided::Operations;
-use crate::peer::{NOBODY, Peer, about};
-use crate::pooled_list::Chains;
+use crate::peer::{Peer, about};
+use crate::peers::Peers;
+use crate::pool::Id;
+use crate::pooled_list::PooledLists;
 use crate::reassembly::Reassemblies;
 use crate::reconnect::Lives;
 use crate::record::Event;
 use crate::recv_window::Spare;
 use crate::report::Past;
 use crate::rtt::Bounds;
-use crate::segment::Segments;
+use crate::segment::{Segment, Segments};
 use crate::serve::Inflow;
 use crate::strangers::Strangers;
 use crate::stream::Stream;
@@ -67,28 +68,22 @@ pub(crate) struct Core {
     /// Whether frames carry a CRC, and must.
     pub(crate) crc: bool,
 
-    pub(crate) peers: Vec<Peer>,
-    /// Peers by the connection id of what they send.
-    pub(crate) connections: HashMap<u64, u32, BuildHasherDefault<Itself>>,
-    /// The connection of the last frame: the next one is often of the same.
-    pub(crate) recent: (u64, u32),
+    pub(crate) peers: Peers,
     /// Connections that somebody calls on and nobody has here.
     pub(crate) strangers: Strangers,
-    /// The latest peer opened at an address.
-    pub(crate) places: HashMap<u64, u32>,
 
     pub(crate) segments: Segments,
     pub(crate) spare: Spare,
     pub(crate) reassemblies: Reassemblies,
-    pub(crate) streams: Chains<Stream>,
-    pub(crate) inflows: Chains<Inflow>,
+    pub(crate) streams: PooledLists<Stream>,
+    pub(crate) inflows: PooledLists<Inflow>,
     pub(crate) operations: Operations,
     pub(crate) exposures: KeyTable,
-    pub(crate) left: HashMap<u32, Left>,
+    pub(crate) left: HashMap<PeerIndex, Left>,
     /// Lives of the links to peers that were down.
-    pub(crate) lives: HashMap<u32, Lives>,
+    pub(crate) lives: HashMap<PeerIndex, Lives>,
     /// What was known of connections that have ended, for explanations.
-    pub(crate) past: HashMap<u32, Past>,
+    pub(crate) past: HashMap<PeerIndex, Past>,
     /// Whether the driver's link is up, as far as it has told.
     pub(crate) link: Option<bool>,
 
@@ -96,23 +91,23 @@ pub(crate) struct Core {
     /// silence of a peer is measured by.
     pub(crate) now: u64,
     pub(crate) attended: u64,
-    pub(crate) timers: Hotel<u32>,
+    pub(crate) timers: Hotel<PeerIndex>,
     /// Frames sent and received since the last `progress`, and what its empty passes cost, in frames; and one of those.
     pub(crate) moved: u32,
     pub(crate) pass_weight: u32,
     /// Segments posted since the last `progress`: when that was, it will know better.
-    pub(crate) unstamped: Vec<u32>,
+    pub(crate) unstamped: Vec<Id<Segment>>,
 
     /// Peers with something to send; segments to be sent again; peers to be acknowledged at the end of the pass, and
     /// later; time-outs to be judged; peers to be probed; probes to be answered; peers to be called.
-    pub(crate) ready: VecDeque<u32>,
-    pub(crate) resends: VecDeque<u32>,
-    pub(crate) acks_now: VecDeque<u32>,
-    pub(crate) acks_later: Vec<u32>,
-    pub(crate) timeouts: VecDeque<u32>,
-    pub(crate) probes: VecDeque<u32>,
-    pub(crate) pongs: VecDeque<(u32, u32, u32)>,
-    pub(crate) calls: VecDeque<u32>,
+    pub(crate) ready: VecDeque<PeerIndex>,
+    pub(crate) resends: VecDeque<Id<Segment>>,
+    pub(crate) acks_now: VecDeque<PeerIndex>,
+    pub(crate) acks_later: Vec<PeerIndex>,
+    pub(crate) timeouts: VecDeque<PeerIndex>,
+    pub(crate) probes: VecDeque<PeerIndex>,
+    pub(crate) pongs: VecDeque<(PeerIndex, u32, u32)>,
+    pub(crate) calls: VecDeque<PeerIndex>,
 
     /// Frames that may be posted on each channel without asking; whether the doorbell is to be rung.
     pub(crate) credit: [usize; 2],
@@ -121,7 +116,7 @@ pub(crate) struct Core {
     pub(crate) waiting: bool,
     /// Messages may wait for the check, the window or the device; and the peer of the first that was found.
     pub(crate) held: bool,
-    pub(crate) held_at: usize,
+    pub(crate) held_at: PeerIndex,
     /// Messages that were posted in a row.
     pub(crate) row: Row,
     /// The last pass took the short way.
@@ -173,14 +168,14 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn peer(&mut self, peer: u32) -> &mut Peer {
-        &mut self.peers[peer as usize]
+    pub(crate) fn peer(&mut self, peer: PeerIndex) -> &mut Peer {
+        &mut self.peers[peer]
     }
 
     /// Sees to it that the peer is looked at by `deadline` (ns).
     #[inline]
-    pub(crate) fn arm(&mut self, peer: u32, deadline: u64) {
-        let state = &mut self.peers[peer as usize];
+    pub(crate) fn arm(&mut self, peer: PeerIndex, deadline: u64) {
+        let state = &mut self.peers[peer];
         match state.timer {
             Some(_) if state.booked <= deadline => {}
             Some(key) => {
@@ -198,8 +193,8 @@ impl Core {
 
     /// Puts a peer that can send into the list of those that do.
     #[inline]
-    pub(crate) fn make_ready(&mut self, peer: u32) {
-        let state = &mut self.peers[peer as usize];
+    pub(crate) fn make_ready(&mut self, peer: PeerIndex) {
+        let state = &mut self.peers[peer];
         if state.has_work() && !state.is(about::READY) && state.may_send() {
             state.flags |= about::READY;
             self.ready.push_back(peer);
@@ -208,8 +203,8 @@ impl Core {
 
     /// An acknowledgement goes out at the end of this pass.
     #[inline]
-    pub(crate) fn ack_now(&mut self, peer: u32) {
-        let state = &mut self.peers[peer as usize];
+    pub(crate) fn ack_now(&mut self, peer: PeerIndex) {
+        let state = &mut self.peers[peer];
         state.flags |= about::ACK;
         if !state.is(about::ACK_NOW) {
             state.flags |= about::ACK_NOW;
@@ -219,9 +214,9 @@ impl Core {
 
     /// An acknowledgement goes out after a while, unless a frame takes it along before.
     #[inline]
-    pub(crate) fn ack_later(&mut self, peer: u32) {
+    pub(crate) fn ack_later(&mut self, peer: PeerIndex) {
         let at = self.now.saturating_add(self.ack_delay);
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         if state.is(about::ACK) {
             return;
         }
@@ -248,7 +243,7 @@ impl Core {
 
     /// Something of the peer has arrived, and it was what it should be.
     #[inline]
-    pub(crate) fn mark_alive(&mut self, peer: u32) {
+    pub(crate) fn mark_alive(&mut self, peer: PeerIndex) {
         let attended = self.attended;
         let state = self.peer(peer);
         state.heard = attended;
@@ -258,9 +253,9 @@ impl Core {
     }
 
     #[cold]
-    fn greet(&mut self, peer: u32) {
+    fn greet(&mut self, peer: PeerIndex) {
         self.peer(peer).flags |= about::GREETED;
-        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerUp);
+        self.tell(Scope::Peer(peer), EventKind::PeerUp);
         self.replace(peer);
         let keep_alive = self.now.saturating_add(self.config.keep_alive.as_nanos() as u64);
         self.arm(peer, keep_alive);
@@ -270,7 +265,7 @@ impl Core {
     pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
         let at = Time::from_nanos(self.now);
         let life = match (scope, kind) {
-            (Scope::Peer(peer), EventKind::PeerUp) => self.life(peer.0),
+            (Scope::Peer(peer), EventKind::PeerUp) => self.life(peer),
             _ => Life::FIRST,
         };
         self.events.push_back(RailEvent {
@@ -280,18 +275,18 @@ impl Core {
             life,
         });
         let peer = match scope {
-            Scope::Peer(peer) => peer.0,
-            Scope::Rail => NOBODY,
+            Scope::Peer(peer) => Some(peer),
+            Scope::Rail => None,
         };
         self.record(peer, Event::Told(kind));
     }
 
     #[cold]
-    pub(crate) fn notice(&mut self, peer: u32, what: Notice) {
+    pub(crate) fn notice(&mut self, peer: PeerIndex, what: Notice) {
         if self.notices.len() == NOTICES {
             self.notices.pop_front();
         }
-        self.notices.push_back((PeerIndex(peer), what));
+        self.notices.push_back((peer, what));
         self.record(peer, Event::Noticed(what));
     }
 
@@ -299,25 +294,5 @@ impl Core {
     #[inline]
     pub(crate) fn mac(&self) -> usize {
         if self.config.frame_mac { MAC } else { 0 }
-    }
-}
-
-/// Connection ids are random already. Only our own are ever inserted, so nobody can choose some that collide.
-#[derive(Default)]
-pub(crate) struct Itself(u64);
-
-impl Hasher for Itself {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes
-            .iter()
-            .for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        self.0 = id;
     }
 }

@@ -94,6 +94,8 @@ mod key;
 mod message;
 mod onesided;
 mod peer;
+mod peers;
+mod pool;
 mod pooled_list;
 mod rail;
 mod reassembly;

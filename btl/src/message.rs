@@ -51,7 +51,7 @@ impl<D: Datagram> Message for Btl<D> {
     #[inline]
     fn flush_for(&mut self, peer: PeerIndex) -> bool {
         let (tx, _) = self.driver.split();
-        self.core.ring_for(tx, peer.0)
+        self.core.ring_for(tx, peer)
     }
 
     /// What waits leaves with the next flush or poll, or when the rail is armed.
@@ -65,7 +65,7 @@ impl<D: Datagram> Message for Btl<D> {
 
     fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
         let (tx, _) = self.driver.split();
-        self.core.holds_back(peer.map(|peer| peer.0)) || tx.is_backed_up()
+        self.core.holds_back(peer.map(|peer| peer)) || tx.is_backed_up()
     }
 
     #[inline]
@@ -96,22 +96,22 @@ impl<D: Datagram> Message for Btl<D> {
     }
 
     fn abandon(&mut self, peer: PeerIndex) {
-        if self.core.peers.get(peer.index()).is_some() {
-            self.core.abandon(peer.0);
+        if self.core.peers.get(peer).is_some() {
+            self.core.abandon(peer);
         }
     }
 
     fn revive(&mut self, peer: PeerIndex) {
-        if self.core.peers.get(peer.index()).is_some() && !self.core.closed {
+        if self.core.peers.get(peer).is_some() && !self.core.closed {
             let (tx, _) = self.driver.split();
-            self.core.revive(peer.0);
+            self.core.revive(peer);
             self.core.service(tx);
         }
     }
 
     fn proved_alive(&mut self, peer: PeerIndex) {
-        if self.core.peers.get(peer.index()).is_some() {
-            self.core.on_proof(peer.0);
+        if self.core.peers.get(peer).is_some() {
+            self.core.on_proof(peer);
         }
     }
 
@@ -121,7 +121,7 @@ impl<D: Datagram> Message for Btl<D> {
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let down = |peer: PeerIndex| {
-            let state = self.core.peers.get(peer.index());
+            let state = self.core.peers.get(peer);
             state.is_none_or(|state| state.is(about::DOWN))
         };
         if self.core.closing || to.is_some_and(down) {

@@ -11,7 +11,6 @@ use zerocopy::IntoBytes;
 use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
-use crate::pooled_list;
 use crate::send::{PARTS, gather};
 use crate::seq::Seq;
 use crate::serve::{DENIED, DONE, WITHDRAWN};
@@ -30,7 +29,7 @@ pub(crate) struct Operations {
 
 struct Operation {
     id: OpId,
-    peer: u32,
+    peer: PeerIndex,
     number: u64,
     what: What,
 }
@@ -46,7 +45,7 @@ enum What {
 
 struct Fence {
     id: OpId,
-    peer: Option<u32>,
+    peer: Option<PeerIndex>,
     /// Operations with smaller numbers were started before.
     before: u64,
 }
@@ -80,7 +79,7 @@ impl Operations {
 impl Core {
     /// Refuses what cannot be started at this peer.
     fn may_start(&mut self, peer: PeerIndex, length: u64) -> Result<(), Refused> {
-        match self.peers.get(peer.index()) {
+        match self.peers.get(peer) {
             Some(state) if !state.is(about::DOWN) && !self.closing => {}
             _ => return Err(Refused::PeerDown),
         }
@@ -103,7 +102,7 @@ impl Core {
         self.operations.started += 1;
         let operation = Operation {
             id,
-            peer: peer.0,
+            peer,
             number: self.operations.started,
             what,
         };
@@ -136,7 +135,7 @@ impl Core {
             address: from.address,
             length: from.length,
         };
-        match self.header(peer.0, Kind::Get, header.as_bytes()) {
+        match self.header(peer, Kind::Get, header.as_bytes()) {
             Some(_) => Ok(()),
             None => self.full(handle),
         }
@@ -178,13 +177,11 @@ impl Core {
             at: 0,
             source,
         };
-        let mut head = self.peer(peer.0).streams;
-        let added = self.streams.add(&mut head, stream);
-        self.peer(peer.0).streams = head;
-        if added.is_none() {
+        let list = &mut self.peers[peer].streams;
+        if self.streams.push(list, stream).is_none() {
             return self.full(handle);
         }
-        self.wait_for_turn(peer.0);
+        self.wait_for_turn(peer);
         Ok(())
     }
 
@@ -207,7 +204,7 @@ impl Core {
             AtomicOp::Swap(to) => (5, to, 0),
             AtomicOp::CompareSwap { expected, desired } => (6, expected, desired),
         };
-        let seq = self.peer(peer.0).next;
+        let seq = self.peer(peer).next;
         let handle = self.start(peer, id, What::Atomic(seq))?;
         let header = wire::Atomic {
             op: handle.to_bits().into(),
@@ -218,7 +215,7 @@ impl Core {
             what: number,
             zero: [0; 7],
         };
-        match self.header(peer.0, Kind::Atomic, header.as_bytes()) {
+        match self.header(peer, Kind::Atomic, header.as_bytes()) {
             Some(_) => Ok(()),
             None => self.full(handle),
         }
@@ -227,7 +224,7 @@ impl Core {
     pub(crate) fn fence(&mut self, scope: FenceScope, id: OpId) -> Result<(), Refused> {
         let peer = match scope {
             FenceScope::Rail => None,
-            FenceScope::Peer(peer) if self.peers.get(peer.index()).is_some() => Some(peer.0),
+            FenceScope::Peer(peer) if self.peers.get(peer).is_some() => Some(peer),
             FenceScope::Peer(_) => return Err(Refused::PeerDown),
         };
         if !self.has_operation() {
@@ -265,14 +262,14 @@ impl Core {
     }
 
     /// The operation that a peer's frame names, when it is one of ours at this peer.
-    fn open_at(&mut self, peer: u32, bits: u64) -> Option<(Handle, &mut Operation)> {
+    fn open_at(&mut self, peer: PeerIndex, bits: u64) -> Option<(Handle, &mut Operation)> {
         let handle = Handle::from_bits(bits)?;
         let operation = self.operations.open.get_mut(handle).ok()?;
         (operation.peer == peer).then_some((handle, operation))
     }
 
     /// Bytes that we asked for. Those of an operation that has ended are ignored.
-    pub(crate) fn on_data(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_data(&mut self, peer: PeerIndex, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Data = zerocopy::transmute!(payload.read::<16>(0).ok_or(Drop::Malformed)?);
         let bytes = payload.skip(16);
         let Some((handle, operation)) = self.open_at(peer, header.op.get()) else {
@@ -296,7 +293,7 @@ impl Core {
     }
 
     /// The target's word on an operation of ours.
-    pub(crate) fn on_end(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_end(&mut self, peer: PeerIndex, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::End = zerocopy::transmute!(payload.read::<24>(0).ok_or(Drop::Malformed)?);
         let Some((handle, operation)) = self.open_at(peer, header.op.get()) else {
             return Ok(());
@@ -313,7 +310,7 @@ impl Core {
     }
 
     /// The peer is gone: each of its operations ends.
-    pub(crate) fn fail_operations(&mut self, peer: u32) {
+    pub(crate) fn fail_operations(&mut self, peer: PeerIndex) {
         let of_peer = |(_, operation): &(Handle, &Operation)| operation.peer == peer;
         let open: Vec<Handle> = self
             .operations
@@ -322,12 +319,12 @@ impl Core {
             .filter(of_peer)
             .map(|(handle, _)| handle)
             .collect();
-        let (unsent, streams) = (self.peer(peer).unsent_seq, self.peer(peer).streams);
+        let unsent = self.peers[peer].unsent_seq;
         for handle in open {
             let posted = match self.operations.open.get(handle).map(|operation| &operation.what) {
                 Ok(What::Put) => {
                     let waits = |stream: &Stream| stream.op == handle.to_bits() && stream.at == 0;
-                    self.streams.find(streams, waits).is_none()
+                    self.streams.find(&self.peers[peer].streams, waits).is_none()
                 }
                 Ok(What::Atomic(seq)) => unsent.after(*seq) > 0,
                 _ => false,
@@ -339,11 +336,6 @@ impl Core {
             };
             self.finish(handle, Err(error));
         }
-        let mut head = streams;
-        while head != pooled_list::NONE {
-            let first = head;
-            self.streams.remove(&mut head, first);
-        }
-        self.peer(peer).streams = head;
+        self.streams.clear(&mut self.peers[peer].streams);
     }
 }

@@ -7,15 +7,16 @@ use doorbell_hotel::Key;
 use crate::congestion::Congestion;
 use crate::connectivity::Check;
 use crate::key::{FrameMac, Link};
-use crate::pooled_list;
+use crate::pool::Id;
+use crate::pooled_list::List;
+use crate::reassembly::Partial;
 use crate::recv_window::Arrived;
 use crate::resends::Resends;
 use crate::rtt::Rtt;
-use crate::segment;
+use crate::segment::Segment;
 use crate::seq::Seq;
-
-/// No peer.
-pub(crate) const NOBODY: u32 = u32::MAX;
+use crate::serve::Inflow;
+use crate::stream::Stream;
 
 /// Facts about a peer, in [`Peer::flags`].
 pub(crate) mod about {
@@ -65,10 +66,10 @@ pub(crate) struct Peer {
     // What we send.
     pub(crate) out: u64,
     /// The list of its segments: the oldest that is kept, the oldest not acknowledged, the oldest not sent, the last.
-    pub(crate) head: u32,
-    pub(crate) una: u32,
-    pub(crate) unsent: u32,
-    pub(crate) tail: u32,
+    pub(crate) head: Id<Segment>,
+    pub(crate) una: Id<Segment>,
+    pub(crate) unsent: Id<Segment>,
+    pub(crate) tail: Id<Segment>,
     /// Length of the list.
     pub(crate) listed: u32,
     /// Segments under way: posted, and neither acknowledged nor taken for lost.
@@ -97,7 +98,7 @@ pub(crate) struct Peer {
     /// When something new was acknowledged last (ns): time-outs count from there, too (RFC 6298, section 5.3).
     pub(crate) progressed: u64,
     /// One-sided operations that are cut into segments as the window allows.
-    pub(crate) streams: u32,
+    pub(crate) streams: List<Stream>,
 
     // What it sends.
     pub(crate) arrived: Arrived,
@@ -105,9 +106,9 @@ pub(crate) struct Peer {
     pub(crate) unacked: u32,
     pub(crate) duplicates: u32,
     pub(crate) ack_at: u64,
-    pub(crate) reassembly: u32,
+    pub(crate) partial: Partial,
     /// Puts of which not everything has arrived.
-    pub(crate) inflows: u32,
+    pub(crate) inflows: List<Inflow>,
     pub(crate) bye: Option<Seq>,
 
     // Both.
@@ -118,7 +119,7 @@ pub(crate) struct Peer {
     pub(crate) booked: u64,
     pub(crate) check: Check,
     /// Another life at the same address.
-    pub(crate) older: u32,
+    pub(crate) older: Option<PeerIndex>,
     /// Ours, and theirs.
     pub(crate) macs: Option<Box<[FrameMac; 2]>>,
 }
@@ -130,10 +131,10 @@ impl Peer {
             flags: 0,
             driver,
             out: out.connection,
-            head: segment::NONE,
-            una: segment::NONE,
-            unsent: segment::NONE,
-            tail: segment::NONE,
+            head: Id::NONE,
+            una: Id::NONE,
+            unsent: Id::NONE,
+            tail: Id::NONE,
             listed: 0,
             flight: 0,
             next: ours,
@@ -151,20 +152,20 @@ impl Peer {
             resends: Resends::new(),
             waiting: 0,
             progressed: 0,
-            streams: pooled_list::NONE,
+            streams: List::new(),
             arrived: Arrived::new(theirs),
             unacked: 0,
             duplicates: 0,
             ack_at: 0,
-            reassembly: crate::reassembly::NONE,
-            inflows: pooled_list::NONE,
+            partial: Partial::new(),
+            inflows: List::new(),
             bye: None,
             heard: 0,
             alive: 0,
             timer: None,
             booked: 0,
             check: Check::new(out.connection as u32),
-            older: NOBODY,
+            older: None,
             macs: None,
         }
     }
@@ -177,7 +178,7 @@ impl Peer {
     /// Whether something waits to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.unsent != segment::NONE || self.streams != pooled_list::NONE
+        self.unsent != Id::NONE || !self.streams.is_empty()
     }
 
     /// Whether another segment may be sent now.

@@ -10,7 +10,6 @@ use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
 use crate::btl::Btl;
-use crate::peer::NOBODY;
 use crate::record::Event;
 
 /// So many frames, or looks that cost as much, are some ten microseconds: more makes round trips look longer than they are.
@@ -97,7 +96,7 @@ impl<D: Datagram> Rail for Btl<D> {
                         EventKind::LinkDown | EventKind::DeviceGone => self.core.link = Some(false),
                         _ => {}
                     }
-                    self.core.record(NOBODY, Event::Told(event.kind));
+                    self.core.record(None, Event::Told(event.kind));
                     return Some(event);
                 }
                 // Of a place, as the driver numbers it; what becomes of the life there is for us to judge.

@@ -10,8 +10,7 @@ use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
 
 use crate::core::{BASIC, Core, LIGHT};
 use crate::counters::Drop;
-use crate::peer::{NOBODY, about};
-use crate::reconnect::CALLS_ONLY;
+use crate::peer::about;
 use crate::seq::Seq;
 use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
 
@@ -62,9 +61,9 @@ impl Core {
     #[inline(always)]
     fn take_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> Result<bool, Drop> {
         let parsed = parse(&frame)?;
-        let peer = match self.recent {
-            (connection, peer) if connection == parsed.connection && peer != NOBODY => peer,
-            _ => self.lookup_peer(&parsed)?,
+        let peer = match self.peers.recent(parsed.connection) {
+            Some(peer) => peer,
+            None => self.lookup_peer(&parsed)?,
         };
         if self.crc || self.config.frame_mac || parsed.flags & (flag::MAC | flag::CRC) != 0 {
             return self.take_checked(peer, &parsed, frame, sink);
@@ -76,7 +75,7 @@ impl Core {
     #[inline(never)]
     fn take_checked<S: Arrivals>(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         parsed: &Parsed,
         frame: SharedBytes<'_>,
         sink: &mut S,
@@ -99,24 +98,20 @@ impl Core {
     }
 
     /// Whose connection this is. On that of first lives that are over, nothing but calls is taken.
-    fn lookup_peer(&mut self, parsed: &Parsed) -> Result<u32, Drop> {
-        let Some(&whose) = self.connections.get(&parsed.connection) else {
-            self.on_stranger(parsed);
-            return Err(Drop::Unknown);
-        };
-        if whose & CALLS_ONLY == 0 {
-            self.recent = (parsed.connection, whose);
-        } else if parsed.kind != Kind::Call {
-            return Err(Drop::Unknown);
-        }
-        Ok(whose & !CALLS_ONLY)
+    fn lookup_peer(&mut self, parsed: &Parsed) -> Result<PeerIndex, Drop> {
+        self.peers.find(parsed.connection, parsed.kind).map_err(|known| {
+            if !known {
+                self.on_stranger(parsed);
+            }
+            Drop::Unknown
+        })
     }
 
     /// Checks CRC or MAC of a private copy, and reads its header again: what was checked is what counts.
     #[inline]
-    fn verify(&self, peer: u32, bytes: &mut [u8]) -> Result<Parsed, Drop> {
+    fn verify(&self, peer: PeerIndex, bytes: &mut [u8]) -> Result<Parsed, Drop> {
         let parsed = parse(&SharedBytes::of(bytes))?;
-        let state = &self.peers[peer as usize];
+        let state = &self.peers[peer];
         let has_mac = parsed.flags & flag::MAC != 0;
         if has_mac || self.config.frame_mac {
             let macs = if parsed.kind == Kind::Call {
@@ -139,10 +134,10 @@ impl Core {
             }
         }
         // The connection was found by what the first look read; it is what this one reads.
-        match self.connections.get(&parsed.connection) {
-            Some(&whose) if whose == peer => Ok(parsed),
-            Some(&whose) if whose == peer | CALLS_ONLY && parsed.kind == Kind::Call => Ok(parsed),
-            _ => Err(Drop::Unknown),
+        if self.peers.is_of(parsed.connection, parsed.kind, peer) {
+            Ok(parsed)
+        } else {
+            Err(Drop::Unknown)
         }
     }
 
@@ -150,12 +145,12 @@ impl Core {
     #[inline(always)]
     fn take_payload<S: Arrivals>(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         parsed: &Parsed,
         payload: SharedBytes<'_>,
         sink: &mut S,
     ) -> Result<bool, Drop> {
-        if self.peers[peer as usize].is(about::DOWN) {
+        if self.peers[peer].is(about::DOWN) {
             match self.on_frame_while_down(peer, parsed, &payload) {
                 Ok(true) => {}
                 other => return other,
@@ -185,7 +180,7 @@ impl Core {
     #[cold]
     fn on_frame_while_down(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         parsed: &Parsed,
         payload: &SharedBytes<'_>,
     ) -> Result<bool, Drop> {
@@ -204,15 +199,15 @@ impl Core {
     #[inline(always)]
     fn take_segment<S: Arrivals>(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         parsed: &Parsed,
         payload: SharedBytes<'_>,
         sink: &mut S,
     ) -> Result<bool, Drop> {
         let (seq, window) = (parsed.sequence, self.config.window);
-        if let Err(why) = self.peers[peer as usize].arrived.look(seq, window) {
+        if let Err(why) = self.peers[peer].arrived.look(seq, window) {
             // It probably missed our acknowledgement.
-            let state = &mut self.peers[peer as usize];
+            let state = &mut self.peers[peer];
             state.duplicates = state.duplicates.wrapping_add(u32::from(why == Drop::Duplicate));
             state.flags |= about::EXPLICIT;
             self.ack_now(peer);
@@ -224,7 +219,7 @@ impl Core {
         let shown = match parsed.kind {
             Kind::Frag => {
                 self.counters.messages_delivered += 1;
-                sink.message(PeerIndex(peer), Inbound::whole(payload));
+                sink.message(peer, Inbound::whole(payload));
                 true
             }
             Kind::Chunk => self.on_chunk(peer, parsed, payload, sink)?,
@@ -239,7 +234,7 @@ impl Core {
             }
             Kind::Ack | Kind::Ping | Kind::Pong | Kind::Call => return Err(Drop::Kind),
         };
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         state.arrived.take(seq, &mut self.spare);
         state.unacked += if parsed.length > self.config.priority_limit {
             LIGHT
@@ -254,7 +249,7 @@ impl Core {
         } else {
             self.ack_later(peer);
         }
-        if self.peers[peer as usize].bye.is_some() {
+        if self.peers[peer].bye.is_some() {
             self.see_off(peer);
         }
         Ok(shown)
@@ -264,7 +259,7 @@ impl Core {
     #[inline(never)]
     fn on_chunk<S: Arrivals>(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         parsed: &Parsed,
         payload: SharedBytes<'_>,
         sink: &mut S,
@@ -280,28 +275,22 @@ impl Core {
         if !right {
             return Err(Drop::Malformed);
         }
-        let state = &mut self.peers[peer as usize];
-        let turn = Seq(first).after(state.arrived.awaited()) <= 0;
+        let state = &mut self.peers[peer];
+        let first = Seq(first);
+        let turn = first.after(state.arrived.awaited()) <= 0;
         let found = self
             .reassemblies
-            .find(&mut state.reassembly, first, total as u32, size, turn);
-        let index = found.map_err(|why| match why {
+            .find(&mut state.partial, first, total as u32, size, turn);
+        let id = found.map_err(|why| match why {
             crate::reassembly::Missing::Room => Drop::Room,
             crate::reassembly::Missing::Sense => Drop::Malformed,
         })?;
-        let one = self.reassemblies.get(index);
-        let copied = bytes.copy_to(0, &mut one.bytes[at..at + bytes.len()]);
-        one.got += copied as u32;
-        if one.got < total as u32 {
+        let Some(message) = self.reassemblies.get(id).write(at, bytes) else {
             return Ok(false);
-        }
+        };
         self.counters.messages_delivered += 1;
-        sink.message(
-            PeerIndex(peer),
-            Inbound::whole(SharedBytes::of(&one.bytes[..total])),
-        );
-        self.reassemblies
-            .remove(&mut self.peers[peer as usize].reassembly, index);
+        sink.message(peer, Inbound::whole(SharedBytes::of(message)));
+        self.reassemblies.remove(&mut self.peers[peer].partial, id);
         // Whoever sends long messages waits for what they were about (reference: vic, section 6.4).
         self.ack_now(peer);
         Ok(true)

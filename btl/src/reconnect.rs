@@ -43,9 +43,6 @@ const CALLS: u8 = 5;
 /// From the first to the second (ns); it doubles.
 const FIRST: u64 = 5_000_000;
 
-/// In the table of connections: an id of first lives that are over, on which nothing but calls is taken.
-pub(crate) const CALLS_ONLY: u32 = 1 << 31;
-
 /// The lives of the link to a peer that was down.
 #[derive(Debug)]
 pub(crate) struct Lives {
@@ -106,19 +103,19 @@ impl Lives {
 
 impl Core {
     /// A connection has ended; the next one will be of another life.
-    pub(crate) fn end_life(&mut self, peer: u32) {
+    pub(crate) fn end_life(&mut self, peer: PeerIndex) {
         let out = self.peer(peer).out;
         self.lives.entry(peer).or_insert_with(|| Lives::new(out)).end();
     }
 
     /// The number of the connection that was begun last, as both ends tell it: of first contact, or of both their lives.
-    pub(crate) fn life(&self, peer: u32) -> Life {
+    pub(crate) fn life(&self, peer: PeerIndex) -> Life {
         let begun = self.lives.get(&peer).and_then(|lives| lives.begun);
         begun.map_or(Life::FIRST, |(ours, theirs, _)| Life::of(ours, theirs))
     }
 
     /// No life follows: the peer's process was replaced by another one.
-    pub(crate) fn end_for_good(&mut self, peer: u32) {
+    pub(crate) fn end_for_good(&mut self, peer: PeerIndex) {
         if let Some(lives) = self.lives.get_mut(&peer) {
             (lives.over, lives.left) = (true, 0);
         }
@@ -126,7 +123,7 @@ impl Core {
 
     /// Calls a peer that is down.
     #[cold]
-    pub(crate) fn revive(&mut self, peer: u32) {
+    pub(crate) fn revive(&mut self, peer: PeerIndex) {
         let now = self.now;
         let down = self.peer(peer).flags & (about::DOWN | about::CLOSED) == about::DOWN;
         let Some(lives) = self.lives.get_mut(&peer).filter(|lives| down && !lives.over) else {
@@ -142,7 +139,7 @@ impl Core {
     }
 
     /// Gives up what goes on to revive a peer.
-    pub(crate) fn stop_reviving(&mut self, peer: u32) {
+    pub(crate) fn stop_reviving(&mut self, peer: PeerIndex) {
         self.end_attempt(peer);
         if let Some(lives) = self.lives.get_mut(&peer) {
             lives.left = 0;
@@ -151,7 +148,7 @@ impl Core {
 
     /// Does what is due for a peer that is down.
     #[cold]
-    pub(crate) fn look_at_down(&mut self, peer: u32) {
+    pub(crate) fn look_at_down(&mut self, peer: PeerIndex) {
         let now = self.now;
         let mut next = u64::MAX;
         let mut due = false;
@@ -178,7 +175,7 @@ impl Core {
     }
 
     /// A call goes out in this pass, once, whoever wants it.
-    fn call(&mut self, peer: u32, ask: bool) {
+    fn call(&mut self, peer: PeerIndex, ask: bool) {
         let Some(lives) = self.lives.get_mut(&peer) else {
             return;
         };
@@ -231,7 +228,7 @@ impl Core {
     #[cold]
     pub(crate) fn on_call(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         connection: u64,
         payload: &SharedBytes<'_>,
     ) -> Result<(), Drop> {
@@ -283,7 +280,7 @@ impl Core {
     }
 
     /// A new connection, of both present lives: frames of it are taken from here on, none of the one before.
-    fn begin_life(&mut self, peer: u32) {
+    fn begin_life(&mut self, peer: PeerIndex) {
         let Some((lives, key)) = self.lives.get_mut(&peer).zip(self.key.as_ref()) else {
             return;
         };
@@ -299,16 +296,13 @@ impl Core {
             ])
         });
         lives.confirmed = false;
-        match lives.begun.replace((ours, theirs, from.connection)) {
-            Some((_, _, before)) => _ = self.connections.remove(&before),
-            None => _ = self.connections.insert(names[1], peer | CALLS_ONLY),
-        }
-        self.connections.insert(from.connection, peer);
-        self.recent = (0, crate::peer::NOBODY);
+        let before = lives.begun.replace((ours, theirs, from.connection));
+        let before = before.map(|(_, _, before)| before);
+        self.peers.reconnect(peer, names[1], before, from.connection);
         self.pongs.retain(|pong| pong.0 != peer);
         let (initial, first) = (self.config.initial_window, self.config.first_sequence);
         let attended = self.attended;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         state.arrived.clear(&mut self.spare);
         let listed = about::READY | about::ACK_NOW | about::ACK_LATER | about::TIMEOUT | about::PROBE;
         let mut fresh = Peer::new(state.driver, out, from, initial, first);
@@ -326,7 +320,7 @@ impl Core {
     }
 
     /// The peer has heard of our life: the way is checked.
-    fn confirm(&mut self, peer: u32) {
+    fn confirm(&mut self, peer: PeerIndex) {
         if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| !lives.confirmed) {
             lives.confirmed = true;
             self.start_check(peer, Why::Back);
@@ -340,7 +334,7 @@ impl Core {
     #[cold]
     pub(crate) fn take_of_the_coming(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         kind: Kind,
         payload: &SharedBytes<'_>,
     ) -> Result<bool, Drop> {
@@ -362,7 +356,7 @@ impl Core {
 
     /// The new connection carries messages.
     #[cold]
-    pub(crate) fn come_up(&mut self, peer: u32) {
+    pub(crate) fn come_up(&mut self, peer: PeerIndex) {
         let attended = self.attended;
         let state = self.peer(peer);
         state.flags &= !(about::DOWN | about::COMING | about::PROBING);
@@ -372,7 +366,7 @@ impl Core {
             lives.left = 0;
         }
         self.counters.revivals += 1;
-        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerUp);
+        self.tell(Scope::Peer(peer), EventKind::PeerUp);
         self.replace(peer);
         let keep_alive = self.now.saturating_add(self.config.keep_alive.as_nanos() as u64);
         self.arm(peer, keep_alive);
@@ -380,7 +374,7 @@ impl Core {
 
     /// The new connection did not come up.
     #[cold]
-    pub(crate) fn end_attempt(&mut self, peer: u32) {
+    pub(crate) fn end_attempt(&mut self, peer: PeerIndex) {
         let state = self.peer(peer);
         if !state.is(about::COMING) {
             return;

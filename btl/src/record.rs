@@ -11,7 +11,6 @@ use doorbell_fabric::time::Time;
 use crate::connectivity::{Notice, Why};
 use crate::core::Core;
 use crate::counters::Drop;
-use crate::peer::NOBODY;
 
 /// A notable event of a BTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,11 +159,11 @@ fn told(kind: EventKind) -> &'static str {
 }
 
 impl Core {
-    /// Keeps an event about a peer, or about [`NOBODY`].
+    /// Records an event about a peer, or about the rail.
     #[cold]
-    pub(crate) fn record(&mut self, peer: u32, event: Event) {
-        let peer = (peer != NOBODY).then_some(PeerIndex(peer));
-        self.recorder.record(Time::from_nanos(self.now), peer, event);
+    pub(crate) fn record(&mut self, peer: impl Into<Option<PeerIndex>>, event: Event) {
+        self.recorder
+            .record(Time::from_nanos(self.now), peer.into(), event);
     }
 
     /// Counts a dropped frame, and keeps why. Before its connection was found, nobody knows whose it was; afterwards it
@@ -173,8 +172,8 @@ impl Core {
     pub(crate) fn drop_frame(&mut self, why: Drop) {
         self.counters.dropped(why);
         let peer = match why {
-            Drop::Short | Drop::Version | Drop::Kind | Drop::Unknown => NOBODY,
-            _ => self.recent.1,
+            Drop::Short | Drop::Version | Drop::Kind | Drop::Unknown => None,
+            _ => self.peers.last_found(),
         };
         self.record(peer, Event::Dropped(why));
     }

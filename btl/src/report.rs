@@ -6,7 +6,7 @@ use doorbell_fabric::message::{PeerIndex, WayReport};
 
 use crate::core::Core;
 use crate::peer::about;
-use crate::segment::NONE;
+use crate::pool::Id;
 
 /// What is taken of everything that peers share: nothing of it, but the rooms of peers that are looked after, when all is
 /// done.
@@ -37,8 +37,8 @@ pub(crate) struct Past {
 impl Core {
     /// A connection ends, and what was heard over it stays known.
     #[cold]
-    pub(crate) fn remember(&mut self, peer: u32) {
-        let state = &self.peers[peer as usize];
+    pub(crate) fn remember(&mut self, peer: PeerIndex) {
+        let state = &self.peers[peer];
         let heard = state.is(about::GREETED).then_some(state.heard);
         let acked = (state.progressed > 0).then_some(state.progressed);
         let past = self.past.entry(peer).or_default();
@@ -50,7 +50,7 @@ impl Core {
 
     /// Something of a peer that is down has arrived.
     #[cold]
-    pub(crate) fn heard_while_down(&mut self, peer: u32) {
+    pub(crate) fn heard_while_down(&mut self, peer: PeerIndex) {
         self.past.entry(peer).or_default().heard = Some(self.attended);
     }
 
@@ -70,12 +70,12 @@ impl Core {
     /// Silence is counted as everywhere: the owner's own absence is none of the peer's.
     #[cold]
     pub(crate) fn report(&self, peer: PeerIndex) -> WayReport {
-        let Some(state) = self.peers.get(peer.index()) else {
+        let Some(state) = self.peers.get(peer) else {
             return WayReport::default();
         };
         let attended = |since: u64| Duration::from_nanos(self.attended.saturating_sub(since));
-        let waits = state.una != NONE;
-        let past = self.past.get(&peer.0).copied().unwrap_or_default();
+        let waits = state.una != Id::NONE;
+        let past = self.past.get(&peer).copied().unwrap_or_default();
         let heard = state.is(about::GREETED).then_some(state.heard);
         let acked = (state.progressed > 0).then_some(state.progressed);
         WayReport {

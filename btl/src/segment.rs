@@ -11,12 +11,11 @@
 //! (kept, so that the message can be given back), those under way, those that wait.
 
 use doorbell_fabric::datagram::{Channel, FrameId};
+use doorbell_fabric::message::PeerIndex;
 
+use crate::pool::{Id, Pool};
 use crate::seq::Seq;
 use crate::wire::Kind;
-
-/// No segment.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ pub(crate) struct Segment {
     pub(crate) again: bool,
     pub(crate) channel: Channel,
     pub(crate) seq: Seq,
-    pub(crate) peer: u32,
+    pub(crate) peer: PeerIndex,
     /// Number among the transmissions to this peer on this channel.
     pub(crate) order: u64,
     /// When it was sent last (ns).
@@ -58,24 +57,40 @@ pub(crate) struct Segment {
     /// The message that ends with it, or zero.
     pub(crate) ends: u64,
     /// The next of the same peer.
-    pub(crate) next: u32,
+    pub(crate) next: Id<Self>,
+}
+
+impl Segment {
+    fn new(mtu: usize) -> Self {
+        Self {
+            frame: vec![0; mtu].into_boxed_slice(),
+            length: 0,
+            kind: Kind::Frag,
+            state: State::Free,
+            again: false,
+            channel: Channel::Data,
+            seq: Seq(0),
+            peer: PeerIndex(0),
+            order: 0,
+            sent_at: 0,
+            post: FrameId(0),
+            ends: 0,
+            next: Id::NONE,
+        }
+    }
 }
 
 /// All segments.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    all: Vec<Segment>,
-    free: Vec<u32>,
-    most: usize,
+    pool: Pool<Segment>,
     mtu: usize,
 }
 
 impl Segments {
     pub(crate) fn new(most: usize, mtu: usize) -> Self {
         Self {
-            all: Vec::new(),
-            free: Vec::new(),
-            most,
+            pool: Pool::new(most),
             mtu,
         }
     }
@@ -83,89 +98,40 @@ impl Segments {
     /// How many can be taken.
     #[inline]
     pub(crate) fn available(&self) -> usize {
-        self.free.len() + self.most - self.all.len()
+        self.pool.available()
     }
 
     /// How many are not free.
     pub(crate) fn active(&self) -> usize {
-        self.all.len() - self.free.len()
+        self.pool.active()
     }
 
-    /// How many were made.
-    #[cfg(test)]
-    pub(crate) fn made(&self) -> usize {
-        self.all.len()
-    }
-
-    /// One of its own; the one used last is used first.
+    /// Takes a free segment: the one used last, whose frame is in the cache.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<u32> {
-        match self.free.pop() {
-            Some(index) => Some(index),
-            None => self.make(),
-        }
-    }
-
-    #[cold]
-    fn make(&mut self) -> Option<u32> {
-        if self.all.len() == self.most {
-            return None;
-        }
-        self.all.push(Segment {
-            frame: vec![0; self.mtu].into_boxed_slice(),
-            length: 0,
-            kind: Kind::Frag,
-            state: State::Free,
-            again: false,
-            channel: Channel::Data,
-            seq: Seq(0),
-            peer: 0,
-            order: 0,
-            sent_at: 0,
-            post: FrameId(0),
-            ends: 0,
-            next: NONE,
-        });
-        // A list of all has room for all, so that giving back never allocates.
-        self.free.reserve(self.all.len() - self.free.len());
-        Some(self.all.len() as u32 - 1)
+    pub(crate) fn take(&mut self) -> Option<Id<Segment>> {
+        let mtu = self.mtu;
+        self.pool.take(|| Segment::new(mtu))
     }
 
     /// Gives one back.
     #[inline]
-    pub(crate) fn give(&mut self, index: u32) {
-        let segment = &mut self.all[index as usize];
-        segment.state = State::Free;
-        self.free.push(index);
+    pub(crate) fn give(&mut self, id: Id<Segment>) {
+        self.pool[id].state = State::Free;
+        self.pool.give(id);
     }
 }
 
-impl std::ops::Index<u32> for Segments {
+impl std::ops::Index<Id<Segment>> for Segments {
     type Output = Segment;
     #[inline]
-    fn index(&self, index: u32) -> &Segment {
-        &self.all[index as usize]
+    fn index(&self, id: Id<Segment>) -> &Segment {
+        &self.pool[id]
     }
 }
 
-impl std::ops::IndexMut<u32> for Segments {
+impl std::ops::IndexMut<Id<Segment>> for Segments {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Segment {
-        &mut self.all[index as usize]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn segments_are_made_when_needed_and_used_again() {
-        let mut segments = Segments::new(3, 64);
-        assert_eq!((segments.available(), segments.made()), (3, 0));
-        let taken: Vec<u32> = std::iter::from_fn(|| segments.take()).collect();
-        assert_eq!((taken.len(), segments.available(), segments.made()), (3, 0, 3));
-        segments.give(taken[1]);
-        assert_eq!((segments.available(), segments.take()), (1, Some(taken[1])));
+    fn index_mut(&mut self, id: Id<Segment>) -> &mut Segment {
+        &mut self.pool[id]
     }
 }

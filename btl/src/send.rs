@@ -11,7 +11,8 @@ use zerocopy::IntoBytes;
 use crate::connectivity::Why;
 use crate::core::{BASIC, Core, RESERVE};
 use crate::peer::about;
-use crate::segment::{NONE, State};
+use crate::pool::Id;
+use crate::segment::{Segment, State};
 use crate::seq::Seq;
 use crate::wire::{self, Kind};
 
@@ -30,7 +31,7 @@ impl Core {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<MsgId, Refused> {
-        let Some(state) = self.peers.get(peer.index()) else {
+        let Some(state) = self.peers.get(peer) else {
             return Err(Refused::PeerDown);
         };
         if state.is(about::DOWN) || self.closing {
@@ -41,9 +42,9 @@ impl Core {
             return Err(Refused::TooLong);
         }
         if length > self.room {
-            return self.accept_long(peer.0, head, body, length);
+            return self.accept_long(peer, head, body, length);
         }
-        if !self.has_segments(peer.0, 1) {
+        if !self.has_segments(peer, 1) {
             self.counters.refused_full += 1;
             return Err(Refused::Full);
         }
@@ -59,15 +60,15 @@ impl Core {
         } else {
             Channel::Data
         };
-        let id = self.count(peer.0);
+        let id = self.count(peer);
         self.segments[index].ends = id;
-        let first = self.list(peer.0, index);
+        let first = self.list(peer, index);
         // The fast path: nothing waits before it, and the window and the device have room.
         let channel = self.segments[index].channel;
-        if first && self.peers[peer.index()].may_send() && self.has_room(tx, channel) {
-            self.post_first(tx, peer.0, index);
+        if first && self.peers[peer].may_send() && self.has_room(tx, channel) {
+            self.post_first(tx, peer, index);
         } else {
-            self.wait_for_turn(peer.0);
+            self.wait_for_turn(peer);
         }
         Ok(MsgId(id))
     }
@@ -75,7 +76,7 @@ impl Core {
     #[inline(never)]
     fn accept_long(
         &mut self,
-        peer: u32,
+        peer: PeerIndex,
         head: &[u8],
         body: Body<'_>,
         length: usize,
@@ -120,11 +121,11 @@ impl Core {
 
     /// Whether a peer may have so many more segments of messages.
     #[inline]
-    fn has_segments(&self, peer: u32, count: usize) -> bool {
+    fn has_segments(&self, peer: PeerIndex, count: usize) -> bool {
         self.has_place(peer, count + RESERVE - 1)
     }
 
-    fn count(&mut self, peer: u32) -> u64 {
+    fn count(&mut self, peer: PeerIndex) -> u64 {
         self.counters.messages_sent += 1;
         let state = self.peer(peer);
         state.last += 1;
@@ -133,23 +134,23 @@ impl Core {
 
     /// Puts a segment at the end of a peer's list, with the next number. Whether it is the next to be sent.
     #[inline(always)]
-    pub(crate) fn list(&mut self, peer: u32, index: u32) -> bool {
-        let state = &mut self.peers[peer as usize];
+    pub(crate) fn list(&mut self, peer: PeerIndex, index: Id<Segment>) -> bool {
+        let state = &mut self.peers[peer];
         let segment = &mut self.segments[index];
         segment.peer = peer;
         segment.seq = state.next;
         segment.state = State::Queued;
         segment.again = false;
-        segment.next = NONE;
+        segment.next = Id::NONE;
         state.next = state.next.plus(1);
         state.listed += 1;
         let last = std::mem::replace(&mut state.tail, index);
-        if last == NONE {
+        if last == Id::NONE {
             state.head = index;
         } else {
             self.segments[last].next = index;
         }
-        let first = state.unsent == NONE;
+        let first = state.unsent == Id::NONE;
         if first {
             state.unsent = index;
         }
@@ -159,11 +160,11 @@ impl Core {
     /// A peer's segments wait: for the check, which begins with the first of them, or for the window. No part of
     /// its callers: what leaves at once would pay for it in registers.
     #[inline(never)]
-    pub(crate) fn wait_for_turn(&mut self, peer: u32) {
+    pub(crate) fn wait_for_turn(&mut self, peer: PeerIndex) {
         let (now, attended) = (self.now, self.attended);
         (self.waiting, self.held) = (true, true);
         if self.peer(peer).is(about::UP) {
-            if self.peer(peer).una == NONE {
+            if self.peer(peer).una == Id::NONE {
                 // No time-out runs, and if the device never takes anything, none ever will.
                 self.peer(peer).waiting = attended;
                 self.arm(peer, now.saturating_add(self.config.give_up.as_nanos() as u64));
@@ -176,14 +177,14 @@ impl Core {
 
     /// Whether a peer may have one more segment, and so many places are left then.
     #[inline]
-    pub(crate) fn has_place(&self, peer: u32, kept: usize) -> bool {
-        self.peers[peer as usize].listed as usize + kept < self.config.window as usize
+    pub(crate) fn has_place(&self, peer: PeerIndex, kept: usize) -> bool {
+        self.peers[peer].listed as usize + kept < self.config.window as usize
             && self.segments.available() > kept
     }
 
     /// A segment to be written for a peer, which [`Core::commit`] lists or `segments.give` gives back.
     #[inline]
-    pub(crate) fn blank(&mut self, peer: u32) -> Option<u32> {
+    pub(crate) fn blank(&mut self, peer: PeerIndex) -> Option<Id<Segment>> {
         if self.peer(peer).listed >= self.config.window {
             return None;
         }
@@ -192,7 +193,7 @@ impl Core {
 
     /// Lists a segment that is not of a message: an operation, an answer, a goodbye; with `length` bytes written behind
     /// the basic header.
-    pub(crate) fn commit(&mut self, peer: u32, index: u32, kind: Kind, length: usize) -> Seq {
+    pub(crate) fn commit(&mut self, peer: PeerIndex, index: Id<Segment>, kind: Kind, length: usize) -> Seq {
         let segment = &mut self.segments[index];
         segment.length = length as u32;
         segment.kind = kind;
@@ -205,7 +206,7 @@ impl Core {
 
     /// Lists a segment that is a header and nothing else. `None` when there is no room, and nothing was done: requests
     /// leave some to answers.
-    pub(crate) fn header(&mut self, peer: u32, kind: Kind, header: &[u8]) -> Option<Seq> {
+    pub(crate) fn header(&mut self, peer: PeerIndex, kind: Kind, header: &[u8]) -> Option<Seq> {
         let kept = match kind {
             Kind::Get | Kind::Atomic => RESERVE,
             _ => 0,

@@ -13,7 +13,8 @@ use doorbell_fabric::message::{Access, AtomicOp, PeerIndex, Remote};
 
 use crate::core::Core;
 use crate::counters::Drop;
-use crate::pooled_list;
+use crate::pool::Id;
+use crate::pooled_list::Node;
 use crate::seq::Seq;
 use crate::stream::{Source, Stream, TURNS};
 use crate::wire;
@@ -52,18 +53,18 @@ impl Inflow {
 
 impl Core {
     /// Whether it is the turn of a peer's segment.
-    fn is_turn(&self, peer: u32, seq: Seq) -> bool {
-        self.peers[peer as usize].arrived.awaited() == seq
+    fn is_turn(&self, peer: PeerIndex, seq: Seq) -> bool {
+        self.peers[peer].arrived.awaited() == seq
     }
 
     /// Whether the answer of one segment to a peer's request has room.
-    fn can_answer(&self, peer: u32, seq: Seq) -> Result<(), Drop> {
+    fn can_answer(&self, peer: PeerIndex, seq: Seq) -> Result<(), Drop> {
         let kept = usize::from(!self.is_turn(peer, seq));
         self.has_place(peer, kept).then_some(()).ok_or(Drop::Room)
     }
 
     /// Bytes for exposed memory.
-    pub(crate) fn on_put(&mut self, peer: u32, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_put(&mut self, peer: PeerIndex, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Put = zerocopy::transmute!(payload.read::<40>(0).ok_or(Drop::Malformed)?);
         let bytes = payload.skip(40);
         let (op, total, offset) = (header.op.get(), header.total.get(), header.offset.get());
@@ -84,7 +85,7 @@ impl Core {
             length: header.total,
         };
         // All of its range is checked each time, so that an operation that reaches outside touches nothing at all.
-        let written = match self.exposures.check(PeerIndex(peer), &remote, Access::Write) {
+        let written = match self.exposures.check(peer, &remote, Access::Write) {
             Ok(permit) => permit.write(offset as usize, bytes) == bytes.len(),
             Err(_) => false,
         };
@@ -100,18 +101,16 @@ impl Core {
         inflow.refused |= !written;
         if inflow.got >= inflow.total {
             let status = inflow.status();
-            let mut head = self.peer(peer).inflows;
-            self.inflows.remove(&mut head, index);
-            self.peer(peer).inflows = head;
+            self.inflows.remove(&mut self.peers[peer].inflows, index);
             self.end_operation(peer, op, 0, status);
         }
         Ok(())
     }
 
     /// The put that a segment belongs to.
-    fn inflow(&mut self, peer: u32, seq: Seq, op: u64, total: u64) -> Result<u32, Drop> {
-        let mut head = self.peer(peer).inflows;
-        if let Some(index) = self.inflows.find(head, |inflow| inflow.op == op) {
+    fn inflow(&mut self, peer: PeerIndex, seq: Seq, op: u64, total: u64) -> Result<Id<Node<Inflow>>, Drop> {
+        let list = &self.peers[peer].inflows;
+        if let Some(index) = self.inflows.find(list, |inflow| inflow.op == op) {
             let same = self
                 .inflows
                 .get(index)
@@ -123,7 +122,7 @@ impl Core {
         } else {
             EARLY
         };
-        if self.inflows.count(head) >= most {
+        if self.inflows.len(&self.peers[peer].inflows) >= most {
             return Err(Drop::Room);
         }
         let inflow = Inflow {
@@ -133,13 +132,12 @@ impl Core {
             written: false,
             refused: false,
         };
-        let index = self.inflows.add(&mut head, inflow).ok_or(Drop::Room)?;
-        self.peer(peer).inflows = head;
-        Ok(index)
+        let list = &mut self.peers[peer].inflows;
+        self.inflows.push(list, inflow).ok_or(Drop::Room)
     }
 
     /// A request for bytes of exposed memory.
-    pub(crate) fn on_get(&mut self, peer: u32, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_get(&mut self, peer: PeerIndex, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Get = zerocopy::transmute!(payload.read::<32>(0).ok_or(Drop::Malformed)?);
         self.can_answer(peer, seq)?;
         let remote = Remote {
@@ -147,11 +145,7 @@ impl Core {
             address: header.address,
             length: header.length,
         };
-        if self
-            .exposures
-            .check(PeerIndex(peer), &remote, Access::Read)
-            .is_err()
-        {
+        if self.exposures.check(peer, &remote, Access::Read).is_err() {
             self.end_operation(peer, header.op.get(), 0, DENIED);
             return Ok(());
         }
@@ -163,16 +157,19 @@ impl Core {
             at: 0,
             source: Source::Exposed,
         };
-        let mut head = self.peer(peer).streams;
-        let added = self.streams.add(&mut head, stream);
-        self.peer(peer).streams = head;
-        added.ok_or(Drop::Room)?;
+        let list = &mut self.peers[peer].streams;
+        self.streams.push(list, stream).ok_or(Drop::Room)?;
         self.wait_for_turn(peer);
         Ok(())
     }
 
     /// An atomic on exposed memory.
-    pub(crate) fn on_atomic(&mut self, peer: u32, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_atomic(
+        &mut self,
+        peer: PeerIndex,
+        seq: Seq,
+        payload: SharedBytes<'_>,
+    ) -> Result<(), Drop> {
         let header: wire::Atomic = zerocopy::transmute!(payload.read::<48>(0).ok_or(Drop::Malformed)?);
         let (first, second) = (header.first.get(), header.second.get());
         let what = match header.what {
@@ -193,7 +190,7 @@ impl Core {
             address: header.address,
             length: 8.into(),
         };
-        let permit = self.exposures.check(PeerIndex(peer), &remote, Access::ReadWrite);
+        let permit = self.exposures.check(peer, &remote, Access::ReadWrite);
         let (value, status) = match permit.and_then(|permit| permit.atomic(what)) {
             Ok(old) => (old, DONE),
             Err(_) => (0, DENIED),
@@ -203,12 +200,7 @@ impl Core {
     }
 
     /// The peer is gone: nothing more of its puts will come.
-    pub(crate) fn drop_inflows(&mut self, peer: u32) {
-        let mut head = self.peer(peer).inflows;
-        while head != pooled_list::NONE {
-            let first = head;
-            self.inflows.remove(&mut head, first);
-        }
-        self.peer(peer).inflows = head;
+    pub(crate) fn drop_inflows(&mut self, peer: PeerIndex) {
+        self.inflows.clear(&mut self.peers[peer].inflows);
     }
 }

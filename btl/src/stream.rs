@@ -6,7 +6,8 @@ use doorbell_fabric::message::{Access, PeerIndex, Remote};
 use zerocopy::IntoBytes;
 
 use crate::core::{BASIC, Core, RESERVE};
-use crate::pooled_list;
+use crate::pool::Id;
+use crate::pooled_list::Node;
 use crate::serve::{DENIED, DONE, WITHDRAWN};
 use crate::wire::{Data, Kind, Put};
 
@@ -42,9 +43,11 @@ pub(crate) struct Stream {
 
 impl Core {
     /// Makes the next segment of a peer's transfers. `false` when there is none, or no room.
-    pub(crate) fn refill(&mut self, peer: u32) -> bool {
-        let first = self.peer(peer).streams;
-        if first == pooled_list::NONE || !self.has_place(peer, KEPT) {
+    pub(crate) fn refill(&mut self, peer: PeerIndex) -> bool {
+        let Some(first) = self.peers[peer].streams.first() else {
+            return false;
+        };
+        if !self.has_place(peer, KEPT) {
             return false;
         }
         let Some(stream) = self.streams.get(first) else {
@@ -55,18 +58,17 @@ impl Core {
             Source::Exposed => self.answer(peer, op, (key, address), total, at),
             _ => self.put_next(peer, first),
         };
-        let mut head = self.peer(peer).streams;
+        let list = &mut self.peers[peer].streams;
         if ended {
-            self.streams.remove(&mut head, first);
+            self.streams.remove(list, first);
         } else {
-            self.streams.rotate(&mut head, TURNS);
+            self.streams.rotate(list, TURNS);
         }
-        self.peer(peer).streams = head;
         true
     }
 
     /// The next part of an answer; `true` after the last.
-    fn answer(&mut self, peer: u32, op: u64, (key, address): (u64, u64), total: u64, at: u64) -> bool {
+    fn answer(&mut self, peer: PeerIndex, op: u64, (key, address): (u64, u64), total: u64, at: u64) -> bool {
         let own = Kind::Data.header();
         let most = (self.room - own) as u64;
         let length = most.min(total - at);
@@ -84,7 +86,7 @@ impl Core {
         };
         let bytes = &mut self.segments[index].frame[BASIC..BASIC + own + length as usize];
         bytes[..own].copy_from_slice(header.as_bytes());
-        let copied = match self.exposures.check(PeerIndex(peer), &part, Access::Read) {
+        let copied = match self.exposures.check(peer, &part, Access::Read) {
             Ok(permit) => permit.copy_to(&mut bytes[own..]) == length as usize,
             Err(_) => false,
         };
@@ -94,8 +96,8 @@ impl Core {
             return self.end_operation(peer, op, 0, status);
         }
         self.commit(peer, index, Kind::Data, own + length as usize);
-        let first = self.peer(peer).streams;
-        if let Some(stream) = self.streams.get(first) {
+        let first = self.peers[peer].streams.first();
+        if let Some(stream) = first.and_then(|first| self.streams.get(first)) {
             stream.at += length;
         }
         let last = at + length == total;
@@ -104,7 +106,7 @@ impl Core {
     }
 
     /// The next part of a put; `true` after the last.
-    fn put_next(&mut self, peer: u32, first: u32) -> bool {
+    fn put_next(&mut self, peer: PeerIndex, first: Id<Node<Stream>>) -> bool {
         let own = Kind::Put.header();
         let room = self.room - own;
         let Some(stream) = self.streams.get(first) else {
@@ -141,7 +143,7 @@ impl Core {
     }
 
     /// Tells the initiator how its operation ended. `false` without room.
-    pub(crate) fn end_operation(&mut self, peer: u32, op: u64, value: u64, status: u8) -> bool {
+    pub(crate) fn end_operation(&mut self, peer: PeerIndex, op: u64, value: u64, status: u8) -> bool {
         let end = crate::wire::End {
             op: op.into(),
             value: value.into(),

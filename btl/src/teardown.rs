@@ -6,9 +6,9 @@ use doorbell_fabric::message::{Arrivals, Inbound, MsgId, OpError, OpId, PeerInde
 
 use crate::core::{BASIC, Core, Left};
 use crate::counters::Drop;
-use crate::peer::{NOBODY, about};
+use crate::peer::about;
+use crate::pool::Id;
 use crate::record::Event;
-use crate::segment::NONE;
 use crate::wire::{Kind, Parsed};
 
 /// Nobody takes anything any more.
@@ -22,15 +22,15 @@ impl Arrivals for Nobody {
 impl Core {
     /// The peer is down: it is told once, its operations end, its messages wait for `reclaim`.
     #[cold]
-    pub(crate) fn fail_peer(&mut self, peer: u32, reason: DownReason) {
+    pub(crate) fn fail_peer(&mut self, peer: PeerIndex, reason: DownReason) {
         if !self.peer(peer).is(about::DOWN) {
             self.end_connection(peer, reason);
-            self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerDown(reason));
+            self.tell(Scope::Peer(peer), EventKind::PeerDown(reason));
         }
     }
 
     /// Everything that comes with the end of a connection but the event.
-    fn end_connection(&mut self, peer: u32, reason: DownReason) {
+    fn end_connection(&mut self, peer: PeerIndex, reason: DownReason) {
         if let Some(found) = self.found_so_far(peer) {
             self.conclude(peer, found);
         }
@@ -43,7 +43,7 @@ impl Core {
             // Of an earlier connection there may be some that nobody has asked for yet.
             self.left.entry(peer).or_default().extend(left);
         }
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let closed = if reason == DownReason::Closed {
             about::CLOSED
         } else {
@@ -51,10 +51,7 @@ impl Core {
         };
         let kept = about::READY | about::ACK_NOW | about::ACK_LATER | about::TIMEOUT | about::PROBE;
         state.flags = state.flags & (kept | about::ACK | about::EXPLICIT) | about::DOWN | closed;
-        while state.reassembly != crate::reassembly::NONE {
-            let index = state.reassembly;
-            self.reassemblies.remove(&mut state.reassembly, index);
-        }
+        self.reassemblies.clear(&mut state.partial);
         if closed == 0 {
             state.arrived.clear(&mut self.spare);
         }
@@ -62,7 +59,7 @@ impl Core {
             // The key was good, or the timer would be gone.
             let _ = self.timers.check_out(key);
         }
-        self.exposures.withdraw_peer(PeerIndex(peer));
+        self.exposures.withdraw_peer(peer);
         if reason != DownReason::Closed {
             self.end_life(peer);
         }
@@ -70,23 +67,23 @@ impl Core {
 
     /// The owner gives a peer up: it knows, so nothing that was to be told about the peer is news any more.
     #[cold]
-    pub(crate) fn abandon(&mut self, peer: u32) {
+    pub(crate) fn abandon(&mut self, peer: PeerIndex) {
         if self.peer(peer).is(about::DOWN) {
             return self.stop_reviving(peer);
         }
-        let scope = Scope::Peer(PeerIndex(peer));
+        let scope = Scope::Peer(peer);
         self.events.retain(|event| event.scope != scope);
         self.end_connection(peer, DownReason::Abandoned);
         self.record(peer, Event::Told(EventKind::PeerDown(DownReason::Abandoned)));
     }
 
     /// The messages that a peer did not take, each in one piece.
-    fn untaken(&mut self, peer: u32) -> Left {
+    fn untaken(&mut self, peer: PeerIndex) -> Left {
         let mut left = Left::new();
-        let state = &self.peers[peer as usize];
+        let state = &self.peers[peer];
         let known = state.watermark.max(state.given);
         let (mut index, mut parts) = (state.head, Vec::new());
-        while index != NONE {
+        while index != Id::NONE {
             let segment = &self.segments[index];
             if matches!(segment.kind, Kind::Frag | Kind::Chunk) {
                 let own = segment.kind.header();
@@ -107,30 +104,30 @@ impl Core {
     /// The watermark of a peer: what waits for `reclaim` is above it, whatever was taken after that peer came back.
     #[cold]
     pub(crate) fn below_the_left(&self, peer: PeerIndex, watermark: u64) -> u64 {
-        let first = self.left.get(&peer.0).and_then(|left| left.first());
+        let first = self.left.get(&peer).and_then(|left| left.first());
         first.map_or(watermark, |(id, _)| watermark.min(id.0 - 1))
     }
 
     /// Empties a peer's list.
-    fn clear(&mut self, peer: u32) {
+    fn clear(&mut self, peer: PeerIndex) {
         let mut index = self.peer(peer).head;
-        while index != NONE {
+        while index != Id::NONE {
             let next = self.segments[index].next;
             self.segments.give(index);
             index = next;
         }
         let state = self.peer(peer);
-        (state.head, state.una, state.unsent, state.tail) = (NONE, NONE, NONE, NONE);
+        (state.head, state.una, state.unsent, state.tail) = (Id::NONE, Id::NONE, Id::NONE, Id::NONE);
         (state.listed, state.flight) = (0, 0);
     }
 
     /// Gives back what a peer did not take. One that lives keeps what is under way to it, which may arrive all the same.
     pub(crate) fn give_back(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
-        if self.peers.get(peer.index()).is_none() {
+        if self.peers.get(peer).is_none() {
             return;
         }
-        let before = self.left.remove(&peer.0).unwrap_or_default();
-        let now = self.untaken(peer.0);
+        let before = self.left.remove(&peer).unwrap_or_default();
+        let now = self.untaken(peer);
         for (id, bytes) in before.into_iter().chain(now) {
             each(id, &bytes);
         }
@@ -138,8 +135,8 @@ impl Core {
 
     /// The peer has said goodbye; when everything before it has arrived, it is gone.
     #[cold]
-    pub(crate) fn see_off(&mut self, peer: u32) {
-        let state = &self.peers[peer as usize];
+    pub(crate) fn see_off(&mut self, peer: PeerIndex) {
+        let state = &self.peers[peer];
         let all = state.bye.is_some_and(|bye| state.arrived.ack().after(bye) >= 0);
         if all || self.closing {
             self.ack_now(peer);
@@ -149,11 +146,11 @@ impl Core {
 
     /// We take nothing any more but goodbyes.
     #[cold]
-    pub(crate) fn take_while_closing(&mut self, peer: u32, parsed: &Parsed) -> Result<bool, Drop> {
+    pub(crate) fn take_while_closing(&mut self, peer: PeerIndex, parsed: &Parsed) -> Result<bool, Drop> {
         if parsed.kind != Kind::Bye {
             return Err(Drop::Down);
         }
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         state.arrived.take(parsed.sequence, &mut self.spare);
         state.bye = Some(parsed.sequence);
         state.flags |= about::EXPLICIT;
@@ -163,13 +160,13 @@ impl Core {
 
     /// A new life has been heard of: the old ones at its address are over.
     #[cold]
-    pub(crate) fn replace(&mut self, peer: u32) {
-        let mut older = self.peer(peer).older;
-        while older != NOBODY {
+    pub(crate) fn replace(&mut self, peer: PeerIndex) {
+        let mut next = self.peer(peer).older;
+        while let Some(older) = next {
             self.end_attempt(older);
             self.fail_peer(older, DownReason::Died);
             self.end_for_good(older);
-            older = self.peer(older).older;
+            next = self.peer(older).older;
         }
     }
 
@@ -181,8 +178,8 @@ impl Core {
         }
         self.judge_timeouts();
         let mut done = true;
-        for peer in 0..self.peers.len() as u32 {
-            let state = &self.peers[peer as usize];
+        for peer in self.peers.indices() {
+            let state = &self.peers[peer];
             if state.is(about::DOWN) {
                 continue;
             }
@@ -190,7 +187,7 @@ impl Core {
             if known && !state.is(about::BYE) && self.header(peer, Kind::Bye, &[]).is_some() {
                 self.peer(peer).flags |= about::BYE;
             }
-            let state = &self.peers[peer as usize];
+            let state = &self.peers[peer];
             done &= state.listed == 0 && !state.has_work() && (!known || state.is(about::BYE));
         }
         self.ack_everybody();

@@ -15,9 +15,10 @@ use doorbell_fabric::rail::Work;
 use crate::connectivity::{Notice, Why};
 use crate::core::Core;
 use crate::peer::{Peer, about};
+use crate::pool::Id;
 use crate::record::Event;
 use crate::rtt::Bounds;
-use crate::segment::{NONE, State};
+use crate::segment::State;
 use crate::transmit::place;
 
 /// So many retransmission time-outs, without back-off, lie between two proofs of life elsewhere.
@@ -38,9 +39,9 @@ impl Core {
     }
 
     /// Does what is due, and books for what is due next.
-    fn look_at(&mut self, peer: u32) {
+    fn look_at(&mut self, peer: PeerIndex) {
         let now = self.now;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         if state.is(about::DOWN) {
             return self.look_at_down(peer);
         }
@@ -52,7 +53,7 @@ impl Core {
                 next = state.ack_at;
             }
         }
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         if let Some(due) = due(state, &self.segments, wait(state, &self.bounds)) {
             if due > now {
                 next = next.min(due);
@@ -61,8 +62,8 @@ impl Core {
                 self.timeouts.push_back(peer);
             }
         }
-        let state = &mut self.peers[peer as usize];
-        if state.una == NONE && state.has_work() && state.is(about::UP) {
+        let state = &mut self.peers[peer];
+        if state.una == Id::NONE && state.has_work() && state.is(about::UP) {
             // The device takes nothing.
             let give_up = self.config.give_up.as_nanos() as u64;
             let silent = self.attended - state.waiting;
@@ -71,7 +72,7 @@ impl Core {
             }
             next = next.min(now.saturating_add(give_up - silent));
         }
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         if state.is(about::PROBING) {
             next = next.min(self.next_probe(peer));
         } else if state.is(about::GREETED) {
@@ -102,11 +103,11 @@ impl Core {
         }
     }
 
-    fn judge_timeout(&mut self, peer: u32) {
+    fn judge_timeout(&mut self, peer: PeerIndex) {
         if self.owes(peer).is_some() && self.is_alive_elsewhere(peer) {
             return self.fail_silent(peer);
         }
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let due = due(state, &self.segments, wait(state, &self.bounds));
         match due {
             None => return,
@@ -116,7 +117,7 @@ impl Core {
         if self.is_over(peer) {
             return self.fail_silent(peer);
         }
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let timeout = state.rtt.timeout(&self.bounds);
         if self.segments[state.una].state != State::Posted {
             // The device has no room for it yet.
@@ -148,7 +149,7 @@ impl Core {
             self.peer(peer).flags |= about::SUSPECT;
             self.counters.suspects += 1;
             self.notice(peer, Notice::Suspect);
-            self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerSuspect);
+            self.tell(Scope::Peer(peer), EventKind::PeerSuspect);
             if self.config.connectivity_check {
                 self.start_check(peer, Why::Suspect);
             }
@@ -156,26 +157,26 @@ impl Core {
     }
 
     /// Two round trips have passed and nothing was answered: the oldest segment goes again, which means nothing yet.
-    fn hurry(&mut self, peer: u32) {
-        let state = &mut self.peers[peer as usize];
+    fn hurry(&mut self, peer: PeerIndex) {
+        let state = &mut self.peers[peer];
         state.rtt.hurry();
         state.resends.timed_out();
         let una = state.una;
         self.lose(una);
         self.counters.resends_tail += 1;
-        let timeout = self.peers[peer as usize].rtt.timeout(&self.bounds);
+        let timeout = self.peers[peer].rtt.timeout(&self.bounds);
         self.arm(peer, self.now.saturating_add(timeout));
     }
 
     /// A time-out has passed: the oldest segment under way is taken for lost, and with it all that are as late, which
     /// means: something that was sent much later has arrived on the data channel, which is the one that peers look at
     /// last. (A lost burst of the priority channel with nothing behind it is found so: the oldest went again as data.)
-    fn lose_late(&mut self, peer: u32) {
-        let state = &self.peers[peer as usize];
+    fn lose_late(&mut self, peer: PeerIndex) {
+        let state = &self.peers[peer];
         let newest = state.newest[place(Channel::Data)];
         let (window, unsent) = (state.rtt.reordering(&self.bounds), state.unsent);
         let (first, mut index) = (state.una, state.una);
-        while index != NONE && index != unsent {
+        while index != Id::NONE && index != unsent {
             let segment = &self.segments[index];
             let (next, late) = (segment.next, newest >= segment.sent_at + window);
             if segment.state == State::Posted && (late || index == first) {
@@ -193,19 +194,19 @@ impl Core {
     }
 
     /// Whether a peer that owes answers has been silent for too long.
-    pub(crate) fn is_over(&self, peer: u32) -> bool {
-        let silent = self.attended - self.peers[peer as usize].waiting;
+    pub(crate) fn is_over(&self, peer: PeerIndex) -> bool {
+        let silent = self.attended - self.peers[peer].waiting;
         silent >= self.config.give_up.as_nanos() as u64
     }
 
     /// Since when a peer owes answers and has given none (attended ns); `None` when it owes nothing. While probes are under
     /// way and none came back, what it says by itself is no answer: our frames may not reach it.
-    fn owes(&self, peer: u32) -> Option<u64> {
-        let state = &self.peers[peer as usize];
+    fn owes(&self, peer: PeerIndex) -> Option<u64> {
+        let state = &self.peers[peer];
         let probing = state.is(about::PROBING);
         let (due, probed) = (state.waiting, state.check.since);
         let mute = probing && !state.check.has_answers();
-        match state.una != NONE {
+        match state.una != Id::NONE {
             true if mute => Some(due.max(probed)),
             true => Some(due.max(state.heard)),
             false if mute => Some(probed),
@@ -216,8 +217,8 @@ impl Core {
 
     /// Whether a peer that owes answers has proved alive elsewhere while it was silent here, for long enough; or its
     /// place was said to be empty, and it does not contradict.
-    pub(crate) fn is_alive_elsewhere(&self, peer: u32) -> bool {
-        let state = &self.peers[peer as usize];
+    pub(crate) fn is_alive_elsewhere(&self, peer: PeerIndex) -> bool {
+        let state = &self.peers[peer];
         let Some(since) = self.owes(peer).filter(|since| state.alive > *since) else {
             return false;
         };
@@ -229,15 +230,12 @@ impl Core {
     /// rails. Twice, so far apart that it would have looked here in between and our frames were sent again, it is. That
     /// is judged in the next pass, when everything that has arrived was looked at.
     #[cold]
-    pub(crate) fn on_proof(&mut self, peer: u32) {
-        let Some(since) = self
-            .owes(peer)
-            .filter(|_| !self.peers[peer as usize].is(about::DOWN))
-        else {
+    pub(crate) fn on_proof(&mut self, peer: PeerIndex) {
+        let Some(since) = self.owes(peer).filter(|_| !self.peers[peer].is(about::DOWN)) else {
             return;
         };
         let (attended, most) = (self.attended, self.config.silence.as_nanos() as u64);
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let bound = if state.is(about::GREETED) {
             (TRIES * state.rtt.settled(&self.bounds)).max(CERTAIN).min(most)
         } else {
@@ -259,9 +257,9 @@ impl Core {
     /// The link is back: whoever waits has waited long enough.
     #[cold]
     pub(crate) fn on_link_up(&mut self) {
-        for peer in 0..self.peers.len() as u32 {
+        for peer in self.peers.indices() {
             let now = self.now;
-            let state = &mut self.peers[peer as usize];
+            let state = &mut self.peers[peer];
             if state.is(about::DOWN) {
                 continue;
             }
@@ -274,7 +272,7 @@ impl Core {
                     self.probes.push_back(peer);
                 }
             }
-            if una != NONE && self.segments[una].state == State::Posted {
+            if una != Id::NONE && self.segments[una].state == State::Posted {
                 self.lose(una);
                 self.peer(peer).resends.timed_out();
                 self.counters.resends_timeout += 1;
@@ -288,7 +286,7 @@ impl Core {
     pub(crate) fn on_hint(&mut self, place: PeerIndex, kind: EventKind) {
         let attended = self.attended;
         let mut known = None;
-        for peer in 0..self.peers.len() as u32 {
+        for peer in self.peers.indices() {
             let state = self.peer(peer);
             if state.driver != place || state.is(about::DOWN) {
                 continue;
@@ -311,7 +309,7 @@ impl Core {
 
     /// The end of a peer that does not answer.
     #[cold]
-    pub(crate) fn fail_silent(&mut self, peer: u32) {
+    pub(crate) fn fail_silent(&mut self, peer: PeerIndex) {
         let refused = self.peer(peer).is(about::REFUSED);
         let reason = if refused {
             DownReason::Died
@@ -322,10 +320,10 @@ impl Core {
     }
 
     #[cold]
-    pub(crate) fn clear_suspicion(&mut self, peer: u32) {
+    pub(crate) fn clear_suspicion(&mut self, peer: PeerIndex) {
         self.peer(peer).flags &= !about::SUSPECT;
         self.notice(peer, Notice::Recovered);
-        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerRecovered);
+        self.tell(Scope::Peer(peer), EventKind::PeerRecovered);
     }
 }
 
@@ -338,7 +336,7 @@ pub(crate) fn wait(state: &Peer, bounds: &Bounds) -> u64 {
 
 /// When the oldest segment under way is to be sent again: while others are answered, what later ones tell is quicker.
 fn due(state: &Peer, segments: &crate::segment::Segments, timeout: u64) -> Option<u64> {
-    if state.una == NONE {
+    if state.una == Id::NONE {
         return None;
     }
     Some(

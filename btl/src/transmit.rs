@@ -10,7 +10,8 @@ use zerocopy::IntoBytes;
 use crate::core::{BASIC, Core, LIGHT};
 use crate::key::FrameMac;
 use crate::peer::{Peer, about};
-use crate::segment::{NONE, State};
+use crate::pool::Id;
+use crate::segment::{Segment, State};
 use crate::timers::wait;
 use crate::wire::{Basic, Kind, MAC, VERSION, flag};
 
@@ -76,7 +77,7 @@ impl Core {
     /// accepted for that peer. What was posted at once is all that there is, as a rule, and nothing else is
     /// looked at then.
     #[inline]
-    pub(crate) fn ring_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
+    pub(crate) fn ring_for<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex) -> bool {
         if self.posted && !self.waiting {
             self.posted = false;
             tx.doorbell();
@@ -89,7 +90,7 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn push_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
+    fn push_for<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex) -> bool {
         self.service(tx);
         self.waiting = false;
         !self.holds_back(Some(peer)) && !tx.is_backed_up()
@@ -97,20 +98,17 @@ impl Core {
 
     /// Whether messages of a peer, or of any, wait for the check, the window, or room in the device. The
     /// search begins at the peer where it ended last.
-    pub(crate) fn holds_back(&mut self, peer: Option<u32>) -> bool {
-        let waits = |state: &Peer| state.unsent != NONE && !state.is(about::DOWN);
+    pub(crate) fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        let waits = |state: &Peer| state.unsent != Id::NONE && !state.is(about::DOWN);
         if !self.held {
             return false;
         }
         if let Some(peer) = peer {
-            return self.peers.get(peer as usize).is_some_and(waits);
+            return self.peers.get(peer).is_some_and(waits);
         }
-        let (before, after) = self.peers.split_at(self.held_at.min(self.peers.len()));
-        let at = before.len();
-        let found = after.iter().position(waits).map(|place| at + place);
-        let found = found.or_else(|| before.iter().position(waits));
+        let found = self.peers.find_from(self.held_at, waits);
         self.held = found.is_some();
-        self.held_at = found.unwrap_or_default();
+        self.held_at = found.unwrap_or(PeerIndex(0));
         self.held
     }
 
@@ -192,13 +190,13 @@ impl Core {
     }
 
     /// A peer's turn: how many segments it sent, and whether the device has no room.
-    fn send_peer<T: Transmit>(&mut self, tx: &mut T, peer: u32, most: u32) -> (u32, bool) {
+    fn send_peer<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex, most: u32) -> (u32, bool) {
         for sent in 0..most {
-            if !self.peer(peer).may_send() || (self.peer(peer).unsent == NONE && !self.refill(peer)) {
+            if !self.peer(peer).may_send() || (self.peer(peer).unsent == Id::NONE && !self.refill(peer)) {
                 return (sent, false);
             }
             let index = self.peer(peer).unsent;
-            if index == NONE {
+            if index == Id::NONE {
                 return (sent, false);
             }
             let channel = self.segments[index].channel;
@@ -212,12 +210,12 @@ impl Core {
 
     /// Posts the oldest segment that was not sent.
     #[inline(always)]
-    pub(crate) fn post_first<T: Transmit>(&mut self, tx: &mut T, peer: u32, index: u32) {
+    pub(crate) fn post_first<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex, index: Id<Segment>) {
         let next = self.segments[index].next;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         state.unsent = next;
         state.unsent_seq = state.unsent_seq.plus(1);
-        if state.una == NONE {
+        if state.una == Id::NONE {
             (state.una, state.waiting) = (index, self.attended);
         }
         self.counters.segments_sent += 1;
@@ -227,9 +225,9 @@ impl Core {
 
     /// Posts a segment, with credit. Nothing is refused then.
     #[inline(always)]
-    fn post_segment<T: Transmit>(&mut self, tx: &mut T, peer: u32, index: u32) {
+    fn post_segment<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex, index: Id<Segment>) {
         let (now, mac, crc) = (self.now, self.mac(), self.crc);
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer];
         let segment = &mut self.segments[index];
         let channel = segment.channel;
         let at = place(channel);
@@ -286,8 +284,8 @@ impl Core {
 
     /// Sees to it that the peer is looked at when what was posted now should have been acknowledged.
     #[inline]
-    fn arm_timeout(&mut self, peer: u32) {
-        let state = &self.peers[peer as usize];
+    fn arm_timeout(&mut self, peer: PeerIndex) {
+        let state = &self.peers[peer];
         // A look that comes before the shortest time-out sees to the rest.
         if state.timer.is_none() || state.booked > self.now.saturating_add(self.bounds.tail) {
             let due = self.now.saturating_add(wait(state, &self.bounds));
@@ -304,7 +302,7 @@ impl Core {
             let Some(peer) = self.acks_now.pop_front() else {
                 return;
             };
-            let state = &mut self.peers[peer as usize];
+            let state = &mut self.peers[peer];
             state.flags &= !about::ACK_NOW;
             if !state.is(about::ACK) {
                 continue;
@@ -313,7 +311,7 @@ impl Core {
             state.unacked = 0;
             let (duplicates, mac) = (state.duplicates, self.mac());
             let most = (self.mtu - BASIC - mac).min(512);
-            let length = self.peers[peer as usize]
+            let length = self.peers[peer]
                 .arrived
                 .write(&mut self.plain[BASIC..BASIC + most / 8 * 8]);
             self.counters.acks_sent += 1;
@@ -326,13 +324,13 @@ impl Core {
         &mut self,
         tx: &mut T,
         channel: Channel,
-        peer: u32,
+        peer: PeerIndex,
         kind: Kind,
         number: u32,
         length: usize,
     ) {
         let mac = self.mac();
-        let state = &self.peers[peer as usize];
+        let state = &self.peers[peer];
         let header = Basic {
             connection: state.out.into(),
             sequence: number.into(),
@@ -347,7 +345,7 @@ impl Core {
         if self.crc || mac > 0 {
             seal(frame, state.macs.as_deref().map(|macs| &macs[0]));
         }
-        let to: PeerIndex = state.driver;
+        let to = state.driver;
         // With credit and within the MTU, nothing is refused; and if it were, a frame more would be lost.
         let _ = tx.post(channel, to, &frame[..BASIC], Body::Bytes(&frame[BASIC..]));
         let credit = &mut self.credit[place(channel)];
@@ -358,14 +356,14 @@ impl Core {
 
 impl Core {
     /// The MACs of calls: those of the first lives, ours and theirs.
-    pub(crate) fn call_macs(&self, peer: u32) -> Option<&[FrameMac; 2]> {
+    pub(crate) fn call_macs(&self, peer: PeerIndex) -> Option<&[FrameMac; 2]> {
         let kept = self.lives.get(&peer).and_then(|lives| lives.macs.as_deref());
-        kept.or(self.peers[peer as usize].macs.as_deref())
+        kept.or(self.peers[peer].macs.as_deref())
     }
 
     /// Posts the call in [`Core::plain`], behind `header`. With credit.
     #[cold]
-    pub(crate) fn post_call<T: Transmit>(&mut self, tx: &mut T, peer: u32, header: &Basic) {
+    pub(crate) fn post_call<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex, header: &Basic) {
         let mac = self.mac();
         let mut plain = std::mem::take(&mut self.plain);
         let frame = &mut plain[..BASIC + usize::from(header.length.get()) + mac];
@@ -373,7 +371,7 @@ impl Core {
         if self.crc || mac > 0 {
             seal(frame, self.call_macs(peer).map(|macs| &macs[0]));
         }
-        let to: PeerIndex = self.peers[peer as usize].driver;
+        let to = self.peers[peer].driver;
         // As in `post_plain`: if it were refused, a frame more would be lost.
         let _ = tx.post(
             Channel::Priority,
