@@ -14,7 +14,6 @@
 use doorbell_fabric::message::PeerIndex;
 
 use crate::core::Core;
-use crate::pool::Id;
 
 /// So many in a row leave one by one.
 const ALONE: u32 = 2;
@@ -72,8 +71,8 @@ impl Core {
     pub(crate) fn gathers(&mut self, peer: PeerIndex) -> bool {
         // What waits for the window, or what was cut, is not helped by waiting for more of it.
         let state = self.peers.get(peer);
-        let alone = self.ready.is_empty() && state.is_some_and(|state| state.unsent == Id::NONE);
-        if !(self.posted && alone) {
+        let alone = self.ready.is_empty() && state.is_some_and(|state| state.send.unsent().is_none());
+        if !(self.outbox.has_posted() && alone) {
             self.row.end();
         }
         self.row.add(peer, self.counters.bytes_sent)

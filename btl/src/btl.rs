@@ -1,44 +1,30 @@
 //! The BTL as its owner holds it: made of a driver, given the job's key, asked what it knows.
 
-use std::collections::{HashMap, VecDeque};
-
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::datagram::Datagram;
-use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Caller, Incarnation, PeerIndex};
 use doorbell_fabric::recorder::Recorder;
-use doorbell_fabric::time::Time;
-use doorbell_hotel::Hotel;
 
-use crate::batching::Row;
 use crate::config::BtlConfig;
 use crate::connectivity::{Diagnosis, Notice};
-use crate::core::{BASIC, Core, RESERVE};
+use crate::core::Core;
 use crate::counters::Counters;
 use crate::error::BtlError;
+use crate::framing::{Framing, MOST_MTU};
 use crate::key::{End, JobKey};
-use crate::onesided::{LONGEST, Operations};
-use crate::peer::{Peer, about};
-use crate::peers::Peers;
-use crate::pooled_list::PooledLists;
-use crate::reassembly::Reassemblies;
+use crate::onesided::LONGEST;
+use crate::peer::{Connection, Peer, about};
 use crate::record::Event;
-use crate::recv_window::Spare;
 use crate::report::InUse;
-use crate::rtt::Bounds;
-use crate::segment::Segments;
-use crate::send::{HEAD, PARTS};
-use crate::strangers::{self, Strangers};
-use crate::wire::{Kind, MAC};
+use crate::send::{HEAD, PARTS, RESERVE};
+use crate::strangers;
+use crate::wire::{BASIC, Kind};
 
 /// Least MTU: the longest header and something behind it.
 const LEAST_MTU: usize = 256;
-
-/// Longest frame whose length fits the header's 16 bits.
-const MOST_MTU: usize = 65_535;
 
 /// What a small message costs here, on top of its driver (ns).
 const OWN_LATENCY: u64 = 50;
@@ -71,75 +57,13 @@ impl<D: Datagram> Btl<D> {
                 least: LEAST_MTU,
             });
         }
-        let mac = if config.frame_mac { MAC } else { 0 };
-        let room = mtu - BASIC - mac;
-        let chunk = room - Kind::Chunk.header();
+        let crc = !theirs.features.checksum && !config.frame_mac;
+        let framing = Framing::new(mtu, crc, config.frame_mac);
+        let chunk = framing.room() - Kind::Chunk.header();
         let most = (config.window as usize).min(config.segments) / 2 - RESERVE;
         let longest = config.eager_limit.min(most * chunk);
         let capabilities = capabilities(&theirs, &config, longest);
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let core = Core {
-            bounds: Bounds {
-                first: nanos(config.retrans_timeout),
-                tail: nanos(config.retrans_tail),
-                least: nanos(config.retrans_least),
-                most: nanos(config.retrans_most),
-            },
-            ack_delay: nanos(config.ack_delay),
-            counters: Counters::default(),
-            key: None,
-            mtu,
-            room,
-            longest,
-            crc: !theirs.features.checksum && !config.frame_mac,
-            peers: Peers::new(),
-            strangers: Strangers::new(),
-            segments: Segments::new(config.segments, mtu),
-            spare: Spare::default(),
-            reassemblies: Reassemblies::new(config.max_reassemblies, config.eager_limit),
-            streams: PooledLists::new(2 * config.operations),
-            // Bounded for each peer.
-            inflows: PooledLists::new(usize::MAX),
-            operations: Operations::new(config.operations)?,
-            exposures: KeyTable::new(config.exposures)?,
-            left: HashMap::new(),
-            lives: HashMap::new(),
-            past: HashMap::new(),
-            link: None,
-            now: 0,
-            attended: 0,
-            timers: Hotel::new(config.max_peers, 0)?,
-            moved: 0,
-            pass_weight: crate::rail::weight(driver.poll_cost()),
-            unstamped: Vec::with_capacity(256),
-            ready: VecDeque::new(),
-            resends: VecDeque::new(),
-            acks_now: VecDeque::new(),
-            acks_later: Vec::new(),
-            timeouts: VecDeque::new(),
-            probes: VecDeque::new(),
-            pongs: VecDeque::new(),
-            calls: VecDeque::new(),
-            credit: [0; 2],
-            posted: false,
-            waiting: false,
-            held: false,
-            held_at: PeerIndex(0),
-            row: Row::new(),
-            short: false,
-            data_first: false,
-            crowded: 0,
-            completions: VecDeque::new(),
-            events: VecDeque::new(),
-            notices: VecDeque::new(),
-            recorder: Recorder::new(config.recorder),
-            // The other end's frames may be longer than ours.
-            private: vec![0; MOST_MTU],
-            plain: vec![0; mtu],
-            closing: false,
-            closed: false,
-            config,
-        };
+        let core = Core::new(config, framing, longest, driver.poll_cost())?;
         Ok(Self {
             driver,
             core,
@@ -163,7 +87,7 @@ impl<D: Datagram> Btl<D> {
     /// Longest message, its head included, that goes in one frame of the rail of datagrams, in bytes. Longer ones are cut into
     /// chunks.
     pub fn in_one_frame(&self) -> usize {
-        self.core.room.min(self.core.longest)
+        self.core.framing.room().min(self.core.longest())
     }
 
     /// The rail of datagrams.
@@ -207,7 +131,7 @@ impl<D: Datagram> Btl<D> {
     /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that only one of
     /// the two sizes came back so far, or nothing for a second. `None` before it came to a result.
     pub fn diagnosis(&self, peer: PeerIndex) -> Option<Diagnosis> {
-        let last = self.core.peers.get(peer)?.check.result;
+        let last = self.core.peers.get(peer)?.check.result();
         let silent = || self.core.is_silent_so_far(peer).then_some(Diagnosis::Nothing);
         self.core.found_so_far(peer).or_else(silent).or(last)
     }
@@ -220,7 +144,7 @@ impl<D: Datagram> Btl<D> {
     /// The next notice, oldest first, of those that nobody has asked for. The last 256 are kept. Who follows the events
     /// ([`Rail::event`](doorbell_fabric::rail::Rail::event)) needs none of them: they say the same, or why.
     pub fn notice(&mut self) -> Option<(PeerIndex, Notice)> {
-        self.core.notices.pop_front()
+        self.core.journal.next_notice()
     }
 
     /// What is taken of everything that peers share.
@@ -230,14 +154,14 @@ impl<D: Datagram> Btl<D> {
 
     /// The last notable events, as many as [`BtlConfig::recorder`] says.
     pub fn recorder(&self) -> &Recorder<Event> {
-        &self.core.recorder
+        self.core.journal.recorder()
     }
 
     /// The last `most` notable events about a peer and about the rail, one line each, newest last. Their times are those
     /// before the last call of `progress`.
     pub fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
-        let now = Time::from_nanos(self.core.now);
-        self.core.recorder.lines(peer, now, most)
+        let now = self.core.clock.time();
+        self.core.journal.recorder().lines(peer, now, most)
     }
 
     /// The name by which a peer would call: the connection of what it sends to us.
@@ -286,41 +210,23 @@ impl<D: Datagram> Btl<D> {
         }
         let driver = self.driver.open(address, life)?;
         let core = &mut self.core;
-        let connection = from.connection;
-        let mut peer = Peer::new(
-            driver,
+        let id = from.connection;
+        let connection = Connection {
             out,
             from,
-            core.config.initial_window,
-            core.config.first_sequence,
-        );
-        peer.macs = macs;
-        (peer.heard, peer.waiting) = (core.attended, core.attended);
+            macs,
+            initial_window: core.config.initial_window,
+            first: core.config.first_sequence,
+        };
+        let mut peer = Peer::new(driver, connection, core.clock.attended());
         if !core.config.connectivity_check {
-            peer.flags |= about::UP;
+            peer.set(about::UP);
         }
-        core.strangers.forget(connection);
-        let index = core.peers.open(connection, place, peer);
-        core.grow(core.peers.len());
+        core.strangers.forget(id);
+        let index = core.peers.open(id, place, peer);
+        core.make_room();
         core.record(index, Event::Opened);
         Ok(index)
-    }
-}
-
-impl Core {
-    /// Each peer is in each of these lists at most once: with room for all, none of them allocates later.
-    fn grow(&mut self, peers: usize) {
-        let lists = [
-            &mut self.ready,
-            &mut self.acks_now,
-            &mut self.timeouts,
-            &mut self.probes,
-        ];
-        for list in lists {
-            list.reserve(peers.saturating_sub(list.len()));
-        }
-        self.acks_later
-            .reserve(peers.saturating_sub(self.acks_later.len()));
     }
 }
 

@@ -3,13 +3,17 @@
 //! that is used becomes suspect; when a peer was idle for long, to see whether it is still there; and before a new
 //! connection to one that was down is used.
 
+use std::collections::VecDeque;
+
 use doorbell_fabric::datagram::{Channel, Transmit};
 use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::PeerIndex;
 
-use crate::core::{BASIC, Core};
-use crate::peer::about;
+use crate::core::Core;
+use crate::peer::{Peer, about};
+use crate::peer_queue::PeerQueue;
 use crate::record::Event;
-use crate::wire::{Kind, Ping};
+use crate::wire::{BASIC, Kind, Ping};
 
 /// First time between two probes (ns): it doubles.
 const FIRST: u64 = 1_000_000;
@@ -112,17 +116,17 @@ pub(crate) struct Check {
     token: u32,
     probes: u32,
     /// When the next probe is due (ns), and since when we probe (attended ns).
-    pub(crate) at: u64,
-    pub(crate) since: u64,
+    at: u64,
+    since: u64,
     /// Something of the peer was heard since: it polls, so probes without an answer count from here on.
     heard: bool,
     small: bool,
     large: bool,
-    pub(crate) result: Option<Diagnosis>,
+    result: Option<Diagnosis>,
 }
 
 impl Check {
-    pub(crate) fn new(token: u32) -> Self {
+    pub(crate) const fn new(token: u32) -> Self {
         Self {
             token,
             probes: 0,
@@ -133,6 +137,31 @@ impl Check {
             large: false,
             result: None,
         }
+    }
+
+    /// Begins anew, with the numbers and the result of before.
+    fn restart(&mut self, now: u64, attended: u64) {
+        *self = Self {
+            at: now,
+            since: attended,
+            result: self.result,
+            ..Self::new(self.token)
+        };
+    }
+
+    /// Since when the peer is probed (attended ns).
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// The result of the last check that came to one.
+    pub(crate) fn result(&self) -> Option<Diagnosis> {
+        self.result
+    }
+
+    /// Takes over the result of the check of an earlier connection.
+    pub(crate) fn keep_result_of(&mut self, earlier: &Self) {
+        self.result = earlier.result;
     }
 
     /// Whether a probe has come back.
@@ -149,106 +178,143 @@ impl Check {
     fn wait(&self, most: u64) -> u64 {
         FIRST.saturating_mul(1 << (self.probes - 1).min(30)).min(most)
     }
+}
 
-    /// Begins again with the quick probes: there is news of the link.
-    pub(crate) fn hurry(&mut self, now: u64) {
-        (self.probes, self.at) = (0, now);
+/// The answer to a probe, which waits to be sent.
+#[derive(Clone, Copy, Debug)]
+struct Pong {
+    peer: PeerIndex,
+    token: u32,
+    size: u32,
+}
+
+/// Probes and answers to probes that wait to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Probing {
+    due: PeerQueue<{ about::PROBE }>,
+    pongs: VecDeque<Pong>,
+}
+
+impl Probing {
+    /// Makes room for so many peers.
+    pub(crate) fn reserve(&mut self, peers: usize) {
+        self.due.reserve(peers);
+    }
+
+    /// Whether peers are to be probed.
+    #[inline]
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// How many peers are to be probed or answered; not exact, but zero only if there are none.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.due.len() | self.pongs.len()
+    }
+
+    /// Begins again with the quick probes of a peer that is being probed: there is news of the link.
+    pub(crate) fn restart(&mut self, index: PeerIndex, peer: &mut Peer, now: u64) {
+        (peer.check.probes, peer.check.at) = (0, now);
+        self.due.push(index, peer);
+    }
+
+    /// Drops the answers to a peer's probes: they were of a connection that has ended.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        self.pongs.retain(|pong| pong.peer != peer);
+    }
+
+    /// A peer is to be answered: once for all of a size that piled up.
+    fn answer(&mut self, pong: Pong) {
+        let mut waiting = self.pongs.iter_mut();
+        let same = waiting.find(|other| (other.peer, other.size) == (pong.peer, pong.size));
+        if let Some(same) = same {
+            same.token = pong.token;
+        } else if self.pongs.len() < PONGS {
+            self.pongs.push_back(pong);
+        }
     }
 }
 
 impl Core {
     /// Begins to probe a peer. The first probes go out in this pass.
     #[cold]
-    pub(crate) fn start_check(&mut self, peer: PeerIndex, why: Why) {
-        let (now, attended) = (self.now, self.attended);
-        let state = self.peer(peer);
-        if state.is(about::PROBING) || (why == Why::First && state.is(about::UP)) {
+    pub(crate) fn start_check(&mut self, index: PeerIndex, why: Why) {
+        let peer = &mut self.peers[index];
+        if peer.is(about::PROBING) || (why == Why::First && peer.is(about::UP)) {
             return;
         }
-        state.flags |= about::PROBING;
-        self.record(peer, Event::Probing(why));
-        let state = self.peer(peer);
-        state.check = Check {
-            at: now,
-            since: attended,
-            result: state.check.result,
-            ..Check::new(state.check.token)
-        };
-        if !state.is(about::PROBE) {
-            state.flags |= about::PROBE;
-            self.probes.push_back(peer);
-        }
+        peer.set(about::PROBING);
+        peer.check.restart(self.clock.now(), self.clock.attended());
+        self.probing.due.push(index, peer);
+        self.record(index, Event::Probing(why));
     }
 
     /// When the next probe of a peer is due (ns); one that is due now goes out in this pass.
-    pub(crate) fn next_probe(&mut self, peer: PeerIndex) -> u64 {
-        let now = self.now;
-        let state = self.peer(peer);
-        if state.check.at > now {
-            return state.check.at;
+    pub(crate) fn next_probe(&mut self, index: PeerIndex) -> u64 {
+        let peer = &mut self.peers[index];
+        if peer.check.at > self.clock.now() {
+            return peer.check.at;
         }
-        if !state.is(about::PROBE) {
-            state.flags |= about::PROBE;
-            self.probes.push_back(peer);
-        }
+        self.probing.due.push(index, peer);
         u64::MAX
     }
 
     /// Sends probes that are due, and answers those of others.
     #[cold]
     pub(crate) fn send_probes<T: Transmit>(&mut self, tx: &mut T) {
-        for _ in 0..self.probes.len() {
-            let Some(peer) = self.probes.pop_front() else {
+        for _ in 0..self.probing.due.len() {
+            let Some(index) = self.probing.due.pop(&mut self.peers) else {
                 break;
             };
-            self.peer(peer).flags &= !about::PROBE;
-            let flags = self.peer(peer).flags;
-            let lives = flags & (about::DOWN | about::COMING) != about::DOWN;
-            if flags & about::PROBING != 0 && lives && !self.has_failed(peer) {
-                self.probe(tx, peer);
+            let peer = &self.peers[index];
+            let lives = !peer.is(about::DOWN) || peer.is(about::COMING);
+            if peer.is(about::PROBING) && lives && !self.has_failed(index) {
+                self.probe(tx, index);
             }
         }
-        while let Some((peer, token, size)) = self.pongs.pop_front() {
+        while let Some(Pong { peer, token, size }) = self.probing.pongs.pop_front() {
             if self.post_probe(tx, peer, Kind::Pong, token, size as usize) {
                 self.counters.pongs_sent += 1;
             }
         }
     }
 
-    /// Whether the check has come to a bad end, which is told.
-    fn has_failed(&mut self, peer: PeerIndex) -> bool {
-        let state = &mut self.peers[peer];
-        if !state.check.heard && state.heard > state.check.since {
-            (state.check.heard, state.check.probes) = (true, 0);
+    /// Whether the check has failed, which the owner is told.
+    fn has_failed(&mut self, index: PeerIndex) -> bool {
+        let peer = &mut self.peers[index];
+        let heard = peer.liveness.heard();
+        if !peer.check.heard && heard > peer.check.since {
+            (peer.check.heard, peer.check.probes) = (true, 0);
         }
-        let state = &self.peers[peer];
-        let check = state.check;
+        let peer = &self.peers[index];
+        let check = peer.check;
         let result = match (check.small, check.large) {
             (true, false) => Diagnosis::OnlySmall,
             (false, true) => Diagnosis::OnlyLarge,
             _ => Diagnosis::Nothing,
         };
         let tried = check.heard && check.probes >= self.config.connectivity_error_num_retries;
-        let silent = self.attended - check.since.max(state.heard);
-        let coming = state.is(about::COMING);
-        // Nobody waits for one that is down, and it can be called again.
+        let silent = self.clock.attended() - check.since.max(heard);
+        let coming = peer.is(about::COMING);
+        // No one waits for one that is down, and it can be called again.
         let most = if coming {
             self.config.silence
         } else {
             self.config.give_up
         };
-        let over = silent >= most.as_nanos() as u64 || self.is_alive_elsewhere(peer);
+        let over = silent >= most.as_nanos() as u64 || self.is_alive_elsewhere(index);
         let failed = match result {
             // Who was there before has all of its time: what is cut off comes back, in one direction or in both.
-            Diagnosis::Nothing => over || (tried && !state.is(about::UP)),
+            Diagnosis::Nothing => over || (tried && !peer.is(about::UP)),
             _ => tried,
         };
         if failed {
-            self.conclude(peer, result);
+            self.conclude(index, result);
             if coming {
-                self.end_attempt(peer);
+                self.end_attempt(index);
             } else {
-                self.fail_silent(peer);
+                self.fail_silent(index);
             }
         }
         failed
@@ -256,45 +322,46 @@ impl Core {
 
     /// Whether nothing has come of a peer since its check began, nor ever before: it may still be late, so
     /// that the check goes on.
-    pub(crate) fn is_silent_so_far(&self, peer: PeerIndex) -> bool {
-        let Some(state) = self.peers.get(peer) else {
+    pub(crate) fn is_silent_so_far(&self, index: PeerIndex) -> bool {
+        let Some(peer) = self.peers.get(index) else {
             return false;
         };
-        let silent = self.attended.saturating_sub(state.check.since);
-        state.is(about::PROBING)
-            && !state.is(about::GREETED)
-            && !self.past.contains_key(&peer)
-            && state.check.probes >= TELLING
+        let silent = self.clock.attended().saturating_sub(peer.check.since);
+        peer.is(about::PROBING)
+            && !peer.is(about::GREETED)
+            && !self.history.has(index)
+            && peer.check.probes >= TELLING
             && silent >= NOTHING
     }
 
     /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends find it at about
-    /// the same time; the one whose peer is quicker to end would have nothing to say otherwise.
-    pub(crate) fn found_so_far(&self, peer: PeerIndex) -> Option<Diagnosis> {
-        let state = &self.peers[peer];
-        if !state.is(about::PROBING) || state.check.probes < TELLING {
+    /// the same time; the one whose peer is quicker to end would have nothing to report otherwise.
+    pub(crate) fn found_so_far(&self, index: PeerIndex) -> Option<Diagnosis> {
+        let peer = &self.peers[index];
+        if !peer.is(about::PROBING) || peer.check.probes < TELLING {
             return None;
         }
-        match (state.check.small, state.check.large) {
+        match (peer.check.small, peer.check.large) {
             (true, false) => Some(Diagnosis::OnlySmall),
             (false, true) => Some(Diagnosis::OnlyLarge),
             _ => None,
         }
     }
 
-    pub(crate) fn conclude(&mut self, peer: PeerIndex, result: Diagnosis) {
-        let before = self.peer(peer).check.result.replace(result);
+    /// Keeps the result of a check, and notes it if it is another than before.
+    pub(crate) fn conclude(&mut self, index: PeerIndex, result: Diagnosis) {
+        let before = self.peers[index].check.result.replace(result);
         if before != Some(result) {
-            self.notice(peer, Notice::Checked(result));
+            self.notice(index, Notice::Checked(result));
         }
     }
 
-    fn probe<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex) {
-        let (now, most) = (self.now, self.most_between_probes());
-        let check = &mut self.peer(peer).check;
+    fn probe<T: Transmit>(&mut self, tx: &mut T, index: PeerIndex) {
+        let most = self.most_between_probes();
+        let check = &mut self.peers[index].check;
         check.probes += 1;
         check.token = check.token.wrapping_add(1);
-        check.at = now.saturating_add(check.wait(most));
+        check.at = self.clock.after(check.wait(most));
         let Check {
             token,
             small,
@@ -302,10 +369,10 @@ impl Core {
             at,
             ..
         } = *check;
-        self.arm(peer, at);
-        let sizes = [(small, self.small_probe()), (large, self.mtu)];
+        self.arm(index, at);
+        let sizes = [(small, self.small_probe()), (large, self.framing.mtu())];
         for (answered, size) in sizes {
-            if !answered && self.post_probe(tx, peer, Kind::Ping, token, size) {
+            if !answered && self.post_probe(tx, index, Kind::Ping, token, size) {
                 self.counters.pings_sent += 1;
             }
         }
@@ -317,14 +384,14 @@ impl Core {
 
     /// Bytes of a small probe's frame.
     fn small_probe(&self) -> usize {
-        SMALL.min(self.mtu)
+        SMALL.min(self.framing.mtu())
     }
 
     /// Posts a probe or an answer, small ones as small messages go. `false` without room: it will be asked for again.
     fn post_probe<T: Transmit>(
         &mut self,
         tx: &mut T,
-        peer: PeerIndex,
+        index: PeerIndex,
         kind: Kind,
         token: u32,
         size: usize,
@@ -334,24 +401,25 @@ impl Core {
         } else {
             Channel::Data
         };
-        if !self.has_credit(tx, channel) {
+        if !self.outbox.has_credit(tx, channel) {
             return false;
         }
         let ping = Ping {
             token: token.into(),
             size: (size as u32).into(),
         };
-        let length = size.min(self.mtu) - BASIC - self.mac();
+        let length = size.min(self.framing.mtu()) - BASIC - self.framing.mac();
         let bytes: [u8; 8] = zerocopy::transmute!(ping);
-        self.plain.fill(0);
-        self.plain[BASIC..BASIC + 8].copy_from_slice(&bytes);
-        self.post_plain(tx, channel, peer, kind, 0, length);
+        let (first, rest) = self.framing.payload(length).split_at_mut(bytes.len());
+        first.copy_from_slice(&bytes);
+        rest.fill(0);
+        self.post_plain(tx, channel, index, kind, 0, length);
         true
     }
 
-    /// A probe of a peer, or the answer to one of ours.
+    /// Handles a probe of a peer, or the answer to one of ours.
     #[cold]
-    pub(crate) fn on_probe(&mut self, peer: PeerIndex, kind: Kind, payload: &SharedBytes<'_>) {
+    pub(crate) fn on_probe(&mut self, index: PeerIndex, kind: Kind, payload: &SharedBytes<'_>) {
         let Some(ping) = payload
             .read::<8>(0)
             .map(|bytes| -> Ping { zerocopy::transmute!(bytes) })
@@ -360,42 +428,38 @@ impl Core {
         };
         let (token, size) = (ping.token.get(), ping.size.get() as usize);
         // Who answers a frame that is longer than its own ones does it with the longest that it has.
-        let length = BASIC + payload.len() + self.mac();
+        let length = BASIC + payload.len() + self.framing.mac();
         if length > size || (length < size && kind == Kind::Ping) {
             return self.drop_frame(crate::counters::Drop::Malformed);
         }
         if kind == Kind::Ping {
-            // One answer for all of a size that piled up.
-            let size = size as u32;
-            let mut waiting = self.pongs.iter_mut();
-            if let Some(pong) = waiting.find(|pong| (pong.0, pong.2) == (peer, size)) {
-                pong.1 = token;
-            } else if self.pongs.len() < PONGS {
-                self.pongs.push_back((peer, token, size));
-            }
+            return self.probing.answer(Pong {
+                peer: index,
+                token,
+                size: size as u32,
+            });
+        }
+        let (small, large) = (size == self.small_probe(), size == self.framing.mtu());
+        let most = self.most_between_probes();
+        let peer = &mut self.peers[index];
+        if !peer.is(about::PROBING) || !peer.check.has_sent(token) {
             return;
         }
-        let (small, large) = (size == self.small_probe(), size == self.mtu);
-        let (now, most) = (self.now, self.most_between_probes());
-        let state = self.peer(peer);
-        if !state.is(about::PROBING) || !state.check.has_sent(token) {
-            return;
+        if small && token == peer.check.token {
+            let sent = peer.check.at.saturating_sub(peer.check.wait(most));
+            peer.rtt.shortest(self.clock.now().saturating_sub(sent));
         }
-        if small && token == state.check.token {
-            let sent = state.check.at.saturating_sub(state.check.wait(most));
-            state.rtt.shortest(now.saturating_sub(sent));
-        }
-        state.check.small |= small;
-        state.check.large |= large;
-        if state.check.small && state.check.large {
-            state.flags &= !about::PROBING;
-            state.flags |= about::UP;
-            let coming = state.is(about::COMING);
-            self.conclude(peer, Diagnosis::Works);
+        peer.check.small |= small;
+        peer.check.large |= large;
+        if peer.check.small && peer.check.large {
+            peer.clear(about::PROBING);
+            peer.set(about::UP);
+            let coming = peer.is(about::COMING);
+            self.conclude(index, Diagnosis::Works);
             if coming {
-                self.come_up(peer);
+                self.come_up(index);
             }
-            self.make_ready(peer);
+            self.make_ready(index);
         }
     }
 }

@@ -1,298 +1,211 @@
-//! Everything of a BTL but its driver: the state that all rooms of the crate work on, and the small steps that several
-//! of them need.
-
-use std::collections::{HashMap, VecDeque};
+//! Everything of a BTL but its driver: the parts that its steps work on, and the small steps that several of them need.
+//!
+//! Each part keeps its own fields; what a part does is its methods. What concerns several parts is a method of [`Core`],
+//! in the file of its subject.
 
 use doorbell_fabric::domain::KeyTable;
-use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
-use doorbell_fabric::message::{MsgId, OpError, OpId, PeerIndex};
-use doorbell_fabric::recorder::Recorder;
+use doorbell_fabric::event::{EventKind, Scope};
+use doorbell_fabric::message::PeerIndex;
+use doorbell_fabric::rail::PollCost;
 use doorbell_fabric::time::Time;
-use doorbell_hotel::Hotel;
 
+use crate::ack_schedule::AckSchedule;
 use crate::batching::Row;
-use crate::config::BtlConfig;
-use crate::connectivity::Notice;
+use crate::clock::Clock;
+use crate::config::{BtlConfig, nanos};
+use crate::connectivity::Probing;
 use crate::counters::Counters;
+use crate::error::BtlError;
+use crate::framing::Framing;
 use crate::key::JobKey;
+use crate::message::PollOrder;
 use crate::onesided::Operations;
-use crate::peer::{Peer, about};
+use crate::peer::about;
+use crate::peer_queue::PeerQueue;
 use crate::peers::Peers;
-use crate::pool::Id;
 use crate::pooled_list::PooledLists;
 use crate::reassembly::Reassemblies;
-use crate::reconnect::Lives;
-use crate::record::Event;
-use crate::recv_window::Spare;
-use crate::report::Past;
+use crate::reconnect::Reconnects;
+use crate::record::Journal;
+use crate::recv_window::Bitmaps;
+use crate::report::History;
 use crate::rtt::Bounds;
-use crate::segment::{Segment, Segments};
+use crate::send_window::Segments;
 use crate::serve::Inflow;
 use crate::strangers::Strangers;
 use crate::stream::Stream;
-use crate::wire::MAC;
-
-/// Bytes of the basic header.
-pub(crate) const BASIC: usize = 24;
-
-/// Segments that are kept for answers to peers.
-pub(crate) const RESERVE: usize = 16;
-
-/// So many short segments count as one long one for acknowledgements: each costs a frame of its own on the way back,
-/// and what it lets go of is little.
-pub(crate) const LIGHT: u32 = 4;
-
-/// Notices that nobody asked for are forgotten beyond so many.
-const NOTICES: usize = 256;
-
-/// How long the owner may be late for a deadline before its absence is not counted as the peer's silence (ns).
-const LATE: u64 = 10_000_000;
-
-/// Messages that a peer that is down did not take, for `reclaim`.
-pub(crate) type Left = Vec<(MsgId, Vec<u8>)>;
+use crate::teardown::{Phase, Unclaimed};
+use crate::timers::Timers;
+use crate::transmit::{Backlog, Outbox};
 
 /// The state of a BTL.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: BtlConfig,
-    pub(crate) bounds: Bounds,
-    /// How long an acknowledgement waits (ns).
-    pub(crate) ack_delay: u64,
     pub(crate) counters: Counters,
     pub(crate) key: Option<JobKey>,
-    /// Longest frame, and bytes of a segment after the basic header, own header included.
-    pub(crate) mtu: usize,
-    pub(crate) room: usize,
-    /// Longest message that we send.
-    pub(crate) longest: usize,
-    /// Whether frames carry a CRC, and must.
-    pub(crate) crc: bool,
+    pub(crate) phase: Phase,
 
+    // Time.
+    pub(crate) clock: Clock,
+    pub(crate) timers: Timers,
+    pub(crate) bounds: Bounds,
+
+    // Peers, and those that may become some.
     pub(crate) peers: Peers,
-    /// Connections that somebody calls on and nobody has here.
     pub(crate) strangers: Strangers,
+    pub(crate) reconnects: Reconnects,
+    pub(crate) probing: Probing,
 
+    // What they share.
     pub(crate) segments: Segments,
-    pub(crate) spare: Spare,
+    pub(crate) bitmaps: Bitmaps,
     pub(crate) reassemblies: Reassemblies,
     pub(crate) streams: PooledLists<Stream>,
     pub(crate) inflows: PooledLists<Inflow>,
     pub(crate) operations: Operations,
     pub(crate) exposures: KeyTable,
-    pub(crate) left: HashMap<PeerIndex, Left>,
-    /// Lives of the links to peers that were down.
-    pub(crate) lives: HashMap<PeerIndex, Lives>,
-    /// What was known of connections that have ended, for explanations.
-    pub(crate) past: HashMap<PeerIndex, Past>,
-    /// Whether the driver's link is up, as far as it has told.
-    pub(crate) link: Option<bool>,
+    /// Messages that peers which are down did not take.
+    pub(crate) unclaimed: Unclaimed,
 
-    /// The time of the last `progress` (ns), and the time that the owner has attended to this rail, which is what
-    /// silence of a peer is measured by.
-    pub(crate) now: u64,
-    pub(crate) attended: u64,
-    pub(crate) timers: Hotel<PeerIndex>,
-    /// Frames sent and received since the last `progress`, and what its empty passes cost, in frames; and one of those.
-    pub(crate) moved: u32,
-    pub(crate) pass_weight: u32,
-    /// Segments posted since the last `progress`: when that was, it will know better.
-    pub(crate) unstamped: Vec<Id<Segment>>,
-
-    /// Peers with something to send; segments to be sent again; peers to be acknowledged at the end of the pass, and
-    /// later; time-outs to be judged; peers to be probed; probes to be answered; peers to be called.
-    pub(crate) ready: VecDeque<PeerIndex>,
-    pub(crate) resends: VecDeque<Id<Segment>>,
-    pub(crate) acks_now: VecDeque<PeerIndex>,
-    pub(crate) acks_later: Vec<PeerIndex>,
-    pub(crate) timeouts: VecDeque<PeerIndex>,
-    pub(crate) probes: VecDeque<PeerIndex>,
-    pub(crate) pongs: VecDeque<(PeerIndex, u32, u32)>,
-    pub(crate) calls: VecDeque<PeerIndex>,
-
-    /// Frames that may be posted on each channel without asking; whether the doorbell is to be rung.
-    pub(crate) credit: [usize; 2],
-    pub(crate) posted: bool,
-    /// A message was accepted and not posted, since this was looked at last.
-    pub(crate) waiting: bool,
-    /// Messages may wait for the check, the window or the device; and the peer of the first that was found.
-    pub(crate) held: bool,
-    pub(crate) held_at: PeerIndex,
-    /// Messages that were posted in a row.
+    // Frames, out and in.
+    pub(crate) framing: Framing,
+    pub(crate) outbox: Outbox,
+    pub(crate) backlog: Backlog,
     pub(crate) row: Row,
-    /// The last pass took the short way.
-    pub(crate) short: bool,
-    /// The data channel comes first in the next pass; passes in a row that showed all they might.
-    pub(crate) data_first: bool,
-    pub(crate) crowded: u32,
+    /// Peers that have something to send, and may.
+    pub(crate) ready: PeerQueue<{ about::READY }>,
+    pub(crate) acks: AckSchedule,
+    pub(crate) polls: PollOrder,
 
-    pub(crate) completions: VecDeque<(OpId, Result<u64, OpError>)>,
-    pub(crate) events: VecDeque<RailEvent>,
-    pub(crate) notices: VecDeque<(PeerIndex, Notice)>,
-    /// The last notable events, for the explanation of a failure.
-    pub(crate) recorder: Recorder<Event>,
+    // What the owner is told.
+    pub(crate) journal: Journal,
+    pub(crate) history: History,
 
-    /// A frame that was received, copied once: what a CRC or MAC is checked over is what is used.
-    pub(crate) private: Vec<u8>,
-    /// A frame that is not a segment, on its way out.
-    pub(crate) plain: Vec<u8>,
-    pub(crate) closing: bool,
-    pub(crate) closed: bool,
+    /// Longest message that we send.
+    longest: usize,
 }
 
 impl Core {
-    /// Takes the time. Absence of the owner is no silence of its peers.
-    pub(crate) fn attend(&mut self, now: Time, expected: Option<u64>) {
-        let now = now.nanos().max(self.now);
-        let passed = now - self.now;
-        let in_time = match expected {
-            Some(wake) => wake.saturating_sub(self.now).saturating_add(LATE),
-            None => u64::MAX,
-        };
-        self.attended += passed.min(in_time);
-        self.moved = 0;
-        if passed > 0 {
-            self.stamp(now);
-            self.now = now;
-        }
+    /// The state of a BTL without peers, over a rail of these frames, which sends messages of at most `longest` bytes.
+    ///
+    /// # Errors
+    /// [`BtlError`], when there is no memory for its tables.
+    pub(crate) fn new(
+        config: BtlConfig,
+        framing: Framing,
+        longest: usize,
+        poll: PollCost,
+    ) -> Result<Self, BtlError> {
+        Ok(Self {
+            counters: Counters::default(),
+            key: None,
+            phase: Phase::Open,
+            clock: Clock::new(poll),
+            timers: Timers::new(config.max_peers)?,
+            bounds: Bounds::new(&config),
+            peers: Peers::new(),
+            strangers: Strangers::new(),
+            reconnects: Reconnects::default(),
+            probing: Probing::default(),
+            segments: Segments::new(config.segments, framing.mtu()),
+            bitmaps: Bitmaps::default(),
+            reassemblies: Reassemblies::new(config.max_reassemblies, config.eager_limit),
+            streams: PooledLists::new(2 * config.operations),
+            // Bounded for each peer.
+            inflows: PooledLists::new(usize::MAX),
+            operations: Operations::new(config.operations)?,
+            exposures: KeyTable::new(config.exposures)?,
+            unclaimed: Unclaimed::default(),
+            framing,
+            outbox: Outbox::default(),
+            backlog: Backlog::new(),
+            row: Row::new(),
+            ready: PeerQueue::new(),
+            acks: AckSchedule::new(nanos(config.ack_delay)),
+            polls: PollOrder::default(),
+            journal: Journal::new(config.recorder),
+            history: History::default(),
+            longest,
+            config,
+        })
     }
 
-    /// What was posted since the last `progress` was posted by now at the latest.
-    fn stamp(&mut self, now: u64) {
-        let before = self.now;
-        while let Some(index) = self.unstamped.pop() {
-            let segment = &mut self.segments[index];
-            if segment.sent_at == before {
-                segment.sent_at = now;
-            }
-        }
-    }
-
+    /// Longest message that we send.
     #[inline]
-    pub(crate) fn peer(&mut self, peer: PeerIndex) -> &mut Peer {
-        &mut self.peers[peer]
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Makes room in every queue for all peers: each is in each queue at most once, so none of them allocates later.
+    pub(crate) fn make_room(&mut self) {
+        let peers = self.peers.len();
+        self.ready.reserve(peers);
+        self.acks.reserve(peers);
+        self.timers.reserve(peers);
+        self.probing.reserve(peers);
+    }
+
+    /// Takes the time. The owner was `expected` by then (ns), or not at all.
+    pub(crate) fn attend(&mut self, now: Time, expected: Option<u64>) {
+        if let Some(before) = self.clock.advance(now, expected) {
+            self.segments.stamp(before, self.clock.now());
+        }
     }
 
     /// Sees to it that the peer is looked at by `deadline` (ns).
     #[inline]
-    pub(crate) fn arm(&mut self, peer: PeerIndex, deadline: u64) {
-        let state = &mut self.peers[peer];
-        match state.timer {
-            Some(_) if state.booked <= deadline => {}
-            Some(key) => {
-                if self.timers.re_book(key, deadline).is_ok() {
-                    state.booked = deadline;
-                }
-            }
-            None => {
-                // There are as many rooms as there may be peers.
-                state.timer = self.timers.check_in(peer, deadline).ok();
-                state.booked = deadline;
-            }
-        }
+    pub(crate) fn arm(&mut self, index: PeerIndex, deadline: u64) {
+        self.timers.arm(index, &mut self.peers[index].alarm, deadline);
     }
 
-    /// Puts a peer that can send into the list of those that do.
+    /// Puts a peer that can send into the queue of those that do.
     #[inline]
-    pub(crate) fn make_ready(&mut self, peer: PeerIndex) {
-        let state = &mut self.peers[peer];
-        if state.has_work() && !state.is(about::READY) && state.may_send() {
-            state.flags |= about::READY;
-            self.ready.push_back(peer);
+    pub(crate) fn make_ready(&mut self, index: PeerIndex) {
+        let peer = &mut self.peers[index];
+        if peer.has_work() && peer.may_send() {
+            self.ready.push(index, peer);
         }
     }
 
     /// An acknowledgement goes out at the end of this pass.
     #[inline]
-    pub(crate) fn ack_now(&mut self, peer: PeerIndex) {
-        let state = &mut self.peers[peer];
-        state.flags |= about::ACK;
-        if !state.is(about::ACK_NOW) {
-            state.flags |= about::ACK_NOW;
-            self.acks_now.push_back(peer);
-        }
+    pub(crate) fn ack_now(&mut self, index: PeerIndex) {
+        self.acks.now(index, &mut self.peers[index]);
     }
 
     /// An acknowledgement goes out after a while, unless a frame takes it along before.
     #[inline]
-    pub(crate) fn ack_later(&mut self, peer: PeerIndex) {
-        let at = self.now.saturating_add(self.ack_delay);
-        let state = &mut self.peers[peer];
-        if state.is(about::ACK) {
-            return;
-        }
-        state.flags |= about::ACK;
-        state.ack_at = at;
-        if !state.is(about::ACK_LATER) {
-            state.flags |= about::ACK_LATER;
-            self.acks_later.push(peer);
-        }
-        if state.timer.is_none() || state.booked > at {
-            self.arm(peer, at);
+    pub(crate) fn ack_later(&mut self, index: PeerIndex) {
+        let peer = &mut self.peers[index];
+        if let Some(at) = self.acks.later(index, peer, &self.clock)
+            && peer.alarm.is_later_than(at)
+        {
+            self.timers.arm(index, &mut peer.alarm, at);
         }
     }
 
-    /// All acknowledgements go out at the end of this pass: the owner is going to sleep, or ends.
-    pub(crate) fn ack_everybody(&mut self) {
-        while let Some(peer) = self.acks_later.pop() {
-            self.peer(peer).flags &= !about::ACK_LATER;
-            if self.peer(peer).is(about::ACK) {
-                self.ack_now(peer);
-            }
-        }
-    }
-
-    /// Something of the peer has arrived, and it was what it should be.
+    /// A frame of the peer has arrived, and it was what it should be.
     #[inline]
-    pub(crate) fn mark_alive(&mut self, peer: PeerIndex) {
-        let attended = self.attended;
-        let state = self.peer(peer);
-        state.heard = attended;
-        if !state.is(about::GREETED) {
-            self.greet(peer);
+    pub(crate) fn mark_alive(&mut self, index: PeerIndex) {
+        let peer = &mut self.peers[index];
+        peer.liveness.hear(self.clock.attended());
+        if !peer.is(about::GREETED) {
+            self.greet(index);
         }
     }
 
     #[cold]
-    fn greet(&mut self, peer: PeerIndex) {
-        self.peer(peer).flags |= about::GREETED;
-        self.tell(Scope::Peer(peer), EventKind::PeerUp);
-        self.replace(peer);
-        let keep_alive = self.now.saturating_add(self.config.keep_alive.as_nanos() as u64);
-        self.arm(peer, keep_alive);
+    fn greet(&mut self, index: PeerIndex) {
+        self.peers[index].set(about::GREETED);
+        self.tell(Scope::Peer(index), EventKind::PeerUp);
+        self.replace(index);
+        self.arm_keep_alive(index);
     }
 
-    #[cold]
-    pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
-        let at = Time::from_nanos(self.now);
-        let life = match (scope, kind) {
-            (Scope::Peer(peer), EventKind::PeerUp) => self.life(peer),
-            _ => Life::FIRST,
-        };
-        self.events.push_back(RailEvent {
-            at,
-            scope,
-            kind,
-            life,
-        });
-        let peer = match scope {
-            Scope::Peer(peer) => Some(peer),
-            Scope::Rail => None,
-        };
-        self.record(peer, Event::Told(kind));
-    }
-
-    #[cold]
-    pub(crate) fn notice(&mut self, peer: PeerIndex, what: Notice) {
-        if self.notices.len() == NOTICES {
-            self.notices.pop_front();
-        }
-        self.notices.push_back((peer, what));
-        self.record(peer, Event::Noticed(what));
-    }
-
-    /// Bytes of a frame's MAC.
-    #[inline]
-    pub(crate) fn mac(&self) -> usize {
-        if self.config.frame_mac { MAC } else { 0 }
+    /// Sees to it that the peer is looked at when it may have been silent for too long.
+    pub(crate) fn arm_keep_alive(&mut self, index: PeerIndex) {
+        let deadline = self.clock.after(self.config.keep_alive.as_nanos() as u64);
+        self.arm(index, deadline);
     }
 }

@@ -11,9 +11,21 @@ use doorbell_fabric::message::{
 use crate::btl::Btl;
 use crate::core::Core;
 use crate::peer::about;
+use crate::teardown::Phase;
 
 /// Passes that show as much as they may, after which time-outs are judged all the same.
 const CROWDED: u32 = 16;
+
+/// In which order the next pass polls the channels.
+#[derive(Debug, Default)]
+pub(crate) struct PollOrder {
+    /// The last pass took the short way.
+    short: bool,
+    /// The data channel comes first.
+    data_first: bool,
+    /// Passes in a row that showed all they might.
+    crowded: u32,
+}
 
 impl<D: Datagram> Message for Btl<D> {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
@@ -41,8 +53,8 @@ impl<D: Datagram> Message for Btl<D> {
     #[inline]
     fn flush(&mut self) {
         let (tx, _) = self.driver.split();
-        if self.core.ready.is_empty() && self.core.probes.is_empty() {
-            self.core.ring(tx);
+        if self.core.ready.is_empty() && !self.core.probing.has_due() {
+            self.core.outbox.ring(tx);
         } else {
             self.core.service(tx);
         }
@@ -65,12 +77,12 @@ impl<D: Datagram> Message for Btl<D> {
 
     fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
         let (tx, _) = self.driver.split();
-        self.core.holds_back(peer.map(|peer| peer)) || tx.is_backed_up()
+        self.core.holds_back(peer) || tx.is_backed_up()
     }
 
     #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
-        if self.core.closed {
+        if self.core.phase == Phase::Closed {
             return 0;
         }
         let (tx, rx) = self.driver.split();
@@ -79,15 +91,9 @@ impl<D: Datagram> Message for Btl<D> {
 
     #[inline]
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
-        let watermark = self
-            .core
-            .peers
-            .get(peer.index())
-            .map_or(0, |state| state.watermark);
-        if self.core.left.is_empty() {
-            return MsgId(watermark);
-        }
-        MsgId(self.core.below_the_left(peer, watermark))
+        let state = self.core.peers.get(peer);
+        let watermark = state.map_or(0, |state| state.send.watermark());
+        MsgId(self.core.unclaimed.below(peer, watermark))
     }
 
     /// Of a peer that lives, too: what is under way to it may arrive all the same.
@@ -102,7 +108,7 @@ impl<D: Datagram> Message for Btl<D> {
     }
 
     fn revive(&mut self, peer: PeerIndex) {
-        if self.core.peers.get(peer).is_some() && !self.core.closed {
+        if self.core.peers.get(peer).is_some() && self.core.phase != Phase::Closed {
             let (tx, _) = self.driver.split();
             self.core.revive(peer);
             self.core.service(tx);
@@ -124,7 +130,7 @@ impl<D: Datagram> Message for Btl<D> {
             let state = self.core.peers.get(peer);
             state.is_none_or(|state| state.is(about::DOWN))
         };
-        if self.core.closing || to.is_some_and(down) {
+        if self.core.phase.is_closing() || to.is_some_and(down) {
             return Err(Refused::PeerDown);
         }
         self.core.exposures.expose(memory, access, to)
@@ -162,22 +168,22 @@ impl Core {
         budget: usize,
         sink: &mut S,
     ) -> usize {
-        self.moved = self.moved.saturating_add(self.pass_weight);
+        self.clock.count_poll();
         self.row.end();
         let mut shown = self.complete(budget, sink);
         let mut priority = true;
-        if !self.short && shown < budget {
+        if !self.polls.short && shown < budget {
             priority = rx.poll(Channel::Priority, 1) > 0;
             if let Some(frame) = rx.frame(Channel::Priority, 0).filter(|_| priority)
                 && self.on_frame(frame.bytes, sink)
             {
-                self.short = true;
-                self.ring(tx);
+                self.polls.short = true;
+                self.outbox.ring(tx);
                 return shown + 1;
             }
         }
-        self.short = false;
-        let (first, second) = if self.data_first {
+        self.polls.short = false;
+        let (first, second) = if self.polls.data_first {
             (Channel::Data, Channel::Priority)
         } else {
             (Channel::Priority, Channel::Data)
@@ -189,13 +195,13 @@ impl Core {
         }
         // Where one channel takes all there is to give, the other one is next.
         let full = shown >= budget;
-        self.data_first = full && !self.data_first;
-        self.crowded = if full {
-            self.crowded + u32::from(budget > 0)
+        self.polls.data_first = full && !self.polls.data_first;
+        self.polls.crowded = if full {
+            self.polls.crowded + u32::from(budget > 0)
         } else {
             0
         };
-        if !self.timeouts.is_empty() && (!full || self.crowded >= CROWDED) {
+        if self.timers.timeouts() > 0 && (!full || self.polls.crowded >= CROWDED) {
             // Everything that has arrived was looked at, or there is no end of it.
             self.judge_timeouts();
         }
@@ -206,7 +212,7 @@ impl Core {
     /// Shows ends of operations.
     #[inline]
     fn complete<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
-        if self.completions.is_empty() {
+        if !self.operations.has_completions() {
             return 0;
         }
         self.show_completions(budget, sink)
@@ -216,7 +222,7 @@ impl Core {
     fn show_completions<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut shown = 0;
         while shown < budget
-            && let Some((op, outcome)) = self.completions.pop_front()
+            && let Some((op, outcome)) = self.operations.next_completion()
         {
             sink.completed(op, outcome);
             shown += 1;
@@ -226,16 +232,13 @@ impl Core {
 
     /// Whether something waits for the next pass.
     pub(crate) fn has_work(&self) -> bool {
-        let lists = [
-            &self.ready,
-            &self.resends,
-            &self.acks_now,
-            &self.timeouts,
-            &self.probes,
-        ];
-        lists.iter().any(|list| !list.is_empty())
-            || !self.calls.is_empty()
-            || !self.completions.is_empty()
-            || !self.events.is_empty()
+        !self.ready.is_empty()
+            || self.segments.lost() > 0
+            || self.acks.due() > 0
+            || self.timers.timeouts() > 0
+            || self.probing.has_due()
+            || self.reconnects.calls() > 0
+            || self.operations.has_completions()
+            || self.journal.has_events()
     }
 }

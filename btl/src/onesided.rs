@@ -1,6 +1,8 @@
 //! One-sided operations of ours: started, ended by the target's answer, failed with the peer; and fences, which end
 //! when everything before them has.
 
+use std::collections::VecDeque;
+
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{
     AtomicOp, Body, FenceScope, Landing, OpError, OpId, PeerIndex, Refused, Remote,
@@ -20,11 +22,12 @@ use crate::wire::{self, Kind};
 /// Longest single operation.
 pub(crate) const LONGEST: u64 = 64 << 20;
 
-/// What is open.
+/// Operations that are open, and those that have ended and were not shown yet.
 pub(crate) struct Operations {
     open: Slab<Operation>,
     fences: Vec<Fence>,
     started: u64,
+    completions: VecDeque<(OpId, Result<u64, OpError>)>,
 }
 
 struct Operation {
@@ -67,7 +70,66 @@ impl Operations {
             open: Slab::new(most)?,
             fences: Vec::new(),
             started: 0,
+            completions: VecDeque::new(),
         })
+    }
+
+    /// Whether there are ends of operations to be shown.
+    #[inline]
+    pub(crate) fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
+    /// The next end of an operation to be shown.
+    pub(crate) fn next_completion(&mut self) -> Option<(OpId, Result<u64, OpError>)> {
+        self.completions.pop_front()
+    }
+
+    /// Whether another can be started.
+    fn has_room(&self) -> bool {
+        self.open.len() + self.fences.len() + self.completions.len() < self.open.capacity()
+    }
+
+    fn start(&mut self, peer: PeerIndex, id: OpId, what: What) -> Result<Handle, Refused> {
+        self.started += 1;
+        let operation = Operation {
+            id,
+            peer,
+            number: self.started,
+            what,
+        };
+        self.open.insert(operation).map_err(|_| Refused::Full)
+    }
+
+    /// Ends the fences that have nothing left to wait for.
+    fn settle(&mut self) {
+        let (open, completions) = (&self.open, &mut self.completions);
+        self.fences.retain(|fence| {
+            let waits = |operation: &Operation| {
+                operation.number < fence.before && fence.peer.is_none_or(|peer| operation.peer == peer)
+            };
+            let waiting = open.iter().any(|(_, operation)| waits(operation));
+            if !waiting {
+                completions.push_back((fence.id, Ok(0)));
+            }
+            waiting
+        });
+    }
+
+    fn finish(&mut self, handle: Handle, outcome: Result<u64, OpError>) {
+        if let Ok(operation) = self.open.remove(handle) {
+            self.completions.push_back((operation.id, outcome));
+        }
+        if !self.fences.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// The operation that a peer's frame names, when it is one of ours at this peer.
+    fn open_at(&mut self, peer: PeerIndex, bits: u64) -> Option<(Handle, &mut Operation)> {
+        let handle = Handle::from_bits(bits)?;
+        let operation = self.open.get_mut(handle).ok()?;
+        (operation.peer == peer).then_some((handle, operation))
     }
 
     /// How many have not ended.
@@ -80,33 +142,17 @@ impl Core {
     /// Refuses what cannot be started at this peer.
     fn may_start(&mut self, peer: PeerIndex, length: u64) -> Result<(), Refused> {
         match self.peers.get(peer) {
-            Some(state) if !state.is(about::DOWN) && !self.closing => {}
+            Some(state) if !state.is(about::DOWN) && !self.phase.is_closing() => {}
             _ => return Err(Refused::PeerDown),
         }
         if length > LONGEST {
             return Err(Refused::TooLong);
         }
-        if !self.has_operation() {
+        if !self.operations.has_room() {
             self.counters.refused_full += 1;
             return Err(Refused::Full);
         }
         Ok(())
-    }
-
-    fn has_operation(&self) -> bool {
-        let open = self.operations.open.len() + self.operations.fences.len() + self.completions.len();
-        open < self.operations.open.capacity()
-    }
-
-    fn start(&mut self, peer: PeerIndex, id: OpId, what: What) -> Result<Handle, Refused> {
-        self.operations.started += 1;
-        let operation = Operation {
-            id,
-            peer,
-            number: self.operations.started,
-            what,
-        };
-        self.operations.open.insert(operation).map_err(|_| Refused::Full)
     }
 
     fn full(&mut self, handle: Handle) -> Result<(), Refused> {
@@ -128,7 +174,9 @@ impl Core {
         if total != into.len() as u64 {
             return Err(Refused::BadMemory);
         }
-        let handle = self.start(peer, id, What::Get { into, got: 0, total })?;
+        let handle = self
+            .operations
+            .start(peer, id, What::Get { into, got: 0, total })?;
         let header = wire::Get {
             op: handle.to_bits().into(),
             key: from.key,
@@ -168,15 +216,8 @@ impl Core {
                 Source::Copy(copy)
             }
         };
-        let handle = self.start(peer, id, What::Put)?;
-        let stream = Stream {
-            op: handle.to_bits(),
-            key: to.key.get(),
-            address: to.address.get(),
-            total,
-            at: 0,
-            source,
-        };
+        let handle = self.operations.start(peer, id, What::Put)?;
+        let stream = Stream::new(handle.to_bits(), to, source);
         let list = &mut self.peers[peer].streams;
         if self.streams.push(list, stream).is_none() {
             return self.full(handle);
@@ -204,8 +245,8 @@ impl Core {
             AtomicOp::Swap(to) => (5, to, 0),
             AtomicOp::CompareSwap { expected, desired } => (6, expected, desired),
         };
-        let seq = self.peer(peer).next;
-        let handle = self.start(peer, id, What::Atomic(seq))?;
+        let seq = self.peers[peer].send.next_seq();
+        let handle = self.operations.start(peer, id, What::Atomic(seq))?;
         let header = wire::Atomic {
             op: handle.to_bits().into(),
             key: at.key,
@@ -227,52 +268,21 @@ impl Core {
             FenceScope::Peer(peer) if self.peers.get(peer).is_some() => Some(peer),
             FenceScope::Peer(_) => return Err(Refused::PeerDown),
         };
-        if !self.has_operation() {
+        if !self.operations.has_room() {
             self.counters.refused_full += 1;
             return Err(Refused::Full);
         }
         let before = self.operations.started + 1;
         self.operations.fences.push(Fence { id, peer, before });
-        self.settle();
+        self.operations.settle();
         Ok(())
-    }
-
-    /// Ends the fences that have nothing left to wait for.
-    fn settle(&mut self) {
-        let (open, completions) = (&self.operations.open, &mut self.completions);
-        self.operations.fences.retain(|fence| {
-            let waits = |operation: &Operation| {
-                operation.number < fence.before && fence.peer.is_none_or(|peer| operation.peer == peer)
-            };
-            let waiting = open.iter().any(|(_, operation)| waits(operation));
-            if !waiting {
-                completions.push_back((fence.id, Ok(0)));
-            }
-            waiting
-        });
-    }
-
-    fn finish(&mut self, handle: Handle, outcome: Result<u64, OpError>) {
-        if let Ok(operation) = self.operations.open.remove(handle) {
-            self.completions.push_back((operation.id, outcome));
-        }
-        if !self.operations.fences.is_empty() {
-            self.settle();
-        }
-    }
-
-    /// The operation that a peer's frame names, when it is one of ours at this peer.
-    fn open_at(&mut self, peer: PeerIndex, bits: u64) -> Option<(Handle, &mut Operation)> {
-        let handle = Handle::from_bits(bits)?;
-        let operation = self.operations.open.get_mut(handle).ok()?;
-        (operation.peer == peer).then_some((handle, operation))
     }
 
     /// Bytes that we asked for. Those of an operation that has ended are ignored.
     pub(crate) fn on_data(&mut self, peer: PeerIndex, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Data = zerocopy::transmute!(payload.read::<16>(0).ok_or(Drop::Malformed)?);
         let bytes = payload.skip(16);
-        let Some((handle, operation)) = self.open_at(peer, header.op.get()) else {
+        let Some((handle, operation)) = self.operations.open_at(peer, header.op.get()) else {
             return Ok(());
         };
         let What::Get { into, got, total } = &mut operation.what else {
@@ -287,7 +297,7 @@ impl Core {
         into.write_shared(header.offset.get() as usize, bytes);
         *got += length;
         if *got == *total {
-            self.finish(handle, Ok(0));
+            self.operations.finish(handle, Ok(0));
         }
         Ok(())
     }
@@ -295,7 +305,7 @@ impl Core {
     /// The target's word on an operation of ours.
     pub(crate) fn on_end(&mut self, peer: PeerIndex, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::End = zerocopy::transmute!(payload.read::<24>(0).ok_or(Drop::Malformed)?);
-        let Some((handle, operation)) = self.open_at(peer, header.op.get()) else {
+        let Some((handle, operation)) = self.operations.open_at(peer, header.op.get()) else {
             return Ok(());
         };
         let outcome = match (header.status, &operation.what) {
@@ -305,7 +315,7 @@ impl Core {
             (WITHDRAWN, _) => Err(OpError::Withdrawn),
             _ => return Err(Drop::Malformed),
         };
-        self.finish(handle, outcome);
+        self.operations.finish(handle, outcome);
         Ok(())
     }
 
@@ -319,14 +329,13 @@ impl Core {
             .filter(of_peer)
             .map(|(handle, _)| handle)
             .collect();
-        let unsent = self.peers[peer].unsent_seq;
         for handle in open {
             let posted = match self.operations.open.get(handle).map(|operation| &operation.what) {
                 Ok(What::Put) => {
-                    let waits = |stream: &Stream| stream.op == handle.to_bits() && stream.at == 0;
+                    let waits = |stream: &Stream| stream.has_not_begun(handle.to_bits());
                     self.streams.find(&self.peers[peer].streams, waits).is_none()
                 }
-                Ok(What::Atomic(seq)) => unsent.after(*seq) > 0,
+                Ok(What::Atomic(seq)) => self.peers[peer].send.was_sent(*seq),
                 _ => false,
             };
             let error = if posted {
@@ -334,7 +343,7 @@ impl Core {
             } else {
                 OpError::NotDone
             };
-            self.finish(handle, Err(error));
+            self.operations.finish(handle, Err(error));
         }
         self.streams.clear(&mut self.peers[peer].streams);
     }

@@ -20,6 +20,15 @@ struct Owner {
     calls_only: bool,
 }
 
+/// Why a frame's connection id leads to no peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPeer {
+    /// No peer has this id.
+    Unknown,
+    /// It is of a first connection that is over, and the frame is no call.
+    CallsOnly,
+}
+
 /// The connection that was looked up last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recent {
@@ -68,7 +77,7 @@ impl Peers {
     /// Adds a peer, in front of those that were opened at its address before.
     pub(crate) fn open(&mut self, connection: u64, address: u64, mut peer: Peer) -> PeerIndex {
         let index = PeerIndex(self.all.len() as u32);
-        peer.older = self.addresses.insert(address, index);
+        peer.set_older(self.addresses.insert(address, index));
         let owner = Owner {
             peer: index,
             calls_only: false,
@@ -104,14 +113,17 @@ impl Peers {
         }
     }
 
-    /// The peer that a frame of this kind, on this connection, is to be handled for; `Err(true)` when the connection is
-    /// known and takes calls alone, `Err(false)` when it is not known.
-    pub(crate) fn find(&mut self, connection: u64, kind: Kind) -> Result<PeerIndex, bool> {
-        let Owner { peer, calls_only } = *self.connections.get(&connection).ok_or(false)?;
+    /// Looks up the peer of a frame of this kind, on this connection.
+    ///
+    /// # Errors
+    /// [`NoPeer`].
+    pub(crate) fn find(&mut self, connection: u64, kind: Kind) -> Result<PeerIndex, NoPeer> {
+        let owner = self.connections.get(&connection);
+        let Owner { peer, calls_only } = *owner.ok_or(NoPeer::Unknown)?;
         if !calls_only {
             self.recent = Recent::Of { connection, peer };
         } else if kind != Kind::Call {
-            return Err(true);
+            return Err(NoPeer::CallsOnly);
         }
         Ok(peer)
     }
@@ -183,6 +195,7 @@ impl Hasher for Identity {
 mod tests {
     use super::*;
     use crate::key::Link;
+    use crate::peer::Connection;
     use crate::seq::Seq;
 
     fn peer(connection: u64) -> Peer {
@@ -190,7 +203,14 @@ mod tests {
             connection,
             first: Seq(0),
         };
-        Peer::new(PeerIndex(0), link(), link(), 32, None)
+        let connection = Connection {
+            out: link(),
+            from: link(),
+            macs: None,
+            initial_window: 32,
+            first: None,
+        };
+        Peer::new(PeerIndex(0), connection, 0)
     }
 
     #[test]
@@ -198,7 +218,7 @@ mod tests {
         let mut peers = Peers::new();
         let one = peers.open(10, 1, peer(10));
         let two = peers.open(20, 1, peer(20));
-        assert_eq!((peers[one].older, peers[two].older), (None, Some(one)));
+        assert_eq!((peers[one].older(), peers[two].older()), (None, Some(one)));
         assert_eq!((peers.recent(10), peers.last_found()), (None, None));
         assert_eq!(peers.find(10, Kind::Frag), Ok(one));
         assert_eq!((peers.recent(10), peers.recent(0)), (Some(one), None));
@@ -206,14 +226,14 @@ mod tests {
         assert_eq!(peers.recent(10), None, "forgotten");
         assert_eq!(
             (peers.find(10, Kind::Frag), peers.find(10, Kind::Call)),
-            (Err(true), Ok(one))
+            (Err(NoPeer::CallsOnly), Ok(one))
         );
         assert!(peers.is_of(10, Kind::Call, one) && !peers.is_of(10, Kind::Frag, one));
         assert_eq!(peers.recent(10), None, "only calls");
         peers.reconnect(one, 10, Some(11), 12);
         assert_eq!(
             (peers.find(11, Kind::Frag), peers.find(12, Kind::Frag)),
-            (Err(false), Ok(one))
+            (Err(NoPeer::Unknown), Ok(one))
         );
         assert!(peers.is_of(12, Kind::Frag, one) && !peers.is_of(12, Kind::Frag, two));
         assert_eq!(peers.of_connection(10), Some(one));
@@ -225,8 +245,9 @@ mod tests {
         for n in 0..4 {
             peers.open(n, n, peer(n));
         }
-        let at =
-            |peers: &Peers, from, wanted: u64| peers.find_from(PeerIndex(from), |peer| peer.out == wanted);
+        let at = |peers: &Peers, from, wanted: u64| {
+            peers.find_from(PeerIndex(from), |peer| peer.connection() == wanted)
+        };
         assert_eq!(at(&peers, 2, 3), Some(PeerIndex(3)));
         assert_eq!(at(&peers, 2, 1), Some(PeerIndex(1)));
         assert_eq!((at(&peers, 9, 0), at(&peers, 0, 7)), (Some(PeerIndex(0)), None));

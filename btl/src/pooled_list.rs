@@ -90,10 +90,10 @@ impl<T> PooledLists<T> {
     /// Takes a value out of its list.
     pub(crate) fn remove(&mut self, list: &mut List<T>, id: Id<Node<T>>) -> Option<T> {
         let next = self.0[id].next;
-        if list.0 == id {
-            list.0 = next;
-        } else if let Some(before) = self.ids(list).find(|before| self.0[*before].next == id) {
-            self.0[before].next = next;
+        let before = self.ids(list).find(|before| self.0[*before].next == id);
+        match before {
+            Some(before) => self.0[before].next = next,
+            None => list.0 = next,
         }
         self.0.give(id);
         self.0[id].value.take()

@@ -11,20 +11,7 @@ use doorbell_fabric::time::Time;
 
 use crate::btl::Btl;
 use crate::record::Event;
-
-/// So many frames, or looks that cost as much, are some ten microseconds: more makes round trips look longer than they are.
-const TIMELY: u32 = 32;
-
-/// What a pass that finds nothing costs, in frames.
-pub(crate) fn weight(cost: PollCost) -> u32 {
-    match cost {
-        PollCost::Memory => 0,
-        PollCost::SystemCall(nanos) => (nanos / FRAME).clamp(1, TIMELY / 4),
-    }
-}
-
-/// About what a frame takes (ns).
-const FRAME: u32 = 150;
+use crate::teardown::Phase;
 
 impl<D: Datagram> Rail for Btl<D> {
     /// The driver's: a rail has one name.
@@ -50,20 +37,20 @@ impl<D: Datagram> Rail for Btl<D> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let ours = self.core.timers.next_deadline().map(Time::from_nanos);
+        let ours = self.core.timers.next_deadline();
         let both = [self.driver.next_deadline(), ours];
         both.into_iter().flatten().min()
     }
 
     #[inline]
     fn wants_time(&self) -> bool {
-        self.core.moved >= TIMELY
+        self.core.clock.is_old()
     }
 
     /// Sends the acknowledgements that wait for company: nobody will come by for a while.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         let (tx, _) = self.driver.split();
-        self.core.ack_everybody();
+        self.core.acks.all_now(&mut self.core.peers);
         self.core.service(tx);
         if self.core.has_work() {
             return Ok(Armed::Ready);
@@ -82,7 +69,7 @@ impl<D: Datagram> Rail for Btl<D> {
     /// The driver's hints about single peers are not told: they make the BTL look.
     fn event(&mut self) -> Option<RailEvent> {
         loop {
-            if let Some(event) = self.core.events.pop_front() {
+            if let Some(event) = self.core.journal.next_event() {
                 return Some(event);
             }
             let event = self.driver.event()?;
@@ -90,13 +77,13 @@ impl<D: Datagram> Rail for Btl<D> {
                 Scope::Rail => {
                     match event.kind {
                         EventKind::LinkUp => {
-                            self.core.link = Some(true);
+                            self.core.history.set_link(true);
                             self.core.on_link_up();
                         }
-                        EventKind::LinkDown | EventKind::DeviceGone => self.core.link = Some(false),
+                        EventKind::LinkDown | EventKind::DeviceGone => self.core.history.set_link(false),
                         _ => {}
                     }
-                    self.core.record(None, Event::Told(event.kind));
+                    self.core.record_of(None, Event::Told(event.kind));
                     return Some(event);
                 }
                 // Of a place, as the driver numbers it; what becomes of the life there is for us to judge.
@@ -110,14 +97,14 @@ impl<D: Datagram> Rail for Btl<D> {
         if self.finished {
             return true;
         }
-        if !self.core.closed {
+        if self.core.phase != Phase::Closed {
             self.progress(now);
             let (tx, rx) = self.driver.split();
             let done = self.core.say_goodbye(tx, rx);
             if !done && now < by {
                 return false;
             }
-            self.core.closed = true;
+            self.core.phase = Phase::Closed;
         }
         self.finished = self.driver.close(now, by);
         self.finished

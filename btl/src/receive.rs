@@ -8,11 +8,12 @@ use doorbell_fabric::datagram::{Channel, Receive};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
 
-use crate::core::{BASIC, Core, LIGHT};
+use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
+use crate::peers::NoPeer;
 use crate::seq::Seq;
-use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
+use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
 /// Most frames that show nothing to the upper layer, in one poll: of these, a poll without end could be made.
 const BATCH: usize = 64;
@@ -37,7 +38,7 @@ impl Core {
                 }
             }
             left -= n;
-            self.moved += n as u32;
+            self.clock.count_frames(n);
             if n < asked {
                 break;
             }
@@ -65,7 +66,7 @@ impl Core {
             Some(peer) => peer,
             None => self.lookup_peer(&parsed)?,
         };
-        if self.crc || self.config.frame_mac || parsed.flags & (flag::MAC | flag::CRC) != 0 {
+        if self.framing.must_check(&parsed) {
             return self.take_checked(peer, &parsed, frame, sink);
         }
         self.take_payload(peer, &parsed, frame.skip(BASIC).take(parsed.length), sink)
@@ -80,10 +81,9 @@ impl Core {
         frame: SharedBytes<'_>,
         sink: &mut S,
     ) -> Result<bool, Drop> {
-        let has_mac = parsed.flags & flag::MAC != 0;
-        let mut private = std::mem::take(&mut self.private);
-        let length = BASIC + parsed.length + if has_mac { MAC } else { 0 };
-        let result = match private.get_mut(..length) {
+        let mac = if parsed.flags & flag::MAC != 0 { MAC } else { 0 };
+        let mut private = self.framing.lend_private();
+        let result = match private.get_mut(..BASIC + parsed.length + mac) {
             None => Err(Drop::Short),
             Some(bytes) => {
                 frame.copy_to(0, bytes);
@@ -93,46 +93,27 @@ impl Core {
                 })
             }
         };
-        self.private = private;
+        self.framing.return_private(private);
         result
     }
 
     /// Whose connection this is. On that of first lives that are over, nothing but calls is taken.
     fn lookup_peer(&mut self, parsed: &Parsed) -> Result<PeerIndex, Drop> {
-        self.peers.find(parsed.connection, parsed.kind).map_err(|known| {
-            if !known {
+        self.peers.find(parsed.connection, parsed.kind).map_err(|why| {
+            if why == NoPeer::Unknown {
                 self.on_stranger(parsed);
             }
             Drop::Unknown
         })
     }
 
-    /// Checks CRC or MAC of a private copy, and reads its header again: what was checked is what counts.
+    /// Checks CRC or MAC of a private copy of a peer's frame, and reads its header again.
     #[inline]
     fn verify(&self, peer: PeerIndex, bytes: &mut [u8]) -> Result<Parsed, Drop> {
-        let parsed = parse(&SharedBytes::of(bytes))?;
-        let state = &self.peers[peer];
-        let has_mac = parsed.flags & flag::MAC != 0;
-        if has_mac || self.config.frame_mac {
-            let macs = if parsed.kind == Kind::Call {
-                self.call_macs(peer)
-            } else {
-                state.macs.as_deref()
-            };
-            let theirs = macs.map(|macs| &macs[1]).ok_or(Drop::Forged)?;
-            let (frame, tag) = bytes.split_last_chunk::<MAC>().ok_or(Drop::Short)?;
-            if !has_mac || frame.len() != BASIC + parsed.length || !theirs.holds(frame, tag) {
-                return Err(Drop::Forged);
-            }
-        } else {
-            if parsed.flags & flag::CRC == 0 || bytes.len() != BASIC + parsed.length {
-                return Err(Drop::Corrupt);
-            }
-            bytes[20..BASIC].fill(0);
-            if crc32c::crc32c(bytes) != parsed.check {
-                return Err(Drop::Corrupt);
-            }
-        }
+        let parsed = self.framing.verify(bytes, |kind| match kind {
+            Kind::Call => self.call_macs(peer),
+            _ => self.peers[peer].macs(),
+        })?;
         // The connection was found by what the first look read; it is what this one reads.
         if self.peers.is_of(parsed.connection, parsed.kind, peer) {
             Ok(parsed)
@@ -187,10 +168,10 @@ impl Core {
         if parsed.kind == Kind::Call {
             return self.on_call(peer, parsed.connection, payload).map(|()| false);
         }
-        if self.peer(peer).is(about::COMING) && !self.closing {
-            return self.take_of_the_coming(peer, parsed.kind, payload);
+        if self.peers[peer].is(about::COMING) && !self.phase.is_closing() {
+            return self.on_frame_while_coming(peer, parsed.kind, payload);
         }
-        if self.peer(peer).is(about::CLOSED) && parsed.kind == Kind::Bye {
+        if self.peers[peer].is(about::CLOSED) && parsed.kind == Kind::Bye {
             self.ack_now(peer);
         }
         Err(Drop::Down)
@@ -205,15 +186,15 @@ impl Core {
         sink: &mut S,
     ) -> Result<bool, Drop> {
         let (seq, window) = (parsed.sequence, self.config.window);
-        if let Err(why) = self.peers[peer].arrived.look(seq, window) {
+        if let Err(why) = self.peers[peer].recv.check(seq, window) {
             // It probably missed our acknowledgement.
             let state = &mut self.peers[peer];
-            state.duplicates = state.duplicates.wrapping_add(u32::from(why == Drop::Duplicate));
-            state.flags |= about::EXPLICIT;
-            self.ack_now(peer);
+            state.recv.count_refused(why);
+            state.set(about::EXPLICIT);
+            self.acks.now(peer, state);
             return Err(why);
         }
-        if self.closing {
+        if self.phase.is_closing() {
             return self.take_while_closing(peer, parsed);
         }
         let shown = match parsed.kind {
@@ -229,27 +210,23 @@ impl Core {
             Kind::Atomic => self.on_atomic(peer, seq, payload).map(|()| false)?,
             Kind::End => self.on_end(peer, payload).map(|()| false)?,
             Kind::Bye => {
-                self.peer(peer).bye = Some(seq);
+                self.peers[peer].recv.set_bye(seq);
                 false
             }
             Kind::Ack | Kind::Ping | Kind::Pong | Kind::Call => return Err(Drop::Kind),
         };
         let state = &mut self.peers[peer];
-        state.arrived.take(seq, &mut self.spare);
-        state.unacked += if parsed.length > self.config.priority_limit {
-            LIGHT
-        } else {
-            1
-        };
-        if state.arrived.has_gap() || parsed.flags & flag::URGENT != 0 {
-            state.flags |= about::EXPLICIT;
-            self.ack_now(peer);
-        } else if state.unacked >= LIGHT * self.config.ack_every {
-            self.ack_now(peer);
+        state.recv.take(seq, &mut self.bitmaps);
+        state.recv.count(parsed.length > self.config.priority_limit);
+        if state.recv.has_gap() || parsed.flags & flag::URGENT != 0 {
+            state.set(about::EXPLICIT);
+            self.acks.now(peer, state);
+        } else if state.recv.owes(self.config.ack_every) {
+            self.acks.now(peer, state);
         } else {
             self.ack_later(peer);
         }
-        if self.peers[peer].bye.is_some() {
+        if self.peers[peer].recv.has_bye() {
             self.see_off(peer);
         }
         Ok(shown)
@@ -277,7 +254,7 @@ impl Core {
         }
         let state = &mut self.peers[peer];
         let first = Seq(first);
-        let turn = first.after(state.arrived.awaited()) <= 0;
+        let turn = first.after(state.recv.awaited()) <= 0;
         let found = self
             .reassemblies
             .find(&mut state.partial, first, total as u32, size, turn);

@@ -24,6 +24,8 @@
 //! Calls have the CRC or MAC of all frames. Without MACs, who can write on the path can forge one and so end a
 //! connection, as it could by losing every frame; who can only replay what it saw cannot: the lives in it are old.
 
+use std::collections::{HashMap, VecDeque};
+
 use doorbell_fabric::datagram::{Channel, Transmit};
 use doorbell_fabric::event::{DownReason, EventKind, Life, Scope};
 use doorbell_fabric::memory::SharedBytes;
@@ -31,10 +33,11 @@ use doorbell_fabric::message::PeerIndex;
 use zerocopy::IntoBytes;
 
 use crate::connectivity::{Diagnosis, Why};
-use crate::core::{BASIC, Core};
+use crate::core::Core;
 use crate::counters::Drop;
 use crate::key::FrameMac;
-use crate::peer::{Peer, about};
+use crate::peer::{Connection, about};
+use crate::peers::Peers;
 use crate::record::Event;
 use crate::wire::{Basic, Call, Kind, VERSION};
 
@@ -45,7 +48,7 @@ const FIRST: u64 = 5_000_000;
 
 /// The lives of the link to a peer that was down.
 #[derive(Debug)]
-pub(crate) struct Lives {
+struct Lives {
     /// Ours, and the latest of the peer that we heard of.
     ours: u32,
     theirs: u32,
@@ -53,7 +56,7 @@ pub(crate) struct Lives {
     out: u64,
     from: u64,
     /// Frame MACs of the first lives, when there are others now.
-    pub(crate) macs: Option<Box<[FrameMac; 2]>>,
+    macs: Option<Box<[FrameMac; 2]>>,
     /// The lives of the last connection after the first, and the id of the peer's frames.
     begun: Option<(u32, u32, u64)>,
     /// The peer has heard of our life.
@@ -101,77 +104,28 @@ impl Lives {
     }
 }
 
-impl Core {
-    /// A connection has ended; the next one will be of another life.
-    pub(crate) fn end_life(&mut self, peer: PeerIndex) {
-        let out = self.peer(peer).out;
-        self.lives.entry(peer).or_insert_with(|| Lives::new(out)).end();
+/// The lives of the links to peers that were down, and the calls that wait to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Reconnects {
+    lives: HashMap<PeerIndex, Lives>,
+    calls: VecDeque<PeerIndex>,
+}
+
+impl Reconnects {
+    /// How many calls wait to be sent.
+    #[inline]
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.len()
     }
 
-    /// The number of the connection that was begun last, as both ends tell it: of first contact, or of both their lives.
-    pub(crate) fn life(&self, peer: PeerIndex) -> Life {
-        let begun = self.lives.get(&peer).and_then(|lives| lives.begun);
-        begun.map_or(Life::FIRST, |(ours, theirs, _)| Life::of(ours, theirs))
+    /// The lives of a peer's link, if it was down.
+    fn get(&self, peer: PeerIndex) -> Option<&Lives> {
+        self.lives.get(&peer)
     }
 
-    /// No life follows: the peer's process was replaced by another one.
-    pub(crate) fn end_for_good(&mut self, peer: PeerIndex) {
-        if let Some(lives) = self.lives.get_mut(&peer) {
-            (lives.over, lives.left) = (true, 0);
-        }
-    }
-
-    /// Calls a peer that is down.
-    #[cold]
-    pub(crate) fn revive(&mut self, peer: PeerIndex) {
-        let now = self.now;
-        let down = self.peer(peer).flags & (about::DOWN | about::CLOSED) == about::DOWN;
-        let Some(lives) = self.lives.get_mut(&peer).filter(|lives| down && !lives.over) else {
-            return;
-        };
-        if self.closing {
-            return;
-        }
-        (lives.left, lives.at, lives.wait) = (CALLS - 1, now.saturating_add(FIRST), 2 * FIRST);
-        let at = lives.at;
-        self.call(peer, true);
-        self.arm(peer, at);
-    }
-
-    /// Gives up what goes on to revive a peer.
-    pub(crate) fn stop_reviving(&mut self, peer: PeerIndex) {
-        self.end_attempt(peer);
-        if let Some(lives) = self.lives.get_mut(&peer) {
-            lives.left = 0;
-        }
-    }
-
-    /// Does what is due for a peer that is down.
-    #[cold]
-    pub(crate) fn look_at_down(&mut self, peer: PeerIndex) {
-        let now = self.now;
-        let mut next = u64::MAX;
-        let mut due = false;
-        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| lives.left > 0) {
-            due = lives.at <= now;
-            if due {
-                lives.left -= 1;
-                lives.at = now.saturating_add(lives.wait);
-                lives.wait *= 2;
-            }
-            if lives.left > 0 {
-                next = lives.at;
-            }
-        }
-        if due {
-            self.call(peer, true);
-        }
-        if self.peer(peer).is(about::PROBING) {
-            next = next.min(self.next_probe(peer));
-        }
-        if next < u64::MAX {
-            self.arm(peer, next);
-        }
+    /// The lives of a peer's link, to change, if it was down.
+    fn get_mut(&mut self, peer: PeerIndex) -> Option<&mut Lives> {
+        self.lives.get_mut(&peer)
     }
 
     /// A call goes out in this pass, once, whoever wants it.
@@ -185,22 +139,104 @@ impl Core {
         lives.queued = Some(ask || lives.queued == Some(true));
     }
 
+    /// The next peer to be called; whether the call asks, and what it says.
+    fn next_call(&mut self) -> Option<(PeerIndex, bool, &Lives)> {
+        while let Some(peer) = self.calls.pop_front() {
+            let queued = self.get_mut(peer).and_then(|lives| lives.queued.take());
+            if let Some(ask) = queued {
+                return self.get(peer).map(|lives| (peer, ask, lives));
+            }
+        }
+        None
+    }
+}
+
+impl Core {
+    /// A connection has ended; the next one will be of another life.
+    pub(crate) fn end_life(&mut self, peer: PeerIndex) {
+        let out = self.peers[peer].connection();
+        let lives = self.reconnects.lives.entry(peer);
+        lives.or_insert_with(|| Lives::new(out)).end();
+    }
+
+    /// The number of the connection that was begun last, as both ends tell it: of first contact, or of both their lives.
+    pub(crate) fn life(&self, peer: PeerIndex) -> Life {
+        let begun = self.reconnects.get(peer).and_then(|lives| lives.begun);
+        begun.map_or(Life::FIRST, |(ours, theirs, _)| Life::of(ours, theirs))
+    }
+
+    /// No life follows: the peer's process was replaced by another one.
+    pub(crate) fn end_for_good(&mut self, peer: PeerIndex) {
+        if let Some(lives) = self.reconnects.get_mut(peer) {
+            (lives.over, lives.left) = (true, 0);
+        }
+    }
+
+    /// Calls a peer that is down.
+    #[cold]
+    pub(crate) fn revive(&mut self, index: PeerIndex) {
+        let peer = &self.peers[index];
+        let down = peer.is(about::DOWN) && !peer.is(about::CLOSED);
+        let lives = self.reconnects.get_mut(index);
+        let Some(lives) = lives.filter(|lives| down && !lives.over) else {
+            return;
+        };
+        if self.phase.is_closing() {
+            return;
+        }
+        let at = self.clock.after(FIRST);
+        (lives.left, lives.at, lives.wait) = (CALLS - 1, at, 2 * FIRST);
+        self.reconnects.call(index, true);
+        self.arm(index, at);
+    }
+
+    /// Gives up what goes on to revive a peer.
+    pub(crate) fn stop_reviving(&mut self, peer: PeerIndex) {
+        self.end_attempt(peer);
+        if let Some(lives) = self.reconnects.get_mut(peer) {
+            lives.left = 0;
+        }
+    }
+
+    /// Does what is due for a peer that is down.
+    #[cold]
+    pub(crate) fn look_at_down(&mut self, peer: PeerIndex) {
+        let mut next = u64::MAX;
+        let mut due = false;
+        let lives = self.reconnects.get_mut(peer);
+        if let Some(lives) = lives.filter(|lives| lives.left > 0) {
+            due = lives.at <= self.clock.now();
+            if due {
+                lives.left -= 1;
+                lives.at = self.clock.after(lives.wait);
+                lives.wait *= 2;
+            }
+            if lives.left > 0 {
+                next = lives.at;
+            }
+        }
+        if due {
+            self.reconnects.call(peer, true);
+        }
+        if self.peers[peer].is(about::PROBING) {
+            next = next.min(self.next_probe(peer));
+        }
+        if next < u64::MAX {
+            self.arm(peer, next);
+        }
+    }
+
     /// Sends the calls that wait.
     #[cold]
     pub(crate) fn send_calls<T: Transmit>(&mut self, tx: &mut T) {
-        while !self.calls.is_empty() && self.has_credit(tx, Channel::Priority) {
-            let Some(peer) = self.calls.pop_front() else {
+        while self.reconnects.calls() > 0 && self.outbox.has_credit(tx, Channel::Priority) {
+            let Some((peer, ask, lives)) = self.reconnects.next_call() else {
                 return;
             };
-            let Some(lives) = self.lives.get_mut(&peer) else {
-                continue;
-            };
-            let Some(ask) = lives.queued.take() else {
-                continue;
-            };
+            let (ours, theirs) = (lives.ours, lives.theirs);
             let call = Call {
-                ours: lives.ours.into(),
-                yours: lives.theirs.into(),
+                ours: ours.into(),
+                yours: theirs.into(),
                 ask: ask.into(),
                 zero: [0; 3],
             };
@@ -213,15 +249,24 @@ impl Core {
                 flags: VERSION << 4,
                 check: 0.into(),
             };
-            let (ours, theirs) = (lives.ours, lives.theirs);
-            self.plain[BASIC..BASIC + size_of::<Call>()].copy_from_slice(call.as_bytes());
-            self.post_call(tx, peer, &header);
+            let macs = call_macs(&self.reconnects, &self.peers, peer);
+            self.framing
+                .payload(size_of::<Call>())
+                .copy_from_slice(call.as_bytes());
+            let frame = self.framing.finish(&header, macs);
+            let to = self.peers[peer].driver();
+            self.outbox.post(tx, Channel::Priority, to, frame);
             self.counters.calls_sent += 1;
             self.record(peer, Event::Called { ours, theirs });
         }
     }
 
-    /// The peer has called.
+    /// The MACs of calls: those of the first lives, ours and theirs.
+    pub(crate) fn call_macs(&self, peer: PeerIndex) -> Option<&[FrameMac; 2]> {
+        call_macs(&self.reconnects, &self.peers, peer)
+    }
+
+    /// Handles a call of the peer.
     ///
     /// # Errors
     /// [`Drop`]: it is of a former life, says what cannot be, or nothing comes after this.
@@ -234,16 +279,14 @@ impl Core {
     ) -> Result<(), Drop> {
         let call: Call = zerocopy::transmute!(payload.read::<12>(0).ok_or(Drop::Malformed)?);
         let (life, yours) = (call.ours.get(), call.yours.get());
-        let lives = self.lives.get(&peer);
+        let lives = self.reconnects.get(peer);
         let (ours, theirs) = lives.map_or((0, 0), |lives| (lives.ours, lives.theirs));
         let on_first = lives.is_none_or(|lives| lives.begun.is_none() || lives.from == connection);
         if life == 0 || yours > ours || call.ask > 1 || !on_first {
             return Err(Drop::Malformed);
         }
-        if self.closing
-            || self.peer(peer).is(about::CLOSED)
-            || self.lives.get(&peer).is_some_and(|lives| lives.over)
-        {
+        let over = lives.is_some_and(|lives| lives.over);
+        if self.phase.is_closing() || self.peers[peer].is(about::CLOSED) || over {
             return Err(Drop::Down);
         }
         if life < theirs {
@@ -254,15 +297,15 @@ impl Core {
             self.record(peer, Event::CalledBy { life, yours });
             // Half open: the connection is over at the other end, whatever we think of it.
             self.fail_peer(peer, DownReason::Abandoned);
-        } else if !self.peer(peer).is(about::DOWN) {
+        } else if !self.peers[peer].is(about::DOWN) {
             // It came late, or our answer was lost.
             if call.ask == 1 {
-                self.call(peer, false);
+                self.reconnects.call(peer, false);
             }
             return Ok(());
         }
         self.heard_while_down(peer);
-        let Some(lives) = self.lives.get_mut(&peer) else {
+        let Some(lives) = self.reconnects.get_mut(peer) else {
             return Err(Drop::Down);
         };
         (lives.theirs, lives.from) = (life, connection);
@@ -274,54 +317,52 @@ impl Core {
             self.confirm(peer);
         }
         if call.ask == 1 || !confirmed {
-            self.call(peer, !confirmed);
+            self.reconnects.call(peer, !confirmed);
         }
         Ok(())
     }
 
     /// A new connection, of both present lives: frames of it are taken from here on, none of the one before.
-    fn begin_life(&mut self, peer: PeerIndex) {
-        let Some((lives, key)) = self.lives.get_mut(&peer).zip(self.key.as_ref()) else {
+    fn begin_life(&mut self, index: PeerIndex) {
+        let lives = self.reconnects.get_mut(index);
+        let Some((lives, key)) = lives.zip(self.key.as_ref()) else {
             return;
         };
         let names = [lives.out, lives.from];
+        let back = [lives.from, lives.out];
         let (ours, theirs) = (lives.ours, lives.theirs);
-        let out = key.life(names, [ours, theirs]);
-        let from = key.life([names[1], names[0]], [theirs, ours]);
-        let macs = self.config.frame_mac.then(|| {
-            let back = [names[1], names[0]];
-            Box::new([
-                key.life_mac(names, [ours, theirs]),
-                key.life_mac(back, [theirs, ours]),
-            ])
-        });
+        let from = key.life(back, [theirs, ours]);
+        let id = from.connection;
+        let connection = Connection {
+            out: key.life(names, [ours, theirs]),
+            from,
+            macs: self.config.frame_mac.then(|| {
+                Box::new([
+                    key.life_mac(names, [ours, theirs]),
+                    key.life_mac(back, [theirs, ours]),
+                ])
+            }),
+            initial_window: self.config.initial_window,
+            first: self.config.first_sequence,
+        };
         lives.confirmed = false;
-        let before = lives.begun.replace((ours, theirs, from.connection));
+        let before = lives.begun.replace((ours, theirs, id));
         let before = before.map(|(_, _, before)| before);
-        self.peers.reconnect(peer, names[1], before, from.connection);
-        self.pongs.retain(|pong| pong.0 != peer);
-        let (initial, first) = (self.config.initial_window, self.config.first_sequence);
-        let attended = self.attended;
-        let state = &mut self.peers[peer];
-        state.arrived.clear(&mut self.spare);
-        let listed = about::READY | about::ACK_NOW | about::ACK_LATER | about::TIMEOUT | about::PROBE;
-        let mut fresh = Peer::new(state.driver, out, from, initial, first);
-        fresh.flags = state.flags & listed | about::DOWN | about::COMING;
-        (fresh.last, fresh.watermark, fresh.given) = (state.last, state.watermark, state.given);
-        (fresh.timer, fresh.booked, fresh.older) = (state.timer.take(), state.booked, state.older);
-        (fresh.heard, fresh.waiting) = (attended, attended);
-        fresh.check.result = state.check.result;
-        fresh.macs = macs;
-        let before = std::mem::replace(state, fresh);
-        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| lives.macs.is_none()) {
-            lives.macs = before.macs;
+        self.peers.reconnect(index, lives.from, before, id);
+        self.probing.forget(index);
+        let peer = &mut self.peers[index];
+        peer.recv.clear(&mut self.bitmaps);
+        let macs = peer.reconnect(connection, self.clock.attended());
+        if lives.macs.is_none() {
+            lives.macs = macs;
         }
-        self.record(peer, Event::LifeBegun { ours, theirs });
+        self.record(index, Event::LifeBegun { ours, theirs });
     }
 
-    /// The peer has heard of our life: the way is checked.
+    /// The peer has heard of our life: the path is checked.
     fn confirm(&mut self, peer: PeerIndex) {
-        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| !lives.confirmed) {
+        let lives = self.reconnects.get_mut(peer);
+        if let Some(lives) = lives.filter(|lives| !lives.confirmed) {
             lives.confirmed = true;
             self.start_check(peer, Why::Back);
         }
@@ -332,13 +373,13 @@ impl Core {
     /// # Errors
     /// [`Drop::Down`], for what says nothing yet.
     #[cold]
-    pub(crate) fn take_of_the_coming(
+    pub(crate) fn on_frame_while_coming(
         &mut self,
         peer: PeerIndex,
         kind: Kind,
         payload: &SharedBytes<'_>,
     ) -> Result<bool, Drop> {
-        self.peer(peer).heard = self.attended;
+        self.peers[peer].liveness.hear(self.clock.attended());
         self.heard_while_down(peer);
         self.confirm(peer);
         if kind.is_segment() {
@@ -356,32 +397,39 @@ impl Core {
 
     /// The new connection carries messages.
     #[cold]
-    pub(crate) fn come_up(&mut self, peer: PeerIndex) {
-        let attended = self.attended;
-        let state = self.peer(peer);
-        state.flags &= !(about::DOWN | about::COMING | about::PROBING);
-        state.flags |= about::UP | about::GREETED;
-        (state.heard, state.waiting) = (attended, attended);
-        if let Some(lives) = self.lives.get_mut(&peer) {
+    pub(crate) fn come_up(&mut self, index: PeerIndex) {
+        let attended = self.clock.attended();
+        let peer = &mut self.peers[index];
+        peer.clear(about::DOWN | about::COMING | about::PROBING);
+        peer.set(about::UP | about::GREETED);
+        peer.liveness.hear(attended);
+        peer.liveness.wait(attended);
+        if let Some(lives) = self.reconnects.get_mut(index) {
             lives.left = 0;
         }
         self.counters.revivals += 1;
-        self.tell(Scope::Peer(peer), EventKind::PeerUp);
-        self.replace(peer);
-        let keep_alive = self.now.saturating_add(self.config.keep_alive.as_nanos() as u64);
-        self.arm(peer, keep_alive);
+        self.tell(Scope::Peer(index), EventKind::PeerUp);
+        self.replace(index);
+        self.arm_keep_alive(index);
     }
 
     /// The new connection did not come up.
     #[cold]
-    pub(crate) fn end_attempt(&mut self, peer: PeerIndex) {
-        let state = self.peer(peer);
-        if !state.is(about::COMING) {
+    pub(crate) fn end_attempt(&mut self, index: PeerIndex) {
+        let peer = &mut self.peers[index];
+        if !peer.is(about::COMING) {
             return;
         }
-        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| lives.confirmed) {
+        let lives = self.reconnects.get_mut(index);
+        if let Some(lives) = lives.filter(|lives| lives.confirmed) {
             lives.end();
-            self.peer(peer).flags &= !(about::COMING | about::PROBING | about::UP);
+            peer.clear(about::COMING | about::PROBING | about::UP);
         }
     }
+}
+
+/// The MACs of calls: those of the first lives, ours and theirs.
+fn call_macs<'a>(reconnects: &'a Reconnects, peers: &'a Peers, peer: PeerIndex) -> Option<&'a [FrameMac; 2]> {
+    let kept = reconnects.get(peer).and_then(|lives| lives.macs.as_deref());
+    kept.or(peers[peer].macs())
 }

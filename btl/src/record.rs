@@ -1,12 +1,12 @@
 //! What the flight recorder of a BTL keeps: what went wrong, what was tried, what was told. Nothing of it happens while
 //! nothing is lost, so the paths that must be fast never come here.
 
+use std::collections::VecDeque;
 use std::fmt;
 
-use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::PeerIndex;
-use doorbell_fabric::recorder;
-use doorbell_fabric::time::Time;
+use doorbell_fabric::recorder::{self, Recorder};
 
 use crate::connectivity::{Notice, Why};
 use crate::core::Core;
@@ -158,15 +158,98 @@ fn told(kind: EventKind) -> &'static str {
     }
 }
 
-impl Core {
-    /// Records an event about a peer, or about the rail.
-    #[cold]
-    pub(crate) fn record(&mut self, peer: impl Into<Option<PeerIndex>>, event: Event) {
-        self.recorder
-            .record(Time::from_nanos(self.now), peer.into(), event);
+/// Notices that no one asked for are forgotten beyond so many.
+const NOTICES: usize = 256;
+
+/// What the owner is told, and what it can look up when something fails.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    events: VecDeque<RailEvent>,
+    notices: VecDeque<(PeerIndex, Notice)>,
+    recorder: Recorder<Event>,
+}
+
+impl Journal {
+    /// An empty journal, which keeps so many notable events.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            events: VecDeque::new(),
+            notices: VecDeque::new(),
+            recorder: Recorder::new(most),
+        }
     }
 
-    /// Counts a dropped frame, and keeps why. Before its connection was found, nobody knows whose it was; afterwards it
+    /// Whether there are events that the owner was not told of.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The next event that the owner was not told of.
+    pub(crate) fn next_event(&mut self) -> Option<RailEvent> {
+        self.events.pop_front()
+    }
+
+    /// Forgets the events about a peer that the owner was not told of.
+    pub(crate) fn forget_events(&mut self, peer: PeerIndex) {
+        self.events.retain(|event| event.scope != Scope::Peer(peer));
+    }
+
+    /// The oldest notice that was not asked for.
+    pub(crate) fn next_notice(&mut self) -> Option<(PeerIndex, Notice)> {
+        self.notices.pop_front()
+    }
+
+    /// The last notable events.
+    pub(crate) fn recorder(&self) -> &Recorder<Event> {
+        &self.recorder
+    }
+}
+
+impl Core {
+    /// Records an event about a peer.
+    #[cold]
+    pub(crate) fn record(&mut self, peer: PeerIndex, event: Event) {
+        self.record_of(Some(peer), event);
+    }
+
+    /// Records an event about a peer, or about the rail.
+    #[cold]
+    pub(crate) fn record_of(&mut self, peer: Option<PeerIndex>, event: Event) {
+        self.journal.recorder.record(self.clock.time(), peer, event);
+    }
+
+    /// Tells the owner of an event, and records that.
+    #[cold]
+    pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
+        let life = match (scope, kind) {
+            (Scope::Peer(peer), EventKind::PeerUp) => self.life(peer),
+            _ => Life::FIRST,
+        };
+        self.journal.events.push_back(RailEvent {
+            at: self.clock.time(),
+            scope,
+            kind,
+            life,
+        });
+        let peer = match scope {
+            Scope::Peer(peer) => Some(peer),
+            Scope::Rail => None,
+        };
+        self.record_of(peer, Event::Told(kind));
+    }
+
+    /// Keeps a notice for the owner, and records it.
+    #[cold]
+    pub(crate) fn notice(&mut self, peer: PeerIndex, what: Notice) {
+        let notices = &mut self.journal.notices;
+        if notices.len() == NOTICES {
+            notices.pop_front();
+        }
+        notices.push_back((peer, what));
+        self.record(peer, Event::Noticed(what));
+    }
+
+    /// Counts a dropped frame, and records why. Before its connection was found, its peer is not known; afterwards it
     /// is the one that was looked up last.
     #[cold]
     pub(crate) fn drop_frame(&mut self, why: Drop) {
@@ -175,6 +258,6 @@ impl Core {
             Drop::Short | Drop::Version | Drop::Kind | Drop::Unknown => None,
             _ => self.peers.last_found(),
         };
-        self.record(peer, Event::Dropped(why));
+        self.record_of(peer, Event::Dropped(why));
     }
 }

@@ -1,4 +1,4 @@
-//! The receiving end's books: which segments have arrived, and what an acknowledgement says.
+//! The receive window of one peer: which of its segments have arrived, and what an acknowledgement says.
 //!
 //! While everything comes in order there is one number. A gap takes a bitmap of a window, which goes back to a shared
 //! pool when the gap has closed.
@@ -6,21 +6,150 @@
 use crate::counters::Drop;
 use crate::seq::Seq;
 
+/// So many short segments count as one long one for acknowledgements: each costs a frame of its own on the way back,
+/// and what it lets go of is little.
+pub(crate) const LIGHT: u32 = 4;
+
 /// Largest window, in segments: what a bitmap covers.
 pub(crate) const MOST: u32 = 4096;
 const WORDS: usize = MOST as usize / 64;
 
 /// One bit per segment of a window, by its number modulo the window.
-pub(crate) type Bits = [u64; WORDS];
+type Bits = [u64; WORDS];
 
-/// Bitmaps that nobody needs now. Boxed, as they go to a peer and back without being copied.
+/// Bitmaps that no peer needs now. Boxed, as they go to a peer and back without being copied.
 #[allow(clippy::vec_box)]
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Vec<Box<Bits>>);
+pub(crate) struct Bitmaps(Vec<Box<Bits>>);
+
+/// The receiving end of a connection.
+#[derive(Debug)]
+pub(crate) struct RecvWindow {
+    arrived: Arrived,
+    /// Segments since the last acknowledgement: a short one counts once, a long one [`LIGHT`] times.
+    unacked: u32,
+    /// Segments that arrived a second time.
+    duplicates: u32,
+    /// When the acknowledgement that waits for a frame to ride on is due (ns).
+    ack_at: u64,
+    /// The number of the peer's BYE.
+    bye: Option<Seq>,
+}
+
+impl RecvWindow {
+    /// A window whose first segment will have the number `first`.
+    pub(crate) const fn new(first: Seq) -> Self {
+        Self {
+            arrived: Arrived::new(first),
+            unacked: 0,
+            duplicates: 0,
+            ack_at: 0,
+            bye: None,
+        }
+    }
+
+    /// The last number without a gap before it: what an acknowledgement says.
+    #[inline]
+    pub(crate) fn ack(&self) -> Seq {
+        self.arrived.ack()
+    }
+
+    /// The first number that has not arrived: whose turn it is.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Seq {
+        self.arrived.next
+    }
+
+    /// Whether something is missing before what has arrived.
+    #[inline]
+    pub(crate) fn has_gap(&self) -> bool {
+        self.arrived.has_gap()
+    }
+
+    /// Whether a segment is new, in a window of so many.
+    ///
+    /// # Errors
+    /// [`Drop::Duplicate`] or [`Drop::Window`].
+    #[inline(always)]
+    pub(crate) fn check(&self, seq: Seq, window: u32) -> Result<(), Drop> {
+        self.arrived.look(seq, window)
+    }
+
+    /// Counts a segment that [`RecvWindow::check`] refused, if it arrived a second time.
+    pub(crate) fn count_refused(&mut self, why: Drop) {
+        self.duplicates = self.duplicates.wrapping_add(u32::from(why == Drop::Duplicate));
+    }
+
+    /// Segments that arrived a second time.
+    pub(crate) fn duplicates(&self) -> u32 {
+        self.duplicates
+    }
+
+    /// A new segment, which [`RecvWindow::check`] has seen, is here.
+    #[inline]
+    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
+        self.arrived.take(seq, bitmaps);
+    }
+
+    /// Whether as many segments as `every` long ones have come since the last acknowledgement.
+    #[inline]
+    pub(crate) fn owes(&self, every: u32) -> bool {
+        self.unacked >= LIGHT * every
+    }
+
+    /// Counts a segment that is to be acknowledged.
+    #[inline]
+    pub(crate) fn count(&mut self, long: bool) {
+        self.unacked += if long { LIGHT } else { 1 };
+    }
+
+    /// An acknowledgement goes out.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self) {
+        self.unacked = 0;
+    }
+
+    /// When the acknowledgement that waits for a frame to ride on is due (ns).
+    pub(crate) fn ack_at(&self) -> u64 {
+        self.ack_at
+    }
+
+    /// An acknowledgement waits for a frame to ride on, until then (ns).
+    #[inline]
+    pub(crate) fn ack_by(&mut self, at: u64) {
+        self.ack_at = at;
+    }
+
+    /// Writes the bitmap of an acknowledgement: bit `i` for `awaited + i`. Returns its bytes.
+    pub(crate) fn write_bitmap(&self, to: &mut [u8]) -> usize {
+        self.arrived.write(to)
+    }
+
+    /// The peer's BYE has this number.
+    pub(crate) fn set_bye(&mut self, seq: Seq) {
+        self.bye = Some(seq);
+    }
+
+    /// Whether the peer has closed the connection.
+    #[inline]
+    pub(crate) fn has_bye(&self) -> bool {
+        self.bye.is_some()
+    }
+
+    /// Whether the peer has closed the connection, and everything before its BYE has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.bye.is_some_and(|bye| self.arrived.ack().after(bye) >= 0)
+    }
+
+    /// Gives the bitmap back: the connection has ended.
+    pub(crate) fn clear(&mut self, bitmaps: &mut Bitmaps) {
+        self.arrived.clear(bitmaps);
+    }
+}
 
 /// What arrived of one peer.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+struct Arrived {
     /// The first number that has not arrived.
     next: Seq,
     /// One after the highest that has.
@@ -36,7 +165,7 @@ fn place(seq: Seq) -> (usize, u32) {
 }
 
 impl Arrived {
-    pub(crate) fn new(first: Seq) -> Self {
+    const fn new(first: Seq) -> Self {
         Self {
             next: first,
             end: first,
@@ -46,19 +175,13 @@ impl Arrived {
 
     /// The last number without a gap before it.
     #[inline]
-    pub(crate) fn ack(&self) -> Seq {
+    fn ack(&self) -> Seq {
         self.next.previous()
-    }
-
-    /// The first number that has not arrived: whose turn it is.
-    #[inline]
-    pub(crate) fn awaited(&self) -> Seq {
-        self.next
     }
 
     /// Whether something is missing before what has arrived.
     #[inline]
-    pub(crate) fn has_gap(&self) -> bool {
+    fn has_gap(&self) -> bool {
         self.bits.is_some()
     }
 
@@ -67,7 +190,7 @@ impl Arrived {
     /// # Errors
     /// [`Drop::Duplicate`] or [`Drop::Window`].
     #[inline]
-    pub(crate) fn look(&self, seq: Seq, window: u32) -> Result<(), Drop> {
+    fn look(&self, seq: Seq, window: u32) -> Result<(), Drop> {
         let ahead = seq.after(self.next);
         if ahead < 0 {
             return Err(Drop::Duplicate);
@@ -87,20 +210,20 @@ impl Arrived {
 
     /// A new segment, which [`Arrived::look`] has seen, is here.
     #[inline]
-    pub(crate) fn take(&mut self, seq: Seq, spare: &mut Spare) {
+    fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
         if self.bits.is_none() && seq == self.next {
             self.next = seq.plus(1);
             self.end = self.next;
             return;
         }
-        self.take_behind_a_gap(seq, spare);
+        self.take_behind_a_gap(seq, bitmaps);
     }
 
     #[cold]
-    fn take_behind_a_gap(&mut self, seq: Seq, spare: &mut Spare) {
+    fn take_behind_a_gap(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
         let bits = self
             .bits
-            .get_or_insert_with(|| spare.0.pop().unwrap_or_else(|| Box::new([0; WORDS])));
+            .get_or_insert_with(|| bitmaps.0.pop().unwrap_or_else(|| Box::new([0; WORDS])));
         let (word, bit) = place(seq);
         bits[word] |= 1 << bit;
         if seq.after(self.end) >= 0 {
@@ -117,12 +240,12 @@ impl Arrived {
         if self.next == self.end
             && let Some(bits) = self.bits.take()
         {
-            spare.0.push(bits);
+            bitmaps.0.push(bits);
         }
     }
 
     /// Writes the bitmap of an acknowledgement: bit `i` for `next + i`. Returns its bytes.
-    pub(crate) fn write(&self, to: &mut [u8]) -> usize {
+    fn write(&self, to: &mut [u8]) -> usize {
         let Some(bits) = &self.bits else { return 0 };
         let words = (self.end.after(self.next).max(0) as usize).div_ceil(64);
         let mut written = 0;
@@ -143,10 +266,10 @@ impl Arrived {
     }
 
     /// Gives the bitmap back: the peer is gone.
-    pub(crate) fn clear(&mut self, spare: &mut Spare) {
+    fn clear(&mut self, bitmaps: &mut Bitmaps) {
         if let Some(mut bits) = self.bits.take() {
             bits.fill(0);
-            spare.0.push(bits);
+            bitmaps.0.push(bits);
         }
         self.end = self.next;
     }
@@ -160,7 +283,7 @@ mod tests {
     fn every_order_gives_each_segment_once_and_the_right_bitmap() {
         for first in [0, 5, 4090, u32::MAX - 70] {
             let first = Seq(first);
-            let (mut arrived, mut spare) = (Arrived::new(first), Spare::default());
+            let (mut arrived, mut bitmaps) = (Arrived::new(first), Bitmaps::default());
             let mut seen = std::collections::BTreeSet::new();
             let mut random = doorbell_testing::Random::new(1);
             for _ in 0..3000 {
@@ -169,7 +292,7 @@ mod tests {
                 let seq = first.plus(i);
                 assert_eq!(arrived.look(seq, 4096).is_err(), seen.contains(&i));
                 if seen.insert(i) {
-                    arrived.take(seq, &mut spare);
+                    arrived.take(seq, &mut bitmaps);
                 }
                 let next = (0..).find(|i| !seen.contains(i)).unwrap();
                 assert_eq!(arrived.ack(), first.plus(next).previous());
@@ -191,16 +314,16 @@ mod tests {
     #[test]
     fn a_whole_window_behind_one_gap_is_said() {
         let first = Seq(77);
-        let (mut arrived, mut spare) = (Arrived::new(first), Spare::default());
-        (1..4096).for_each(|i| arrived.take(first.plus(i), &mut spare));
+        let (mut arrived, mut bitmaps) = (Arrived::new(first), Bitmaps::default());
+        (1..4096).for_each(|i| arrived.take(first.plus(i), &mut bitmaps));
         let mut bitmap = [0; 512];
         assert_eq!(arrived.write(&mut bitmap), 512);
         assert_eq!(bitmap[0], 0xfe);
         assert!(bitmap[1..].iter().all(|&byte| byte == 0xff));
-        arrived.take(first, &mut spare);
-        assert!(!arrived.has_gap() && arrived.ack() == first.plus(4095) && spare.0.len() == 1);
+        arrived.take(first, &mut bitmaps);
+        assert!(!arrived.has_gap() && arrived.ack() == first.plus(4095) && bitmaps.0.len() == 1);
         assert!(
-            spare.0[0].iter().all(|&word| word == 0),
+            bitmaps.0[0].iter().all(|&word| word == 0),
             "a spare bitmap is clear"
         );
     }

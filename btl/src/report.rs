@@ -1,12 +1,12 @@
 //! What is known of the way to a peer, for explanations.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use doorbell_fabric::message::{PeerIndex, WayReport};
 
 use crate::core::Core;
-use crate::peer::about;
-use crate::pool::Id;
+use crate::peer::{Peer, about};
 
 /// What is taken of everything that peers share: nothing of it, but the rooms of peers that are looked after, when all is
 /// done.
@@ -29,32 +29,61 @@ pub struct InUse {
 /// What a peer's former connections leave for the report: when something of it arrived last (attended ns), and when it
 /// acknowledged something new (ns).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Past {
+struct Past {
     heard: Option<u64>,
     acked: Option<u64>,
+}
+
+/// What is kept of connections that have ended, and of the link, for explanations.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    past: HashMap<PeerIndex, Past>,
+    /// Whether the driver's link is up, as far as it has told.
+    link: Option<bool>,
+}
+
+impl History {
+    /// The driver has told whether its link is up.
+    pub(crate) fn set_link(&mut self, up: bool) {
+        self.link = Some(up);
+    }
+
+    /// Whether a connection to this peer has ended, or something of it arrived while it was down.
+    pub(crate) fn has(&self, peer: PeerIndex) -> bool {
+        self.past.contains_key(&peer)
+    }
+}
+
+/// When something of a peer arrived last (attended ns), and when it acknowledged something new (ns), on its present
+/// connection.
+fn present(peer: &Peer) -> Past {
+    let acked = peer.liveness.acked();
+    Past {
+        heard: peer.is(about::GREETED).then_some(peer.liveness.heard()),
+        acked: (acked > 0).then_some(acked),
+    }
 }
 
 impl Core {
     /// A connection ends, and what was heard over it stays known.
     #[cold]
-    pub(crate) fn remember(&mut self, peer: PeerIndex) {
-        let state = &self.peers[peer];
-        let heard = state.is(about::GREETED).then_some(state.heard);
-        let acked = (state.progressed > 0).then_some(state.progressed);
-        let past = self.past.entry(peer).or_default();
+    pub(crate) fn remember(&mut self, index: PeerIndex) {
+        let now = present(&self.peers[index]);
+        let past = self.history.past.entry(index).or_default();
         *past = Past {
-            heard: past.heard.max(heard),
-            acked: past.acked.max(acked),
+            heard: past.heard.max(now.heard),
+            acked: past.acked.max(now.acked),
         };
     }
 
     /// Something of a peer that is down has arrived.
     #[cold]
-    pub(crate) fn heard_while_down(&mut self, peer: PeerIndex) {
-        self.past.entry(peer).or_default().heard = Some(self.attended);
+    pub(crate) fn heard_while_down(&mut self, index: PeerIndex) {
+        let heard = Some(self.clock.attended());
+        self.history.past.entry(index).or_default().heard = heard;
     }
 
-    /// What is taken.
+    /// What is taken of everything that peers share.
     #[cold]
     pub(crate) fn in_use(&self) -> InUse {
         InUse {
@@ -67,28 +96,30 @@ impl Core {
         }
     }
 
-    /// Silence is counted as everywhere: the owner's own absence is none of the peer's.
+    /// Reports what is known of the path to a peer. Silence is counted as everywhere: the owner's own absence is none of
+    /// the peer's.
     #[cold]
-    pub(crate) fn report(&self, peer: PeerIndex) -> WayReport {
-        let Some(state) = self.peers.get(peer) else {
+    pub(crate) fn report(&self, index: PeerIndex) -> WayReport {
+        let Some(peer) = self.peers.get(index) else {
             return WayReport::default();
         };
-        let attended = |since: u64| Duration::from_nanos(self.attended.saturating_sub(since));
-        let waits = state.una != Id::NONE;
-        let past = self.past.get(&peer).copied().unwrap_or_default();
-        let heard = state.is(about::GREETED).then_some(state.heard);
-        let acked = (state.progressed > 0).then_some(state.progressed);
+        let clock = &self.clock;
+        let attended = |since: u64| Duration::from_nanos(clock.attended().saturating_sub(since));
+        let oldest = peer.send.oldest(&self.segments);
+        let past = self.history.past.get(&index).copied().unwrap_or_default();
+        let now = present(peer);
         WayReport {
-            link: self.link,
-            heard_ago: heard.max(past.heard).map(attended),
-            acked_ago: acked
+            link: self.history.link,
+            heard_ago: now.heard.max(past.heard).map(attended),
+            acked_ago: now
+                .acked
                 .max(past.acked)
-                .map(|at| Duration::from_nanos(self.now.saturating_sub(at))),
-            waiting: waits.then(|| attended(state.waiting)),
-            oldest: waits.then(|| self.segments[state.una].seq.0),
-            unacknowledged: state.unsent_seq.after(state.una_seq).max(0) as u64,
-            retries: state.rtt.timeouts(),
-            round_trip_ns: state.rtt.smooth(),
+                .map(|at| Duration::from_nanos(clock.now().saturating_sub(at))),
+            waiting: oldest.map(|_| attended(peer.liveness.waiting())),
+            oldest: oldest.map(|segment| segment.seq().0),
+            unacknowledged: peer.send.unacknowledged(),
+            retries: peer.rtt.timeouts(),
+            round_trip_ns: peer.rtt.smooth(),
             impossible: (!self.config.frame_mac).then(|| self.counters.impossible()),
         }
     }

@@ -3,6 +3,8 @@
 //! Times are those that the owner's `progress` gave, so a sample is as coarse as the calls of `progress` are apart. A
 //! segment that was sent more than once gives no sample (Karn's rule): nobody knows which of the two was answered.
 
+use crate::config::{BtlConfig, nanos};
+
 /// Estimates of one peer, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
@@ -24,10 +26,28 @@ const ROUND: u16 = 8;
 /// What the time-outs are kept within, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    pub(crate) first: u64,
-    pub(crate) tail: u64,
-    pub(crate) least: u64,
-    pub(crate) most: u64,
+    first: u64,
+    tail: u64,
+    least: u64,
+    most: u64,
+}
+
+impl Bounds {
+    /// Those of the settings.
+    pub(crate) fn new(config: &BtlConfig) -> Self {
+        Self {
+            first: nanos(config.retrans_timeout),
+            tail: nanos(config.retrans_tail),
+            least: nanos(config.retrans_least),
+            most: nanos(config.retrans_most),
+        }
+    }
+
+    /// The shortest time before a segment goes again (ns).
+    #[inline]
+    pub(crate) fn shortest(&self) -> u64 {
+        self.tail
+    }
 }
 
 impl Rtt {

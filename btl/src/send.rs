@@ -9,13 +9,15 @@ use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
 use zerocopy::IntoBytes;
 
 use crate::connectivity::Why;
-use crate::core::{BASIC, Core, RESERVE};
+use crate::core::Core;
 use crate::peer::about;
 use crate::pool::Id;
-use crate::segment::{Segment, State};
+use crate::send_window::Segment;
 use crate::seq::Seq;
 use crate::wire::{self, Kind};
 
+/// Segments that are kept for answers to peers.
+pub(crate) const RESERVE: usize = 16;
 /// Longest head of a message.
 pub(crate) const HEAD: usize = 128;
 /// Most parts of a gathered body.
@@ -27,96 +29,88 @@ impl Core {
     pub(crate) fn accept<T: Transmit>(
         &mut self,
         tx: &mut T,
-        peer: PeerIndex,
+        index: PeerIndex,
         head: &[u8],
         body: Body<'_>,
     ) -> Result<MsgId, Refused> {
-        let Some(state) = self.peers.get(peer) else {
+        let Some(peer) = self.peers.get(index) else {
             return Err(Refused::PeerDown);
         };
-        if state.is(about::DOWN) || self.closing {
+        if peer.is(about::DOWN) || self.phase.is_closing() {
             return Err(Refused::PeerDown);
         }
         let length = head.len() + body.len();
-        if head.len() > HEAD || length > self.longest || too_many_parts(&body) {
+        if head.len() > HEAD || length > self.longest() || too_many_parts(&body) {
             return Err(Refused::TooLong);
         }
-        if length > self.room {
-            return self.accept_long(peer, head, body, length);
+        if length > self.framing.room() {
+            return self.accept_long(index, head, body, length);
         }
-        if !self.has_segments(peer, 1) {
+        if !self.has_segments(index, 1) {
             self.counters.refused_full += 1;
             return Err(Refused::Full);
         }
-        let Some(index) = self.segments.take() else {
+        let Some(id) = self.segments.take() else {
             return Err(Refused::Full);
         };
-        let segment = &mut self.segments[index];
-        gather_all(&mut segment.frame[BASIC..BASIC + length], head, &body);
-        segment.length = length as u32;
-        segment.kind = Kind::Frag;
-        segment.channel = if length <= self.config.priority_limit {
+        let channel = if length <= self.config.priority_limit {
             Channel::Priority
         } else {
             Channel::Data
         };
-        let id = self.count(peer);
-        self.segments[index].ends = id;
-        let first = self.list(peer, index);
+        self.counters.messages_sent += 1;
+        let message = self.peers[index].send.accept();
+        let payload = self.segments[id].fill(Kind::Frag, channel, length, message);
+        gather_all(payload, head, &body);
+        let peer = &mut self.peers[index];
+        let first = peer.send.push(&mut self.segments, index, id);
         // The fast path: nothing waits before it, and the window and the device have room.
-        let channel = self.segments[index].channel;
-        if first && self.peers[peer].may_send() && self.has_room(tx, channel) {
-            self.post_first(tx, peer, index);
+        if first && peer.may_send() && self.outbox.has_room(tx, channel) {
+            self.post_first(tx, index, id);
         } else {
-            self.wait_for_turn(peer);
+            self.wait_for_turn(index);
         }
-        Ok(MsgId(id))
+        Ok(MsgId(message))
     }
 
     #[inline(never)]
     fn accept_long(
         &mut self,
-        peer: PeerIndex,
+        index: PeerIndex,
         head: &[u8],
         body: Body<'_>,
         length: usize,
     ) -> Result<MsgId, Refused> {
         let own = Kind::Chunk.header();
-        let size = self.room - own;
+        let size = self.framing.room() - own;
         let count = length.div_ceil(size);
-        if !self.has_segments(peer, count) {
+        if !self.has_segments(index, count) {
             self.counters.refused_full += 1;
             return Err(Refused::Full);
         }
+        let peer = &mut self.peers[index];
         let header = wire::Chunk {
-            first: self.peer(peer).next.0.into(),
+            first: peer.send.next_seq().0.into(),
             total: (length as u32).into(),
             size: (size as u16).into(),
             zero: 0.into(),
         };
-        let id = self.count(peer);
+        self.counters.messages_sent += 1;
+        let message = peer.send.accept();
         for n in 0..count {
             // There are as many, which was asked before.
-            let Some(index) = self.segments.take() else {
+            let Some(id) = self.segments.take() else {
                 break;
             };
             let (at, bytes) = (n * size, size.min(length - n * size));
-            let segment = &mut self.segments[index];
-            segment.frame[BASIC..BASIC + own].copy_from_slice(header.as_bytes());
-            gather(
-                &mut segment.frame[BASIC + own..BASIC + own + bytes],
-                head,
-                &body,
-                at,
-            );
-            segment.length = (own + bytes) as u32;
-            segment.kind = Kind::Chunk;
-            segment.channel = Channel::Data;
-            segment.ends = if n + 1 == count { id } else { 0 };
-            self.list(peer, index);
+            let ends = if n + 1 == count { message } else { 0 };
+            let payload = self.segments[id].fill(Kind::Chunk, Channel::Data, own + bytes, ends);
+            payload[..own].copy_from_slice(header.as_bytes());
+            gather(&mut payload[own..], head, &body, at);
+            peer.send.push(&mut self.segments, index, id);
         }
-        self.wait_for_turn(peer);
-        Ok(MsgId(id))
+        self.wait_for_turn(index);
+        Ok(MsgId(message))
     }
 
     /// Whether a peer may have so many more segments of messages.
@@ -125,83 +119,48 @@ impl Core {
         self.has_place(peer, count + RESERVE - 1)
     }
 
-    fn count(&mut self, peer: PeerIndex) -> u64 {
-        self.counters.messages_sent += 1;
-        let state = self.peer(peer);
-        state.last += 1;
-        state.last
-    }
-
-    /// Puts a segment at the end of a peer's list, with the next number. Whether it is the next to be sent.
-    #[inline(always)]
-    pub(crate) fn list(&mut self, peer: PeerIndex, index: Id<Segment>) -> bool {
-        let state = &mut self.peers[peer];
-        let segment = &mut self.segments[index];
-        segment.peer = peer;
-        segment.seq = state.next;
-        segment.state = State::Queued;
-        segment.again = false;
-        segment.next = Id::NONE;
-        state.next = state.next.plus(1);
-        state.listed += 1;
-        let last = std::mem::replace(&mut state.tail, index);
-        if last == Id::NONE {
-            state.head = index;
-        } else {
-            self.segments[last].next = index;
-        }
-        let first = state.unsent == Id::NONE;
-        if first {
-            state.unsent = index;
-        }
-        first
-    }
-
     /// A peer's segments wait: for the check, which begins with the first of them, or for the window. No part of
     /// its callers: what leaves at once would pay for it in registers.
     #[inline(never)]
-    pub(crate) fn wait_for_turn(&mut self, peer: PeerIndex) {
-        let (now, attended) = (self.now, self.attended);
-        (self.waiting, self.held) = (true, true);
-        if self.peer(peer).is(about::UP) {
-            if self.peer(peer).una == Id::NONE {
+    pub(crate) fn wait_for_turn(&mut self, index: PeerIndex) {
+        self.backlog.note();
+        let peer = &mut self.peers[index];
+        if peer.is(about::UP) {
+            if !peer.send.awaits_ack() {
                 // No time-out runs, and if the device never takes anything, none ever will.
-                self.peer(peer).waiting = attended;
-                self.arm(peer, now.saturating_add(self.config.give_up.as_nanos() as u64));
+                peer.liveness.wait(self.clock.attended());
+                let give_up = self.clock.after(self.config.give_up.as_nanos() as u64);
+                self.timers.arm(index, &mut peer.alarm, give_up);
             }
-            self.make_ready(peer);
+            self.make_ready(index);
         } else {
-            self.start_check(peer, Why::First);
+            self.start_check(index, Why::First);
         }
     }
 
     /// Whether a peer may have one more segment, and so many places are left then.
     #[inline]
     pub(crate) fn has_place(&self, peer: PeerIndex, kept: usize) -> bool {
-        self.peers[peer].listed as usize + kept < self.config.window as usize
+        self.peers[peer].send.len() as usize + kept < self.config.window as usize
             && self.segments.available() > kept
     }
 
-    /// A segment to be written for a peer, which [`Core::commit`] lists or `segments.give` gives back.
+    /// A segment to be drafted for a peer, which [`Core::commit`] lists or `segments.give` gives back.
     #[inline]
     pub(crate) fn blank(&mut self, peer: PeerIndex) -> Option<Id<Segment>> {
-        if self.peer(peer).listed >= self.config.window {
+        if self.peers[peer].send.len() >= self.config.window {
             return None;
         }
         self.segments.take()
     }
 
-    /// Lists a segment that is not of a message: an operation, an answer, a goodbye; with `length` bytes written behind
-    /// the basic header.
-    pub(crate) fn commit(&mut self, peer: PeerIndex, index: Id<Segment>, kind: Kind, length: usize) -> Seq {
-        let segment = &mut self.segments[index];
-        segment.length = length as u32;
-        segment.kind = kind;
-        segment.ends = 0;
+    /// Lists a segment that is not of a message: an operation, an answer, a BYE; with `length` bytes drafted.
+    pub(crate) fn commit(&mut self, index: PeerIndex, id: Id<Segment>, kind: Kind, length: usize) -> Seq {
         let bulk = matches!(kind, Kind::Put | Kind::Data) || length > self.config.priority_limit;
-        segment.channel = if bulk { Channel::Data } else { Channel::Priority };
-        self.list(peer, index);
-        self.segments[index].seq
+        let channel = if bulk { Channel::Data } else { Channel::Priority };
+        self.segments[id].fill(kind, channel, length, 0);
+        self.peers[index].send.push(&mut self.segments, index, id);
+        self.segments[id].seq()
     }
 
     /// Lists a segment that is a header and nothing else. `None` when there is no room, and nothing was done: requests
@@ -214,9 +173,9 @@ impl Core {
         if !self.has_place(peer, kept) {
             return None;
         }
-        let index = self.blank(peer)?;
-        self.segments[index].frame[BASIC..BASIC + header.len()].copy_from_slice(header);
-        let seq = self.commit(peer, index, kind, header.len());
+        let id = self.blank(peer)?;
+        self.segments[id].draft(header.len()).copy_from_slice(header);
+        let seq = self.commit(peer, id, kind, header.len());
         self.wait_for_turn(peer);
         Some(seq)
     }

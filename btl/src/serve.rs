@@ -4,7 +4,7 @@
 //! target executes each once, and never owes an answer that it cannot send.
 //!
 //! Two that ask each other for much must not fill their windows with requests and wait for one another. So requests and
-//! long transfers leave a part of the window, and of the segments, to answers ([`RESERVE`](crate::core::RESERVE)), and
+//! long transfers leave a part of the window, and of the segments, to answers ([`RESERVE`](crate::send::RESERVE)), and
 //! the last of that is for the segment whose turn it is: when it is taken, its sender's window moves, and has room for
 //! an answer in turn.
 
@@ -54,7 +54,7 @@ impl Inflow {
 impl Core {
     /// Whether it is the turn of a peer's segment.
     fn is_turn(&self, peer: PeerIndex, seq: Seq) -> bool {
-        self.peers[peer].arrived.awaited() == seq
+        self.peers[peer].recv.awaited() == seq
     }
 
     /// Whether the answer of one segment to a peer's request has room.
@@ -149,14 +149,7 @@ impl Core {
             self.end_operation(peer, header.op.get(), 0, DENIED);
             return Ok(());
         }
-        let stream = Stream {
-            op: header.op.get(),
-            key: header.key.get(),
-            address: header.address.get(),
-            total: header.length.get(),
-            at: 0,
-            source: Source::Exposed,
-        };
+        let stream = Stream::new(header.op.get(), &remote, Source::Exposed);
         let list = &mut self.peers[peer].streams;
         self.streams.push(list, stream).ok_or(Drop::Room)?;
         self.wait_for_turn(peer);

@@ -118,8 +118,8 @@ impl Core {
             Kind::Frag | Kind::Chunk | Kind::Put | Kind::Get | Kind::Atomic | Kind::Ping | Kind::Call => true,
             Kind::Ack | Kind::Data | Kind::End | Kind::Bye | Kind::Pong => false,
         };
-        if begins && !self.closing {
-            self.strangers.note(parsed.connection, self.now);
+        if begins && !self.phase.is_closing() {
+            self.strangers.note(parsed.connection, self.clock.now());
         }
     }
 }

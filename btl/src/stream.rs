@@ -5,9 +5,10 @@ use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Access, PeerIndex, Remote};
 use zerocopy::IntoBytes;
 
-use crate::core::{BASIC, Core, RESERVE};
+use crate::core::Core;
 use crate::pool::Id;
 use crate::pooled_list::Node;
+use crate::send::RESERVE;
 use crate::serve::{DENIED, DONE, WITHDRAWN};
 use crate::wire::{Data, Kind, Put};
 
@@ -33,12 +34,29 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// The initiator's number of the operation.
-    pub(crate) op: u64,
-    pub(crate) key: u64,
-    pub(crate) address: u64,
-    pub(crate) total: u64,
-    pub(crate) at: u64,
-    pub(crate) source: Source,
+    op: u64,
+    /// The memory at the target, all of it.
+    remote: Remote,
+    /// How much of it was cut into segments.
+    at: u64,
+    source: Source,
+}
+
+impl Stream {
+    /// A transfer of which nothing was sent yet.
+    pub(crate) const fn new(op: u64, remote: &Remote, source: Source) -> Self {
+        Self {
+            op,
+            remote: *remote,
+            at: 0,
+            source,
+        }
+    }
+
+    /// Whether this is that operation's, and nothing of it was sent yet.
+    pub(crate) fn has_not_begun(&self, op: u64) -> bool {
+        self.op == op && self.at == 0
+    }
 }
 
 impl Core {
@@ -53,9 +71,9 @@ impl Core {
         let Some(stream) = self.streams.get(first) else {
             return false;
         };
-        let (op, key, address, total, at) = (stream.op, stream.key, stream.address, stream.total, stream.at);
+        let (op, remote, at) = (stream.op, stream.remote, stream.at);
         let ended = match stream.source {
-            Source::Exposed => self.answer(peer, op, (key, address), total, at),
+            Source::Exposed => self.answer(peer, op, &remote, at),
             _ => self.put_next(peer, first),
         };
         let list = &mut self.peers[peer].streams;
@@ -68,13 +86,14 @@ impl Core {
     }
 
     /// The next part of an answer; `true` after the last.
-    fn answer(&mut self, peer: PeerIndex, op: u64, (key, address): (u64, u64), total: u64, at: u64) -> bool {
+    fn answer(&mut self, peer: PeerIndex, op: u64, remote: &Remote, at: u64) -> bool {
+        let total = remote.length.get();
         let own = Kind::Data.header();
-        let most = (self.room - own) as u64;
+        let most = (self.framing.room() - own) as u64;
         let length = most.min(total - at);
         let part = Remote {
-            key: key.into(),
-            address: address.wrapping_add(at).into(),
+            key: remote.key,
+            address: remote.address.get().wrapping_add(at).into(),
             length: length.into(),
         };
         let header = Data {
@@ -84,7 +103,7 @@ impl Core {
         let Some(index) = self.blank(peer) else {
             return false;
         };
-        let bytes = &mut self.segments[index].frame[BASIC..BASIC + own + length as usize];
+        let bytes = self.segments[index].draft(own + length as usize);
         bytes[..own].copy_from_slice(header.as_bytes());
         let copied = match self.exposures.check(peer, &part, Access::Read) {
             Ok(permit) => permit.copy_to(&mut bytes[own..]) == length as usize,
@@ -108,23 +127,24 @@ impl Core {
     /// The next part of a put; `true` after the last.
     fn put_next(&mut self, peer: PeerIndex, first: Id<Node<Stream>>) -> bool {
         let own = Kind::Put.header();
-        let room = self.room - own;
+        let room = self.framing.room() - own;
         let Some(stream) = self.streams.get(first) else {
             return true;
         };
-        let length = (room as u64).min(stream.total - stream.at) as usize;
+        let total = stream.remote.length.get();
+        let length = (room as u64).min(total - stream.at) as usize;
         let header = Put {
             op: stream.op.into(),
-            key: stream.key.into(),
-            address: stream.address.into(),
-            total: stream.total.into(),
+            key: stream.remote.key,
+            address: stream.remote.address,
+            total: stream.remote.length,
             offset: stream.at.into(),
         };
         let at = stream.at as usize;
         let Some(index) = self.blank(peer) else {
             return false;
         };
-        let to = &mut self.segments[index].frame[BASIC..BASIC + own + length];
+        let to = self.segments[index].draft(own + length);
         to[..own].copy_from_slice(header.as_bytes());
         // The list may not have changed since: nothing was added or removed.
         let Some(stream) = self.streams.get(first) else {
@@ -137,7 +157,7 @@ impl Core {
         };
         bytes.copy_to(at, &mut to[own..]);
         stream.at += length as u64;
-        let ended = stream.at == stream.total;
+        let ended = stream.at == total;
         self.commit(peer, index, Kind::Put, own + length);
         ended
     }

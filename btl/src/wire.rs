@@ -53,7 +53,10 @@ pub struct Basic {
     /// CRC-32C, where [`flag::CRC`] is set.
     pub check: U32,
 }
-const _: () = assert!(size_of::<Basic>() == 24);
+const _: () = assert!(size_of::<Basic>() == BASIC);
+
+/// Bytes of the basic header.
+pub(crate) const BASIC: usize = 24;
 
 /// Bits of [`Basic::flags`].
 pub mod flag {
