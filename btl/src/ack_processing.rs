@@ -1,10 +1,10 @@
-//! Acknowledgements of what we sent: what has arrived is let go, what must be lost is sent again.
+//! Processing of received acknowledgements: releases segments that have arrived, and finds those that are lost.
 //!
-//! A transmission is taken for lost when enough later ones *of the same channel* have arrived (one, until the network
-//! is seen to reorder), or when one has that was made much later; for the priority channel, that may be one of the data
-//! channel. Else the two channels overtake each other all the time, and by as much as waits in the queues of a peer that
-//! was busy elsewhere, which means nothing. A frame of kind ACK says everything that has arrived; the number on a
-//! segment keeps silent about what came behind a gap, so that only the oldest segment is judged by it.
+//! A transmission counts as lost when enough later ones *of the same channel* have arrived (one, until the network is
+//! seen to reorder), or when a much later one has; for the priority channel, that may be one of the data channel.
+//! Otherwise the channels overtake each other all the time, by as much as queues up at a peer that is busy elsewhere, so
+//! that is no sign of a loss. A frame of kind ACK lists everything that has arrived. The number on a segment does not cover
+//! what arrived behind a gap, so only the oldest segment is judged by it.
 //!
 //! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
 
@@ -17,11 +17,11 @@ use crate::record::Event;
 use crate::send_window::Overtaking;
 use crate::seq::Seq;
 
-/// By so many delays of acknowledgements round trips are longer although no queue stands on the way: the peer's and ours, and
-/// what the bursts of one pass take (two flows that share a link become equal: `tests/rates.rs`).
+/// RTT noise, in multiples of `ack_delay`, that is not taken for queueing: the peer's delay and ours, and the bursts of
+/// one pass (two flows that share a link become equal: `tests/it/rates.rs`).
 const NOISE: u64 = 4;
 
-/// A peer that takes so many times as long to answer as one that looks all the time was busy.
+/// A peer was busy if its answer took this many times as long as that of one that polls all the time.
 const BUSY: u64 = 3;
 
 impl Core {
@@ -137,8 +137,8 @@ impl Core {
         acked.newly
     }
 
-    /// Takes for lost what later transmissions have overtaken, at most so many. Without a gap, those behind the first
-    /// that is not lost are not looked at.
+    /// Takes for lost what later transmissions have overtaken, `most` segments at most. Without a gap, those behind the
+    /// first that is not lost are not considered.
     fn find_lost(&mut self, index: PeerIndex, gap: bool, most: u32) {
         let peer = &mut self.peers[index];
         let overtaking = Overtaking {

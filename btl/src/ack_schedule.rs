@@ -29,7 +29,7 @@ impl AckSchedule {
         }
     }
 
-    /// Makes room for so many peers.
+    /// Reserves room for this many peers.
     pub(crate) fn reserve(&mut self, peers: usize) {
         self.now.reserve(peers);
         self.later.reserve(peers);
@@ -41,7 +41,7 @@ impl AckSchedule {
         self.delay
     }
 
-    /// How many peers may be owed one at the end of this pass.
+    /// Returns how many peers may be owed one at the end of this pass.
     #[inline]
     pub(crate) fn due(&self) -> usize {
         self.now.len()

@@ -1,10 +1,9 @@
-//! Short messages posted one after the other to one peer: when each of them rings the doorbell, and when it waits for
-//! company.
+//! Doorbell batching: when a short message that was posted rings the doorbell, and when it waits for more of them.
 //!
-//! A doorbell may be a system call, and costs as much for a run of frames as for one. The first two messages in a row
-//! leave at once, so that whoever posts one or two to each of his neighbours, and computes then, has posted them. Who has
-//! posted more than that to one of them has others coming: those gather, until there are enough for a run, or until the
-//! owner does anything else (a poll, a flush, going to sleep). No clock is involved.
+//! A doorbell may be a system call, and costs as much for a batch of frames as for one. The first two messages in a row
+//! to one peer are sent at once, so a rank that posts one or two to each of its neighbours and then computes has sent
+//! them. Further ones are batched until the batch is full, or until the owner does anything else (a poll, a flush, going
+//! to sleep). No clock is involved.
 //!
 //! ```text
 //!   posted   1   2   3   4 … 34   35 … 66   67  poll
@@ -15,11 +14,11 @@ use doorbell_fabric::message::PeerIndex;
 
 use crate::core::Core;
 
-/// So many in a row leave one by one.
+/// Messages in a row that are sent one by one.
 const ALONE: u32 = 2;
-/// So many leave together.
+/// Messages of one batch.
 const TOGETHER: u32 = 32;
-/// Or so many bytes: what the kernel takes in one piece.
+/// Bytes of one batch: what the kernel takes in one piece.
 const BYTES: u64 = 64 * 1024;
 
 /// Messages posted in a row.
@@ -66,7 +65,7 @@ impl Row {
 }
 
 impl Core {
-    /// Whether the message that was just accepted for `peer` waits for company.
+    /// Whether the message that was just accepted for `peer` waits for the rest of a batch.
     #[inline]
     pub(crate) fn gathers(&mut self, peer: PeerIndex) -> bool {
         // What waits for the window, or what was cut, is not helped by waiting for more of it.

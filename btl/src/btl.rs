@@ -1,4 +1,4 @@
-//! The BTL as its owner holds it: made of a driver, given the job's key, asked what it knows.
+//! [`Btl`] itself: construction over a driver, the job's key, settings, diagnostics.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
@@ -100,7 +100,7 @@ impl<D: Datagram> Btl<D> {
         &mut self.driver
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.core.counters
     }
@@ -110,8 +110,8 @@ impl<D: Datagram> Btl<D> {
         &self.core.config
     }
 
-    /// As if the way to a peer, or to all, had broken: down as [`Silent`](DownReason::Silent), and told so. For tests and
-    /// drills; the owner may revive it whenever it likes.
+    /// Simulates a broken path to a peer, or to all: each goes down as [`Silent`](DownReason::Silent), with its event.
+    /// For fault injection; the owner may revive them.
     pub fn sever(&mut self, peer: Option<PeerIndex>) {
         for index in self.core.peers.indices() {
             if peer.is_none_or(|peer| peer == index) {
@@ -141,18 +141,19 @@ impl<D: Datagram> Btl<D> {
         self.core.peers.get(peer)?.rtt.smooth()
     }
 
-    /// The next notice, oldest first, of those that nobody has asked for. The last 256 are kept. Who follows the events
-    /// ([`Rail::event`](doorbell_fabric::rail::Rail::event)) needs none of them: they say the same, or why.
+    /// Returns the oldest notice that was not returned yet; the last 256 are kept. A caller that reads the events
+    /// ([`Rail::event`](doorbell_fabric::rail::Rail::event)) does not need notices: they repeat the events, or give the
+    /// reason.
     pub fn notice(&mut self) -> Option<(PeerIndex, Notice)> {
         self.core.journal.next_notice()
     }
 
-    /// What is taken of everything that peers share.
+    /// Returns how much is in use of everything that peers share.
     pub fn in_use(&self) -> InUse {
         self.core.in_use()
     }
 
-    /// The last notable events, as many as [`BtlConfig::recorder`] says.
+    /// The flight recorder: the last notable events, at most [`BtlConfig::recorder`].
     pub fn recorder(&self) -> &Recorder<Event> {
         self.core.journal.recorder()
     }
@@ -164,7 +165,7 @@ impl<D: Datagram> Btl<D> {
         self.core.journal.recorder().lines(peer, now, most)
     }
 
-    /// The name by which a peer would call: the connection of what it sends to us.
+    /// The id under which [`Btl::next_stranger`] reports this peer: that of the connection on which it sends to us.
     pub(crate) fn name_of(&self, address: &RailAddress, life: Incarnation) -> Option<Caller> {
         let (key, ours) = (self.core.key.as_ref()?, self.driver.address());
         if address.kind != ours.kind {

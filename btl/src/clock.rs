@@ -9,7 +9,8 @@ use doorbell_fabric::time::Time;
 /// How long the owner may be late for a deadline before its absence is not counted as the peer's silence (ns).
 const LATE: u64 = 10_000_000;
 
-/// So many frames, or polls that cost as much, are some ten microseconds: more makes round trips look longer than they are.
+/// Frames, or polls that cost as much, that take some ten microseconds: after more of them, round trips would be
+/// measured too long.
 const TIMELY: u32 = 32;
 
 /// About what a frame takes (ns).

@@ -1,7 +1,7 @@
 //! Settings of a BTL: every parameter of the usNIC BTL that applies (reference: vic, section 6.2), and what is new.
 //!
 //! What has no counterpart here: device and queue selection (`max_btls`, `if_include`, `sd_num`, `cq_num`, …) is the
-//! driver's; statistics are [`Counters`](crate::Counters), read by whoever wants them; `rndv_eager_limit` and
+//! driver's; statistics are [`Counters`](crate::Counters), which the owner reads; `rndv_eager_limit` and
 //! `pack_lazy_threshold` are the PML's.
 
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::BtlError;
 
-/// Settings of one [`Btl`](crate::Btl). Sizes are bytes, unless said otherwise.
+/// Settings of one [`Btl`](crate::Btl). Sizes are bytes, unless noted otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BtlConfig {
     /// Segments of one peer that may be accepted and not acknowledged; both ends need the same. A power of two, 64 to
@@ -38,7 +38,7 @@ pub struct BtlConfig {
     /// Least retransmission time-out (200 µs).
     pub retrans_least: Duration,
     /// The first of the segments that wait for an answer goes again after two round trips already, at least this (20 µs;
-    /// `retrans_least` turns it off): what was the last of a burst has nothing behind it that would tell of its loss. It
+    /// `retrans_least` turns it off): nothing follows the last segment of a burst that would reveal its loss. It
     /// is no sign of congestion. The next wait is twice as long, and so are those after it when the peer was busy.
     pub retrans_tail: Duration,
     /// Most, which also bounds the back-off (250 ms).
@@ -48,7 +48,7 @@ pub struct BtlConfig {
     pub max_resends_per_iteration: usize,
     /// How long an acknowledgement waits for a frame to ride on (50 µs); the time is that of `progress`.
     pub ack_delay: Duration,
-    /// An acknowledgement does not wait when so many segments came without one (16); of short ones, which take the
+    /// An acknowledgement is sent at once when this many segments came without one (16); of short ones, which take the
     /// priority channel, four times as many.
     pub ack_every: u32,
     /// Segments under way at the beginning (32).
@@ -56,16 +56,16 @@ pub struct BtlConfig {
     /// Segments that one peer may send before it is the next one's turn (44: at an MTU of 1500, the
     /// longest run that a socket takes in one piece).
     pub quantum: u32,
-    /// Nothing was acknowledged for so long although something was due: the peer is down, and everything outstanding
+    /// A peer that acknowledges nothing for this long although something is due is down, and everything outstanding
     /// fails. A peer that computes and does not poll is silent as well, so this is the longest time that a program may
     /// stay away (60 s).
     pub give_up: Duration,
     /// A peer that owes answers, and proves alive elsewhere
     /// ([`Message::proved_alive`](doorbell_fabric::message::Message::proved_alive)) while it is silent here, is down here
     /// after sixteen retransmission time-outs, at least 100 ms and at most this (1 s). So is one of which the driver
-    /// says that nobody is there, after this; and a check after it was down, which nobody answers for so long, has failed.
+    /// says that no process is there, after this; and the check of a new connection has failed after it.
     pub silence: Duration,
-    /// A peer that was heard of and is idle is probed when nothing came of it for so long, so that its end is noticed
+    /// An idle peer that was up is probed when nothing came of it for this long, so that its end is noticed
     /// (10 s); when it stays silent for [`BtlConfig::give_up`] then, it is down.
     pub keep_alive: Duration,
     /// Time-outs in a row after which a peer is suspect, and probed with two sizes again (3).
@@ -76,11 +76,11 @@ pub struct BtlConfig {
     /// 1 ms, and twice as long each time.
     pub connectivity_ack_timeout: Duration,
     /// Probes until the check has failed, when only one of the two sizes is answered, or, before a peer's first use, none
-    /// although frames of it arrive (usNIC `connectivity_error_num_retries`: 40). A peer of which nothing at all is heard
+    /// although frames of it arrive (usNIC `connectivity_error_num_retries`: 40). A peer of which nothing at all arrives
     /// may not be polling yet, and one that was used may be cut off for a while: they have until
     /// [`BtlConfig::give_up`].
     pub connectivity_error_num_retries: u32,
-    /// Frames carry a MAC of eight bytes, against whoever can read and write on the way; both ends need the same (no).
+    /// Frames carry a MAC of eight bytes, against an attacker who can read and write on the path; both ends need the same (no).
     pub frame_mac: bool,
     /// Events that the flight recorder keeps, for the explanation of a failure (256; at most 65,536; 0 for none).
     pub recorder: usize,

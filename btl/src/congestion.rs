@@ -1,7 +1,6 @@
-//! How many segments may be under way to one peer.
+//! Congestion control: how many segments may be under way to one peer.
 //!
-//! Slow start, then a growth of two segments per round trip, for everybody the same, so that flows become equal. A loss is answered once per window, and
-//! only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
+//! Slow start, then a growth of two segments per round trip, the same for all, so that flows become equal. A loss is answered once per window, and only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
 //! than one in forty segments of the window were lost (what was lost in one piece counts as one). A link that drops one frame in a hundred at random is not
 //! congested, and halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a
 //! loss that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
@@ -28,10 +27,10 @@ pub(crate) struct Congestion {
 /// Growth outside of slow start, in segments per round trip.
 const GROWTH: u32 = 2;
 
-/// A window in which more than one in so many was lost is a congested one.
+/// A window in which more than one segment in this many was lost is congested.
 const RANDOM: u16 = 40;
 
-/// After so many windows without a loss, a loss that nobody contradicted was one.
+/// Windows without a loss after which a loss that was not contradicted was one.
 const CLEAN: u8 = 8;
 
 /// Least segments under way.
@@ -206,7 +205,7 @@ mod tests {
         assert_eq!(congestion.window(), 64);
         congestion.undo();
         assert_eq!(congestion.window(), 64);
-        // Nobody has contradicted for long: it was congestion.
+        // It was not contradicted for long: it was congestion.
         congestion.timed_out();
         rounds(&mut congestion, CLEAN as usize + 1, |_| 0, false);
         let grown = congestion.window();

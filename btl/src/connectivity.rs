@@ -1,7 +1,6 @@
 //! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back (as they are, or as long
-//! as its own frames get), so that both directions are tried with both sizes before a rail is used (reference: vic, section 6.8); again when a peer
-//! that is used becomes suspect; when a peer was idle for long, to see whether it is still there; and before a new
-//! connection to one that was down is used.
+//! as its own frames get). Both directions are tried with both sizes before a peer is used (reference: vic, section 6.8),
+//! again when it becomes suspect or was idle for long, and before a new connection to a peer that was down is used.
 
 use std::collections::VecDeque;
 
@@ -19,10 +18,10 @@ use crate::wire::{BASIC, Kind, Ping};
 const FIRST: u64 = 1_000_000;
 /// Bytes of a small probe: as much as a small message.
 const SMALL: usize = 64;
-/// Probes after which one size that came back and one that did not say enough, if the peer goes before the check ends: a
-/// quarter of a second of them.
+/// Probes after which it is a result that one size came back and the other did not, if the peer goes down before the
+/// check ends: a quarter of a second of them.
 const TELLING: u32 = 8;
-/// For how long nothing may come of a peer of which nothing ever came until that is said (attended ns).
+/// How long a peer may stay silent, from which nothing has ever come, until that is reported (attended ns).
 const NOTHING: u64 = 1_000_000_000;
 /// Answers to probes that may wait; more are dropped, and asked for again.
 const PONGS: usize = 64;
@@ -36,7 +35,7 @@ pub enum Diagnosis {
     OnlySmall,
     /// Only large frames come back: something on the way filters by size or kind.
     OnlyLarge,
-    /// Nothing comes back: no route, a firewall, or nobody there.
+    /// Nothing comes back: no route, a firewall, or no process there.
     Nothing,
 }
 
@@ -74,7 +73,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// What it says, in a few words.
+    /// The notice as a short text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Suspect => "suspect: several time-outs in a row",
@@ -118,7 +117,7 @@ pub(crate) struct Check {
     /// When the next probe is due (ns), and since when we probe (attended ns).
     at: u64,
     since: u64,
-    /// Something of the peer was heard since: it polls, so probes without an answer count from here on.
+    /// Something of the peer has arrived since: it polls, so probes without an answer count from here on.
     heard: bool,
     small: bool,
     large: bool,
@@ -196,7 +195,7 @@ pub(crate) struct Probing {
 }
 
 impl Probing {
-    /// Makes room for so many peers.
+    /// Reserves room for this many peers.
     pub(crate) fn reserve(&mut self, peers: usize) {
         self.due.reserve(peers);
     }
@@ -280,7 +279,7 @@ impl Core {
         }
     }
 
-    /// Whether the check has failed, which the owner is told.
+    /// Whether the check has failed, in which case the peer is brought down.
     fn has_failed(&mut self, index: PeerIndex) -> bool {
         let peer = &mut self.peers[index];
         let heard = peer.liveness.heard();
@@ -305,7 +304,7 @@ impl Core {
         };
         let over = silent >= most.as_nanos() as u64 || self.is_alive_elsewhere(index);
         let failed = match result {
-            // Who was there before has all of its time: what is cut off comes back, in one direction or in both.
+            // A peer that was up has all of its time: a broken path comes back, in one direction or in both.
             Diagnosis::Nothing => over || (tried && !peer.is(about::UP)),
             _ => tried,
         };
@@ -427,7 +426,7 @@ impl Core {
             return;
         };
         let (token, size) = (ping.token.get(), ping.size.get() as usize);
-        // Who answers a frame that is longer than its own ones does it with the longest that it has.
+        // An answer may be shorter than the probe: the peer's longest frame, where that is shorter than ours.
         let length = BASIC + payload.len() + self.framing.mac();
         if length > size || (length < size && kind == Kind::Ping) {
             return self.drop_frame(crate::counters::Drop::Malformed);

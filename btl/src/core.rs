@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub(crate) acks: AckSchedule,
     pub(crate) polls: PollOrder,
 
-    // What the owner is told.
+    // What is reported to the owner.
     pub(crate) journal: Journal,
     pub(crate) history: History,
 

@@ -2,7 +2,7 @@
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts of one BTL since it was made. Plain numbers: whoever shows them copies them.
+        /// Counts of one BTL since it was made. Plain numbers, to be copied.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
@@ -52,7 +52,7 @@ counters! {
     revivals,
     /// Frames received, whatever they were.
     frames_received,
-    /// Acknowledgements received that said nothing new.
+    /// Acknowledgements received that repeated an earlier one.
     acks_duplicate,
     /// Acknowledgements received that were older than the last.
     acks_old,
@@ -66,7 +66,7 @@ counters! {
     suspects,
     /// `Full` answered to the upper layer.
     refused_full,
-    /// Frames dropped: too short for what they say.
+    /// Frames dropped: shorter than their headers claim.
     dropped_short,
     /// Frames dropped: of another version.
     dropped_version,
@@ -84,7 +84,7 @@ counters! {
     dropped_duplicate,
     /// Segments dropped: beyond the window.
     dropped_window,
-    /// Segments dropped: what they say cannot be.
+    /// Segments dropped: malformed.
     dropped_malformed,
     /// Segments dropped, to come again: no room for another reassembly or answer.
     dropped_room,
@@ -93,7 +93,7 @@ counters! {
 /// Why a frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drop {
-    /// Too short for what it says.
+    /// Shorter than its header claims.
     Short,
     /// Of another version.
     Version,
@@ -111,7 +111,7 @@ pub enum Drop {
     Duplicate,
     /// Beyond the window.
     Window,
-    /// What it says cannot be.
+    /// Malformed.
     Malformed,
     /// No room for another reassembly or answer: it will come again.
     Room,
@@ -121,23 +121,23 @@ impl Drop {
     /// The reason, in a few words.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Short => "too short for what it says",
+            Self::Short => "shorter than its header claims",
             Self::Version => "of another version",
             Self::Kind => "of no known kind",
             Self::Corrupt => "its CRC is wrong",
             Self::Forged => "its MAC is wrong",
-            Self::Unknown => "of a connection that nobody has here",
+            Self::Unknown => "of an unknown connection",
             Self::Down => "of a peer that is down",
             Self::Duplicate => "it had arrived before",
             Self::Window => "beyond the window",
-            Self::Malformed => "what it says cannot be",
+            Self::Malformed => "malformed",
             Self::Room => "no room for it now",
         }
     }
 }
 
 impl Counters {
-    /// Frames of known connections that say what no peer says, whatever the network loses, doubles or
+    /// Frames of known connections that no correct peer sends, whatever the network loses, duplicates or
     /// reorders.
     pub(crate) fn impossible(&self) -> u64 {
         self.acks_bad + self.dropped_kind + self.dropped_window + self.dropped_malformed

@@ -8,7 +8,7 @@
 //!             (reconnect.rs): the direction's own first     ─► as "link"
 //!     "lifemac"  the same                                   ─► as "mac"
 //! ```
-//! Who does not have the job key cannot guess a connection id, and a frame of another life of a process, or of another
+//! Without the job key, a connection id cannot be guessed, and a frame of another life of a process, or of another
 //! job on the same port, has another one. An observer on the path can read it: against those, turn frame MACs on.
 //! Source: RFC 7693 (BLAKE2).
 

@@ -1,4 +1,4 @@
-//! Datagrams become messages: the reliability of the usNIC BTL over any rail that carries frames.
+//! Reliable messages over unreliable datagrams: the protocol of the usNIC BTL over any rail that carries frames.
 //!
 //! [`Btl`] takes a [`Datagram`](doorbell_fabric::datagram::Datagram), whose frames may be lost, duplicated, reordered
 //! and corrupted, and is a [`Message`](doorbell_fabric::message::Message): each message once and whole, with a
@@ -23,8 +23,9 @@
 //!   that drops full frames is named ([`Diagnosis`]).
 //! * **Identity**: every frame carries a connection id that only the two ends can derive from the job's key, their
 //!   addresses and their incarnations. Frames of strangers, of other jobs and of former lives are counted and dropped.
-//!   What may become a peer is told to the owner ([`Message::stranger`](doorbell_fabric::message::Message::stranger)),
-//!   and loses nothing if it is opened: it goes on asking for [`BtlConfig::give_up`].
+//!   An incoming connection that is not open here is reported to the owner
+//!   ([`Message::stranger`](doorbell_fabric::message::Message::stranger)), and loses nothing if it is opened: the peer
+//!   keeps probing for [`BtlConfig::give_up`].
 //! * **A peer that is down comes back** by calls: both ends begin a new life of their link, with other ids, numbers and
 //!   MAC keys, and check it with two sizes before they use it.
 //!

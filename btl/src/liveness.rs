@@ -1,5 +1,5 @@
-//! When a peer was heard, here and elsewhere, and since when it owes an answer. All times are attended time
-//! ([`Clock`](crate::clock::Clock)), unless said otherwise.
+//! When frames of a peer arrived last, here and on other rails, and since when it owes an answer. All times are attended
+//! time ([`Clock`](crate::clock::Clock)), unless noted otherwise.
 
 /// What speaks for a peer's being alive.
 #[derive(Clone, Copy, Debug, Default)]

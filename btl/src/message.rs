@@ -1,4 +1,4 @@
-//! The contract of rails that carry messages: the pass over both channels, and the way to everything else.
+//! The implementation of [`Message`], the contract of rails that carry messages, and the poll of both channels.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
@@ -32,8 +32,8 @@ impl<D: Datagram> Message for Btl<D> {
         self.open_peer(address, incarnation)
     }
 
-    /// Told are connections on which somebody begins to talk, and which nobody has here. Who is opened later has lost
-    /// nothing: it goes on probing, or sending, until [`BtlConfig::give_up`](crate::BtlConfig::give_up).
+    /// Returns the ids of incoming connections that are not open here. A peer opened later loses nothing: it keeps
+    /// probing until [`BtlConfig::give_up`](crate::BtlConfig::give_up).
     #[inline]
     fn stranger(&mut self) -> Option<Caller> {
         self.next_stranger()

@@ -1,5 +1,5 @@
-//! One-sided operations of ours: started, ended by the target's answer, failed with the peer; and fences, which end
-//! when everything before them has.
+//! One-sided operations at the initiator: started here, completed by the target's answer or by the end of the peer; and
+//! fences, which complete when everything before them has.
 
 use std::collections::VecDeque;
 
@@ -38,11 +38,11 @@ struct Operation {
 }
 
 enum What {
-    /// Bytes go here; so many of so many have come.
+    /// A get into `into`, of which `got` of `total` bytes have arrived.
     Get { into: Landing, got: u64, total: u64 },
-    /// Its transfer.
+    /// A put, whose transfer is a [`Stream`].
     Put,
-    /// Its segment.
+    /// An atomic, in the segment of this number.
     Atomic(Seq),
 }
 

@@ -1,4 +1,4 @@
-//! What is known of one peer. Everything that only some peers need at a time (segments, gaps, reassemblies, streams) is
+//! One peer and its connection. Everything that only some peers need at a time (segments, gaps, reassemblies, streams) is
 //! in pools that all share, so that an idle peer takes a few hundred bytes.
 
 use doorbell_fabric::message::PeerIndex;
@@ -26,7 +26,7 @@ pub(crate) mod about {
     pub(crate) const DOWN: u32 = 1 << 1;
     /// It has closed the connection: what it sends again is acknowledged, nothing else.
     pub(crate) const CLOSED: u32 = 1 << 2;
-    /// A frame of it has arrived, and the owner was told that it is up.
+    /// A frame of it has arrived, and its `PeerUp` was reported.
     pub(crate) const GREETED: u32 = 1 << 3;
     /// In the queue of peers that have something to send, and may.
     pub(crate) const READY: u32 = 1 << 4;
@@ -46,7 +46,7 @@ pub(crate) mod about {
     pub(crate) const PROBE: u32 = 1 << 11;
     /// Our BYE is among its segments.
     pub(crate) const BYE: u32 = 1 << 12;
-    /// The acknowledgement that is due says more than a number, so it needs a frame of its own.
+    /// The acknowledgement that is due carries more than a number, so it needs a frame of its own.
     pub(crate) const EXPLICIT: u32 = 1 << 13;
     /// The driver reports that its process has ended, which the network may have forged.
     pub(crate) const REFUSED: u32 = 1 << 14;

@@ -1,4 +1,5 @@
-//! Queues of peers for which something is to be done. Each peer is in each queue at most once: a flag of its own says so.
+//! Queues of peers for which something is to be done. Each peer is in each queue at most once, which a flag of the peer
+//! records.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ impl<const FLAG: u32> PeerQueue<FLAG> {
         Self(VecDeque::new())
     }
 
-    /// Makes room for so many peers: with room for all, nothing is allocated later.
+    /// Reserves room for this many peers: with room for all, nothing is allocated later.
     pub(crate) fn reserve(&mut self, peers: usize) {
         self.0.reserve(peers.saturating_sub(self.0.len()));
     }

@@ -106,7 +106,7 @@ impl<T> PooledLists<T> {
         }
     }
 
-    /// Moves the first value of a list behind the `turns - 1` that follow it: so many take turns, and the others wait
+    /// Moves the first value of a list behind the `turns - 1` that follow it: those take turns, and the others wait
     /// until one of these is taken out.
     pub(crate) fn rotate(&mut self, list: &mut List<T>, turns: usize) {
         let first = list.0;

@@ -1,4 +1,4 @@
-//! The contract that is common to all rails.
+//! The implementation of [`Rail`], the contract that all rails share.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
@@ -47,7 +47,7 @@ impl<D: Datagram> Rail for Btl<D> {
         self.core.clock.is_old()
     }
 
-    /// Sends the acknowledgements that wait for company: nobody will come by for a while.
+    /// Sends the acknowledgements that wait for a segment to ride on: the owner is going to sleep.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         let (tx, _) = self.driver.split();
         self.core.acks.all_now(&mut self.core.peers);
@@ -66,7 +66,7 @@ impl<D: Datagram> Rail for Btl<D> {
         self.driver.poll_cost()
     }
 
-    /// The driver's hints about single peers are not told: they make the BTL look.
+    /// Hints of the driver about single peers are not passed on: the BTL probes the peer instead.
     fn event(&mut self) -> Option<RailEvent> {
         loop {
             if let Some(event) = self.core.journal.next_event() {
@@ -86,13 +86,13 @@ impl<D: Datagram> Rail for Btl<D> {
                     self.core.record_of(None, Event::Told(event.kind));
                     return Some(event);
                 }
-                // Of a place, as the driver numbers it; what becomes of the life there is for us to judge.
+                // About an address, as the driver numbers it: whether the peer there is down is judged here.
                 Scope::Peer(place) => self.core.on_hint(place, event.kind),
             }
         }
     }
 
-    /// Says goodbye to every peer that knows us, after everything that was accepted before has been acknowledged.
+    /// Sends a BYE to every peer that knows us, after everything that was accepted before has been acknowledged.
     fn close(&mut self, now: Time, by: Time) -> bool {
         if self.finished {
             return true;

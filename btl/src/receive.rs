@@ -1,4 +1,4 @@
-//! Frames that arrive: every one is hostile until its connection id, its CRC or MAC, and what it says have been checked.
+//! Received frames. Each is hostile until its connection id, its CRC or MAC, and its contents have been checked.
 //!
 //! The header is copied before it is looked at. Where a CRC or MAC is to be checked, the whole frame is copied, and what
 //! was checked is what is used. Where none is, the payload stays where it lies: its sender's device may still write it,
@@ -15,7 +15,8 @@ use crate::peers::NoPeer;
 use crate::seq::Seq;
 use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
-/// Most frames that show nothing to the upper layer, in one poll: of these, a poll without end could be made.
+/// Frames that one poll handles at most, where they show nothing to the upper layer: a flood of them must not keep it
+/// from returning.
 const BATCH: usize = 64;
 
 impl Core {
@@ -46,7 +47,7 @@ impl Core {
         shown
     }
 
-    /// One frame; whether a message was shown.
+    /// Handles one frame. Returns whether a message was shown.
     #[inline(never)]
     pub(crate) fn on_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> bool {
         self.counters.frames_received += 1;
@@ -72,7 +73,7 @@ impl Core {
         self.take_payload(peer, &parsed, frame.skip(BASIC).take(parsed.length), sink)
     }
 
-    /// A frame that is copied and checked before anything of it is used.
+    /// Handles a frame that is copied and checked before anything of it is used.
     #[inline(never)]
     fn take_checked<S: Arrivals>(
         &mut self,
@@ -97,7 +98,7 @@ impl Core {
         result
     }
 
-    /// Whose connection this is. On that of first lives that are over, nothing but calls is taken.
+    /// Looks up the peer of a frame by its connection id.
     fn lookup_peer(&mut self, parsed: &Parsed) -> Result<PeerIndex, Drop> {
         self.peers.find(parsed.connection, parsed.kind).map_err(|why| {
             if why == NoPeer::Unknown {
@@ -122,7 +123,7 @@ impl Core {
         }
     }
 
-    /// A frame of a peer, as good as it gets.
+    /// Handles a frame whose peer, checksum and MAC are verified.
     #[inline(always)]
     fn take_payload<S: Arrivals>(
         &mut self,
@@ -156,8 +157,9 @@ impl Core {
         Ok(false)
     }
 
-    /// A frame of a peer that is down; whether it is up now, and this is to be looked at. Who said goodbye and did not hear
-    /// our answer says it again; who calls begins anew.
+    /// Handles a frame of a peer that is down. Returns whether that brought it up, so that the frame is to be handled as
+    /// any other. A peer that did not receive our acknowledgement of its BYE sends it again; a CALL begins a new
+    /// connection.
     #[cold]
     fn on_frame_while_down(
         &mut self,
@@ -232,7 +234,7 @@ impl Core {
         Ok(shown)
     }
 
-    /// A part of a message; whether it was the last, and the message was shown.
+    /// Handles a part of a message. Returns whether the message is complete and was shown.
     #[inline(never)]
     fn on_chunk<S: Arrivals>(
         &mut self,
@@ -268,7 +270,7 @@ impl Core {
         self.counters.messages_delivered += 1;
         sink.message(peer, Inbound::whole(SharedBytes::of(message)));
         self.reassemblies.remove(&mut self.peers[peer].partial, id);
-        // Whoever sends long messages waits for what they were about (reference: vic, section 6.4).
+        // The sender of a long message waits for its completion (reference: vic, section 6.4).
         self.ack_now(peer);
         Ok(true)
     }

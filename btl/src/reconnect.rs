@@ -1,28 +1,30 @@
-//! Lives of a link: how two ends that lost each other begin anew, with nothing of the old connection.
+//! Reconnection: how two ends that lost each other begin a new connection, with nothing of the old one. A *life* is an
+//! epoch of the link, counted at each end.
 //!
 //! ```text
 //!   A (down, life 1) ── CALL 1, yours 0, ask ──►  B: 1 is news: its old connection is over (PeerDown), its life is 1
 //!                    ◄── CALL 1, yours 1, ask ──  B: takes frames of the connection 1/1 from here on
 //!   A: confirmed     ── CALL 1, yours 1 ───────►  B: confirmed
-//!                    ◄─ PING, PONG of two sizes ─► on the connection 1/1; who has both back tells PeerUp
+//!                    ◄─ PING, PONG of two sizes ─► on the connection 1/1; an end with both back reports PeerUp
 //! ```
 //!
 //! Each end counts its own lives of the link, from zero; a life that was used ends with the connection. Ids, first numbers
-//! and MAC keys of a connection derive from both lives, so a frame of an older one has an id that nobody has any more.
+//! and MAC keys of a connection derive from both lives, so a frame of an older one has an id that is not known any more.
 //! Calls travel on the ids of the first lives, which never change. With `PeerUp` goes the sum of both lives: to be up, a
 //! connection has to have been begun at both ends, with the same two, and neither ever shrinks.
 //!
-//! * **Lives only grow**, and a call says its sender's. One below what was heard already is old, and dropped. One equal
-//!   to it changes nothing: it is answered, if it asks. One above it says that the sender has given the old connection
-//!   up, whatever we thought of it.
-//! * **Who asks** is whoever does not know yet whether its own life was heard; who answers never asks for what it knows.
+//! * **Lives only grow**, and a call carries its sender's. One below the latest received is old, and dropped. One equal
+//!   to it changes nothing: it is answered, if it asks. One above it means that the sender has given the old connection
+//!   up, whatever its state here.
+//! * **Asking**: an end asks while it does not know whether its own life was received, and answers do not ask for what
+//!   their sender knows.
 //!   So crossing calls end after one answer each. Only [`Message::revive`](doorbell_fabric::message::Message::revive)
 //!   repeats a call, for less than 100 ms.
 //! * **Down until proved.** A connection is used when the check of both sizes has come back over it, or when a segment of
 //!   the peer arrives, whose own check has passed then. A check that fails uses the life up.
 //!
-//! Calls have the CRC or MAC of all frames. Without MACs, who can write on the path can forge one and so end a
-//! connection, as it could by losing every frame; who can only replay what it saw cannot: the lives in it are old.
+//! Calls have the CRC or MAC of all frames. Without MACs, an attacker who can write on the path can forge one and so end
+//! a connection, as it could by dropping every frame; one who can only replay cannot: the lives in it are old.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -49,7 +51,7 @@ const FIRST: u64 = 5_000_000;
 /// The lives of the link to a peer that was down.
 #[derive(Debug)]
 struct Lives {
-    /// Ours, and the latest of the peer that we heard of.
+    /// Ours, and the latest of the peer that was received.
     ours: u32,
     theirs: u32,
     /// Ids of the first lives. That of the peer's frames is known from its first call.
@@ -59,7 +61,7 @@ struct Lives {
     macs: Option<Box<[FrameMac; 2]>>,
     /// The lives of the last connection after the first, and the id of the peer's frames.
     begun: Option<(u32, u32, u64)>,
-    /// The peer has heard of our life.
+    /// The peer has received our life.
     confirmed: bool,
     /// Nothing comes after this: the peer's process has ended, or the numbers have.
     over: bool,
@@ -128,7 +130,7 @@ impl Reconnects {
         self.lives.get_mut(&peer)
     }
 
-    /// A call goes out in this pass, once, whoever wants it.
+    /// Queues a call, which goes out in this pass; one call serves all reasons for it.
     fn call(&mut self, peer: PeerIndex, ask: bool) {
         let Some(lives) = self.lives.get_mut(&peer) else {
             return;
@@ -139,7 +141,7 @@ impl Reconnects {
         lives.queued = Some(ask || lives.queued == Some(true));
     }
 
-    /// The next peer to be called; whether the call asks, and what it says.
+    /// The next peer to be called, whether the call asks, and the lives that it carries.
     fn next_call(&mut self) -> Option<(PeerIndex, bool, &Lives)> {
         while let Some(peer) = self.calls.pop_front() {
             let queued = self.get_mut(peer).and_then(|lives| lives.queued.take());
@@ -159,7 +161,7 @@ impl Core {
         lives.or_insert_with(|| Lives::new(out)).end();
     }
 
-    /// The number of the connection that was begun last, as both ends tell it: of first contact, or of both their lives.
+    /// The number of the connection that was begun last, the same at both ends: of first contact, or of both their lives.
     pub(crate) fn life(&self, peer: PeerIndex) -> Life {
         let begun = self.reconnects.get(peer).and_then(|lives| lives.begun);
         begun.map_or(Life::FIRST, |(ours, theirs, _)| Life::of(ours, theirs))
@@ -269,7 +271,7 @@ impl Core {
     /// Handles a call of the peer.
     ///
     /// # Errors
-    /// [`Drop`]: it is of a former life, says what cannot be, or nothing comes after this.
+    /// [`Drop`]: it is of a former life, it is malformed, or the peer cannot come back.
     #[cold]
     pub(crate) fn on_call(
         &mut self,
@@ -359,7 +361,7 @@ impl Core {
         self.record(index, Event::LifeBegun { ours, theirs });
     }
 
-    /// The peer has heard of our life: the path is checked.
+    /// The peer has received our life: the path is checked.
     fn confirm(&mut self, peer: PeerIndex) {
         let lives = self.reconnects.get_mut(peer);
         if let Some(lives) = lives.filter(|lives| !lives.confirmed) {
@@ -371,7 +373,7 @@ impl Core {
     /// A frame of the new connection, before it is up. Whether the connection is up now.
     ///
     /// # Errors
-    /// [`Drop::Down`], for what says nothing yet.
+    /// [`Drop::Down`], for frames that prove nothing.
     #[cold]
     pub(crate) fn on_frame_while_coming(
         &mut self,
@@ -383,7 +385,7 @@ impl Core {
         self.heard_while_down(peer);
         self.confirm(peer);
         if kind.is_segment() {
-            // Sent by who has had the answers to both sizes, so they pass in both directions.
+            // The peer's own check has passed, so both sizes pass in both directions.
             self.conclude(peer, Diagnosis::Works);
             self.come_up(peer);
             return Ok(true);

@@ -1,5 +1,5 @@
-//! What the flight recorder of a BTL keeps: what went wrong, what was tried, what was told. Nothing of it happens while
-//! nothing is lost, so the paths that must be fast never come here.
+//! The flight recorder of a BTL, and the queue of its events: what went wrong, what was tried, what was reported. Nothing
+//! of it happens while nothing is lost, so the data path never comes here.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,7 +34,7 @@ pub enum Event {
         /// How many.
         segments: u32,
     },
-    /// The oldest segment goes again because the peer said a second time that it is missing.
+    /// The oldest segment is sent again: the peer repeated an acknowledgement without it.
     Missed,
     /// Segments went again in vain: the network reorders.
     Vain {
@@ -59,7 +59,7 @@ pub enum Event {
         /// The peer's, as far as we know.
         theirs: u32,
     },
-    /// It has called in a life that was not heard of before.
+    /// It has called in a new life.
     CalledBy {
         /// Its life of the link.
         life: u32,
@@ -73,9 +73,9 @@ pub enum Event {
         /// The peer's.
         theirs: u32,
     },
-    /// The driver has heard something of its place.
+    /// The driver reported something about its address.
     Hint(EventKind),
-    /// What the layer above was told.
+    /// An event that was reported to the layer above.
     Told(EventKind),
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Event {
             Self::Overtaken { segments } => {
                 write!(out, "{segments} segments sent again: later ones had arrived")
             }
-            Self::Missed => out.write_str("a segment sent again: the peer said twice that it is missing"),
+            Self::Missed => out.write_str("a segment sent again: the peer reported it missing twice"),
             Self::Vain { segments } => write!(out, "{segments} segments sent again in vain"),
             Self::Shrunk { from, to } => write!(out, "window from {from} to {to} segments"),
             Self::BadAck => out.write_str("dropped an acknowledgement of what was never sent"),
@@ -134,7 +134,7 @@ impl fmt::Display for Event {
             Self::LifeBegun { ours, theirs } => {
                 write!(out, "a new connection, of our life {ours} and its life {theirs}")
             }
-            Self::Hint(kind) => write!(out, "the driver hears: {}", told(*kind)),
+            Self::Hint(kind) => write!(out, "the driver reports: {}", told(*kind)),
             Self::Told(kind) => out.write_str(told(*kind)),
         }
     }
@@ -143,11 +143,11 @@ impl fmt::Display for Event {
 fn told(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PeerUp => "up: it answers",
-        EventKind::PeerDown(DownReason::Closed) => "down: it said goodbye",
+        EventKind::PeerDown(DownReason::Closed) => "down: it closed the connection",
         EventKind::PeerDown(DownReason::Died) => "down: its process has ended",
         EventKind::PeerDown(DownReason::Hostile) => "down: it broke the rules",
         EventKind::PeerDown(DownReason::Silent) => "down: it did not answer",
-        EventKind::PeerDown(DownReason::Abandoned) => "down: the way was given up",
+        EventKind::PeerDown(DownReason::Abandoned) => "down: the path was given up",
         EventKind::PeerSuspect => "suspect: it owes answers",
         EventKind::PeerRecovered => "recovered: it answers again",
         EventKind::PeerDown(DownReason::Control) => "down: the control plane has lost it",
@@ -158,10 +158,10 @@ fn told(kind: EventKind) -> &'static str {
     }
 }
 
-/// Notices that no one asked for are forgotten beyond so many.
+/// Notices that are kept; older ones are dropped.
 const NOTICES: usize = 256;
 
-/// What the owner is told, and what it can look up when something fails.
+/// Events and notices for the owner, and the flight recorder.
 #[derive(Debug)]
 pub(crate) struct Journal {
     events: VecDeque<RailEvent>,
@@ -170,7 +170,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// An empty journal, which keeps so many notable events.
+    /// An empty journal, whose recorder keeps `most` events.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             events: VecDeque::new(),
@@ -179,17 +179,17 @@ impl Journal {
         }
     }
 
-    /// Whether there are events that the owner was not told of.
+    /// Whether there are events that the owner has not read.
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The next event that the owner was not told of.
+    /// Takes the next event that the owner has not read.
     pub(crate) fn next_event(&mut self) -> Option<RailEvent> {
         self.events.pop_front()
     }
 
-    /// Forgets the events about a peer that the owner was not told of.
+    /// Drops the events about a peer that the owner has not read.
     pub(crate) fn forget_events(&mut self, peer: PeerIndex) {
         self.events.retain(|event| event.scope != Scope::Peer(peer));
     }
@@ -218,7 +218,7 @@ impl Core {
         self.journal.recorder.record(self.clock.time(), peer, event);
     }
 
-    /// Tells the owner of an event, and records that.
+    /// Queues an event for the owner, and records it.
     #[cold]
     pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
         let life = match (scope, kind) {

@@ -1,4 +1,4 @@
-//! The receive window of one peer: which of its segments have arrived, and what an acknowledgement says.
+//! The receive window of one peer: which of its segments have arrived, and what is acknowledged.
 //!
 //! While everything comes in order there is one number. A gap takes a bitmap of a window, which goes back to a shared
 //! pool when the gap has closed.
@@ -6,8 +6,8 @@
 use crate::counters::Drop;
 use crate::seq::Seq;
 
-/// So many short segments count as one long one for acknowledgements: each costs a frame of its own on the way back,
-/// and what it lets go of is little.
+/// Short segments that count as one long one for acknowledgements: an acknowledgement costs a frame, and releases little
+/// of them.
 pub(crate) const LIGHT: u32 = 4;
 
 /// Largest window, in segments: what a bitmap covers.
@@ -48,7 +48,7 @@ impl RecvWindow {
         }
     }
 
-    /// The last number without a gap before it: what an acknowledgement says.
+    /// The last number without a gap before it: the number of an acknowledgement.
     #[inline]
     pub(crate) fn ack(&self) -> Seq {
         self.arrived.ack()
@@ -66,7 +66,7 @@ impl RecvWindow {
         self.arrived.has_gap()
     }
 
-    /// Whether a segment is new, in a window of so many.
+    /// Whether a segment is new and within a window of `window` segments.
     ///
     /// # Errors
     /// [`Drop::Duplicate`] or [`Drop::Window`].

@@ -1,4 +1,4 @@
-//! What is known of the way to a peer, for explanations.
+//! Reports about the path to a peer, and about what is in use.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,12 +38,12 @@ struct Past {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     past: HashMap<PeerIndex, Past>,
-    /// Whether the driver's link is up, as far as it has told.
+    /// Whether the driver's link is up, once it has reported that.
     link: Option<bool>,
 }
 
 impl History {
-    /// The driver has told whether its link is up.
+    /// Notes whether the driver's link is up.
     pub(crate) fn set_link(&mut self, up: bool) {
         self.link = Some(up);
     }
@@ -65,7 +65,7 @@ fn present(peer: &Peer) -> Past {
 }
 
 impl Core {
-    /// A connection ends, and what was heard over it stays known.
+    /// Keeps, at the end of a connection, when frames arrived over it.
     #[cold]
     pub(crate) fn remember(&mut self, index: PeerIndex) {
         let now = present(&self.peers[index]);

@@ -1,4 +1,5 @@
-//! Whether resends were needed. The peer counts what reached it twice; where that grows, some of ours were in vain.
+//! Spurious retransmissions: whether resends were needed. The peer counts what reached it twice; where that count grows,
+//! some of ours were in vain.
 //!
 //! In vain because of a time-out: the peer was busy elsewhere, and nothing was lost. In vain because later
 //! transmissions had arrived first: the network reorders more than we thought, and we are more patient from then on.
@@ -18,7 +19,7 @@ pub(crate) struct Resends {
     earlier: u16,
     /// How many of these followed a time-out.
     timed: u16,
-    /// Duplicates that the peer told of so far.
+    /// Duplicates that the peer has reported so far.
     told: u32,
     useful: u8,
     patience: u16,
@@ -47,7 +48,7 @@ impl Resends {
         }
     }
 
-    /// So many later transmissions of the same channel must have arrived before one is taken for lost.
+    /// Later transmissions of the same channel that must have arrived before one is taken for lost.
     #[inline]
     pub(crate) fn patience(&self) -> u64 {
         u64::from(self.patience)
@@ -68,7 +69,7 @@ impl Resends {
     }
 
     /// Something was answered. A peer that does so at once after a resend was there all the time: something was lost, and
-    /// the next tail need not wait so long.
+    /// the next tail may wait less.
     #[inline]
     pub(crate) fn answered(&mut self, now: u64, prompt: impl FnOnce() -> u64) {
         if self.open {
@@ -85,8 +86,8 @@ impl Resends {
         self.timed = self.timed.saturating_add(1);
     }
 
-    /// The peer has told how many duplicates it got so far; how many of our resends these show to be in vain. One that
-    /// was busy meanwhile makes the next tail wait longer.
+    /// Takes the peer's count of duplicates; returns how many of our resends it shows to be in vain. A peer that was busy
+    /// meanwhile makes the next tail wait longer.
     #[inline]
     pub(crate) fn told(&mut self, duplicates: u32) -> u32 {
         let more = duplicates.wrapping_sub(self.told) as i32;
@@ -110,7 +111,7 @@ impl Resends {
         vain.into()
     }
 
-    /// Everything is acknowledged: what was sent again was needed, unless the peer tells otherwise soon.
+    /// Everything is acknowledged: what was sent again was needed, unless the peer reports otherwise soon.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.made == 0 {

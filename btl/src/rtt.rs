@@ -1,7 +1,7 @@
 //! Round-trip times, and when to send again (RFC 6298, with a floor for local networks).
 //!
 //! Times are those that the owner's `progress` gave, so a sample is as coarse as the calls of `progress` are apart. A
-//! segment that was sent more than once gives no sample (Karn's rule): nobody knows which of the two was answered.
+//! segment that was sent more than once gives no sample (Karn's algorithm): the answer is ambiguous.
 
 use crate::config::{BtlConfig, nanos};
 
@@ -134,7 +134,7 @@ impl Rtt {
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
     }
 
-    /// How long the oldest segment waits before it goes again although nothing tells of a loss (RFC 8985, section 7.2):
+    /// How long the oldest segment waits before it goes again although nothing shows a loss (RFC 8985, section 7.2):
     /// two round trips, `doublings` times doubled, and once more whenever it went again so. `None` when the time-out is no
     /// later.
     #[inline]
@@ -152,7 +152,7 @@ impl Rtt {
         (2 * self.smooth).max(bounds.tail)
     }
 
-    /// By how much a later transmission must have been made for its arrival to tell that an earlier one is lost.
+    /// By how much a later transmission must have been made for its arrival to show that an earlier one is lost.
     #[inline]
     pub(crate) fn reordering(&self, bounds: &Bounds) -> u64 {
         2 * self.smooth.max(bounds.least / 4)

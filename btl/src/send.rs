@@ -1,4 +1,4 @@
-//! Messages on their way out: accepted whole or not at all, cut into segments, listed.
+//! Accepting messages: each is taken whole or refused, cut into segments, and queued.
 //!
 //! A message that fits one frame is one FRAG; a longer one is CHUNKs of equal size (reference: vic, section 6.3). The
 //! bytes are copied once, into the frames that are kept until they are acknowledged.
@@ -113,7 +113,7 @@ impl Core {
         Ok(MsgId(message))
     }
 
-    /// Whether a peer may have so many more segments of messages.
+    /// Whether a peer may have `count` more segments of messages.
     #[inline]
     fn has_segments(&self, peer: PeerIndex, count: usize) -> bool {
         self.has_place(peer, count + RESERVE - 1)
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Whether a peer may have one more segment, and so many places are left then.
+    /// Whether a peer may have one more segment, and `kept` places are left then.
     #[inline]
     pub(crate) fn has_place(&self, peer: PeerIndex, kept: usize) -> bool {
         self.peers[peer].send.len() as usize + kept < self.config.window as usize

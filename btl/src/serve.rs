@@ -1,4 +1,4 @@
-//! One-sided operations of peers: checked by key and range, executed here, answered without going up.
+//! One-sided operations at the target: checked by key and range, executed here, answered without the layer above.
 //!
 //! A segment of them is taken only when the answer has room as well; otherwise it is dropped, and comes again. So a
 //! target executes each once, and never owes an answer that it cannot send.

@@ -1,19 +1,19 @@
-//! Who calls and is not open: connection ids of frames that were dropped because nobody here has them.
+//! Pending callers: ids of incoming connections that are not open here, whose frames were dropped.
 //!
 //! ```text
 //!   a frame of an unknown id ─► dropped, and sent again by its sender until the peer is opened, or given up
-//!        └ it may begin something ─► noted ─► told once (`stranger`) ─► 20 ms of silence about it ─► may be noted again
+//!        └ it may begin something ─► noted ─► reported once (`stranger`) ─► 20 ms of silence about it ─► may be noted again
 //!                                      └ opened meanwhile: forgotten
 //! ```
 //!
 //! Both ends derive the id of a connection from the job's key, their addresses and their incarnations, so the id alone
-//! says to the owner who calls, once it knows the address. It cannot be guessed, but nothing here was checked: the MAC of
+//! identifies the caller to the owner, once it knows the address. It cannot be guessed, but nothing here was checked: the MAC of
 //! a frame needs the peer. Whatever comes costs one look through the notes, of which there are few, and at most one call
-//! of the owner's look-up. Ids that nobody has are told as well: of former lives, of another job on the port, of frames
-//! that were damaged.
+//! of the owner's look-up. Ids of no peer are reported as well: of former lives, of another job on the port, of damaged
+//! frames.
 //!
-//! Where more ids come than are noted, those that were told are forgotten first, and one that waits to be told is never
-//! driven out: what found no room is noted when its sender repeats it.
+//! Where more ids come than are noted, those that were reported are dropped first, and one that waits to be reported is
+//! never evicted: what found no room is noted when its sender repeats it.
 
 use std::time::Duration;
 
@@ -24,48 +24,48 @@ use crate::btl::Btl;
 use crate::core::Core;
 use crate::wire::{Kind, Parsed};
 
-/// So many ids are noted: what one poll receives at most.
+/// Ids that are noted at most: as many as one poll receives frames.
 const MOST: usize = 64;
-/// For so long an id is not noted again (ns): a prober's first frames come within milliseconds of each other.
+/// How long an id is not noted again (ns): a prober's first frames come within milliseconds of each other.
 const PAUSE: u64 = Duration::from_millis(20).as_nanos() as u64;
 
-/// An id of nobody's.
+/// The id of a connection that is not open here.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     connection: u64,
-    told: bool,
+    reported: bool,
     /// From here on it is news again (ns).
     again: u64,
 }
 
-/// Ids that were heard of lately.
+/// Ids of connections that are not open here, of which frames came lately.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     notes: Vec<Note>,
-    untold: usize,
+    unreported: usize,
 }
 
 impl Strangers {
     pub(crate) fn new() -> Self {
         Self {
             notes: Vec::with_capacity(MOST),
-            untold: 0,
+            unreported: 0,
         }
     }
 
-    /// An id was heard of, which nobody here has.
+    /// Notes an id of a connection that is not open here.
     fn note(&mut self, connection: u64, now: u64) {
         let note = Note {
             connection,
-            told: false,
+            reported: false,
             again: now.saturating_add(PAUSE),
         };
         let known = self.notes.iter().position(|one| one.connection == connection);
         let place = match known {
-            Some(at) if !self.notes[at].told || now < self.notes[at].again => return,
+            Some(at) if !self.notes[at].reported || now < self.notes[at].again => return,
             Some(at) => Some(at),
             None if self.notes.len() < MOST => None,
-            None => match self.oldest_told() {
+            None => match self.oldest_reported() {
                 Some(at) => Some(at),
                 None => return,
             },
@@ -74,43 +74,44 @@ impl Strangers {
             Some(at) => self.notes[at] = note,
             None => self.notes.push(note),
         }
-        self.untold += 1;
+        self.unreported += 1;
     }
 
-    fn oldest_told(&self) -> Option<usize> {
-        let told = self.notes.iter().enumerate().filter(|(_, note)| note.told);
-        told.min_by_key(|(_, note)| note.again).map(|(at, _)| at)
+    fn oldest_reported(&self) -> Option<usize> {
+        let reported = self.notes.iter().enumerate().filter(|(_, note)| note.reported);
+        reported.min_by_key(|(_, note)| note.again).map(|(at, _)| at)
     }
 
-    /// The next id that was not told yet.
+    /// Returns the next id that was not reported yet.
     #[inline]
     fn next(&mut self) -> Option<u64> {
-        if self.untold == 0 {
+        if self.unreported == 0 {
             return None;
         }
-        self.tell()
+        self.report()
     }
 
     #[cold]
-    fn tell(&mut self) -> Option<u64> {
-        let untold = self.notes.iter_mut().filter(|note| !note.told);
-        let note = untold.min_by_key(|note| note.again)?;
-        note.told = true;
-        self.untold -= 1;
+    fn report(&mut self) -> Option<u64> {
+        let unreported = self.notes.iter_mut().filter(|note| !note.reported);
+        let note = unreported.min_by_key(|note| note.again)?;
+        note.reported = true;
+        self.unreported -= 1;
         Some(note.connection)
     }
 
-    /// Somebody has this id from here on.
+    /// Drops an id: its connection is open from here on.
     pub(crate) fn forget(&mut self, connection: u64) {
         if let Some(at) = self.notes.iter().position(|note| note.connection == connection) {
             let note = self.notes.swap_remove(at);
-            self.untold -= usize::from(!note.told);
+            self.unreported -= usize::from(!note.reported);
         }
     }
 }
 
 impl Core {
-    /// A frame of a connection that nobody has here. What only answers begins nothing: it is of one that has ended.
+    /// Notes the connection of a frame that is not open here. A frame that only answers begins nothing: its connection has
+    /// ended.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_stranger(&mut self, parsed: &Parsed) {
@@ -132,7 +133,7 @@ impl<D: Datagram> Btl<D> {
     }
 }
 
-/// A connection id as the name of who sends on it.
+/// A connection id as the name of its sender.
 pub(crate) fn name(connection: u64) -> Caller {
     Caller(u128::from(connection))
 }
@@ -141,50 +142,50 @@ pub(crate) fn name(connection: u64) -> Caller {
 mod tests {
     use super::*;
 
-    fn told(strangers: &mut Strangers) -> Vec<u64> {
+    fn reported(strangers: &mut Strangers) -> Vec<u64> {
         std::iter::from_fn(|| strangers.next()).collect()
     }
 
     #[test]
-    fn each_is_told_once_and_again_after_a_while() {
+    fn each_is_reported_once_and_again_after_a_while() {
         let mut strangers = Strangers::new();
         for now in [5, 6, 7] {
             strangers.note(1, now);
             strangers.note(2, now);
         }
-        assert_eq!(told(&mut strangers), [1, 2]);
+        assert_eq!(reported(&mut strangers), [1, 2]);
         strangers.note(1, PAUSE + 4);
-        assert_eq!(told(&mut strangers), []);
+        assert_eq!(reported(&mut strangers), []);
         strangers.note(1, PAUSE + 5);
         strangers.note(1, 3 * PAUSE);
-        assert_eq!(told(&mut strangers), [1]);
+        assert_eq!(reported(&mut strangers), [1]);
         assert_eq!(strangers.notes.len(), 2);
     }
 
     #[test]
-    fn whoever_is_opened_is_not_told() {
+    fn a_connection_that_is_opened_is_not_reported() {
         let mut strangers = Strangers::new();
         (1..=3).for_each(|id| strangers.note(id, 0));
         strangers.forget(2);
         strangers.forget(7);
-        assert_eq!(told(&mut strangers), [1, 3]);
+        assert_eq!(reported(&mut strangers), [1, 3]);
         strangers.forget(1);
-        assert_eq!((strangers.notes.len(), strangers.untold), (1, 0));
+        assert_eq!((strangers.notes.len(), strangers.unreported), (1, 0));
     }
 
     #[test]
-    fn a_flood_drives_out_what_was_told_and_nothing_else() {
+    fn a_flood_evicts_what_was_reported_and_nothing_else() {
         let mut strangers = Strangers::new();
         let room = strangers.notes.capacity();
         let most = MOST as u64;
         (0..10 * most).for_each(|id| strangers.note(id, 0));
-        assert_eq!(told(&mut strangers), (0..most).collect::<Vec<_>>());
-        // All of them are told; each newcomer takes the place of the one that was noted first.
+        assert_eq!(reported(&mut strangers), (0..most).collect::<Vec<_>>());
+        // All of them were reported; each newcomer takes the place of the one that was noted first.
         (0..3).for_each(|id| strangers.note(id, PAUSE));
         (1000..1000 + most - 3).for_each(|id| strangers.note(id, PAUSE + 1));
         strangers.note(2000, PAUSE + 1);
         let expected: Vec<u64> = (0..3).chain(1000..1000 + most - 3).collect();
-        assert_eq!(told(&mut strangers), expected);
+        assert_eq!(reported(&mut strangers), expected);
         assert_eq!((strangers.notes.len(), strangers.notes.capacity()), (MOST, room));
     }
 }

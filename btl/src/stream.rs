@@ -1,5 +1,5 @@
-//! Long one-sided transfers on their way out: cut into segments when the window has room for them, not before. Memory
-//! that peers read is looked up under its key for every segment, so that a withdrawal is felt at once.
+//! Sending of long one-sided transfers: they are cut into segments when the window has room for them, not before. Memory
+//! that peers read is looked up under its key for every segment, so that a withdrawal takes effect at once.
 
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Access, PeerIndex, Remote};
@@ -162,7 +162,7 @@ impl Core {
         ended
     }
 
-    /// Tells the initiator how its operation ended. `false` without room.
+    /// Reports to the initiator how its operation ended. `false` without room.
     pub(crate) fn end_operation(&mut self, peer: PeerIndex, op: u64, value: u64, status: u8) -> bool {
         let end = crate::wire::End {
             op: op.into(),

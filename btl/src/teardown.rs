@@ -62,7 +62,7 @@ impl Arrivals for Discard {
 }
 
 impl Core {
-    /// The peer is down: the owner is told once, its operations end, its messages wait for `reclaim`.
+    /// Brings a peer down: reports that once, fails its operations, keeps its messages for `reclaim`.
     #[cold]
     pub(crate) fn fail_peer(&mut self, index: PeerIndex, reason: DownReason) {
         if !self.peers[index].is(about::DOWN) {
@@ -102,7 +102,7 @@ impl Core {
         }
     }
 
-    /// The owner gives a peer up: it knows, so nothing that was to be told about the peer is news any more.
+    /// Brings down a peer that the owner gives up, without an event; events about it that were not read are dropped.
     #[cold]
     pub(crate) fn abandon(&mut self, index: PeerIndex) {
         if self.peers[index].is(about::DOWN) {
@@ -148,7 +148,7 @@ impl Core {
         Ok(false)
     }
 
-    /// A new life of a process has been heard of: the old ones at its address are over.
+    /// Ends the older peers at the address of one that came up: they were earlier lives of the process there.
     #[cold]
     pub(crate) fn replace(&mut self, index: PeerIndex) {
         let mut next = self.peers[index].older();

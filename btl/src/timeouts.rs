@@ -1,4 +1,4 @@
-//! What time brings: acknowledgements that waited long enough, segments that were not answered, peers that are silent.
+//! Time-outs: acknowledgements that have waited long enough, segments that were not answered, peers that are silent.
 //!
 //! A time-out is judged only when everything that has arrived was handled: an owner that was away for long finds the
 //! acknowledgements in the ring.
@@ -14,7 +14,7 @@ use crate::record::Event;
 use crate::rtt::Bounds;
 use crate::send_window::Segments;
 
-/// So many retransmission time-outs, without back-off, lie between two proofs of life elsewhere.
+/// Retransmission time-outs, without back-off, that lie between two proofs of life elsewhere.
 const TRIES: u64 = 16;
 /// And so much at least (ns): a process that is there polls all its rails within it, unless it is stopped.
 const CERTAIN: u64 = 100_000_000;
@@ -230,7 +230,7 @@ impl Core {
         }
     }
 
-    /// The link is back: whoever waits has waited long enough.
+    /// The link is back: sends again, and probes, without waiting any longer.
     #[cold]
     pub(crate) fn on_link_up(&mut self) {
         for index in self.peers.indices() {
@@ -250,7 +250,7 @@ impl Core {
         }
     }
 
-    /// The driver reports that no process is there any more (or that one is again). Anybody can forge that; but if the
+    /// The driver reports that no process is there any more (or that one is again). That can be forged; but if the
     /// peer stays silent when it is probed now, it is believed after [`BtlConfig::silence`](crate::BtlConfig::silence).
     #[cold]
     pub(crate) fn on_hint(&mut self, driver: PeerIndex, kind: EventKind) {
@@ -303,7 +303,7 @@ pub(crate) fn wait(peer: &Peer, bounds: &Bounds) -> u64 {
     tail.unwrap_or_else(|| peer.rtt.timeout(bounds))
 }
 
-/// When the oldest segment under way is to be sent again: while others are answered, what later ones say is quicker.
+/// When the oldest segment under way is to be sent again: while others are answered, later ones show a loss sooner.
 fn due(peer: &Peer, segments: &Segments, timeout: u64) -> Option<u64> {
     let sent_at = peer.send.oldest(segments)?.sent_at();
     Some(sent_at.max(peer.liveness.acked()).saturating_add(timeout))

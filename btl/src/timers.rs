@@ -1,6 +1,6 @@
 //! Timers: one for each peer, for the earliest thing that may be due.
 //!
-//! Each peer has at most one room in the hotel; whoever is evicted is looked at ([`Core::tick`]), and booked again for
+//! Each peer has at most one room in the hotel; a peer that is evicted is handled ([`Core::tick`]), and booked again for
 //! what comes next. So sending and being answered in time touch the hotel once per time-out, not once per segment.
 //!
 //! [`Core::tick`]: crate::core::Core::tick
@@ -46,7 +46,7 @@ impl Timers {
     /// Timers of `most` peers.
     ///
     /// # Errors
-    /// [`HotelError`] when there is no memory for so many.
+    /// [`HotelError`] when there is no memory for that many.
     pub(crate) fn new(most: usize) -> Result<Self, HotelError> {
         Ok(Self {
             hotel: Hotel::new(most, 0)?,
@@ -54,7 +54,7 @@ impl Timers {
         })
     }
 
-    /// Makes room for the time-outs of so many peers.
+    /// Reserves room for the time-outs of this many peers.
     pub(crate) fn reserve(&mut self, peers: usize) {
         self.timeouts.reserve(peers);
     }

@@ -1,4 +1,4 @@
-//! Frames on their way out: in which order, on which channel, with which credit.
+//! Transmission: in which order frames are sent, on which channel, with which credit.
 //!
 //! One pass: resends; then peers with something to send, in turn; then acknowledgements that found nothing to ride on;
 //! then one doorbell (reference: vic, section 6.5).
@@ -240,7 +240,7 @@ impl Core {
             if stopped {
                 return;
             }
-            // Who could not send although it is its turn waits for something that this pass does not bring.
+            // A peer that could not send in its turn waits for something that this pass does not bring.
             left -= if sent > 0 { sent } else { quantum.min(left) };
         }
     }

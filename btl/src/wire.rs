@@ -16,11 +16,11 @@
 //! ```
 //!
 //! * The length is stated because a network pads short frames (as in the usNIC BTL; reference: vic, section 6.3).
-//! * ACK, PING, PONG and CALL have no sequence number: nobody waits for them. All others are segments. In the number's place
-//!   an ACK says how many segments came a second time, so that the sender learns which resends were in vain.
-//! * A chunk says the number of its message's first segment and the size of all but the last: its place follows from
+//! * ACK, PING, PONG and CALL have no sequence number: they are not acknowledged. All others are segments. In the number's
+//!   place an ACK has the count of segments that came a second time, which shows the sender which resends were in vain.
+//! * A chunk has the number of its message's first segment and the size of all but the last: its place follows from
 //!   its own number, so there is no offset to forge, and no byte can come twice.
-//! * The bitmap's bit `i` says whether `ack + 1 + i` has arrived. Bit 0 is never set.
+//! * The bitmap's bit `i` is set when `ack + 1 + i` has arrived. Bit 0 is never set.
 //! * CRC and MAC are over the whole frame, with the CRC's own field zero. A frame with a MAC has no CRC.
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -242,7 +242,7 @@ const _: () = assert!(size_of::<End>() == 24);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Ping {
-    /// Chosen by who asks; comes back in the answer.
+    /// Chosen by the sender of the probe; comes back in the answer.
     pub token: U32,
     /// Bytes of the whole frame.
     pub size: U32,
@@ -253,9 +253,9 @@ const _: () = assert!(size_of::<Ping>() == 8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Call {
-    /// The sender's present life of the link: from 1, as nobody calls in the first.
+    /// The sender's present life of the link: from 1, as there are no calls in the first.
     pub ours: U32,
-    /// The receiver's, as far as the sender has heard.
+    /// The receiver's, the latest that the sender has received.
     pub yours: U32,
     /// 1 when an answer is wanted, otherwise 0.
     pub ask: u8,
@@ -267,7 +267,7 @@ const _: () = assert!(size_of::<Call>() == 12);
 /// Bytes of the frame MAC.
 pub const MAC: usize = 8;
 
-/// A frame's basic header, checked: the kind is one, and everything that it says is there.
+/// A frame's basic header, checked: its kind is known, and the frame is as long as it claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed {
     pub(crate) connection: u64,

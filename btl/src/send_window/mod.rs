@@ -59,7 +59,7 @@ struct Messages {
     given: u64,
 }
 
-/// What one acknowledgement says about the segments that it covers.
+/// What one acknowledgement shows about the segments that it covers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acked {
     /// How many are news.
@@ -84,9 +84,9 @@ pub(crate) struct Lost {
 /// How much later transmissions must have overtaken one that is taken for lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overtaking {
-    /// So many of the same channel have arrived that were made later.
+    /// Later ones of the same channel that must have arrived.
     pub(crate) transmissions: u64,
-    /// Or one that was made so much later (ns).
+    /// Or by how much later one that arrived must have been made (ns).
     pub(crate) time: u64,
 }
 
@@ -301,7 +301,7 @@ impl SendWindow {
             }
             let segment = &mut segments[id];
             let news = matches!(segment.state, State::Posted | State::Resend);
-            // Bit 0 would be the number that the acknowledgement says is missing.
+            // Bit 0 would be the number that the acknowledgement reports missing.
             if news && bit > 0 && bits[bit / 8] >> (bit % 8) & 1 == 1 {
                 self.flight -= u32::from(segment.state == State::Posted);
                 segment.state = State::Sacked;
@@ -340,7 +340,7 @@ impl SendWindow {
         }
     }
 
-    /// A transmission has arrived: what that says about its channel.
+    /// A transmission has arrived: notes the latest of its channel.
     #[inline]
     fn saw(&mut self, channel: Channel, order: u64, sent_at: u64) {
         let at = place(channel);
@@ -348,8 +348,8 @@ impl SendWindow {
         self.newest[at] = self.newest[at].max(sent_at);
     }
 
-    /// Takes for lost what later transmissions have overtaken, at most so many. Without a gap, those behind the first
-    /// that is not lost are not looked at.
+    /// Takes for lost what later transmissions have overtaken, `most` segments at most. Without a gap, those behind the
+    /// first that is not lost are not considered.
     pub(crate) fn find_lost(
         &mut self,
         segments: &mut Segments,
@@ -357,7 +357,7 @@ impl SendWindow {
         gap: bool,
         most: u32,
     ) -> Lost {
-        // Peers look at the priority channel first: what arrives there first says nothing about the other.
+        // Peers poll the priority channel first: what arrives there first shows nothing about the other.
         let (seen, [priority, data]) = (self.seen, self.newest);
         let newest = [priority.max(data), data];
         let (mut id, unsent) = (self.una, self.unsent);

@@ -156,7 +156,7 @@ impl Segment {
         self.state == State::Resend
     }
 
-    /// Whether the device still holds its last post, when it has reaped so many on each channel.
+    /// Whether the device still holds its last post, when it has reaped up to these on each channel.
     pub(crate) fn is_in_device(&self, reaped: [FrameId; 2]) -> bool {
         self.post > reaped[place(self.channel)]
     }
