@@ -1,9 +1,9 @@
-//! Runs one operation so often, to count instructions: build with `cargo bench --no-run`, then
-//! `valgrind --tool=callgrind count-… exchange 1000` and again with 21000; the difference of the totals divided by
-//! 20000 is the cost of one, with the loop. Operations: `exchange` (a message there and one back), `stream` (one
-//! message one way), `driver` (a frame over the driver alone), `poll` (empty). The driver's cost is to be subtracted:
-//! twice for an exchange. The second argument is the payload. The time of the best
-//! of many short rounds is printed, which says something on a busy machine, too.
+//! Runs one operation so often, to count instructions: build with `cargo bench --no-run`, then `valgrind
+//! --tool=callgrind count-… exchange 1000` and again with 21000; the difference of the totals divided by
+//! 20000 is the cost of one, with the loop. Operations: `exchange` (a message there and one back), `stream`
+//! (one message one way), `driver` (a frame over the driver alone), `poll` (empty). The driver's cost is to
+//! be subtracted: twice for an exchange. The second argument is the payload. The time of the best of many
+//! short rounds is printed, which says something on a busy machine, too.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures
 

@@ -1,5 +1,6 @@
-//! What the BTL adds to one short message, the driver taken out: two BTLs over a driver that hands frames over in
-//! memory, against the same frames over that driver alone (design, section 10: at most 100 ns together with the PML).
+//! What the BTL adds to one short message, the driver taken out: two BTLs over a driver that hands frames
+//! over in memory, against the same frames over that driver alone (design, section 10: at most 100 ns
+//! together with the PML).
 
 use std::hint::black_box;
 

@@ -1,12 +1,15 @@
-//! Processing of received acknowledgements: releases segments that have arrived, and finds those that are lost.
+//! Processing of received acknowledgements: releases segments that have arrived, and finds those that are
+//! lost.
 //!
-//! A transmission counts as lost when enough later ones *of the same channel* have arrived (one, until the network is
-//! seen to reorder), or when a much later one has; for the priority channel, that may be one of the data channel.
-//! Otherwise the channels overtake each other all the time, by as much as queues up at a peer that is busy elsewhere, so
-//! that is no sign of a loss. A frame of kind ACK lists everything that has arrived. The number on a segment does not cover
-//! what arrived behind a gap, so only the oldest segment is judged by it.
+//! A transmission counts as lost when enough later ones *of the same channel* have arrived (one, until the
+//! network is seen to reorder), or when a much later one has; for the priority channel, that may be one of
+//! the data channel. Otherwise the channels overtake each other all the time, by as much as queues up at a
+//! peer that is busy elsewhere, so that is no sign of a loss. A frame of kind ACK lists everything that has
+//! arrived. The number on a segment does not cover what arrived behind a gap, so only the oldest segment is
+//! judged by it.
 //!
-//! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
+//! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic,
+//! section 6.4.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::PeerIndex;
@@ -17,8 +20,8 @@ use crate::record::Event;
 use crate::send_window::Overtaking;
 use crate::seq::Seq;
 
-/// RTT noise, in multiples of `ack_delay`, that is not taken for queueing: the peer's delay and ours, and the bursts of
-/// one pass (two flows that share a link become equal: `tests/it/rates.rs`).
+/// RTT noise, in multiples of `ack_delay`, that is not taken for queueing: the peer's delay and ours, and the
+/// bursts of one pass (two flows that share a link become equal: `tests/it/rates.rs`).
 const NOISE: u64 = 4;
 
 /// A peer was busy if its answer took this many times as long as that of one that polls all the time.
@@ -137,8 +140,8 @@ impl Core {
         acked.newly
     }
 
-    /// Takes for lost what later transmissions have overtaken, `most` segments at most. Without a gap, those behind the
-    /// first that is not lost are not considered.
+    /// Takes for lost what later transmissions have overtaken, `most` segments at most. Without a gap, those
+    /// behind the first that is not lost are not considered.
     fn find_lost(&mut self, index: PeerIndex, gap: bool, most: u32) {
         let peer = &mut self.peers[index];
         let overtaking = Overtaking {
@@ -158,8 +161,9 @@ impl Core {
         }
     }
 
-    /// Nothing new, and nothing behind a gap: the peer has sent again what it sent before, because something reached it
-    /// a second time. If our oldest should long have arrived, it did not: it is sent again at once, once.
+    /// Nothing new, and nothing behind a gap: the peer has sent again what it sent before, because something
+    /// reached it a second time. If our oldest should long have arrived, it did not: it is sent again at
+    /// once, once.
     #[cold]
     fn on_duplicate_ack(&mut self, index: PeerIndex) {
         let peer = &mut self.peers[index];
@@ -176,7 +180,8 @@ impl Core {
         }
     }
 
-    /// Whether resends were in vain: then nothing was lost, and what was concluded from the loss is taken back.
+    /// Whether resends were in vain: then nothing was lost, and what was concluded from the loss is taken
+    /// back.
     fn judge_resends(&mut self, index: PeerIndex, duplicates: u32) {
         let (now, bounds) = (self.clock.now(), &self.bounds);
         let peer = &mut self.peers[index];

@@ -1,5 +1,5 @@
-//! Which peers are owed an acknowledgement, and when it goes out: at the end of this pass, or later, unless a segment
-//! takes it along before.
+//! Which peers are owed an acknowledgement, and when it goes out: at the end of this pass, or later, unless a
+//! segment takes it along before.
 
 use doorbell_fabric::message::PeerIndex;
 
@@ -76,7 +76,8 @@ impl AckSchedule {
         }
     }
 
-    /// Takes the next peer out to which an acknowledgement goes at the end of this pass, if it is still owed one.
+    /// Takes the next peer out to which an acknowledgement goes at the end of this pass, if it is still owed
+    /// one.
     pub(crate) fn next(&mut self, peers: &mut Peers) -> Option<PeerIndex> {
         self.now.pop(peers)
     }

@@ -1,9 +1,10 @@
-//! Doorbell batching: when a short message that was posted rings the doorbell, and when it waits for more of them.
+//! Doorbell batching: when a short message that was posted rings the doorbell, and when it waits for more of
+//! them.
 //!
-//! A doorbell may be a system call, and costs as much for a batch of frames as for one. The first two messages in a row
-//! to one peer are sent at once, so a rank that posts one or two to each of its neighbours and then computes has sent
-//! them. Further ones are batched until the batch is full, or until the owner does anything else (a poll, a flush, going
-//! to sleep). No clock is involved.
+//! A doorbell may be a system call, and costs as much for a batch of frames as for one. The first two
+//! messages in a row to one peer are sent at once, so a rank that posts one or two to each of its neighbours
+//! and then computes has sent them. Further ones are batched until the batch is full, or until the owner does
+//! anything else (a poll, a flush, going to sleep). No clock is involved.
 //!
 //! ```text
 //!   posted   1   2   3   4 … 34   35 … 66   67  poll

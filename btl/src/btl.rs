@@ -40,12 +40,12 @@ pub struct Btl<D> {
 }
 
 impl<D: Datagram> Btl<D> {
-    /// Makes a BTL over `driver`, for this life of this process. Before the first peer is opened, it needs the job's
-    /// key ([`Btl::set_key`]); its address can be published before.
+    /// Makes a BTL over `driver`, for this life of this process. Before the first peer is opened, it needs
+    /// the job's key ([`Btl::set_key`]); its address can be published before.
     ///
     /// # Errors
-    /// [`BtlError`], when a setting is out of its bounds, the rail's frames are too short, or memory or random numbers
-    /// cannot be had.
+    /// [`BtlError`], when a setting is out of its bounds, the rail's frames are too short, or memory or
+    /// random numbers cannot be had.
     pub fn new(driver: D, config: BtlConfig, incarnation: Incarnation) -> Result<Self, BtlError> {
         config.validate()?;
         let theirs = *driver.capabilities();
@@ -73,8 +73,8 @@ impl<D: Datagram> Btl<D> {
         })
     }
 
-    /// Sets the job's key, from which every connection id is derived. To be called once, before the first peer is
-    /// opened; peers that are open keep what was derived for them.
+    /// Sets the job's key, from which every connection id is derived. To be called once, before the first
+    /// peer is opened; peers that are open keep what was derived for them.
     pub fn set_key(&mut self, key: JobKey) {
         self.core.key = Some(key);
     }
@@ -84,8 +84,8 @@ impl<D: Datagram> Btl<D> {
         self.incarnation
     }
 
-    /// Longest message, its head included, that goes in one frame of the rail of datagrams, in bytes. Longer ones are cut into
-    /// chunks.
+    /// Longest message, its head included, that goes in one frame of the rail of datagrams, in bytes. Longer
+    /// ones are cut into chunks.
     pub fn in_one_frame(&self) -> usize {
         self.core.framing.room().min(self.core.longest())
     }
@@ -95,7 +95,8 @@ impl<D: Datagram> Btl<D> {
         &self.driver
     }
 
-    /// The rail of datagrams, for settings of its own. Frames that are sent or received here are the BTL's loss.
+    /// The rail of datagrams, for settings of its own. Frames that are sent or received here are the BTL's
+    /// loss.
     pub fn driver_mut(&mut self) -> &mut D {
         &mut self.driver
     }
@@ -110,8 +111,8 @@ impl<D: Datagram> Btl<D> {
         &self.core.config
     }
 
-    /// Simulates a broken path to a peer, or to all: each goes down as [`Silent`](DownReason::Silent), with its event.
-    /// For fault injection; the owner may revive them.
+    /// Simulates a broken path to a peer, or to all: each goes down as [`Silent`](DownReason::Silent), with
+    /// its event. For fault injection; the owner may revive them.
     pub fn sever(&mut self, peer: Option<PeerIndex>) {
         for index in self.core.peers.indices() {
             if peer.is_none_or(|peer| peer == index) {
@@ -128,8 +129,9 @@ impl<D: Datagram> Btl<D> {
         state.is_some_and(|state| state.is(about::SUSPECT)) || self.core.is_silent_so_far(peer)
     }
 
-    /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that only one of
-    /// the two sizes came back so far, or nothing for a second. `None` before it came to a result.
+    /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that
+    /// only one of the two sizes came back so far, or nothing for a second. `None` before it came to a
+    /// result.
     pub fn diagnosis(&self, peer: PeerIndex) -> Option<Diagnosis> {
         let last = self.core.peers.get(peer)?.check.result();
         let silent = || self.core.is_silent_so_far(peer).then_some(Diagnosis::Nothing);
@@ -141,9 +143,9 @@ impl<D: Datagram> Btl<D> {
         self.core.peers.get(peer)?.rtt.smooth()
     }
 
-    /// Returns the oldest notice that was not returned yet; the last 256 are kept. A caller that reads the events
-    /// ([`Rail::event`](doorbell_fabric::rail::Rail::event)) does not need notices: they repeat the events, or give the
-    /// reason.
+    /// Returns the oldest notice that was not returned yet; the last 256 are kept. A caller that reads the
+    /// events ([`Rail::event`](doorbell_fabric::rail::Rail::event)) does not need notices: they repeat the
+    /// events, or give the reason.
     pub fn notice(&mut self) -> Option<(PeerIndex, Notice)> {
         self.core.journal.next_notice()
     }
@@ -158,14 +160,15 @@ impl<D: Datagram> Btl<D> {
         self.core.journal.recorder()
     }
 
-    /// The last `most` notable events about a peer and about the rail, one line each, newest last. Their times are those
-    /// before the last call of `progress`.
+    /// The last `most` notable events about a peer and about the rail, one line each, newest last. Their
+    /// times are those before the last call of `progress`.
     pub fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
         let now = self.core.clock.time();
         self.core.journal.recorder().lines(peer, now, most)
     }
 
-    /// The id under which [`Btl::next_stranger`] reports this peer: that of the connection on which it sends to us.
+    /// The id under which [`Btl::next_stranger`] reports this peer: that of the connection on which it sends
+    /// to us.
     pub(crate) fn name_of(&self, address: &RailAddress, life: Incarnation) -> Option<Caller> {
         let (key, ours) = (self.core.key.as_ref()?, self.driver.address());
         if address.kind != ours.kind {

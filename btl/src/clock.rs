@@ -1,16 +1,17 @@
 //! The time of a BTL: that of its owner's last `progress`. There is no other clock in here.
 //!
-//! Silence of a peer is measured in *attended* time, which stands still while the owner is late: its own absence is no
-//! silence of its peers.
+//! Silence of a peer is measured in *attended* time, which stands still while the owner is late: its own
+//! absence is no silence of its peers.
 
 use doorbell_fabric::rail::PollCost;
 use doorbell_fabric::time::Time;
 
-/// How long the owner may be late for a deadline before its absence is not counted as the peer's silence (ns).
+/// How long the owner may be late for a deadline before its absence is not counted as the peer's silence
+/// (ns).
 const LATE: u64 = 10_000_000;
 
-/// Frames, or polls that cost as much, that take some ten microseconds: after more of them, round trips would be
-/// measured too long.
+/// Frames, or polls that cost as much, that take some ten microseconds: after more of them, round trips would
+/// be measured too long.
 const TIMELY: u32 = 32;
 
 /// About what a frame takes (ns).
@@ -23,7 +24,8 @@ pub(crate) struct Clock {
     now: u64,
     /// The time for which the owner has attended to this rail (ns).
     attended: u64,
-    /// Frames sent and received since the last `progress`, and what its empty polls cost, in frames; and one of those.
+    /// Frames sent and received since the last `progress`, and what its empty polls cost, in frames; and one
+    /// of those.
     moved: u32,
     poll_weight: u32,
 }
@@ -66,7 +68,8 @@ impl Clock {
         self.now.saturating_add(nanos)
     }
 
-    /// Takes the time. The owner was `expected` by then (ns), or not at all. Returns the time before, if it went on.
+    /// Takes the time. The owner was `expected` by then (ns), or not at all. Returns the time before, if it
+    /// went on.
     pub(crate) fn advance(&mut self, now: Time, expected: Option<u64>) -> Option<u64> {
         let now = now.nanos().max(self.now);
         let passed = now - self.now;

@@ -1,8 +1,9 @@
-//! Settings of a BTL: every parameter of the usNIC BTL that applies (reference: vic, section 6.2), and what is new.
+//! Settings of a BTL: every parameter of the usNIC BTL that applies (reference: vic, section 6.2), and what
+//! is new.
 //!
-//! What has no counterpart here: device and queue selection (`max_btls`, `if_include`, `sd_num`, `cq_num`, …) is the
-//! driver's; statistics are [`Counters`](crate::Counters), which the owner reads; `rndv_eager_limit` and
-//! `pack_lazy_threshold` are the PML's.
+//! What has no counterpart here: device and queue selection (`max_btls`, `if_include`, `sd_num`, `cq_num`, …)
+//! is the driver's; statistics are [`Counters`](crate::Counters), which the owner reads; `rndv_eager_limit`
+//! and `pack_lazy_threshold` are the PML's.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -12,20 +13,20 @@ use crate::error::BtlError;
 /// Settings of one [`Btl`](crate::Btl). Sizes are bytes, unless noted otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BtlConfig {
-    /// Segments of one peer that may be accepted and not acknowledged; both ends need the same. A power of two, 64 to
-    /// 4,096 (usNIC: 4,096).
+    /// Segments of one peer that may be accepted and not acknowledged; both ends need the same. A power of
+    /// two, 64 to 4,096 (usNIC: 4,096).
     pub window: u32,
-    /// Segments of all peers together, each with room for one frame, made when first needed. At least twice what the
-    /// longest message takes (default 16,384).
+    /// Segments of all peers together, each with room for one frame, made when first needed. At least twice
+    /// what the longest message takes (default 16,384).
     pub segments: usize,
     /// Peers, all lives together (default 4,096; at most 2²⁰).
     pub max_peers: usize,
-    /// Messages under reassembly, of all peers together, each with room for [`BtlConfig::eager_limit`], made when
-    /// first needed (usNIC: 2,048; default 512, which may take 75 MiB). The last is for messages that do not come ahead
-    /// of their turn.
+    /// Messages under reassembly, of all peers together, each with room for [`BtlConfig::eager_limit`], made
+    /// when first needed (usNIC: 2,048; default 512, which may take 75 MiB). The last is for messages that do
+    /// not come ahead of their turn.
     pub max_reassemblies: usize,
-    /// One-sided operations under way: of ours, and as many reads of peers (default 1,024). Of each peer's puts, those
-    /// that come in several segments, 40 may have begun.
+    /// One-sided operations under way: of ours, and as many reads of peers (default 1,024). Of each peer's
+    /// puts, those that come in several segments, 40 may have begun.
     pub operations: usize,
     /// Pieces of memory exposed at a time (default 4,096).
     pub exposures: usize,
@@ -37,33 +38,35 @@ pub struct BtlConfig {
     pub retrans_timeout: Duration,
     /// Least retransmission time-out (200 µs).
     pub retrans_least: Duration,
-    /// The first of the segments that wait for an answer goes again after two round trips already, at least this (20 µs;
-    /// `retrans_least` turns it off): nothing follows the last segment of a burst that would reveal its loss. It
-    /// is no sign of congestion. The next wait is twice as long, and so are those after it when the peer was busy.
+    /// The first of the segments that wait for an answer goes again after two round trips already, at least
+    /// this (20 µs; `retrans_least` turns it off): nothing follows the last segment of a burst that would
+    /// reveal its loss. It is no sign of congestion. The next wait is twice as long, and so are those after
+    /// it when the peer was busy.
     pub retrans_tail: Duration,
     /// Most, which also bounds the back-off (250 ms).
     pub retrans_most: Duration,
-    /// Resends of one pass (usNIC: 16; default 64: a device that takes a run of frames in one piece may lose all of it,
-    /// and shorter runs would be lost as easily).
+    /// Resends of one pass (usNIC: 16; default 64: a device that takes a run of frames in one piece may lose
+    /// all of it, and shorter runs would be lost as easily).
     pub max_resends_per_iteration: usize,
     /// How long an acknowledgement waits for a frame to ride on (50 µs); the time is that of `progress`.
     pub ack_delay: Duration,
-    /// An acknowledgement is sent at once when this many segments came without one (16); of short ones, which take the
-    /// priority channel, four times as many.
+    /// An acknowledgement is sent at once when this many segments came without one (16); of short ones, which
+    /// take the priority channel, four times as many.
     pub ack_every: u32,
     /// Segments under way at the beginning (32).
     pub initial_window: u32,
     /// Segments that one peer may send before it is the next one's turn (44: at an MTU of 1500, the
     /// longest run that a socket takes in one piece).
     pub quantum: u32,
-    /// A peer that acknowledges nothing for this long although something is due is down, and everything outstanding
-    /// fails. A peer that computes and does not poll is silent as well, so this is the longest time that a program may
-    /// stay away (60 s).
+    /// A peer that acknowledges nothing for this long although something is due is down, and everything
+    /// outstanding fails. A peer that computes and does not poll is silent as well, so this is the longest
+    /// time that a program may stay away (60 s).
     pub give_up: Duration,
     /// A peer that owes answers, and proves alive elsewhere
-    /// ([`Message::proved_alive`](doorbell_fabric::message::Message::proved_alive)) while it is silent here, is down here
-    /// after sixteen retransmission time-outs, at least 100 ms and at most this (1 s). So is one of which the driver
-    /// says that no process is there, after this; and the check of a new connection has failed after it.
+    /// ([`Message::proved_alive`](doorbell_fabric::message::Message::proved_alive)) while it is silent here,
+    /// is down here after sixteen retransmission time-outs, at least 100 ms and at most this (1 s). So is one
+    /// of which the driver says that no process is there, after this; and the check of a new connection has
+    /// failed after it.
     pub silence: Duration,
     /// An idle peer that was up is probed when nothing came of it for this long, so that its end is noticed
     /// (10 s); when it stays silent for [`BtlConfig::give_up`] then, it is down.
@@ -72,19 +75,22 @@ pub struct BtlConfig {
     pub suspect_after: u32,
     /// Whether a peer is checked with two sizes before it is used (usNIC `connectivity_check`: yes).
     pub connectivity_check: bool,
-    /// Longest time between two probes of the check (usNIC `connectivity_ack_timeout`: 250 ms). The first come faster:
-    /// 1 ms, and twice as long each time.
+    /// Longest time between two probes of the check (usNIC `connectivity_ack_timeout`: 250 ms). The first
+    /// come faster: 1 ms, and twice as long each time.
     pub connectivity_ack_timeout: Duration,
-    /// Probes until the check has failed, when only one of the two sizes is answered, or, before a peer's first use, none
-    /// although frames of it arrive (usNIC `connectivity_error_num_retries`: 40). A peer of which nothing at all arrives
-    /// may not be polling yet, and one that was used may be cut off for a while: they have until
-    /// [`BtlConfig::give_up`].
+    /// Probes until the check has failed, when only one of the two sizes is answered, or, before a peer's
+    /// first use, none although frames of it arrive (usNIC `connectivity_error_num_retries`: 40). A peer of
+    /// which nothing at all arrives may not be polling yet, and one that was used may be cut off for a while:
+    /// they have until [`BtlConfig::give_up`].
     pub connectivity_error_num_retries: u32,
-    /// Frames carry a MAC of eight bytes, against an attacker who can read and write on the path; both ends need the same (no).
+    /// Frames carry a MAC of eight bytes, against an attacker who can read and write on the path; both ends
+    /// need the same (no).
     pub frame_mac: bool,
-    /// Events that the flight recorder keeps, for the explanation of a failure (256; at most 65,536; 0 for none).
+    /// Events that the flight recorder keeps, for the explanation of a failure (256; at most 65,536; 0 for
+    /// none).
     pub recorder: usize,
-    /// The number of the first segment; both ends need the same. `None` for one that the job's key gives. For tests.
+    /// The number of the first segment; both ends need the same. `None` for one that the job's key gives. For
+    /// tests.
     pub first_sequence: Option<u32>,
 }
 

@@ -1,11 +1,14 @@
 //! Congestion control: how many segments may be under way to one peer.
 //!
-//! Slow start, then a growth of two segments per round trip, the same for all, so that flows become equal. A loss is answered once per window, and only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
-//! than one in forty segments of the window were lost (what was lost in one piece counts as one). A link that drops one frame in a hundred at random is not
-//! congested, and halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a
-//! loss that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
+//! Slow start, then a growth of two segments per round trip, the same for all, so that flows become equal. A
+//! loss is answered once per window, and only when it looks like congestion: a queue stands on the way (round
+//! trips much longer than the shortest), or more than one in forty segments of the window were lost (what was
+//! lost in one piece counts as one). A link that drops one frame in a hundred at random is not congested, and
+//! halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a loss
+//! that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
 
-/// The congestion window of one peer, in segments. In 16 bits each: a window has at most 4096, and idle peers are many.
+/// The congestion window of one peer, in segments. In 16 bits each: a window has at most 4096, and idle peers
+/// are many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Congestion {
     window: u16,
@@ -17,8 +20,8 @@ pub(crate) struct Congestion {
     lost: u16,
     /// How many acknowledged segments make the window that is looked at.
     span: u16,
-    /// Window (0: none) and threshold before the losses that the last shrinking was for, until it is known whether
-    /// there were any.
+    /// Window (0: none) and threshold before the losses that the last shrinking was for, until it is known
+    /// whether there were any.
     before: (u16, u16),
     /// Windows without a loss since then.
     clean: u8,
@@ -63,9 +66,9 @@ impl Congestion {
         self.window.into()
     }
 
-    /// `n` segments were acknowledged while `flight` were under way before. `queueing` says whether round trips are
-    /// long; `most` is the window of the protocol. A window that is not used does not grow. From how many to how many it
-    /// shrank, if it did.
+    /// `n` segments were acknowledged while `flight` were under way before. `queueing` says whether round
+    /// trips are long; `most` is the window of the protocol. A window that is not used does not grow. From
+    /// how many to how many it shrank, if it did.
     #[inline]
     pub(crate) fn acknowledged(
         &mut self,
@@ -101,7 +104,8 @@ impl Congestion {
         }
     }
 
-    /// `n` bursts of segments were found lost: what was lost in one piece was one event, on the way or in a queue.
+    /// `n` bursts of segments were found lost: what was lost in one piece was one event, on the way or in a
+    /// queue.
     pub(crate) fn lost(&mut self, n: u32) {
         self.lost = self.lost.saturating_add(count(n));
     }

@@ -1,6 +1,7 @@
-//! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back (as they are, or as long
-//! as its own frames get). Both directions are tried with both sizes before a peer is used (reference: vic, section 6.8),
-//! again when it becomes suspect or was idle for long, and before a new connection to a peer that was down is used.
+//! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back (as they
+//! are, or as long as its own frames get). Both directions are tried with both sizes before a peer is used
+//! (reference: vic, section 6.8), again when it becomes suspect or was idle for long, and before a new
+//! connection to a peer that was down is used.
 
 use std::collections::VecDeque;
 
@@ -18,8 +19,8 @@ use crate::wire::{BASIC, Kind, Ping};
 const FIRST: u64 = 1_000_000;
 /// Bytes of a small probe: as much as a small message.
 const SMALL: usize = 64;
-/// Probes after which it is a result that one size came back and the other did not, if the peer goes down before the
-/// check ends: a quarter of a second of them.
+/// Probes after which it is a result that one size came back and the other did not, if the peer goes down
+/// before the check ends: a quarter of a second of them.
 const TELLING: u32 = 8;
 /// How long a peer may stay silent, from which nothing has ever come, until that is reported (attended ns).
 const NOTHING: u64 = 1_000_000_000;
@@ -60,8 +61,8 @@ impl Diagnosis {
     }
 }
 
-/// What the BTL found out about a peer, with more of the reason than an event of the contract has: for logs, and for
-/// `doorbell why`. A suspicion and its end are events as well.
+/// What the BTL found out about a peer, with more of the reason than an event of the contract has: for logs,
+/// and for `doorbell why`. A suspicion and its end are events as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Several time-outs in a row. The peer may be computing without polling.
@@ -333,8 +334,9 @@ impl Core {
             && silent >= NOTHING
     }
 
-    /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends find it at about
-    /// the same time; the one whose peer is quicker to end would have nothing to report otherwise.
+    /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends
+    /// find it at about the same time; the one whose peer is quicker to end would have nothing to report
+    /// otherwise.
     pub(crate) fn found_so_far(&self, index: PeerIndex) -> Option<Diagnosis> {
         let peer = &self.peers[index];
         if !peer.is(about::PROBING) || peer.check.probes < TELLING {
@@ -386,7 +388,8 @@ impl Core {
         SMALL.min(self.framing.mtu())
     }
 
-    /// Posts a probe or an answer, small ones as small messages go. `false` without room: it will be asked for again.
+    /// Posts a probe or an answer, small ones as small messages go. `false` without room: it will be asked
+    /// for again.
     fn post_probe<T: Transmit>(
         &mut self,
         tx: &mut T,

@@ -1,7 +1,8 @@
-//! Everything of a BTL but its driver: the parts that its steps work on, and the small steps that several of them need.
+//! Everything of a BTL but its driver: the parts that its steps work on, and the small steps that several of
+//! them need.
 //!
-//! Each part keeps its own fields; what a part does is its methods. What concerns several parts is a method of [`Core`],
-//! in the file of its subject.
+//! Each part keeps its own fields; what a part does is its methods. What concerns several parts is a method
+//! of [`Core`], in the file of its subject.
 
 use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::event::{EventKind, Scope};
@@ -87,7 +88,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The state of a BTL without peers, over a rail of these frames, which sends messages of at most `longest` bytes.
+    /// The state of a BTL without peers, over a rail of these frames, which sends messages of at most
+    /// `longest` bytes.
     ///
     /// # Errors
     /// [`BtlError`], when there is no memory for its tables.
@@ -137,7 +139,8 @@ impl Core {
         self.longest
     }
 
-    /// Makes room in every queue for all peers: each is in each queue at most once, so none of them allocates later.
+    /// Makes room in every queue for all peers: each is in each queue at most once, so none of them allocates
+    /// later.
     pub(crate) fn make_room(&mut self) {
         let peers = self.peers.len();
         self.ready.reserve(peers);

@@ -1,4 +1,5 @@
-//! Counts of everything that was sent, sent again, received and dropped, by reason (reference: vic, section 6.6).
+//! Counts of everything that was sent, sent again, received and dropped, by reason (reference: vic, section
+//! 6.6).
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

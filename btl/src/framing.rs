@@ -1,4 +1,5 @@
-//! Frames: how long they are, the CRC or MAC that each carries, and the buffers of those that are not segments.
+//! Frames: how long they are, the CRC or MAC that each carries, and the buffers of those that are not
+//! segments.
 
 use doorbell_fabric::memory::SharedBytes;
 use zerocopy::IntoBytes;
@@ -59,7 +60,8 @@ impl Framing {
         self.mac
     }
 
-    /// Writes the MAC at the end of a frame, or, without one, the CRC into its header, if it must carry either.
+    /// Writes the MAC at the end of a frame, or, without one, the CRC into its header, if it must carry
+    /// either.
     #[inline]
     pub(crate) fn seal(&self, frame: &mut [u8], macs: Option<&[FrameMac; 2]>) {
         if self.crc || self.mac > 0 {
@@ -99,8 +101,8 @@ impl Framing {
         self.private = buffer;
     }
 
-    /// Checks CRC or MAC of a private copy, and reads its header again: what was checked is what counts. `macs` gives
-    /// those of a frame of this kind.
+    /// Checks CRC or MAC of a private copy, and reads its header again: what was checked is what counts.
+    /// `macs` gives those of a frame of this kind.
     ///
     /// # Errors
     /// The reason to drop the frame.

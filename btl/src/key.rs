@@ -1,16 +1,17 @@
-//! The key of a job, and what each ordered pair of ranks derives from it: connection id, first sequence number, MAC key.
+//! The key of a job, and what each ordered pair of ranks derives from it: connection id, first sequence
+//! number, MAC key.
 //!
 //! ```text
 //!   BLAKE2s-256, keyed with the job key:
 //!     "link"  from address, from life, to address, to life  ─► connection id (8) · first sequence number (4)
 //!     "mac"   the same                                      ─► key of the frame MAC (32)
-//!     "life"  the ids of both directions, and which lives of their link they begin after they lost each other
-//!             (reconnect.rs): the direction's own first     ─► as "link"
+//!     "life"  the ids of both directions, and which lives of their link they begin after they lost each
+//!             other (reconnect.rs): the direction's own first  ─► as "link"
 //!     "lifemac"  the same                                   ─► as "mac"
 //! ```
-//! Without the job key, a connection id cannot be guessed, and a frame of another life of a process, or of another
-//! job on the same port, has another one. An observer on the path can read it: against those, turn frame MACs on.
-//! Source: RFC 7693 (BLAKE2).
+//! Without the job key, a connection id cannot be guessed, and a frame of another life of a process, or of
+//! another job on the same port, has another one. An observer on the path can read it: against those, turn
+//! frame MACs on. Source: RFC 7693 (BLAKE2).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -46,8 +47,9 @@ impl JobKey {
         Self::as_link(&self.derive(b"link", &[from, to]))
     }
 
-    /// The same for a later connection: `names` are the ids that [`JobKey::link`] gives for the direction and for the
-    /// opposite one, `lives` those of the sender and of the receiver. The names stand for addresses and incarnations.
+    /// The same for a later connection: `names` are the ids that [`JobKey::link`] gives for the direction and
+    /// for the opposite one, `lives` those of the sender and of the receiver. The names stand for addresses
+    /// and incarnations.
     pub(crate) fn life(&self, names: [u64; 2], lives: [u32; 2]) -> Link {
         Self::as_link(&self.derive_life(b"life", names, lives))
     }

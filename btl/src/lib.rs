@@ -1,9 +1,11 @@
-//! Reliable messages over unreliable datagrams: the protocol of the usNIC BTL over any rail that carries frames.
+//! Reliable messages over unreliable datagrams: the protocol of the usNIC BTL over any rail that carries
+//! frames.
 //!
-//! [`Btl`] takes a [`Datagram`](doorbell_fabric::datagram::Datagram), whose frames may be lost, duplicated, reordered
-//! and corrupted, and is a [`Message`](doorbell_fabric::message::Message): each message once and whole, with a
-//! watermark, one-sided operations, back-pressure, and events about peers that are gone. The time is an argument; there
-//! is no clock, socket, thread or file in here, so that a simulator runs a whole job repeatably.
+//! [`Btl`] takes a [`Datagram`](doorbell_fabric::datagram::Datagram), whose frames may be lost, duplicated,
+//! reordered and corrupted, and is a [`Message`](doorbell_fabric::message::Message): each message once and
+//! whole, with a watermark, one-sided operations, back-pressure, and events about peers that are gone. The
+//! time is an argument; there is no clock, socket, thread or file in here, so that a simulator runs a whole
+//! job repeatably.
 //!
 //! ```text
 //!   send ─► segments ─► window ─► priority / data channel ─► driver          (send, stream, transmit)
@@ -12,22 +14,23 @@
 //!                                    └─► put, get, atomic: answered here      (serve, stream)
 //! ```
 //!
-//! * **Segments** are frames that are kept until they are acknowledged, in a slab that all peers share; a peer that is
-//!   idle takes a few hundred bytes.
-//! * **Acknowledgements** ride on segments, or go alone after [`BtlConfig::ack_delay`]; with a gap, at once, and with a
-//!   bitmap of everything that came behind it, so that one loss costs one packet.
-//! * **Loss** is what later transmissions of the same channel have overtaken; the two channels overtake each other
-//!   all the time. Where nothing answers, time-outs follow the measured round trips and back off.
-//! * **Congestion** closes the window when round trips become long or losses many, not for a loss now and then.
-//! * **Before use** a peer is probed with two sizes in both directions, and again when it becomes suspect: a path
-//!   that drops full frames is named ([`Diagnosis`]).
-//! * **Identity**: every frame carries a connection id that only the two ends can derive from the job's key, their
-//!   addresses and their incarnations. Frames of strangers, of other jobs and of former lives are counted and dropped.
-//!   An incoming connection that is not open here is reported to the owner
-//!   ([`Message::stranger`](doorbell_fabric::message::Message::stranger)), and loses nothing if it is opened: the peer
-//!   keeps probing for [`BtlConfig::give_up`].
-//! * **A peer that is down comes back** by calls: both ends begin a new life of their link, with other ids, numbers and
-//!   MAC keys, and check it with two sizes before they use it.
+//! * **Segments** are frames that are kept until they are acknowledged, in a slab that all peers share; a
+//!   peer that is idle takes a few hundred bytes.
+//! * **Acknowledgements** ride on segments, or go alone after [`BtlConfig::ack_delay`]; with a gap, at once,
+//!   and with a bitmap of everything that came behind it, so that one loss costs one packet.
+//! * **Loss** is what later transmissions of the same channel have overtaken; the two channels overtake each
+//!   other all the time. Where nothing answers, time-outs follow the measured round trips and back off.
+//! * **Congestion** closes the window when round trips become long or losses many, not for a loss now and
+//!   then.
+//! * **Before use** a peer is probed with two sizes in both directions, and again when it becomes suspect: a
+//!   path that drops full frames is named ([`Diagnosis`]).
+//! * **Identity**: every frame carries a connection id that only the two ends can derive from the job's key,
+//!   their addresses and their incarnations. Frames of strangers, of other jobs and of former lives are
+//!   counted and dropped. An incoming connection that is not open here is reported to the owner
+//!   ([`Message::stranger`](doorbell_fabric::message::Message::stranger)), and loses nothing if it is opened:
+//!   the peer keeps probing for [`BtlConfig::give_up`].
+//! * **A peer that is down comes back** by calls: both ends begin a new life of their link, with other ids,
+//!   numbers and MAC keys, and check it with two sizes before they use it.
 //!
 //! # Example
 //!
@@ -78,8 +81,9 @@
 //! # Ok::<(), doorbell_fabric::error::RailError>(())
 //! ```
 //!
-//! Sources: reference: vic, section 6 (the usNIC BTL), and bfo, section 13; RFC 6298, 2018 and 8985 for what is better
-//! than there: time-outs by round-trip times, selective acknowledgement, loss by later transmissions.
+//! Sources: reference: vic, section 6 (the usNIC BTL), and bfo, section 13; RFC 6298, 2018 and 8985 for what
+//! is better than there: time-outs by round-trip times, selective acknowledgement, loss by later
+//! transmissions.
 #![forbid(unsafe_code)]
 
 mod ack_processing;

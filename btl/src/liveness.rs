@@ -1,5 +1,5 @@
-//! When frames of a peer arrived last, here and on other rails, and since when it owes an answer. All times are attended
-//! time ([`Clock`](crate::clock::Clock)), unless noted otherwise.
+//! When frames of a peer arrived last, here and on other rails, and since when it owes an answer. All times
+//! are attended time ([`Clock`](crate::clock::Clock)), unless noted otherwise.
 
 /// What speaks for a peer's being alive.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,7 +10,8 @@ pub(crate) struct Liveness {
     waiting: u64,
     /// When it proved alive elsewhere, for the first time since it owes an answer here.
     elsewhere: u64,
-    /// When something new was acknowledged last (ns): time-outs count from there, too (RFC 6298, section 5.3).
+    /// When something new was acknowledged last (ns): time-outs count from there, too (RFC 6298, section
+    /// 5.3).
     acked: u64,
 }
 
@@ -61,8 +62,8 @@ impl Liveness {
         self.acked
     }
 
-    /// The peer has proved alive elsewhere while it owes an answer here, since `since`. Whether that is proved now: the
-    /// first proof since then is `bound` back. `None` when there was none before.
+    /// The peer has proved alive elsewhere while it owes an answer here, since `since`. Whether that is
+    /// proved now: the first proof since then is `bound` back. `None` when there was none before.
     pub(crate) fn prove_elsewhere(&mut self, attended: u64, since: u64, bound: u64) -> Option<bool> {
         if self.elsewhere <= since {
             self.elsewhere = attended;

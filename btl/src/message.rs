@@ -1,4 +1,5 @@
-//! The implementation of [`Message`], the contract of rails that carry messages, and the poll of both channels.
+//! The implementation of [`Message`], the contract of rails that carry messages, and the poll of both
+//! channels.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
@@ -32,8 +33,8 @@ impl<D: Datagram> Message for Btl<D> {
         self.open_peer(address, incarnation)
     }
 
-    /// Returns the ids of incoming connections that are not open here. A peer opened later loses nothing: it keeps
-    /// probing until [`BtlConfig::give_up`](crate::BtlConfig::give_up).
+    /// Returns the ids of incoming connections that are not open here. A peer opened later loses nothing: it
+    /// keeps probing until [`BtlConfig::give_up`](crate::BtlConfig::give_up).
     #[inline]
     fn stranger(&mut self) -> Option<Caller> {
         self.next_stranger()
@@ -158,8 +159,8 @@ impl<D: Datagram> Message for Btl<D> {
 }
 
 impl Core {
-    /// One pass. The short way first: a message that is the first thing on the priority channel is shown at once, and
-    /// all bookkeeping waits for the next pass, which is a long one (reference: vic, section 6.5).
+    /// One pass. The short way first: a message that is the first thing on the priority channel is shown at
+    /// once, and all bookkeeping waits for the next pass, which is a long one (reference: vic, section 6.5).
     #[inline]
     fn pass<T: Transmit, R: Receive, S: Arrivals>(
         &mut self,

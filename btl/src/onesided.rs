@@ -1,5 +1,5 @@
-//! One-sided operations at the initiator: started here, completed by the target's answer or by the end of the peer; and
-//! fences, which complete when everything before them has.
+//! One-sided operations at the initiator: started here, completed by the target's answer or by the end of the
+//! peer; and fences, which complete when everything before them has.
 
 use std::collections::VecDeque;
 

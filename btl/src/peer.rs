@@ -1,5 +1,5 @@
-//! One peer and its connection. Everything that only some peers need at a time (segments, gaps, reassemblies, streams) is
-//! in pools that all share, so that an idle peer takes a few hundred bytes.
+//! One peer and its connection. Everything that only some peers need at a time (segments, gaps, reassemblies,
+//! streams) is in pools that all share, so that an idle peer takes a few hundred bytes.
 
 use doorbell_fabric::message::PeerIndex;
 
@@ -129,8 +129,8 @@ impl Peer {
         }
     }
 
-    /// Begins another connection, while it is down. It stays in the queues that it is in, and its messages are counted
-    /// on. Returns the frame MACs of the connection before.
+    /// Begins another connection, while it is down. It stays in the queues that it is in, and its messages
+    /// are counted on. Returns the frame MACs of the connection before.
     pub(crate) fn reconnect(&mut self, connection: Connection, attended: u64) -> Option<Box<[FrameMac; 2]>> {
         let mut fresh = Self::new(self.driver, connection, attended);
         fresh.flags = self.flags & about::QUEUED | about::DOWN | about::COMING;

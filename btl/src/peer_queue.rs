@@ -1,5 +1,5 @@
-//! Queues of peers for which something is to be done. Each peer is in each queue at most once, which a flag of the peer
-//! records.
+//! Queues of peers for which something is to be done. Each peer is in each queue at most once, which a flag
+//! of the peer records.
 
 use std::collections::VecDeque;
 

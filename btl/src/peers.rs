@@ -1,7 +1,7 @@
 //! The table of peers, and the connection ids by which frames find theirs.
 //!
-//! A peer keeps its index for good. Its connection ids change: each connection after the first has an id of its own
-//! (`reconnect.rs`), and the first one stays known, for calls alone.
+//! A peer keeps its index for good. Its connection ids change: each connection after the first has an id of
+//! its own (`reconnect.rs`), and the first one stays known, for calls alone.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -134,8 +134,8 @@ impl Peers {
         owner.is_some_and(|owner| owner.peer == peer && (!owner.calls_only || kind == Kind::Call))
     }
 
-    /// Lets a peer's frames come on a new connection. The first one stays known for calls; `before`, the last one after
-    /// it, is forgotten.
+    /// Lets a peer's frames come on a new connection. The first one stays known for calls; `before`, the last
+    /// one after it, is forgotten.
     pub(crate) fn reconnect(&mut self, peer: PeerIndex, first: u64, before: Option<u64>, new: u64) {
         let owner = |calls_only| Owner { peer, calls_only };
         match before {
@@ -171,7 +171,8 @@ impl IndexMut<PeerIndex> for Peers {
     }
 }
 
-/// A hash that is its key: connection ids are random, and only our own are inserted, so no one can make them collide.
+/// A hash that is its key: connection ids are random, and only our own are inserted, so no one can make them
+/// collide.
 #[derive(Default)]
 struct Identity(u64);
 

@@ -1,8 +1,9 @@
 //! A pool of values of one type, used again and again, each named by an index of that type.
 //!
-//! The pool grows to its bound as values are needed and keeps what it has made: a value that is given back is handed
-//! out again as it is. Giving back never allocates. Unlike [`doorbell_ring::slab::Slab`], whose handles travel on the
-//! wire and go stale, indices stay inside this crate, and none is kept after its value is given back.
+//! The pool grows to its bound as values are needed and keeps what it has made: a value that is given back is
+//! handed out again as it is. Giving back never allocates. Unlike [`doorbell_ring::slab::Slab`], whose
+//! handles travel on the wire and go stale, indices stay inside this crate, and none is kept after its value
+//! is given back.
 
 use std::fmt;
 use std::marker::PhantomData;

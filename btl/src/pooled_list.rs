@@ -106,8 +106,8 @@ impl<T> PooledLists<T> {
         }
     }
 
-    /// Moves the first value of a list behind the `turns - 1` that follow it: those take turns, and the others wait
-    /// until one of these is taken out.
+    /// Moves the first value of a list behind the `turns - 1` that follow it: those take turns, and the
+    /// others wait until one of these is taken out.
     pub(crate) fn rotate(&mut self, list: &mut List<T>, turns: usize) {
         let first = list.0;
         let behind = self.ids(list).take(turns.max(1)).last();

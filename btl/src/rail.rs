@@ -27,8 +27,8 @@ impl<D: Datagram> Rail for Btl<D> {
         self.driver.address()
     }
 
-    /// Takes the time, and finds what is due. What is to be sent for it is sent by the next poll, when what has arrived
-    /// meanwhile was looked at.
+    /// Takes the time, and finds what is due. What is to be sent for it is sent by the next poll, when what
+    /// has arrived meanwhile was looked at.
     fn progress(&mut self, now: Time) -> Work {
         let expected = self.next_deadline().map(Time::nanos);
         let work = self.driver.progress(now);
@@ -92,7 +92,8 @@ impl<D: Datagram> Rail for Btl<D> {
         }
     }
 
-    /// Sends a BYE to every peer that knows us, after everything that was accepted before has been acknowledged.
+    /// Sends a BYE to every peer that knows us, after everything that was accepted before has been
+    /// acknowledged.
     fn close(&mut self, now: Time, by: Time) -> bool {
         if self.finished {
             return true;

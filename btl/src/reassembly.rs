@@ -1,8 +1,8 @@
-//! Messages that come in chunks, until they are whole. Rooms for them are shared by all peers, made when first needed,
-//! and bounded in number: what finds no room is dropped, and comes again.
+//! Messages that come in chunks, until they are whole. Rooms for them are shared by all peers, made when
+//! first needed, and bounded in number: what finds no room is dropped, and comes again.
 //!
-//! The last room is for a message whose turn it is: what comes ahead of its turn could fill all of them, and wait there
-//! for what is refused.
+//! The last room is for a message whose turn it is: what comes ahead of its turn could fill all of them, and
+//! wait there for what is refused.
 
 use doorbell_fabric::memory::SharedBytes;
 
@@ -43,7 +43,8 @@ impl Reassembly {
         }
     }
 
-    /// Copies a chunk to its place; returns the message when that was the last one missing. Each chunk comes once.
+    /// Copies a chunk to its place; returns the message when that was the last one missing. Each chunk comes
+    /// once.
     #[inline]
     pub(crate) fn write(&mut self, at: usize, chunk: SharedBytes<'_>) -> Option<&[u8]> {
         let copied = chunk.copy_to(0, &mut self.bytes[at..at + chunk.len()]);
@@ -78,8 +79,8 @@ impl Reassemblies {
         }
     }
 
-    /// The reassembly of a peer's message, or a new one at the front of its list; `turn` says whether it is the message
-    /// that the peer's next segment belongs to.
+    /// The reassembly of a peer's message, or a new one at the front of its list; `turn` says whether it is
+    /// the message that the peer's next segment belongs to.
     #[inline]
     pub(crate) fn find(
         &mut self,

@@ -1,8 +1,9 @@
-//! Received frames. Each is hostile until its connection id, its CRC or MAC, and its contents have been checked.
+//! Received frames. Each is hostile until its connection id, its CRC or MAC, and its contents have been
+//! checked.
 //!
-//! The header is copied before it is looked at. Where a CRC or MAC is to be checked, the whole frame is copied, and what
-//! was checked is what is used. Where none is, the payload stays where it lies: its sender's device may still write it,
-//! which changes its bytes and nothing else.
+//! The header is copied before it is looked at. Where a CRC or MAC is to be checked, the whole frame is
+//! copied, and what was checked is what is used. Where none is, the payload stays where it lies: its sender's
+//! device may still write it, which changes its bytes and nothing else.
 
 use doorbell_fabric::datagram::{Channel, Receive};
 use doorbell_fabric::memory::SharedBytes;
@@ -15,8 +16,8 @@ use crate::peers::NoPeer;
 use crate::seq::Seq;
 use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
-/// Frames that one poll handles at most, where they show nothing to the upper layer: a flood of them must not keep it
-/// from returning.
+/// Frames that one poll handles at most, where they show nothing to the upper layer: a flood of them must not
+/// keep it from returning.
 const BATCH: usize = 64;
 
 impl Core {
@@ -157,9 +158,9 @@ impl Core {
         Ok(false)
     }
 
-    /// Handles a frame of a peer that is down. Returns whether that brought it up, so that the frame is to be handled as
-    /// any other. A peer that did not receive our acknowledgement of its BYE sends it again; a CALL begins a new
-    /// connection.
+    /// Handles a frame of a peer that is down. Returns whether that brought it up, so that the frame is to be
+    /// handled as any other. A peer that did not receive our acknowledgement of its BYE sends it again; a
+    /// CALL begins a new connection.
     #[cold]
     fn on_frame_while_down(
         &mut self,

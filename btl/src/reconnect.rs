@@ -1,30 +1,31 @@
-//! Reconnection: how two ends that lost each other begin a new connection, with nothing of the old one. A *life* is an
-//! epoch of the link, counted at each end.
+//! Reconnection: how two ends that lost each other begin a new connection, with nothing of the old one. A
+//! *life* is an epoch of the link, counted at each end.
 //!
 //! ```text
-//!   A (down, life 1) ── CALL 1, yours 0, ask ──►  B: 1 is news: its old connection is over (PeerDown), its life is 1
+//!   A (down, life 1) ── CALL 1, yours 0, ask ──►  B: 1 is new: its old connection is over (PeerDown); life 1
 //!                    ◄── CALL 1, yours 1, ask ──  B: takes frames of the connection 1/1 from here on
 //!   A: confirmed     ── CALL 1, yours 1 ───────►  B: confirmed
-//!                    ◄─ PING, PONG of two sizes ─► on the connection 1/1; an end with both back reports PeerUp
+//!                    ◄─ PING, PONG of two sizes ─► on connection 1/1; with both back: PeerUp
 //! ```
 //!
-//! Each end counts its own lives of the link, from zero; a life that was used ends with the connection. Ids, first numbers
-//! and MAC keys of a connection derive from both lives, so a frame of an older one has an id that is not known any more.
-//! Calls travel on the ids of the first lives, which never change. With `PeerUp` goes the sum of both lives: to be up, a
-//! connection has to have been begun at both ends, with the same two, and neither ever shrinks.
+//! Each end counts its own lives of the link, from zero; a life that was used ends with the connection. Ids,
+//! first numbers and MAC keys of a connection derive from both lives, so a frame of an older one has an id
+//! that is not known any more. Calls travel on the ids of the first lives, which never change. With `PeerUp`
+//! goes the sum of both lives: to be up, a connection has to have been begun at both ends, with the same two,
+//! and neither ever shrinks.
 //!
-//! * **Lives only grow**, and a call carries its sender's. One below the latest received is old, and dropped. One equal
-//!   to it changes nothing: it is answered, if it asks. One above it means that the sender has given the old connection
-//!   up, whatever its state here.
-//! * **Asking**: an end asks while it does not know whether its own life was received, and answers do not ask for what
-//!   their sender knows.
-//!   So crossing calls end after one answer each. Only [`Message::revive`](doorbell_fabric::message::Message::revive)
-//!   repeats a call, for less than 100 ms.
-//! * **Down until proved.** A connection is used when the check of both sizes has come back over it, or when a segment of
-//!   the peer arrives, whose own check has passed then. A check that fails uses the life up.
+//! * **Lives only grow**, and a call carries its sender's. One below the latest received is old, and dropped.
+//!   One equal to it changes nothing: it is answered, if it asks. One above it means that the sender has
+//!   given the old connection up, whatever its state here.
+//! * **Asking**: an end asks while it does not know whether its own life was received, and answers do not ask
+//!   for what their sender knows. So crossing calls end after one answer each. Only
+//!   [`Message::revive`](doorbell_fabric::message::Message::revive) repeats a call, for less than 100 ms.
+//! * **Down until proved.** A connection is used when the check of both sizes has come back over it, or when
+//!   a segment of the peer arrives, whose own check has passed then. A check that fails uses the life up.
 //!
-//! Calls have the CRC or MAC of all frames. Without MACs, an attacker who can write on the path can forge one and so end
-//! a connection, as it could by dropping every frame; one who can only replay cannot: the lives in it are old.
+//! Calls have the CRC or MAC of all frames. Without MACs, an attacker who can write on the path can forge one
+//! and so end a connection, as it could by dropping every frame; one who can only replay cannot: the lives in
+//! it are old.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -161,7 +162,8 @@ impl Core {
         lives.or_insert_with(|| Lives::new(out)).end();
     }
 
-    /// The number of the connection that was begun last, the same at both ends: of first contact, or of both their lives.
+    /// The number of the connection that was begun last, the same at both ends: of first contact, or of both
+    /// their lives.
     pub(crate) fn life(&self, peer: PeerIndex) -> Life {
         let begun = self.reconnects.get(peer).and_then(|lives| lives.begun);
         begun.map_or(Life::FIRST, |(ours, theirs, _)| Life::of(ours, theirs))

@@ -1,5 +1,5 @@
-//! The flight recorder of a BTL, and the queue of its events: what went wrong, what was tried, what was reported. Nothing
-//! of it happens while nothing is lost, so the data path never comes here.
+//! The flight recorder of a BTL, and the queue of its events: what went wrong, what was tried, what was
+//! reported. Nothing of it happens while nothing is lost, so the data path never comes here.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -249,8 +249,8 @@ impl Core {
         self.record(peer, Event::Noticed(what));
     }
 
-    /// Counts a dropped frame, and records why. Before its connection was found, its peer is not known; afterwards it
-    /// is the one that was looked up last.
+    /// Counts a dropped frame, and records why. Before its connection was found, its peer is not known;
+    /// afterwards it is the one that was looked up last.
     #[cold]
     pub(crate) fn drop_frame(&mut self, why: Drop) {
         self.counters.dropped(why);

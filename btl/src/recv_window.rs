@@ -1,13 +1,13 @@
 //! The receive window of one peer: which of its segments have arrived, and what is acknowledged.
 //!
-//! While everything comes in order there is one number. A gap takes a bitmap of a window, which goes back to a shared
-//! pool when the gap has closed.
+//! While everything comes in order there is one number. A gap takes a bitmap of a window, which goes back to
+//! a shared pool when the gap has closed.
 
 use crate::counters::Drop;
 use crate::seq::Seq;
 
-/// Short segments that count as one long one for acknowledgements: an acknowledgement costs a frame, and releases little
-/// of them.
+/// Short segments that count as one long one for acknowledgements: an acknowledgement costs a frame, and
+/// releases little of them.
 pub(crate) const LIGHT: u32 = 4;
 
 /// Largest window, in segments: what a bitmap covers.
@@ -256,7 +256,8 @@ impl Arrived {
                 0 => 0,
                 _ => bits[(word + 1) % WORDS] << (64 - bit),
             };
-            // At most a window is set, so the ring never shows a bit of the far end twice but in the last word.
+            // At most a window is set, so the ring never shows a bit of the far end twice but in the last
+            // word.
             let left = self.end.after(self.next.plus(64 * i as u32)).clamp(0, 64) as u32;
             let mask = if left == 64 { u64::MAX } else { (1 << left) - 1 };
             bytes.copy_from_slice(&((low | high) & mask).to_le_bytes());

@@ -8,8 +8,8 @@ use doorbell_fabric::message::{PeerIndex, WayReport};
 use crate::core::Core;
 use crate::peer::{Peer, about};
 
-/// What is taken of everything that peers share: nothing of it, but the rooms of peers that are looked after, when all is
-/// done.
+/// What is taken of everything that peers share: nothing of it, but the rooms of peers that are looked after,
+/// when all is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
     /// Segments that wait, are under way, or are kept for `reclaim`.
@@ -26,8 +26,8 @@ pub struct InUse {
     pub rooms: usize,
 }
 
-/// What a peer's former connections leave for the report: when something of it arrived last (attended ns), and when it
-/// acknowledged something new (ns).
+/// What a peer's former connections leave for the report: when something of it arrived last (attended ns),
+/// and when it acknowledged something new (ns).
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     heard: Option<u64>,
@@ -54,8 +54,8 @@ impl History {
     }
 }
 
-/// When something of a peer arrived last (attended ns), and when it acknowledged something new (ns), on its present
-/// connection.
+/// When something of a peer arrived last (attended ns), and when it acknowledged something new (ns), on its
+/// present connection.
 fn present(peer: &Peer) -> Past {
     let acked = peer.liveness.acked();
     Past {
@@ -96,8 +96,8 @@ impl Core {
         }
     }
 
-    /// Reports what is known of the path to a peer. Silence is counted as everywhere: the owner's own absence is none of
-    /// the peer's.
+    /// Reports what is known of the path to a peer. Silence is counted as everywhere: the owner's own absence
+    /// is none of the peer's.
     #[cold]
     pub(crate) fn report(&self, index: PeerIndex) -> WayReport {
         let Some(peer) = self.peers.get(index) else {

@@ -1,8 +1,9 @@
-//! Spurious retransmissions: whether resends were needed. The peer counts what reached it twice; where that count grows,
-//! some of ours were in vain.
+//! Spurious retransmissions: whether resends were needed. The peer counts what reached it twice; where that
+//! count grows, some of ours were in vain.
 //!
 //! In vain because of a time-out: the peer was busy elsewhere, and nothing was lost. In vain because later
-//! transmissions had arrived first: the network reorders more than we thought, and we are more patient from then on.
+//! transmissions had arrived first: the network reorders more than we thought, and we are more patient from
+//! then on.
 
 /// Most patience with later transmissions.
 const PATIENCE: u16 = 512;
@@ -25,8 +26,8 @@ pub(crate) struct Resends {
     patience: u16,
     /// How many times the wait before a tail goes again is doubled.
     doublings: u8,
-    /// When the first was made since something was answered (the low bits of the ns: idle peers are many), if any was, and
-    /// whether that answer took long.
+    /// When the first was made since something was answered (the low bits of the ns: idle peers are many), if
+    /// any was, and whether that answer took long.
     first: u32,
     open: bool,
     slow: bool,
@@ -68,8 +69,8 @@ impl Resends {
         }
     }
 
-    /// Something was answered. A peer that does so at once after a resend was there all the time: something was lost, and
-    /// the next tail may wait less.
+    /// Something was answered. A peer that does so at once after a resend was there all the time: something
+    /// was lost, and the next tail may wait less.
     #[inline]
     pub(crate) fn answered(&mut self, now: u64, prompt: impl FnOnce() -> u64) {
         if self.open {
@@ -86,8 +87,8 @@ impl Resends {
         self.timed = self.timed.saturating_add(1);
     }
 
-    /// Takes the peer's count of duplicates; returns how many of our resends it shows to be in vain. A peer that was busy
-    /// meanwhile makes the next tail wait longer.
+    /// Takes the peer's count of duplicates; returns how many of our resends it shows to be in vain. A peer
+    /// that was busy meanwhile makes the next tail wait longer.
     #[inline]
     pub(crate) fn told(&mut self, duplicates: u32) -> u32 {
         let more = duplicates.wrapping_sub(self.told) as i32;

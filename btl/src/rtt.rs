@@ -1,7 +1,7 @@
 //! Round-trip times, and when to send again (RFC 6298, with a floor for local networks).
 //!
-//! Times are those that the owner's `progress` gave, so a sample is as coarse as the calls of `progress` are apart. A
-//! segment that was sent more than once gives no sample (Karn's algorithm): the answer is ambiguous.
+//! Times are those that the owner's `progress` gave, so a sample is as coarse as the calls of `progress` are
+//! apart. A segment that was sent more than once gives no sample (Karn's algorithm): the answer is ambiguous.
 
 use crate::config::{BtlConfig, nanos};
 
@@ -69,8 +69,8 @@ impl Rtt {
     pub(crate) fn sample(&mut self, sample: u64) {
         self.backoff = 0;
         if sample == 0 {
-            // Sent and answered between two calls of `progress`: too short to be seen, and no measure of anything but
-            // that no queue stands on the way.
+            // Sent and answered between two calls of `progress`: too short to be seen, and no measure of
+            // anything but that no queue stands on the way.
             self.gathered = 1;
             self.variation -= self.variation / 4;
             self.smooth = (self.smooth - self.smooth / 8).max(1);
@@ -134,9 +134,9 @@ impl Rtt {
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
     }
 
-    /// How long the oldest segment waits before it goes again although nothing shows a loss (RFC 8985, section 7.2):
-    /// two round trips, `doublings` times doubled, and once more whenever it went again so. `None` when the time-out is no
-    /// later.
+    /// How long the oldest segment waits before it goes again although nothing shows a loss (RFC 8985,
+    /// section 7.2): two round trips, `doublings` times doubled, and once more whenever it went again so.
+    /// `None` when the time-out is no later.
     #[inline]
     pub(crate) fn tail(&self, bounds: &Bounds, doublings: u8) -> Option<u64> {
         if self.backoff > 0 || self.smooth == 0 {
@@ -152,7 +152,8 @@ impl Rtt {
         (2 * self.smooth).max(bounds.tail)
     }
 
-    /// By how much a later transmission must have been made for its arrival to show that an earlier one is lost.
+    /// By how much a later transmission must have been made for its arrival to show that an earlier one is
+    /// lost.
     #[inline]
     pub(crate) fn reordering(&self, bounds: &Bounds) -> u64 {
         2 * self.smooth.max(bounds.least / 4)
@@ -169,9 +170,10 @@ impl Rtt {
         (self.smooth > 0).then_some(self.smooth)
     }
 
-    /// Whether the last round trips took so much longer than the shortest that a queue must stand on the way: more
-    /// than twice as long, and by more than the clock's and the acknowledgement's own delay. The shortest of them are
-    /// what counts: long ones come from a peer that computes, while a queue makes all of them long.
+    /// Whether the last round trips took so much longer than the shortest that a queue must stand on the way:
+    /// more than twice as long, and by more than the clock's and the acknowledgement's own delay. The
+    /// shortest of them are what counts: long ones come from a peer that computes, while a queue makes all of
+    /// them long.
     #[inline]
     pub(crate) fn queueing(&self, noise: u64) -> bool {
         u64::from(self.recent.min(self.gathered)) > self.least.saturating_mul(2).saturating_add(noise)

@@ -1,7 +1,7 @@
 //! Accepting messages: each is taken whole or refused, cut into segments, and queued.
 //!
-//! A message that fits one frame is one FRAG; a longer one is CHUNKs of equal size (reference: vic, section 6.3). The
-//! bytes are copied once, into the frames that are kept until they are acknowledged.
+//! A message that fits one frame is one FRAG; a longer one is CHUNKs of equal size (reference: vic, section
+//! 6.3). The bytes are copied once, into the frames that are kept until they are acknowledged.
 
 use doorbell_fabric::datagram::{Channel, Transmit};
 use doorbell_fabric::memory::SharedBytes;
@@ -119,8 +119,8 @@ impl Core {
         self.has_place(peer, count + RESERVE - 1)
     }
 
-    /// A peer's segments wait: for the check, which begins with the first of them, or for the window. No part of
-    /// its callers: what leaves at once would pay for it in registers.
+    /// A peer's segments wait: for the check, which begins with the first of them, or for the window. No part
+    /// of its callers: what leaves at once would pay for it in registers.
     #[inline(never)]
     pub(crate) fn wait_for_turn(&mut self, index: PeerIndex) {
         self.backlog.note();
@@ -163,8 +163,8 @@ impl Core {
         self.segments[id].seq()
     }
 
-    /// Lists a segment that is a header and nothing else. `None` when there is no room, and nothing was done: requests
-    /// leave some to answers.
+    /// Lists a segment that is a header and nothing else. `None` when there is no room, and nothing was done:
+    /// requests leave some to answers.
     pub(crate) fn header(&mut self, peer: PeerIndex, kind: Kind, header: &[u8]) -> Option<Seq> {
         let kept = match kind {
             Kind::Get | Kind::Atomic => RESERVE,

@@ -1,12 +1,13 @@
-//! One-sided operations at the target: checked by key and range, executed here, answered without the layer above.
+//! One-sided operations at the target: checked by key and range, executed here, answered without the layer
+//! above.
 //!
-//! A segment of them is taken only when the answer has room as well; otherwise it is dropped, and comes again. So a
-//! target executes each once, and never owes an answer that it cannot send.
+//! A segment of them is taken only when the answer has room as well; otherwise it is dropped, and comes
+//! again. So a target executes each once, and never owes an answer that it cannot send.
 //!
-//! Two that ask each other for much must not fill their windows with requests and wait for one another. So requests and
-//! long transfers leave a part of the window, and of the segments, to answers ([`RESERVE`](crate::send::RESERVE)), and
-//! the last of that is for the segment whose turn it is: when it is taken, its sender's window moves, and has room for
-//! an answer in turn.
+//! Two that ask each other for much must not fill their windows with requests and wait for one another. So
+//! requests and long transfers leave a part of the window, and of the segments, to answers
+//! ([`RESERVE`](crate::send::RESERVE)), and the last of that is for the segment whose turn it is: when it is
+//! taken, its sender's window moves, and has room for an answer in turn.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Access, AtomicOp, PeerIndex, Remote};
@@ -19,8 +20,8 @@ use crate::seq::Seq;
 use crate::stream::{Source, Stream, TURNS};
 use crate::wire;
 
-/// Puts of one peer, of those that come in several segments, that may begin ahead of their turn. Those whose turn it is
-/// are [`TURNS`] at most, and find room beside them.
+/// Puts of one peer, of those that come in several segments, that may begin ahead of their turn. Those whose
+/// turn it is are [`TURNS`] at most, and find room beside them.
 const EARLY: usize = 32;
 
 /// The operation was executed.
@@ -84,7 +85,8 @@ impl Core {
             address: header.address,
             length: header.total,
         };
-        // All of its range is checked each time, so that an operation that reaches outside touches nothing at all.
+        // All of its range is checked each time, so that an operation that reaches outside touches nothing at
+        // all.
         let written = match self.exposures.check(peer, &remote, Access::Write) {
             Ok(permit) => permit.write(offset as usize, bytes) == bytes.len(),
             Err(_) => false,

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   a frame of an unknown id ─► dropped, and sent again by its sender until the peer is opened, or given up
-//!        └ it may begin something ─► noted ─► reported once (`stranger`) ─► 20 ms of silence about it ─► may be noted again
+//!        └ it may begin something ─► noted ─► reported once (`stranger`) ─► after 20 ms: may be noted again
 //!                                      └ opened meanwhile: forgotten
 //! ```
 //!
-//! Both ends derive the id of a connection from the job's key, their addresses and their incarnations, so the id alone
-//! identifies the caller to the owner, once it knows the address. It cannot be guessed, but nothing here was checked: the MAC of
-//! a frame needs the peer. Whatever comes costs one look through the notes, of which there are few, and at most one call
-//! of the owner's look-up. Ids of no peer are reported as well: of former lives, of another job on the port, of damaged
-//! frames.
+//! Both ends derive the id of a connection from the job's key, their addresses and their incarnations, so the
+//! id alone identifies the caller to the owner, once it knows the address. It cannot be guessed, but nothing
+//! here was checked: the MAC of a frame needs the peer. Whatever comes costs one look through the notes, of
+//! which there are few, and at most one call of the owner's look-up. Ids of no peer are reported as well: of
+//! former lives, of another job on the port, of damaged frames.
 //!
-//! Where more ids come than are noted, those that were reported are dropped first, and one that waits to be reported is
-//! never evicted: what found no room is noted when its sender repeats it.
+//! Where more ids come than are noted, those that were reported are dropped first, and one that waits to be
+//! reported is never evicted: what found no room is noted when its sender repeats it.
 
 use std::time::Duration;
 
@@ -110,8 +110,8 @@ impl Strangers {
 }
 
 impl Core {
-    /// Notes the connection of a frame that is not open here. A frame that only answers begins nothing: its connection has
-    /// ended.
+    /// Notes the connection of a frame that is not open here. A frame that only answers begins nothing: its
+    /// connection has ended.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_stranger(&mut self, parsed: &Parsed) {

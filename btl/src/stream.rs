@@ -1,5 +1,6 @@
-//! Sending of long one-sided transfers: they are cut into segments when the window has room for them, not before. Memory
-//! that peers read is looked up under its key for every segment, so that a withdrawal takes effect at once.
+//! Sending of long one-sided transfers: they are cut into segments when the window has room for them, not
+//! before. Memory that peers read is looked up under its key for every segment, so that a withdrawal takes
+//! effect at once.
 
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Access, PeerIndex, Remote};
@@ -12,11 +13,12 @@ use crate::send::RESERVE;
 use crate::serve::{DENIED, DONE, WITHDRAWN};
 use crate::wire::{Data, Kind, Put};
 
-/// Transfers to one peer that take turns; the others wait until one of them has ended. It bounds what a target must
-/// remember of puts of which not everything has arrived.
+/// Transfers to one peer that take turns; the others wait until one of them has ended. It bounds what a
+/// target must remember of puts of which not everything has arrived.
 pub(crate) const TURNS: usize = 8;
 
-/// Places that transfers leave to answers: fewer than messages do, so that a flood of these does not stop them.
+/// Places that transfers leave to answers: fewer than messages do, so that a flood of these does not stop
+/// them.
 const KEPT: usize = RESERVE / 2;
 
 /// What is sent.

@@ -18,7 +18,8 @@ use crate::wire::{Kind, Parsed};
 pub(crate) enum Phase {
     /// Messages are accepted and shown.
     Open,
-    /// Nothing is accepted or shown any more: every peer is sent a BYE, after everything that was accepted before.
+    /// Nothing is accepted or shown any more: every peer is sent a BYE, after everything that was accepted
+    /// before.
     Closing,
     /// Nothing is sent or received any more.
     Closed,
@@ -37,7 +38,8 @@ impl Phase {
 pub(crate) struct Unclaimed(HashMap<PeerIndex, Untaken>);
 
 impl Unclaimed {
-    /// The watermark of a peer: what waits to be claimed is above it, whatever was taken after that peer came back.
+    /// The watermark of a peer: what waits to be claimed is above it, whatever was taken after that peer came
+    /// back.
     #[inline]
     pub(crate) fn below(&self, peer: PeerIndex, watermark: u64) -> u64 {
         if self.0.is_empty() {
@@ -102,7 +104,8 @@ impl Core {
         }
     }
 
-    /// Brings down a peer that the owner gives up, without an event; events about it that were not read are dropped.
+    /// Brings down a peer that the owner gives up, without an event; events about it that were not read are
+    /// dropped.
     #[cold]
     pub(crate) fn abandon(&mut self, index: PeerIndex) {
         if self.peers[index].is(about::DOWN) {
@@ -113,7 +116,8 @@ impl Core {
         self.record(index, Event::Told(EventKind::PeerDown(DownReason::Abandoned)));
     }
 
-    /// Gives back what a peer did not take. One that lives keeps what is under way to it, which may arrive all the same.
+    /// Gives back what a peer did not take. One that lives keeps what is under way to it, which may arrive
+    /// all the same.
     pub(crate) fn give_back(&mut self, index: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         if self.peers.get(index).is_none() {
             return;
@@ -160,8 +164,8 @@ impl Core {
         }
     }
 
-    /// Sends a BYE to every peer that knows us, once; `true` when all have acknowledged it, and all that was accepted
-    /// before.
+    /// Sends a BYE to every peer that knows us, once; `true` when all have acknowledged it, and all that was
+    /// accepted before.
     pub(crate) fn say_goodbye<T: Transmit, R: Receive>(&mut self, tx: &mut T, rx: &mut R) -> bool {
         self.phase = Phase::Closing;
         for channel in [Channel::Priority, Channel::Data] {

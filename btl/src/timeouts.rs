@@ -1,7 +1,8 @@
-//! Time-outs: acknowledgements that have waited long enough, segments that were not answered, peers that are silent.
+//! Time-outs: acknowledgements that have waited long enough, segments that were not answered, peers that are
+//! silent.
 //!
-//! A time-out is judged only when everything that has arrived was handled: an owner that was away for long finds the
-//! acknowledgements in the ring.
+//! A time-out is judged only when everything that has arrived was handled: an owner that was away for long
+//! finds the acknowledgements in the ring.
 
 use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::message::PeerIndex;
@@ -143,7 +144,8 @@ impl Core {
         }
     }
 
-    /// Two round trips have passed and nothing was answered: the oldest segment goes again, which means nothing yet.
+    /// Two round trips have passed and nothing was answered: the oldest segment goes again, which means
+    /// nothing yet.
     fn hurry(&mut self, index: PeerIndex) {
         let peer = &mut self.peers[index];
         peer.rtt.hurry();
@@ -156,7 +158,8 @@ impl Core {
         self.arm(index, self.clock.after(timeout));
     }
 
-    /// A time-out has passed: the oldest segment under way is taken for lost, and with it all that are as late.
+    /// A time-out has passed: the oldest segment under way is taken for lost, and with it all that are as
+    /// late.
     fn lose_late(&mut self, index: PeerIndex) {
         let peer = &mut self.peers[index];
         let window = peer.rtt.reordering(&self.bounds);
@@ -173,8 +176,9 @@ impl Core {
         silent >= self.config.give_up.as_nanos() as u64
     }
 
-    /// Since when a peer owes answers and has given none (attended ns); `None` when it owes nothing. While probes are
-    /// under way and none came back, what it sends by itself is no answer: our frames may not reach it.
+    /// Since when a peer owes answers and has given none (attended ns); `None` when it owes nothing. While
+    /// probes are under way and none came back, what it sends by itself is no answer: our frames may not
+    /// reach it.
     fn owes(&self, index: PeerIndex) -> Option<u64> {
         let peer = &self.peers[index];
         let probing = peer.is(about::PROBING);
@@ -189,8 +193,8 @@ impl Core {
         }
     }
 
-    /// Whether a peer that owes answers has proved alive elsewhere while it was silent here, for long enough; or its
-    /// driver reports that its process has ended, and it does not contradict.
+    /// Whether a peer that owes answers has proved alive elsewhere while it was silent here, for long enough;
+    /// or its driver reports that its process has ended, and it does not contradict.
     pub(crate) fn is_alive_elsewhere(&self, index: PeerIndex) -> bool {
         let peer = &self.peers[index];
         let since = self.owes(index);
@@ -201,9 +205,9 @@ impl Core {
         peer.is(about::PROVED) || (peer.is(about::REFUSED) && self.clock.attended() - since >= silence)
     }
 
-    /// The peer has shown life elsewhere. Once is not enough: its process may have been stopped between polling two
-    /// rails. Twice, so far apart that it would have polled this one in between and our frames were sent again, it is.
-    /// That is judged in the next pass, when everything that has arrived was handled.
+    /// The peer has shown life elsewhere. Once is not enough: its process may have been stopped between
+    /// polling two rails. Twice, so far apart that it would have polled this one in between and our frames
+    /// were sent again, it is. That is judged in the next pass, when everything that has arrived was handled.
     #[cold]
     pub(crate) fn on_proof(&mut self, index: PeerIndex) {
         if self.peers[index].is(about::DOWN) {
@@ -250,8 +254,9 @@ impl Core {
         }
     }
 
-    /// The driver reports that no process is there any more (or that one is again). That can be forged; but if the
-    /// peer stays silent when it is probed now, it is believed after [`BtlConfig::silence`](crate::BtlConfig::silence).
+    /// The driver reports that no process is there any more (or that one is again). That can be forged; but
+    /// if the peer stays silent when it is probed now, it is believed after
+    /// [`BtlConfig::silence`](crate::BtlConfig::silence).
     #[cold]
     pub(crate) fn on_hint(&mut self, driver: PeerIndex, kind: EventKind) {
         let mut known = None;
@@ -303,7 +308,8 @@ pub(crate) fn wait(peer: &Peer, bounds: &Bounds) -> u64 {
     tail.unwrap_or_else(|| peer.rtt.timeout(bounds))
 }
 
-/// When the oldest segment under way is to be sent again: while others are answered, later ones show a loss sooner.
+/// When the oldest segment under way is to be sent again: while others are answered, later ones show a loss
+/// sooner.
 fn due(peer: &Peer, segments: &Segments, timeout: u64) -> Option<u64> {
     let sent_at = peer.send.oldest(segments)?.sent_at();
     Some(sent_at.max(peer.liveness.acked()).saturating_add(timeout))

@@ -1,7 +1,8 @@
 //! Timers: one for each peer, for the earliest thing that may be due.
 //!
-//! Each peer has at most one room in the hotel; a peer that is evicted is handled ([`Core::tick`]), and booked again for
-//! what comes next. So sending and being answered in time touch the hotel once per time-out, not once per segment.
+//! Each peer has at most one room in the hotel; a peer that is evicted is handled ([`Core::tick`]), and
+//! booked again for what comes next. So sending and being answered in time touch the hotel once per time-out,
+//! not once per segment.
 //!
 //! [`Core::tick`]: crate::core::Core::tick
 

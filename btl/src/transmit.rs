@@ -1,7 +1,7 @@
 //! Transmission: in which order frames are sent, on which channel, with which credit.
 //!
-//! One pass: resends; then peers with something to send, in turn; then acknowledgements that found nothing to ride on;
-//! then one doorbell (reference: vic, section 6.5).
+//! One pass: resends; then peers with something to send, in turn; then acknowledgements that found nothing to
+//! ride on; then one doorbell (reference: vic, section 6.5).
 
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex};
@@ -53,8 +53,8 @@ impl Outbox {
         *credit > 0
     }
 
-    /// Whether a segment may be posted: the last places of the priority channel are for acknowledgements, without which
-    /// the other end stands still.
+    /// Whether a segment may be posted: the last places of the priority channel are for acknowledgements,
+    /// without which the other end stands still.
     #[inline]
     pub(crate) fn has_room<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
         let kept = if channel == Channel::Priority { FOR_ACKS } else { 0 };
@@ -198,7 +198,8 @@ impl Core {
         self.backlog.any
     }
 
-    /// Sends what is to be sent again, on the data channel, a bounded number. What the device still holds waits.
+    /// Sends what is to be sent again, on the data channel, a bounded number. What the device still holds
+    /// waits.
     #[cold]
     fn send_again<T: Transmit>(&mut self, tx: &mut T) {
         let reaped = [tx.reaped(Channel::Priority), tx.reaped(Channel::Data)];
@@ -228,7 +229,8 @@ impl Core {
         }
     }
 
-    /// Gives peers that can send their turns, one after the other and again, for a bounded number of segments.
+    /// Gives peers that can send their turns, one after the other and again, for a bounded number of
+    /// segments.
     fn send_ready<T: Transmit>(&mut self, tx: &mut T) {
         let quantum = self.config.quantum;
         let mut left = TURNS * quantum;
@@ -287,7 +289,8 @@ impl Core {
         let narrow =
             window < 2 * LIGHT * self.config.ack_every && peer.send.flight() >= window && peer.has_work();
         let stalls = narrow && peer.send.ask_at_once(segment.seq());
-        // What goes again asks for all that the peer has, so that one answer covers everything that was lost with it.
+        // What goes again asks for all that the peer has, so that one answer covers everything that was lost
+        // with it.
         let urgent = if stalls || segment.was_sent_again() {
             flag::URGENT
         } else {
@@ -350,8 +353,8 @@ impl Core {
         }
     }
 
-    /// Posts the frame in [`Framing::payload`](crate::framing::Framing::payload), of `length` bytes behind the header,
-    /// which is not a segment. With credit.
+    /// Posts the frame in [`Framing::payload`](crate::framing::Framing::payload), of `length` bytes behind
+    /// the header, which is not a segment. With credit.
     pub(crate) fn post_plain<T: Transmit>(
         &mut self,
         tx: &mut T,

@@ -1,25 +1,27 @@
 //! Frames as they travel: every header, and the only parse. Little endian throughout.
 //!
 //! ```text
-//!   basic header, 24 bytes                       then, by kind
-//!    0  u64 connection id                        ACK    bitmap of what came after the gap (0 to 512 bytes)
-//!    8  u32 sequence number                      FRAG   a whole message
-//!   12  u32 ack: last number without a gap       CHUNK  first u32 · total u32 · size u16 · 0 u16, bytes
-//!   16  u16 length: everything after this        PUT    op u64 · key u64 · address u64 · total u64 · offset u64, bytes
-//!   18  u8  kind                                 GET    op u64 · key u64 · address u64 · length u64
-//!   19  u8  version (high half), flags           DATA   op u64 · offset u64, bytes
-//!   20  u32 CRC-32C, or zero                     ATOMIC op u64 · key u64 · address u64 · a u64 · b u64 · what u8 · 0
-//!                                                END    op u64 · value u64 · status u8 · 0
-//!   (after it all, 8 bytes of MAC, when on)      BYE    nothing
-//!                                                PING, PONG  token u32 · size u32, zeros up to the size
-//!                                                CALL   life u32 · yours u32 · ask u8 · 0
+//!   basic header, 24 bytes             then, by kind
+//!    0  u64 connection id              ACK    bitmap of what came after the gap (0 to 512 bytes)
+//!    8  u32 sequence number            FRAG   a whole message
+//!   12  u32 ack: last without a gap    CHUNK  first u32 · total u32 · size u16 · 0 u16, bytes
+//!   16  u16 length of what follows     PUT    op u64 · key u64 · address u64 · total u64 · offset u64, bytes
+//!   18  u8  kind                       GET    op u64 · key u64 · address u64 · length u64
+//!   19  u8  version (high half), flags DATA   op u64 · offset u64, bytes
+//!   20  u32 CRC-32C, or zero           ATOMIC op u64 · key u64 · address u64 · a u64 · b u64 · what u8 · 0
+//!                                      END    op u64 · value u64 · status u8 · 0
+//!   (at the end, 8 bytes of MAC)       BYE    nothing
+//!                                      PING, PONG  token u32 · size u32, zeros up to the size
+//!                                      CALL   life u32 · yours u32 · ask u8 · 0
 //! ```
 //!
-//! * The length is stated because a network pads short frames (as in the usNIC BTL; reference: vic, section 6.3).
-//! * ACK, PING, PONG and CALL have no sequence number: they are not acknowledged. All others are segments. In the number's
-//!   place an ACK has the count of segments that came a second time, which shows the sender which resends were in vain.
-//! * A chunk has the number of its message's first segment and the size of all but the last: its place follows from
-//!   its own number, so there is no offset to forge, and no byte can come twice.
+//! * The length is stated because a network pads short frames (as in the usNIC BTL; reference: vic, section
+//!   6.3).
+//! * ACK, PING, PONG and CALL have no sequence number: they are not acknowledged. All others are segments. In
+//!   the number's place an ACK has the count of segments that came a second time, which shows the sender
+//!   which resends were in vain.
+//! * A chunk has the number of its message's first segment and the size of all but the last: its place
+//!   follows from its own number, so there is no offset to forge, and no byte can come twice.
 //! * The bitmap's bit `i` is set when `ack + 1 + i` has arrived. Bit 0 is never set.
 //! * CRC and MAC are over the whole frame, with the CRC's own field zero. A frame with a MAC has no CRC.
 

@@ -1,5 +1,5 @@
-//! After a warm-up no message costs an allocation, and an idle peer takes a few hundred bytes: counted by the allocator
-//! itself.
+//! After a warm-up no message costs an allocation, and an idle peer takes a few hundred bytes: counted by the
+//! allocator itself.
 
 use std::time::Duration;
 

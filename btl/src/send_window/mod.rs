@@ -1,10 +1,11 @@
-//! The send window of one peer: its segments in the order of their numbers, what became of each, and its messages.
+//! The send window of one peer: its segments in the order of their numbers, what became of each, and its
+//! messages.
 //!
 //! ```text
 //!   head ─► acked … ─► una: posted, sacked, lost … ─► unsent: queued … ─► tail
 //! ```
-//! Acknowledged segments of a message that is not complete are kept, so that the message can be given back. Segments are
-//! in a pool that all peers share ([`Segments`]), so an idle peer has none.
+//! Acknowledged segments of a message that is not complete are kept, so that the message can be given back.
+//! Segments are in a pool that all peers share ([`Segments`]), so an idle peer has none.
 
 mod segment;
 
@@ -231,8 +232,8 @@ impl SendWindow {
         self.flight += 1;
     }
 
-    /// Whether a segment that closes a narrow window asks for an answer at once, and counts it as asking: one answer
-    /// opens all of the window, so one that asks is enough.
+    /// Whether a segment that closes a narrow window asks for an answer at once, and counts it as asking: one
+    /// answer opens all of the window, so one that asks is enough.
     #[inline]
     pub(crate) fn ask_at_once(&mut self, seq: Seq) -> bool {
         let asks = self.una_seq.after(self.urgent) > 0;
@@ -242,7 +243,8 @@ impl SendWindow {
         asks
     }
 
-    /// How many segments an acknowledgement of everything up to `ack` is about; negative when it is older than the last.
+    /// How many segments an acknowledgement of everything up to `ack` is about; negative when it is older
+    /// than the last.
     #[inline(always)]
     pub(crate) fn covered(&self, ack: Seq) -> i32 {
         ack.plus(1).after(self.una_seq)
@@ -292,7 +294,8 @@ impl SendWindow {
         acked
     }
 
-    /// Marks what has arrived behind a gap: `bits` has a bit for each number from the oldest that is not acknowledged.
+    /// Marks what has arrived behind a gap: `bits` has a bit for each number from the oldest that is not
+    /// acknowledged.
     pub(crate) fn mark_arrived(&mut self, segments: &mut Segments, bits: &[u8], now: u64) -> Acked {
         let (mut id, mut acked) = (self.una, Acked::default());
         for bit in 0..8 * bits.len() {
@@ -326,10 +329,10 @@ impl SendWindow {
         }
     }
 
-    /// Karn's problem: an acknowledgement of a segment that was sent twice is ambiguous. It was not for the second when
-    /// others have arrived with it that went once (the peer was away, and looks at all of it now), nor when it came far
-    /// sooner than any before, the shortest of which took `least` (those may have waited for something to ride on; what
-    /// goes again asks for an answer at once).
+    /// Karn's problem: an acknowledgement of a segment that was sent twice is ambiguous. It was not for the
+    /// second when others have arrived with it that went once (the peer was away, and looks at all of it
+    /// now), nor when it came far sooner than any before, the shortest of which took `least` (those may have
+    /// waited for something to ride on; what goes again asks for an answer at once).
     #[inline]
     pub(crate) fn judge_resent(&mut self, acked: &Acked, now: u64, least: u64) {
         let Some((channel, order, sent_at)) = acked.resent.filter(|_| acked.trip.is_none()) else {
@@ -348,8 +351,8 @@ impl SendWindow {
         self.newest[at] = self.newest[at].max(sent_at);
     }
 
-    /// Takes for lost what later transmissions have overtaken, `most` segments at most. Without a gap, those behind the
-    /// first that is not lost are not considered.
+    /// Takes for lost what later transmissions have overtaken, `most` segments at most. Without a gap, those
+    /// behind the first that is not lost are not considered.
     pub(crate) fn find_lost(
         &mut self,
         segments: &mut Segments,
@@ -384,10 +387,10 @@ impl SendWindow {
         lost
     }
 
-    /// Takes for lost, after a time-out, the oldest segment under way and all that are as late: something that was sent
-    /// `time` later (ns) has arrived on the data channel, which is the one that peers look at last. (A lost burst of the
-    /// priority channel with nothing behind it is found so: the oldest went again as data.) Returns whether the oldest
-    /// was under way, and how many others there were.
+    /// Takes for lost, after a time-out, the oldest segment under way and all that are as late: something
+    /// that was sent `time` later (ns) has arrived on the data channel, which is the one that peers look at
+    /// last. (A lost burst of the priority channel with nothing behind it is found so: the oldest went again
+    /// as data.) Returns whether the oldest was under way, and how many others there were.
     pub(crate) fn lose_late(&mut self, segments: &mut Segments, time: u64) -> (bool, u32) {
         let newest = self.newest[place(Channel::Data)];
         let (first, unsent, mut id) = (self.una, self.unsent, self.una);

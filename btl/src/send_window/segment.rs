@@ -1,5 +1,5 @@
-//! Segments: one frame each, kept until it is acknowledged, in a pool that all peers share and that grows to its bound
-//! when it is needed.
+//! Segments: one frame each, kept until it is acknowledged, in a pool that all peers share and that grows to
+//! its bound when it is needed.
 //!
 //! ```text
 //!   free ──► queued ──► posted ──► acked ──► free, when all of its message is acknowledged
@@ -83,8 +83,8 @@ impl Segment {
         }
     }
 
-    /// Makes it a segment of this kind, for this channel, with which message `ends` ends (0: none); returns the
-    /// `length` bytes after the basic header, to be written.
+    /// Makes it a segment of this kind, for this channel, with which message `ends` ends (0: none); returns
+    /// the `length` bytes after the basic header, to be written.
     #[inline(always)]
     pub(crate) fn fill(&mut self, kind: Kind, channel: Channel, length: usize, ends: u64) -> &mut [u8] {
         self.length = length as u32;

@@ -1,4 +1,5 @@
-//! A driver without a network: two ends hand each other frames in memory, so that what is measured is the BTL.
+//! A driver without a network: two ends hand each other frames in memory, so that what is measured is the
+//! BTL.
 #![allow(dead_code, unreachable_pub)] // each test uses what it needs
 
 use std::cell::RefCell;

@@ -34,7 +34,8 @@ fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Apart<Btl<SimDatagram>>
     let clock = net.clone();
     let pair = Apart::new(a, b, move |a, b| {
         let deadlines = [a.next_deadline(), b.as_ref().and_then(|b| b.next_deadline())];
-        // A turn is at most a millisecond: a peer that a check does not poll has not been silent for long then.
+        // A turn is at most a millisecond: a peer that a check does not poll has not been silent for long
+        // then.
         let most = clock.now() + Duration::from_millis(1);
         clock.advance_to(
             deadlines

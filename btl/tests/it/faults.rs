@@ -1,5 +1,5 @@
-//! Every message once and whole, whatever the network does to its frames: each kind of fault, and all together. A seed
-//! that fails is printed, and gives the same run again.
+//! Every message once and whole, whatever the network does to its frames: each kind of fault, and all
+//! together. A seed that fails is printed, and gives the same run again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -360,7 +360,8 @@ fn one_sided_through_everything() {
     }
 }
 
-/// A device that takes nothing any more: what was sent and what was not fail within the bound, and not before.
+/// A device that takes nothing any more: what was sent and what was not fail within the bound, and not
+/// before.
 #[test]
 fn a_nic_that_hangs() {
     for after in [0, 1] {

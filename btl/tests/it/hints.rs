@@ -1,4 +1,5 @@
-//! What the driver tells about itself and about single peers, what the owner does when a link goes, and sleeping.
+//! What the driver tells about itself and about single peers, what the owner does when a link goes, and
+//! sleeping.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Random and mutated frames: no panic, no wrong delivery, nothing written where it should not be. As many as a few
-//! seconds take; `DOORBELL_HOSTILE_FRAMES` asks for a number instead.
+//! Random and mutated frames: no panic, no wrong delivery, nothing written where it should not be. As many as
+//! a few seconds take; `DOORBELL_HOSTILE_FRAMES` asks for a number instead.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -137,7 +137,8 @@ fn capture(two: &mut Two, region: &Region, remote: &Remote) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A frame to hurt with: one of the captured, changed a little, a lot, or not at all; or noise behind a real id.
+/// A frame to hurt with: one of the captured, changed a little, a lot, or not at all; or noise behind a real
+/// id.
 fn evil(random: &mut Random, frames: &[Vec<u8>], from_within: Option<u32>) -> Vec<u8> {
     let mut frame = frames[random.below(frames.len() as u64) as usize].clone();
     let id: [u8; 8] = *frame.first_chunk().expect("a header");
@@ -206,8 +207,8 @@ fn effort() -> Effort {
     }
 }
 
-/// An attacker who sees every frame, and adds frames of its own: with CRCs alone nothing that was changed passes but
-/// by luck; with MACs nothing passes at all. What is genuine arrives once and whole all the while.
+/// An attacker who sees every frame, and adds frames of its own: with CRCs alone nothing that was changed
+/// passes but by luck; with MACs nothing passes at all. What is genuine arrives once and whole all the while.
 #[test]
 fn what_is_not_genuine_is_not_delivered() {
     let config = BtlConfig {
@@ -253,8 +254,8 @@ fn what_is_not_genuine_is_not_delivered() {
     assert_eq!(two.ends[1].report(to[1]).impossible, None, "a MAC tells");
 }
 
-/// A peer of ours gone mad, or an attacker on the path where no MAC is: whatever it says, nothing panics, nothing grows
-/// without bound, and no byte outside of what was exposed is touched.
+/// A peer of ours gone mad, or an attacker on the path where no MAC is: whatever it says, nothing panics,
+/// nothing grows without bound, and no byte outside of what was exposed is touched.
 #[test]
 fn a_mad_peer_hurts_only_itself() {
     let config = BtlConfig {

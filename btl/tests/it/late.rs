@@ -92,8 +92,8 @@ fn two_seconds_late(seed: u64, faults: Faults, config: &BtlConfig) -> World {
     world
 }
 
-/// A rail promises no order; but where nothing was sent before, and nothing is lost afterwards, those that take one
-/// channel come as they went.
+/// A rail promises no order; but where nothing was sent before, and nothing is lost afterwards, those that
+/// take one channel come as they went.
 fn is_in_order(world: &World) -> bool {
     let arrived = world.ends[1].sink.messages.iter();
     let short = arrived.filter(|(_, bytes)| bytes.len() < 700);

@@ -1,4 +1,5 @@
-//! Cases with names: what the two channels, the numbers and the acknowledgements of the protocol are there for.
+//! Cases with names: what the two channels, the numbers and the acknowledgements of the protocol are there
+//! for.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane};
 /// Where a frame says what it is.
 const KIND: usize = 18;
 
-/// A large message on the data channel, and small ones that overtake it on the priority channel: that is no loss.
+/// A large message on the data channel, and small ones that overtake it on the priority channel: that is no
+/// loss.
 #[test]
 fn a_large_send_followed_by_a_flood_of_small_ones() {
     // The data channel's frames wait behind each other, the priority channel's do not.

@@ -1,4 +1,5 @@
-//! Paths and identities: small MTUs on the way, before and during a run; peers that restart, strangers, other jobs.
+//! Paths and identities: small MTUs on the way, before and during a run; peers that restart, strangers, other
+//! jobs.
 
 use std::time::Duration;
 
@@ -143,8 +144,8 @@ fn a_black_hole_in_the_middle_of_a_run() {
     assert_eq!(given, [5000, 5], "what is above the watermark");
 }
 
-/// Both ends find out about a path that shrank at about the same time. The one that the other leaves before its own check
-/// has ended knows why all the same.
+/// Both ends find out about a path that shrank at about the same time. The one that the other leaves before
+/// its own check has ended knows why all the same.
 #[test]
 fn who_is_left_during_a_check_knows_what_it_showed() {
     let mut world = World::new(1, 2, rings(RACK), &BtlConfig::default());

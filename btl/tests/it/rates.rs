@@ -1,5 +1,5 @@
-//! Goodput and latency where frames are lost, and where flows share a bottleneck. Everything is virtual time of seeded
-//! runs, so the numbers are the same on every machine.
+//! Goodput and latency where frames are lost, and where flows share a bottleneck. Everything is virtual time
+//! of seeded runs, so the numbers are the same on every machine.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Peers that come back: given up at one end or at both, called over ways that lose, delay and repeat, and never with
-//! anything of the connection before.
+//! Peers that come back: given up at one end or at both, called over ways that lose, delay and repeat, and
+//! never with anything of the connection before.
 
 #![allow(clippy::needless_range_loop)]
 
@@ -214,7 +214,8 @@ fn talk_without_watermark(world: &mut World) {
     assert_eq!(world.ends[0].sink.total(), before + 1);
 }
 
-/// Cut in one direction or in both: both ends find out by proofs of life elsewhere, and come back when it has healed.
+/// Cut in one direction or in both: both ends find out by proofs of life elsewhere, and come back when it has
+/// healed.
 #[test]
 fn after_a_cut() {
     for directions in [vec![(0, 1)], vec![(1, 0)], vec![(0, 1), (1, 0)]] {
@@ -467,7 +468,8 @@ fn a_way_that_is_not_whole_is_not_used_again() {
     assert_clean(&mut world);
 }
 
-/// Operations end, exposures to the peer are gone, and an event that was not fetched before is no news any more.
+/// Operations end, exposures to the peer are gone, and an event that was not fetched before is no news any
+/// more.
 #[test]
 fn what_abandon_does_at_once() {
     let mut world = pair(11, RACK, &BtlConfig::default());
@@ -543,7 +545,8 @@ fn a_suspicion_is_told_once_and_taken_back_once() {
     assert_eq!((report.waiting, report.oldest, report.retries), (None, None, 0));
 }
 
-/// One proof of life elsewhere, or many at one moment, are not enough; nor are two with an answer between them.
+/// One proof of life elsewhere, or many at one moment, are not enough; nor are two with an answer between
+/// them.
 #[test]
 fn a_stopped_peer_is_not_down() {
     let mut world = pair(13, RACK, &BtlConfig::default());
@@ -831,7 +834,8 @@ fn whatever_happens_nothing_is_lost_and_nothing_comes_twice() {
     assert!(revivals > 10 * seeds, "{revivals} in {seeds} seeds");
 }
 
-/// When the peer was heard, and when it acknowledged something, stays known while the way is down, and while it comes back.
+/// When the peer was heard, and when it acknowledged something, stays known while the way is down, and while
+/// it comes back.
 #[test]
 fn a_way_that_is_down_still_tells_when_its_peer_was_heard() {
     let mut world = pair(13, RACK, &BtlConfig::default());

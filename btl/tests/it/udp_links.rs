@@ -1,5 +1,6 @@
-//! The BTL over UDP sockets: two threads over the loopback, and two hosts (network namespaces) with a link that loses
-//! packets or drops the long ones. In real time, so nothing is asserted about how long things take.
+//! The BTL over UDP sockets: two threads over the loopback, and two hosts (network namespaces) with a link
+//! that loses packets or drops the long ones. In real time, so nothing is asserted about how long things
+//! take.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier, mpsc};
@@ -196,7 +197,8 @@ fn two_hosts_with_one_and_five_percent_of_loss() {
     let Some(lab) = Lab::pair("two_hosts_with_one_and_five_percent_of_loss", 1500) else {
         return;
     };
-    // A loss of a run in one piece takes all of its frames: more is to be sent again, so fewer messages are enough.
+    // A loss of a run in one piece takes all of its frames: more is to be sent again, so fewer messages are
+    // enough.
     for (permille, gso, messages) in [(10, false, 400), (50, false, 400), (50, true, 200)] {
         lab.lose(permille);
         // With runs in one piece a loss is a whole run.
