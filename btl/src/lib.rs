@@ -8,13 +8,13 @@
 //! job repeatably.
 //!
 //! ```text
-//!   send ─► segments ─► window ─► priority / data channel ─► driver          (send, stream, transmit)
-//!              ▲ lost: again        ▲ one room of the hotel per peer  (ack_processing, timers)
+//!   send ─► segments ─► window ─► priority / data channel ─► driver   (send, send_window, stream, transmit)
+//!              ▲ lost: again        ▲ one room of the hotel per peer  (ack_processing, timers, timeouts)
 //!   poll ◄─ reassembly ◄─ once each, in any order ◄─ the only parse ◄─ driver (receive, recv_window, wire)
 //!                                    └─► put, get, atomic: answered here      (serve, stream)
 //! ```
 //!
-//! * **Segments** are frames that are kept until they are acknowledged, in a slab that all peers share; a
+//! * **Segments** are frames that are kept until they are acknowledged, in a pool that all peers share; a
 //!   peer that is idle takes a few hundred bytes.
 //! * **Acknowledgements** ride on segments, or go alone after [`BtlConfig::ack_delay`]; with a gap, at once,
 //!   and with a bitmap of everything that came behind it, so that one loss costs one packet.
