@@ -43,17 +43,26 @@ impl Core {
         }
     }
 
+    /// Whether an acknowledgement of `new` segments more is no older than the last one, and of segments that
+    /// were sent.
+    #[inline(always)]
     fn is_ack_right(&mut self, index: PeerIndex, ack: Seq, new: i32) -> bool {
+        if new >= 0 && self.peers[index].send.was_sent(ack) {
+            return true;
+        }
+        self.count_wrong_ack(index, new);
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_wrong_ack(&mut self, index: PeerIndex, new: i32) {
         if new < 0 {
             self.counters.acks_old += 1;
-            return false;
-        }
-        if !self.peers[index].send.was_sent(ack) {
+        } else {
             self.counters.acks_bad += 1;
             self.record(index, Event::BadAck);
-            return false;
         }
-        true
     }
 
     /// Handles a frame of kind ACK: number, bitmap of what came behind the gap, count of duplicates.
