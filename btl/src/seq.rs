@@ -2,8 +2,8 @@
 //!
 //! They have 32 bits on the wire, where the usNIC BTL has 16 (reference: vic, section 6.4). With a window of
 //! 4,096, 16 bits would do on a rail that never holds a frame back; but at ten million frames a second they
-//! come round every 6.5 ms, and a frame that a switch held back for that long would be taken for a new one.
-//! 32 bits come round after seven minutes, longer than any frame lives.
+//! come round every 6.5 ms, and a frame that a switch held back for so long would be taken for a new one. 32
+//! bits come round after seven minutes, longer than any frame lives.
 
 /// The number of a segment among those sent to one peer. It wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
