@@ -320,14 +320,21 @@ impl Core {
     }
 
     /// Sees to it that the peer is looked at when what was posted now should have been acknowledged.
-    #[inline]
+    #[inline(always)]
     fn arm_timeout(&mut self, index: PeerIndex) {
-        let peer = &mut self.peers[index];
         // A look that comes before the shortest time-out sees to the rest.
-        if peer.alarm.is_later_than(self.clock.after(self.bounds.shortest())) {
-            let due = self.clock.after(wait(peer, &self.bounds));
-            self.timers.arm(index, &mut peer.alarm, due);
+        let shortest = self.clock.after(self.bounds.shortest());
+        if self.peers[index].alarm.is_later_than(shortest) {
+            self.rearm_timeout(index);
         }
+    }
+
+    /// Once per time-out, not once per segment: out of the way of what is posted.
+    #[inline(never)]
+    fn rearm_timeout(&mut self, index: PeerIndex) {
+        let peer = &mut self.peers[index];
+        let due = self.clock.after(wait(peer, &self.bounds));
+        self.timers.arm(index, &mut peer.alarm, due);
     }
 
     /// Sends acknowledgements that no segment took along.
