@@ -12,10 +12,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-mod resolve;
+mod neighbour;
 
-pub use resolve::{
-    KIND_ARP, RESOLVE_MAX, Resolve, ResolvePacket, announce, answer, ask, group_mac, solicited_node,
+pub use neighbour::{
+    ETHERTYPE_ARP, NEIGHBOUR_PACKET_MAX, NeighbourMessage, NeighbourPacket, group_mac,
+    neighbour_announcement, neighbour_reply, neighbour_request, solicited_node,
 };
 
 /// A hardware address.
@@ -26,23 +27,23 @@ pub const ETHERNET: usize = size_of::<Ethernet>();
 /// Bytes of UDP's header.
 pub const UDP: usize = size_of::<Udp>();
 /// Bytes of the headers before a frame over IPv4.
-pub const HEADERS_4: usize = ETHERNET + size_of::<Ipv4>() + size_of::<Udp>();
+pub const HEADERS_IPV4: usize = ETHERNET + size_of::<Ipv4>() + size_of::<Udp>();
 /// The same over IPv6: the longest headers.
-pub const HEADERS_6: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Udp>();
+pub const HEADERS_IPV6: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Udp>();
 
 /// `ethertype` of IPv4.
-pub const KIND_4: u16 = 0x0800;
+pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// `ethertype` of IPv6.
-pub const KIND_6: u16 = 0x86dd;
+pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// The protocol number of UDP.
-pub const UDP_NUMBER: u8 = 17;
+pub const PROTOCOL_UDP: u8 = 17;
 
 const VERSION_4: u8 = 0x45;
 const VERSION_6: u32 = 6 << 28;
 const DO_NOT_FRAGMENT: u16 = 0x4000;
 /// "More fragments", and where in the packet this one is.
 const FRAGMENT: u16 = 0x3fff;
-const HOPS: u8 = 64;
+const DEFAULT_TTL: u8 = 64;
 
 /// Ethernet's header.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -65,7 +66,7 @@ pub struct Ipv4 {
     length: U16,
     identification: U16,
     fragment: U16,
-    hops: u8,
+    ttl: u8,
     protocol: u8,
     checksum: U16,
     from: [u8; 4],
@@ -79,7 +80,7 @@ pub struct Ipv6 {
     version: U32,
     length: U16,
     protocol: u8,
-    hops: u8,
+    hop_limit: u8,
     from: [u8; 16],
     to: [u8; 16],
 }
@@ -118,7 +119,7 @@ pub const fn fold(mut sum: u64) -> u16 {
 
 /// A checksum as it is sent: a sum of zero in its other form, because zero says that there is none.
 #[inline]
-pub(crate) const fn told(sum: u64) -> u16 {
+pub(crate) const fn finish_checksum(sum: u64) -> u16 {
     match !fold(sum) {
         0 => u16::MAX,
         other => other,
@@ -131,7 +132,7 @@ pub(crate) const fn told(sum: u64) -> u16 {
 /// use doorbell_fabric::ether::{Headers, Arrived, sum};
 /// let (from, to) = ("10.0.0.1:7000".parse().unwrap(), "10.0.0.2:7001".parse().unwrap());
 /// let headers = Headers::new(from, to);
-/// let mut packet = headers.before(4, Some(sum(b"ping"))).to_vec();
+/// let mut packet = headers.for_frame(4, Some(sum(b"ping"))).to_vec();
 /// packet.extend_from_slice(b"ping");
 /// let arrived = Arrived::read(&packet, packet.len()).unwrap();
 /// assert_eq!((arrived.from, arrived.to), (from, to));
@@ -140,7 +141,7 @@ pub(crate) const fn told(sum: u64) -> u16 {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
-    bytes: [u8; HEADERS_6],
+    bytes: [u8; HEADERS_IPV6],
     length: u8,
     /// The sums of what is the same in every frame, for both checksums.
     fixed: u64,
@@ -153,7 +154,7 @@ impl Headers {
     /// Headers between hardware addresses that are not known yet. One IPv6 end makes it IPv6, with the other end mapped.
     #[must_use]
     pub fn new(from: SocketAddr, to: SocketAddr) -> Self {
-        let mut bytes = [0; HEADERS_6];
+        let mut bytes = [0; HEADERS_IPV6];
         let udp = Udp {
             from: from.port().into(),
             to: to.port().into(),
@@ -173,40 +174,40 @@ impl Headers {
                     length: 0.into(),
                     identification: 0.into(),
                     fragment: DO_NOT_FRAGMENT.into(),
-                    hops: HOPS,
-                    protocol: UDP_NUMBER,
+                    ttl: DEFAULT_TTL,
+                    protocol: PROTOCOL_UDP,
                     checksum: 0.into(),
                     from: source.octets(),
                     to: target.octets(),
                 };
                 put(
                     &mut bytes,
-                    &[ethernet(KIND_4).as_bytes(), ip.as_bytes(), udp.as_bytes()],
+                    &[ethernet(ETHERTYPE_IPV4).as_bytes(), ip.as_bytes(), udp.as_bytes()],
                 );
-                (HEADERS_4, sum(ip.as_bytes()), sum(&ip.from) + sum(&ip.to))
+                (HEADERS_IPV4, sum(ip.as_bytes()), sum(&ip.from) + sum(&ip.to))
             }
             (source, target) => {
                 let ip = Ipv6 {
                     version: VERSION_6.into(),
                     length: 0.into(),
-                    protocol: UDP_NUMBER,
-                    hops: HOPS,
+                    protocol: PROTOCOL_UDP,
+                    hop_limit: DEFAULT_TTL,
                     from: wide(source),
                     to: wide(target),
                 };
                 put(
                     &mut bytes,
-                    &[ethernet(KIND_6).as_bytes(), ip.as_bytes(), udp.as_bytes()],
+                    &[ethernet(ETHERTYPE_IPV6).as_bytes(), ip.as_bytes(), udp.as_bytes()],
                 );
-                (HEADERS_6, 0, sum(&ip.from) + sum(&ip.to))
+                (HEADERS_IPV6, 0, sum(&ip.from) + sum(&ip.to))
             }
         };
         Self {
             bytes,
             length: length as u8,
             fixed,
-            pseudo: addresses + u64::from(UDP_NUMBER) + sum(udp.as_bytes()),
-            seed: addresses + u64::from(UDP_NUMBER),
+            pseudo: addresses + u64::from(PROTOCOL_UDP) + sum(udp.as_bytes()),
+            seed: addresses + u64::from(PROTOCOL_UDP),
         }
     }
 
@@ -233,12 +234,12 @@ impl Headers {
     /// which says "none", which IPv4 allows. Lengths above what IP can say are cut off.
     #[inline]
     #[must_use]
-    pub fn before(&self, length: usize, of_frame: Option<u64>) -> Packed {
+    pub fn for_frame(&self, length: usize, of_frame: Option<u64>) -> Packed {
         let mut packed = self.with_lengths(length);
         if let Some(of_frame) = of_frame {
             // The length counts twice: in UDP's header and in the pseudo header before it.
             let sum = self.pseudo + 2 * u64::from(udp_length(length)) + of_frame;
-            packed.put(self.len() - UDP + 6, told(sum));
+            packed.put(self.len() - UDP + 6, finish_checksum(sum));
         }
         packed
     }
@@ -247,7 +248,7 @@ impl Headers {
     /// adds the rest.
     #[inline]
     #[must_use]
-    pub fn before_device(&self, length: usize) -> Packed {
+    pub fn with_partial_checksum(&self, length: usize) -> Packed {
         let mut packed = self.with_lengths(length);
         let sum = self.seed + u64::from(udp_length(length));
         packed.put(self.len() - UDP + 6, fold(sum));
@@ -257,9 +258,9 @@ impl Headers {
     /// The same, with all checksums left to a device that makes them from scratch: zeroes stand in their places.
     #[inline]
     #[must_use]
-    pub fn before_maker(&self, length: usize) -> Packed {
+    pub fn without_checksums(&self, length: usize) -> Packed {
         let mut packed = self.with_lengths(length);
-        if self.len() == HEADERS_4 {
+        if self.len() == HEADERS_IPV4 {
             packed.put(ETHERNET + 10, 0);
         }
         packed
@@ -271,7 +272,7 @@ impl Headers {
             bytes: self.bytes,
             length: self.length,
         };
-        if self.len() == HEADERS_4 {
+        if self.len() == HEADERS_IPV4 {
             let total = short(size_of::<Ipv4>() + UDP + length);
             packed.put(ETHERNET + 2, total);
             packed.put(ETHERNET + 10, !fold(self.fixed + u64::from(total)));
@@ -311,7 +312,7 @@ fn wide(ip: IpAddr) -> [u8; 16] {
 /// The headers of one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed {
-    bytes: [u8; HEADERS_6],
+    bytes: [u8; HEADERS_IPV6],
     length: u8,
 }
 
@@ -357,25 +358,25 @@ impl Arrived {
     pub fn read(packet: &[u8], whole: usize) -> Option<Self> {
         let (ethernet, rest) = Ethernet::ref_from_prefix(packet).ok()?;
         let (from, to, room, addresses, at, rest): (IpAddr, IpAddr, _, _, _, _) = match ethernet.kind.get() {
-            KIND_4 => {
+            ETHERTYPE_IPV4 => {
                 let (ip, rest) = Ipv4::ref_from_prefix(rest).ok()?;
                 let plain = ip.version == VERSION_4 && ip.fragment.get() & FRAGMENT == 0;
                 // Of bytes with their checksum among them the sum is all ones.
-                if !plain || ip.protocol != UDP_NUMBER || fold(sum(ip.as_bytes())) != u16::MAX {
+                if !plain || ip.protocol != PROTOCOL_UDP || fold(sum(ip.as_bytes())) != u16::MAX {
                     return None;
                 }
                 let room = usize::from(ip.length.get()).checked_sub(size_of::<Ipv4>())?;
                 let addresses = sum(&ip.from) + sum(&ip.to);
-                (ip.from.into(), ip.to.into(), room, addresses, HEADERS_4, rest)
+                (ip.from.into(), ip.to.into(), room, addresses, HEADERS_IPV4, rest)
             }
-            KIND_6 => {
+            ETHERTYPE_IPV6 => {
                 let (ip, rest) = Ipv6::ref_from_prefix(rest).ok()?;
-                if ip.version.get() >> 28 != 6 || ip.protocol != UDP_NUMBER {
+                if ip.version.get() >> 28 != 6 || ip.protocol != PROTOCOL_UDP {
                     return None;
                 }
                 let addresses = sum(&ip.from) + sum(&ip.to);
                 let room = usize::from(ip.length.get());
-                (ip.from.into(), ip.to.into(), room, addresses, HEADERS_6, rest)
+                (ip.from.into(), ip.to.into(), room, addresses, HEADERS_IPV6, rest)
             }
             _ => return None,
         };
@@ -385,15 +386,15 @@ impl Arrived {
         if length < UDP || length > room || ends > whole || !is_host(from) {
             return None;
         }
-        let told = u64::from(udp.length.get());
+        let length = u64::from(udp.length.get());
         Some(Self {
             from: SocketAddr::new(from, udp.from.get()),
             to: SocketAddr::new(to, udp.to.get()),
             at,
             length: length - UDP,
             checksum: udp.checksum.get(),
-            pseudo: addresses + u64::from(UDP_NUMBER) + told,
-            head: u64::from(udp.from.get()) + u64::from(udp.to.get()) + told,
+            pseudo: addresses + u64::from(PROTOCOL_UDP) + length,
+            head: u64::from(udp.from.get()) + u64::from(udp.to.get()) + length,
         })
     }
 
@@ -415,7 +416,7 @@ impl Arrived {
     /// has never been on a wire (two hosts of one machine, over a virtual link).
     #[inline]
     #[must_use]
-    pub fn was_never_sent(&self) -> bool {
+    pub fn is_partial_checksum(&self) -> bool {
         self.checksum == fold(self.pseudo)
     }
 }
@@ -434,7 +435,9 @@ mod tests {
     fn packet(from: &str, to: &str, frame: &[u8], checked: bool) -> Vec<u8> {
         let mut headers = Headers::new(from.parse().unwrap(), to.parse().unwrap());
         headers.set_macs([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-        let mut packet = headers.before(frame.len(), checked.then(|| sum(frame))).to_vec();
+        let mut packet = headers
+            .for_frame(frame.len(), checked.then(|| sum(frame)))
+            .to_vec();
         packet.extend_from_slice(frame);
         packet
     }
@@ -447,15 +450,15 @@ mod tests {
             ("[fd00::1]:56080", "[fd00::2]:56081"),
         ] {
             let headers = Headers::new(from.parse().unwrap(), to.parse().unwrap());
-            let mut left = headers.before_device(5).to_vec();
+            let mut left = headers.with_partial_checksum(5).to_vec();
             left.extend_from_slice(b"frame");
             let arrived = Arrived::read(&left, left.len()).unwrap();
-            assert!(arrived.was_never_sent());
+            assert!(arrived.is_partial_checksum());
             // What the device does: the sum from UDP's header on, the seed among it.
             let at = headers.len() - UDP;
-            let done = told(sum(&left[at..]));
+            let done = finish_checksum(sum(&left[at..]));
             assert_eq!(
-                headers.before(5, Some(sum(b"frame")))[at + 6..],
+                headers.for_frame(5, Some(sum(b"frame")))[at + 6..],
                 done.to_be_bytes()
             );
         }
@@ -473,7 +476,7 @@ mod tests {
         ];
         assert_eq!(four, expected);
         let six = packet("[fd00::1]:1", "[fd00::2]:2", b"", true);
-        assert_eq!(six.len(), HEADERS_6);
+        assert_eq!(six.len(), HEADERS_IPV6);
         assert_eq!(six[12..22], [0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]);
         // Everything that it covers adds up to all ones.
         let covered = sum(&six[22..]) + 8 + 17;
@@ -498,7 +501,7 @@ mod tests {
                 );
                 assert_eq!(&bytes[arrived.at..][..arrived.length], frame);
                 assert!(arrived.has_checksum() && arrived.is_intact(sum(&frame)));
-                assert!(!arrived.was_never_sent());
+                assert!(!arrived.is_partial_checksum());
                 if length > 0 {
                     let mut other = frame.clone();
                     other[length / 2] ^= 0x10;
@@ -516,7 +519,7 @@ mod tests {
         let pseudo = fold(sum(&bytes[26..34]) + 17 + 12);
         bytes[40..42].copy_from_slice(&pseudo.to_be_bytes());
         let arrived = Arrived::read(&bytes, bytes.len()).unwrap();
-        assert!(arrived.was_never_sent() && !arrived.is_intact(sum(b"four")));
+        assert!(arrived.is_partial_checksum() && !arrived.is_intact(sum(b"four")));
     }
 
     /// The same packet with `value` at `at`, and the header's checksum of IPv4 right again.
@@ -536,7 +539,7 @@ mod tests {
         let read = |bytes: &[u8]| Arrived::read(bytes, bytes.len());
         let good = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
         assert!(read(&good).is_some() && read(&changed(&good, 0, &[])).is_some());
-        for cut in 0..HEADERS_4 {
+        for cut in 0..HEADERS_IPV4 {
             assert!(read(&good[..cut]).is_none(), "{cut}");
         }
         // kind, version, fragment, protocol, IP length, UDP length
@@ -571,7 +574,7 @@ mod tests {
         // Longer than what came; what is padded is longer than what is told.
         assert!(Arrived::read(&good, good.len() + 18).is_some());
         assert!(
-            Arrived::read(&good[..HEADERS_4], good.len()).is_some(),
+            Arrived::read(&good[..HEADERS_IPV4], good.len()).is_some(),
             "cut off behind the headers"
         );
         assert!(Arrived::read(&good, good.len() - 1).is_none());

@@ -106,7 +106,7 @@ pub fn look(sources: &Sources) -> Result<Found, HostError> {
 
 /// What the kernel says of an interface beyond its addresses.
 fn facts(sources: &Sources, nic: &Nic) -> Option<Facts> {
-    let (index, seen) = doorbell_inet::look(&nic.name).ok()?;
+    let (index, seen) = doorbell_inet::interface_state(&nic.name).ok()?;
     // Another one may have its name by now.
     let details = Details::of(index).ok().filter(|_| index == nic.index)?;
     Some(Facts {

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-use doorbell_inet::NicWatch;
+use doorbell_inet::NicMonitor;
 use tokio::io::unix::AsyncFd;
 
 use super::{Found, HostError, Sources, look};
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Follows what this host has.
 #[derive(Debug)]
 pub struct HostWatch {
-    news: NicWatch,
+    news: NicMonitor,
     sources: Sources,
     last: Found,
     /// The last look failed: what it did not see is still to be looked at.
@@ -39,7 +39,7 @@ impl HostWatch {
     /// When the kernel cannot be asked.
     pub fn new(sources: Sources) -> Result<Self, HostError> {
         // First the socket: what changes after the look is told.
-        let news = NicWatch::new().map_err(HostError::Watch)?;
+        let news = NicMonitor::new().map_err(HostError::Watch)?;
         let last = look(&sources)?;
         Ok(Self {
             news,
@@ -72,7 +72,7 @@ impl HostWatch {
     /// # Errors
     /// When the kernel cannot be asked: it is asked again by the next call.
     pub fn look(&mut self) -> Result<Option<&Found>, HostError> {
-        if !self.news.look() && !self.behind {
+        if !self.news.drain() && !self.behind {
             return Ok(None);
         }
         self.behind = true;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Given, unusable};
+use doorbell_inet::{StaticAddress, unusable};
 use doorbell_vfio::Bdf;
 
 use crate::layout::Layout;
@@ -69,7 +69,7 @@ impl IgbvfConfig {
     }
 
     /// The address of one function.
-    pub(crate) fn address_of(&self, name: &RailName, bdf: Bdf) -> Result<Given, RailError> {
+    pub(crate) fn address_of(&self, name: &RailName, bdf: Bdf) -> Result<StaticAddress, RailError> {
         let text = self.address.as_deref().unwrap_or_default();
         let is_ours = |whose: &str| {
             let whose: Result<Bdf, _> = whose.parse();
@@ -77,7 +77,7 @@ impl IgbvfConfig {
                 .map(|whose| whose == bdf)
                 .map_err(|_| "no PCI address".to_owned())
         };
-        Given::find(text, self.gateway, ("igbvf", &bdf.to_string()), is_ours).map_err(|reason| {
+        StaticAddress::find(text, self.gateway, ("igbvf", &bdf.to_string()), is_ours).map_err(|reason| {
             let remedy = format!("set igbvf.address to one, as in DOORBELL_IGBVF_ADDRESS={bdf}=10.0.0.5/24");
             unusable(name, reason, remedy)
         })
@@ -109,7 +109,7 @@ impl IgbvfConfig {
 mod tests {
     use super::*;
 
-    fn of(text: &str, bdf: &str) -> Result<Given, String> {
+    fn of(text: &str, bdf: &str) -> Result<StaticAddress, String> {
         let config = IgbvfConfig {
             address: Some(text.to_owned()),
             ..IgbvfConfig::default()

@@ -71,7 +71,7 @@ mod tx;
 
 pub use config::{IgbvfConfig, PORT};
 pub use discover::{DEVICES, IgbvfDriver};
-pub use doorbell_inet::Kept as IgbvfKept;
+pub use doorbell_inet::KeptFrame as IgbvfKept;
 pub use rail::IgbvfRail;
 pub use rx::IgbvfRx;
 pub use stats::IgbvfStats;

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::{HEADERS_4, HEADERS_6, Mac, group_mac, solicited_node};
+use doorbell_fabric::ether::{HEADERS_IPV4, HEADERS_IPV6, Mac, group_mac, solicited_node};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Given, unusable};
+use doorbell_inet::{StaticAddress, unusable};
 use doorbell_vfio::{Bar, Bdf, Block, Claim, Error, Put, SharedSlab, Slab};
 
 use crate::config::{IgbvfConfig, MTU};
@@ -42,7 +42,7 @@ pub(crate) struct Opened {
     pub(crate) rx: IgbvfRx,
     pub(crate) sleep: Sleep,
     pub(crate) layout: Layout,
-    pub(crate) address: Given,
+    pub(crate) address: StaticAddress,
     pub(crate) mac: Mac,
     /// Taken where the physical function gives none.
     pub(crate) own: Mac,
@@ -85,17 +85,17 @@ pub(crate) fn silent(name: &RailName, silence: Silence) -> RailError {
 }
 
 /// Bytes of a frame's headers, and the longest frame.
-pub(crate) fn lengths(address: &Given, config: &IgbvfConfig) -> (usize, usize) {
+pub(crate) fn lengths(address: &StaticAddress, config: &IgbvfConfig) -> (usize, usize) {
     let headers = if address.ip.is_ipv4() {
-        HEADERS_4
+        HEADERS_IPV4
     } else {
-        HEADERS_6
+        HEADERS_IPV6
     };
     (headers, config.mtu + 14 - headers)
 }
 
 /// What is agreed on with the physical function.
-pub(crate) fn handshake(own: Mac, address: &Given, mtu: usize) -> Handshake {
+pub(crate) fn handshake(own: Mac, address: &StaticAddress, mtu: usize) -> Handshake {
     let group = match address.ip {
         std::net::IpAddr::V6(ip) => Some(group_mac(solicited_node(ip))),
         std::net::IpAddr::V4(_) => None,
@@ -106,7 +106,7 @@ pub(crate) fn handshake(own: Mac, address: &Given, mtu: usize) -> Handshake {
 /// What a rail shall be, before its device is opened.
 pub(crate) struct Plan {
     bdf: Bdf,
-    address: Given,
+    address: StaticAddress,
     layout: Layout,
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn open(
     let sleep =
         Sleep::new(&claim, bar.block(INTERRUPTS).map_err(refused)?).map_err(|trouble| match trouble {
             Trouble::Device(error) => told(name, error),
-            Trouble::System(errno) => doorbell_inet::system(name, "watch the device", errno.into()),
+            Trouble::System(errno) => doorbell_inet::system_error(name, "watch the device", errno.into()),
         })?;
     let mut opened = Opened {
         held: Held {
@@ -205,7 +205,7 @@ pub(crate) fn open(
 fn random_mac(name: &RailName) -> Result<Mac, RailError> {
     let mut mac = [0; 6];
     getrandom::fill(&mut mac)
-        .map_err(|error| doorbell_inet::system(name, "get random bytes", error.into()))?;
+        .map_err(|error| doorbell_inet::system_error(name, "get random bytes", error.into()))?;
     mac[0] = mac[0] & !1 | 2;
     Ok(mac)
 }

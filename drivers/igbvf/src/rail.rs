@@ -17,7 +17,10 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_inet::{CaptureWriter, Given, Headed, Hops, KINDS, Tap, frame_capabilities, network_of};
+use doorbell_inet::{
+    CaptureWriter, NeighbourCache, PeerHeaders, StaticAddress, Tap, UDP_RAIL_KINDS, frame_capabilities,
+    network_of,
+};
 use doorbell_vfio::{Claim, Device, Put};
 
 use crate::config::IgbvfConfig;
@@ -57,10 +60,10 @@ pub struct IgbvfRail {
     incarnation: Incarnation,
     capabilities: Capabilities,
     config: IgbvfConfig,
-    address: Given,
+    address: StaticAddress,
     pub(crate) tx: IgbvfTx,
     pub(crate) rx: IgbvfRx,
-    hops: Hops,
+    neighbours: NeighbourCache,
     sleep: Sleep,
     layout: Layout,
     /// `None` after the end.
@@ -112,7 +115,7 @@ impl IgbvfRail {
     fn begin(name: &RailName, config: &IgbvfConfig, plan: &Plan, claim: Claim) -> Result<Self, RailError> {
         let mut life = [0; 8];
         getrandom::fill(&mut life)
-            .map_err(|error| doorbell_inet::system(name, "get random bytes", error.into()))?;
+            .map_err(|error| doorbell_inet::system_error(name, "get random bytes", error.into()))?;
         let opened = open::open(name, config, plan, claim)?;
         let link = opened.held.general.status.read() & STATUS_LINK_UP != 0;
         let mut rail = Self {
@@ -121,7 +124,7 @@ impl IgbvfRail {
             capabilities: capabilities(opened.limit),
             config: config.clone(),
             address: opened.address,
-            hops: Hops::new((opened.address.ip, opened.mac)),
+            neighbours: NeighbourCache::new((opened.address.ip, opened.mac)),
             tx: opened.tx,
             rx: opened.rx,
             sleep: opened.sleep,
@@ -165,9 +168,9 @@ impl IgbvfRail {
         IgbvfStats {
             sent: sent.sent,
             doorbells: sent.doorbells,
-            strangers: self.rx.sorter.strangers,
+            strangers: self.rx.demux.unknown_senders,
             unresolved: sent.unresolved,
-            answered: self.hops.answered,
+            answered: self.neighbours.answered,
             resets: self.resets,
             ..received
         }
@@ -221,19 +224,19 @@ impl IgbvfRail {
         let told = (self.name.as_str(), "rings of an 82576's virtual function");
         let ways = self.tx.ways.iter().map(|way| way.to);
         let tap = Tap::new(writer, clock, told, self.sockets(), ways);
-        (self.tx.tap, self.rx.sorter.tap) = (Some(tap.clone()), Some(tap));
+        (self.tx.tap, self.rx.demux.tap) = (Some(tap.clone()), Some(tap));
     }
 
     /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
     pub fn end_capture(&mut self) -> Option<CaptureWriter> {
-        self.rx.sorter.tap = None;
+        self.rx.demux.tap = None;
         self.tx.tap.take()?.end()
     }
 
-    /// Whether the hardware address of the next station to a peer is known.
+    /// Whether the hardware address of the next hop to a peer is known.
     #[must_use]
     pub fn is_resolved(&self, peer: PeerIndex) -> bool {
-        self.hops.is_resolved(peer.index())
+        self.neighbours.is_resolved(peer.index())
     }
 
     /// Where it is, for its peers to judge: a link of its own that leads out of the host.
@@ -297,7 +300,7 @@ impl IgbvfRail {
         self.tx.release();
         self.rx.release();
         self.sleep.release();
-        self.hops.clear();
+        self.neighbours.clear();
         if let Some(held) = self.held.take() {
             held.leave();
         }
@@ -366,7 +369,7 @@ impl IgbvfRail {
         }
         (self.mac, self.agreed, self.tx.is_off) = (mac, Agreed::Yes, false);
         self.resets += 1;
-        self.hops.begin(mac, &mut self.tx);
+        self.neighbours.set_own_mac(mac, &mut self.tx);
         self.change(was_up);
     }
 
@@ -375,7 +378,7 @@ impl IgbvfRail {
         match self.agreed {
             _ if self.held.is_none() => Time::NEVER,
             // Neighbours wait for an answer.
-            _ if !self.rx.sorter.heard.is_empty() => Time::ZERO,
+            _ if !self.rx.demux.neighbour_messages.is_empty() => Time::ZERO,
             Agreed::Asking(_) => self.next_look.min(self.next_step),
             Agreed::Yes | Agreed::Later(_) => self.next_look,
         }
@@ -409,7 +412,7 @@ impl fmt::Debug for IgbvfRail {
         out.debug_struct("IgbvfRail")
             .field("name", &self.name)
             .field("address", &self.address)
-            .field("peers", &self.hops.len())
+            .field("peers", &self.neighbours.len())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -453,12 +456,12 @@ impl Rail for IgbvfRail {
         }
         self.agree();
         let mut work = 0;
-        while let Some(said) = self.rx.sorter.heard.pop_front() {
-            self.hops.hear(said, now, &mut self.tx);
+        while let Some(said) = self.rx.demux.neighbour_messages.pop_front() {
+            self.neighbours.on_message(said, now, &mut self.tx);
             work += 1;
         }
         if due && matches!(self.agreed, Agreed::Yes) {
-            self.hops.look(now, &mut self.tx);
+            self.neighbours.poll(now, &mut self.tx);
         }
         work + self.events.len().saturating_sub(before)
     }
@@ -469,7 +472,8 @@ impl Rail for IgbvfRail {
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep.arm();
-        let told = self.held.is_some() && !self.rx.sorter.heard.is_empty() || !self.events.is_empty();
+        let told =
+            self.held.is_some() && !self.rx.demux.neighbour_messages.is_empty() || !self.events.is_empty();
         let busy = told || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
             Armed::Ready
@@ -515,24 +519,25 @@ impl Datagram for IgbvfRail {
         if self.held.is_none() {
             return Err(bad("the rail has ended: its device is gone, or it was closed"));
         }
-        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
-        let to = self.hops.sockets(found).map_err(bad)?;
-        let known = self.rx.sorter.named(to[0]);
+        let found = UDP_RAIL_KINDS.iter().find_map(|kind| address.inet_of(kind));
+        let to = self.neighbours.sockets(found).map_err(bad)?;
+        let known = self.rx.demux.peer_at(to[0]);
         if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
             return Ok(PeerIndex(known));
         }
-        let station: IpAddr = self
+        let next_hop: IpAddr = self
             .address
-            .station(to[0].ip())
+            .next_hop(to[0].ip())
             .ok_or_else(|| bad("it is in another network, and igbvf.gateway is not set"))?;
-        let peer = self.hops.len() as u32;
+        let peer = self.neighbours.len() as u32;
         let own = self.sockets();
-        self.tx.ways.push(Headed::new(own, to));
-        to.iter().for_each(|&address| self.rx.sorter.name(address, peer));
+        self.tx.ways.push(PeerHeaders::new(own, to));
+        to.iter()
+            .for_each(|&address| self.rx.demux.add_peer(address, peer));
         if let Some(tap) = &self.tx.tap {
-            tap.peer(to);
+            tap.add_peer(to);
         }
-        self.hops.add(station, self.now, &mut self.tx);
+        self.neighbours.add(next_hop, self.now, &mut self.tx);
         Ok(PeerIndex(peer))
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Refused};
-use doorbell_inet::{Entry, Inbox, Kept, NOBODY, Sorted, Sorter, Spares, channel_index};
+use doorbell_inet::{Demux, Demuxed, Inbox, InboxFrame, KeptFrame, SpareChunks, UNKNOWN_PEER, channel_index};
 use doorbell_vfio::{Block, Put, after_completion, before_doorbell};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -51,8 +51,8 @@ pub struct IgbvfRx {
     given: u64,
     told: u64,
     inboxes: [Inbox; 2],
-    spares: Spares,
-    pub(crate) sorter: Sorter,
+    spares: SpareChunks,
+    pub(crate) demux: Demux,
     /// What of a descriptor's status is believed of checksums: nothing, where they are checked here.
     believes: u32,
     pub(crate) stats: IgbvfStats,
@@ -78,8 +78,8 @@ impl IgbvfRx {
             given: 0,
             told: 0,
             inboxes: [Inbox::new(place.entries), Inbox::new(place.entries)],
-            spares: Spares::new(in_ring..in_ring + place.spare as u32),
-            sorter: Sorter::new(own),
+            spares: SpareChunks::new(in_ring..in_ring + place.spare as u32),
+            demux: Demux::new(own),
             believes: if by_device { VERDICT } else { 0 },
             stats: IgbvfStats::default(),
         }
@@ -192,10 +192,10 @@ impl IgbvfRx {
         let place = self.place.chunks + chunk as usize * self.place.chunk;
         let packet = self.memory.as_shared().skip(place).take(length);
         match self
-            .sorter
+            .demux
             .sort(packet, status & self.believes == CHECKED_TRANSPORT)
         {
-            Sorted::Frame {
+            Demuxed::Frame {
                 channel,
                 from,
                 at,
@@ -204,7 +204,7 @@ impl IgbvfRx {
             } => {
                 self.stats.received += 1;
                 self.stats.checked_by_device += u64::from(by_device);
-                self.inboxes[channel].push(Entry {
+                self.inboxes[channel].push(InboxFrame {
                     chunk,
                     queue: 0,
                     kept: false,
@@ -214,9 +214,9 @@ impl IgbvfRx {
                 });
                 return true;
             }
-            Sorted::Heard => {}
-            Sorted::Corrupt => self.stats.corrupt += 1,
-            Sorted::Malformed => self.stats.malformed += 1,
+            Demuxed::Neighbour => {}
+            Demuxed::Corrupt => self.stats.corrupt += 1,
+            Demuxed::Malformed => self.stats.malformed += 1,
         }
         false
     }
@@ -224,7 +224,7 @@ impl IgbvfRx {
     /// Gives up the queue.
     pub(crate) fn release(&mut self) {
         self.queue = None;
-        self.sorter.clear();
+        self.demux.clear();
     }
 }
 
@@ -232,13 +232,13 @@ impl IgbvfRx {
 const VERDICT: u32 = CHECKED_TRANSPORT | WRONG_TRANSPORT | WRONG_IP;
 
 impl Receive for IgbvfRx {
-    type Kept = Kept;
+    type Kept = KeptFrame;
 
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
         let at = channel_index(channel);
         let fresh = &mut self.fresh;
-        let waits = self.inboxes[at].turn(|entry| fresh.push(entry.chunk));
+        let waits = self.inboxes[at].end_poll(|entry| fresh.push(entry.chunk));
         if !waits && budget > 0 && self.queue.is_some() {
             self.pull();
         }
@@ -250,12 +250,12 @@ impl Receive for IgbvfRx {
         let entry = self.inboxes[channel_index(channel)].shown(i)?;
         let bytes = self.memory.as_shared().skip(entry.at as usize);
         Some(Frame {
-            from: (entry.from != NOBODY).then_some(PeerIndex(entry.from)),
+            from: (entry.from != UNKNOWN_PEER).then_some(PeerIndex(entry.from)),
             bytes: bytes.take(entry.length as usize),
         })
     }
 
-    fn keep(&mut self, channel: Channel, i: usize) -> Result<Kept, Refused> {
+    fn keep(&mut self, channel: Channel, i: usize) -> Result<KeptFrame, Refused> {
         let inbox = &mut self.inboxes[channel_index(channel)];
         let entry = *inbox.shown(i).ok_or(Refused::BadMemory)?;
         let frame = self.memory.slice(entry.at as usize, entry.length as usize);

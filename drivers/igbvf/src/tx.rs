@@ -6,7 +6,9 @@ use doorbell_fabric::ether::{Headers, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Headed, Other, Speaker, Tap, channel_index, each, has_too_many_parts};
+use doorbell_inet::{
+    PacketSender, PeerHeaders, RemoteEnd, Tap, channel_index, for_each_part, has_too_many_parts,
+};
 
 use crate::ring::SendRing;
 use crate::stats::IgbvfStats;
@@ -16,7 +18,7 @@ const OWN: usize = 2;
 
 /// The sending half of an [`IgbvfRail`](crate::IgbvfRail).
 pub struct IgbvfTx {
-    pub(crate) ways: Vec<Headed>,
+    pub(crate) ways: Vec<PeerHeaders>,
     /// One for each channel, or one for both; none after the end.
     pub(crate) rings: Vec<SendRing>,
     /// The physical function has turned the queues off: what is posted is lost.
@@ -80,14 +82,14 @@ impl IgbvfTx {
     fn write(&self, place: usize, headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
         let start = place + headers.len();
         let mut at = start;
-        each(head, body, |bytes| at += self.memory.write_shared(at, bytes));
+        for_each_part(head, body, |bytes| at += self.memory.write_shared(at, bytes));
         let length = at - start;
         let before = if self.by_device {
-            headers.before_device(length)
+            headers.with_partial_checksum(length)
         } else {
             // What was written is summed up, and not what it was copied from, which others may change.
             let sum = self.memory.as_shared().skip(start).take(length).sum();
-            headers.before(length, Some(sum.into()))
+            headers.for_frame(length, Some(sum.into()))
         };
         self.memory.write(place, &before);
         headers.len() + length
@@ -102,7 +104,12 @@ impl IgbvfTx {
                 .as_shared()
                 .skip(place + headers)
                 .take(length - headers);
-            tap.frame(pcapng::Way::Out, channel, Other::Peer(peer.0), &frame.to_vec());
+            tap.frame(
+                pcapng::Way::Out,
+                channel,
+                RemoteEnd::Peer(peer.0),
+                &frame.to_vec(),
+            );
         }
     }
 
@@ -114,7 +121,7 @@ impl IgbvfTx {
     }
 }
 
-impl Speaker for IgbvfTx {
+impl PacketSender for IgbvfTx {
     fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac) {
         self.ways[peer].set_macs(own, theirs);
     }

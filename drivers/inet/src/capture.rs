@@ -32,7 +32,7 @@ impl std::fmt::Debug for Tap {
 
 /// The other end of a frame.
 #[derive(Clone, Copy)]
-pub enum Other {
+pub enum RemoteEnd {
     /// A peer of the rail, by its number.
     Peer(u32),
     /// Somebody else, as far as is known.
@@ -65,21 +65,21 @@ impl Tap {
     }
 
     /// The next peer's addresses.
-    pub fn peer(&self, addresses: [SocketAddr; 2]) {
+    pub fn add_peer(&self, addresses: [SocketAddr; 2]) {
         self.shared().peers.push(addresses);
     }
 
     /// Writes one frame.
     #[cold]
-    pub fn frame(&self, way: Way, channel: usize, other: Other, bytes: &[u8]) {
+    pub fn frame(&self, way: Way, channel: usize, other: RemoteEnd, bytes: &[u8]) {
         let mut shared = self.shared();
         let shared = &mut *shared;
         let other = match other {
-            Other::Peer(peer) => shared
+            RemoteEnd::Peer(peer) => shared
                 .peers
                 .get(peer as usize)
                 .map(|addresses| addresses[channel]),
-            Other::Stranger(address) => address,
+            RemoteEnd::Unknown(address) => address,
         };
         let (own, Some(other)) = (shared.own[channel], other) else {
             return;

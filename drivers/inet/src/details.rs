@@ -4,7 +4,7 @@ use std::io;
 
 use doorbell_fabric::ether::Mac;
 
-use crate::netlink::{ask, attributes};
+use crate::netlink::{attributes, request};
 use crate::sys;
 
 /// How an XDP program is attached (linux/if_link.h, `XDP_ATTACHED_…`).
@@ -62,7 +62,7 @@ impl Details {
     pub fn of(index: u32) -> io::Result<Self> {
         let mut body = vec![0; LINK];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
-        let answer = ask(libc::RTM_GETLINK, libc::RTM_NEWLINK, &body)?;
+        let answer = request(libc::RTM_GETLINK, libc::RTM_NEWLINK, &body)?;
         Ok(read(&answer.map_err(io::Error::from_raw_os_error)?))
     }
 }

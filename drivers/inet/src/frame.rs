@@ -23,7 +23,7 @@ pub fn channel_index(channel: Channel) -> usize {
 
 /// A peer: the headers of its two channels, whole when the hardware address is known.
 #[derive(Debug)]
-pub struct Headed {
+pub struct PeerHeaders {
     /// Of each channel.
     pub headers: [Headers; 2],
     /// The hardware address is known.
@@ -32,7 +32,7 @@ pub struct Headed {
     pub to: [SocketAddr; 2],
 }
 
-impl Headed {
+impl PeerHeaders {
     /// Between these sockets, one of each channel; the hardware address is not known.
     #[must_use]
     pub fn new(own: [SocketAddr; 2], to: [SocketAddr; 2]) -> Self {
@@ -54,7 +54,7 @@ impl Headed {
 
 /// All bytes of a frame, as they lie.
 #[inline]
-pub fn each(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedBytes<'_>)) {
+pub fn for_each_part(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedBytes<'_>)) {
     put(SharedBytes::of(head));
     match body {
         Body::Empty => {}

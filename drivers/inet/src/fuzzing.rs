@@ -2,7 +2,7 @@
 //! whatever it says makes nobody panic, and each message is read to its end once.
 
 use crate::netlink::{attributes, messages};
-use crate::{details, link, neighbour, nics, route, zero_copy};
+use crate::{details, kernel_neighbours, link, nics, route, zero_copy};
 
 /// Reads `bytes` as what a socket of netlink gave.
 ///
@@ -18,7 +18,7 @@ pub fn netlink(bytes: &[u8]) {
             inside <= body.len(),
             "attributes of more bytes than a message has"
         );
-        neighbour::fuzzing(kind, body);
+        kernel_neighbours::fuzzing(kind, body);
         link::fuzzing(kind, body);
         details::fuzzing(body);
         route::fuzzing(body);

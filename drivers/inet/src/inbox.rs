@@ -9,13 +9,13 @@ use doorbell_fabric::message::Refused;
 
 /// A received frame whose chunk was taken out of the rings; dropping it lets the chunk be used again.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptFrame {
     frame: RegionSlice,
     /// Shared with the half that lent the chunk, which counts who has it.
     _lent: Arc<()>,
 }
 
-impl Kept {
+impl KeptFrame {
     /// The frame's bytes.
     pub fn bytes(&self) -> SharedBytes<'_> {
         self.frame.as_shared()
@@ -24,7 +24,7 @@ impl Kept {
 
 /// A frame in a chunk.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct InboxFrame {
     /// The chunk, or what else its driver knows the place by.
     pub chunk: u32,
     /// The queue that it came by.
@@ -42,25 +42,25 @@ pub struct Entry {
 /// Frames in the order in which they came; the first few of them, those that the last poll showed, are visible.
 #[derive(Debug)]
 pub struct Inbox {
-    entries: VecDeque<Entry>,
-    most: usize,
+    entries: VecDeque<InboxFrame>,
+    capacity: usize,
     shown: usize,
 }
 
 impl Inbox {
     /// An empty one that never holds more than `most` frames, and takes memory once.
     #[must_use]
-    pub fn new(most: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Self {
-            entries: VecDeque::with_capacity(most),
-            most,
+            entries: VecDeque::with_capacity(capacity),
+            capacity,
             shown: 0,
         }
     }
 
     /// Ends the last poll: what it showed is `given` back. Returns whether frames wait that were never shown.
     #[inline]
-    pub fn turn(&mut self, mut given: impl FnMut(&Entry)) -> bool {
+    pub fn end_poll(&mut self, mut given: impl FnMut(&InboxFrame)) -> bool {
         for _ in 0..std::mem::take(&mut self.shown) {
             if let Some(entry) = self.entries.pop_front() {
                 given(&entry);
@@ -72,12 +72,12 @@ impl Inbox {
     /// Whether it can take another one without more memory.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.entries.len() < self.most
+        self.entries.len() < self.capacity
     }
 
     /// One more, behind all others.
     #[inline]
-    pub fn push(&mut self, entry: Entry) {
+    pub fn push(&mut self, entry: InboxFrame) {
         self.entries.push_back(entry);
     }
 
@@ -96,7 +96,7 @@ impl Inbox {
 
     /// The `i`th shown frame, unless it was kept.
     #[inline]
-    pub fn shown(&self, i: usize) -> Option<&Entry> {
+    pub fn shown(&self, i: usize) -> Option<&InboxFrame> {
         let entry = self.entries.get(i).filter(|_| i < self.shown)?;
         (!entry.kept).then_some(entry)
     }
@@ -115,7 +115,7 @@ impl Inbox {
 
 /// Chunks beside the rings, for frames that are kept.
 #[derive(Debug)]
-pub struct Spares {
+pub struct SpareChunks {
     /// Chunks that nobody has, and tokens for them.
     fresh: Vec<u32>,
     tokens: Vec<Arc<()>>,
@@ -123,7 +123,7 @@ pub struct Spares {
     lent: Vec<(u32, Arc<()>)>,
 }
 
-impl Spares {
+impl SpareChunks {
     /// All of these are free.
     #[must_use]
     pub fn new(chunks: std::ops::Range<u32>) -> Self {
@@ -138,13 +138,13 @@ impl Spares {
     ///
     /// # Errors
     /// [`Refused::Full`] where all are kept.
-    pub fn swap(&mut self, chunk: u32, frame: RegionSlice) -> Result<(Kept, u32), Refused> {
+    pub fn swap(&mut self, chunk: u32, frame: RegionSlice) -> Result<(KeptFrame, u32), Refused> {
         if self.fresh.is_empty() {
-            self.take_back();
+            self.reclaim();
         }
         let (fresh, token) = self.fresh.pop().zip(self.tokens.pop()).ok_or(Refused::Full)?;
         self.lent.push((chunk, Arc::clone(&token)));
-        Ok((Kept { frame, _lent: token }, fresh))
+        Ok((KeptFrame { frame, _lent: token }, fresh))
     }
 
     /// All of its chunks.
@@ -153,7 +153,7 @@ impl Spares {
         self.fresh.iter().copied().chain(lent)
     }
 
-    fn take_back(&mut self) {
+    fn reclaim(&mut self) {
         let mut at = 0;
         while at < self.lent.len() {
             if Arc::strong_count(&self.lent[at].1) > 1 {
@@ -174,8 +174,8 @@ mod tests {
     use super::*;
     use doorbell_fabric::memory::Region;
 
-    fn entry(chunk: u32) -> Entry {
-        Entry {
+    fn entry(chunk: u32) -> InboxFrame {
+        InboxFrame {
             chunk,
             queue: 0,
             kept: false,
@@ -195,9 +195,9 @@ mod tests {
         inbox.keep(0, 9);
         assert!(inbox.shown(0).is_none(), "kept");
         let mut given = Vec::new();
-        assert!(inbox.turn(|entry| given.push(entry.chunk)));
+        assert!(inbox.end_poll(|entry| given.push(entry.chunk)));
         assert_eq!((inbox.show(9), inbox.has_more()), (1, false));
-        assert!(!inbox.turn(|entry| given.push(entry.chunk)));
+        assert!(!inbox.end_poll(|entry| given.push(entry.chunk)));
         assert_eq!(given, [9, 1, 2], "the fresh chunk for the one that was kept");
         assert_eq!(inbox.show(1), 0);
     }
@@ -207,7 +207,7 @@ mod tests {
         let memory = Region::new(4096).unwrap().whole();
         let frame = || memory.slice(64, 4).unwrap();
         memory.write(64, b"kept");
-        let mut spares = Spares::new(10..12);
+        let mut spares = SpareChunks::new(10..12);
         let (a, first) = spares.swap(1, frame()).unwrap();
         let (b, second) = spares.swap(2, frame()).unwrap();
         assert_eq!([first, second], [11, 10]);

@@ -8,10 +8,10 @@ use doorbell_fabric::error::{RailError, advice};
 use doorbell_fabric::name::RailName;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
+use crate::interface_query::{FRAME_MIN, Family, InterfaceQuery, PAYLOAD_MAX, unusable};
 use crate::nics::{Assigned, assigned, own_name};
 use crate::route::network;
-use crate::sys::{self, Seen};
-use crate::wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
+use crate::sys::{self, InterfaceState};
 
 /// The interface that a rail uses, and its address there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Interface {
     /// How many of its first bits it shares with all of its network.
     pub prefix: u8,
     /// Flags and MTU when this was found out.
-    pub seen: Seen,
+    pub state: InterfaceState,
 }
 
 /// Bytes in front of the payload: the IP header without options, and UDP's.
@@ -40,8 +40,8 @@ pub const fn headers(address: IpAddr) -> usize {
 
 impl Interface {
     /// Finds what `name` names.
-    pub fn find(name: &RailName, wanted: &Wanted) -> Result<Self, RailError> {
-        let all = assigned().map_err(|error| system(name, "list the interfaces", error))?;
+    pub fn find(name: &RailName, query: &InterfaceQuery) -> Result<Self, RailError> {
+        let all = assigned().map_err(|error| system_error(name, "list the interfaces", error))?;
         let object = name.object();
         let (bare, scope) = object
             .split_once('%')
@@ -49,14 +49,14 @@ impl Interface {
         let (interface, address) = match bare.parse::<IpAddr>() {
             Ok(address) => (holder(name, &all, address, scope)?, address),
             Err(_) => match (own_name(&all, object), labelled(&all, object)) {
-                (Some(own), _) => (own.to_owned(), first_address(name, own, &all, wanted.family)?),
+                (Some(own), _) => (own.to_owned(), first_address(name, own, &all, query.family)?),
                 (None, Some((own, address))) => (own.to_owned(), address),
                 (None, None) if looks_like_address(object) => return Err(no_address(name, &all)),
                 (None, None) => return Err(no_interface(name, &all)),
             },
         };
-        let (index, seen) =
-            look(&interface).map_err(|error| system(name, "ask for the interface's state", error))?;
+        let (index, state) = interface_state(&interface)
+            .map_err(|error| system_error(name, "ask for the interface's state", error))?;
         // Two interfaces may have the same link-local address.
         let own = all
             .iter()
@@ -67,13 +67,13 @@ impl Interface {
             network: network(),
             prefix: own.map_or(0, |one| one.prefix),
             address,
-            seen,
+            state,
         })
     }
 
     /// Itself when it can carry frames now.
-    pub fn require(self, name: &RailName, wanted: &Wanted) -> Result<Self, RailError> {
-        if !is_up(self.seen.flags) {
+    pub fn require(self, name: &RailName, query: &InterfaceQuery) -> Result<Self, RailError> {
+        if !is_up(self.state.flags) {
             let remedy = format!(
                 "`ip link set {} up`, and look at its cable or its other end",
                 self.name
@@ -84,8 +84,8 @@ impl Interface {
                 remedy,
             ));
         }
-        if self.limit(wanted) < FRAME_MIN {
-            let (mtu, frame) = (self.mtu(wanted), wanted.frame);
+        if self.limit(query) < FRAME_MIN {
+            let (mtu, frame) = (self.mtu(query), query.frame);
             let reason = format!("an MTU of {mtu} bytes and frames of {frame} leave no room for messages");
             return Err(unusable(
                 name,
@@ -97,14 +97,14 @@ impl Interface {
     }
 
     /// Largest IP packet.
-    pub fn mtu(&self, wanted: &Wanted) -> usize {
-        wanted.mtu.map_or(self.seen.mtu, |most| most.min(self.seen.mtu))
+    pub fn mtu(&self, query: &InterfaceQuery) -> usize {
+        query.mtu.map_or(self.state.mtu, |most| most.min(self.state.mtu))
     }
 
     /// Longest frame.
-    pub fn limit(&self, wanted: &Wanted) -> usize {
-        let by_mtu = self.mtu(wanted).saturating_sub(headers(self.address));
-        by_mtu.min(wanted.frame).min(PAYLOAD_MAX)
+    pub fn limit(&self, query: &InterfaceQuery) -> usize {
+        let by_mtu = self.mtu(query).saturating_sub(headers(self.address));
+        by_mtu.min(query.frame).min(PAYLOAD_MAX)
     }
 
     /// Its address with a port, and with itself as the scope where the address needs one.
@@ -119,7 +119,7 @@ impl Interface {
 
     /// Whether it leads nowhere else.
     pub fn is_loopback(&self) -> bool {
-        self.seen.flags & libc::IFF_LOOPBACK as u32 != 0
+        self.state.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 }
 
@@ -149,7 +149,7 @@ pub fn is_up(flags: u32) -> bool {
 ///
 /// # Errors
 /// When there is none, or the kernel cannot be asked.
-pub fn look(name: &str) -> io::Result<(u32, Seen)> {
+pub fn interface_state(name: &str) -> io::Result<(u32, InterfaceState)> {
     let socket = probe_socket()?;
     Ok((
         netdevice::name_to_index(&socket, name)?,
@@ -288,7 +288,7 @@ fn first_address(
 }
 
 /// The error of a rail for which the system refused a step.
-pub fn system(name: &RailName, step: &'static str, source: io::Error) -> RailError {
+pub fn system_error(name: &RailName, step: &'static str, source: io::Error) -> RailError {
     let known = match source.raw_os_error() {
         // Of a socket, a firewall may be the cause as well.
         Some(libc::EPERM) => None,
@@ -307,12 +307,12 @@ mod tests {
     use super::*;
 
     fn find(text: &str, family: Family) -> Result<Interface, RailError> {
-        let wanted = Wanted {
+        let query = InterfaceQuery {
             family,
-            ..Wanted::default()
+            ..InterfaceQuery::default()
         };
         let name: RailName = text.parse().unwrap();
-        Interface::find(&name, &wanted)?.require(&name, &wanted)
+        Interface::find(&name, &query)?.require(&name, &query)
     }
 
     #[test]
@@ -322,12 +322,12 @@ mod tests {
         assert_eq!(by_name.prefix, 8);
         assert_eq!(find("udp:127.0.0.1", Family::V6).unwrap(), by_name);
         assert!(by_name.is_loopback() && by_name.index > 0);
-        let small = Wanted {
+        let small = InterfaceQuery {
             mtu: Some(1500),
-            ..Wanted::default()
+            ..InterfaceQuery::default()
         };
         assert_eq!((by_name.mtu(&small), by_name.limit(&small)), (1500, 1472));
-        assert!(by_name.limit(&Wanted::default()) <= PAYLOAD_MAX);
+        assert!(by_name.limit(&InterfaceQuery::default()) <= PAYLOAD_MAX);
     }
 
     #[test]
@@ -345,9 +345,9 @@ mod tests {
         );
         assert!(refused("udp:192.0.2.77").contains("no interface has this address"));
         let name: RailName = "udp:lo".parse().unwrap();
-        let tiny = Wanted {
+        let tiny = InterfaceQuery {
             mtu: Some(100),
-            ..Wanted::default()
+            ..InterfaceQuery::default()
         };
         let error = Interface::find(&name, &tiny)
             .unwrap()

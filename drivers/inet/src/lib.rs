@@ -16,7 +16,7 @@
 //! | `frame` | peers by their headers, frames by their parts, what rails of whole packets can do |
 //! | `address` | the address that a function without a kernel is given |
 //! | `hops` | neighbours of such a function: asking and answering |
-//! | `sorter` | packets that arrived, by channel and sender |
+//! | `demux` | packets that arrived, by channel and sender |
 //! | `inbox` | frames that wait to be looked at where the device put them, and those that are kept |
 //! | `nics` | all interfaces with all addresses, and word of changes |
 //! | `netlink` | questions to the kernel |
@@ -24,44 +24,48 @@
 //! | `sys` | the unsafe room: calls without safe wrappers |
 #![deny(unsafe_code)]
 
-mod address;
 mod capture;
+mod demux;
 mod details;
 mod discover;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod hops;
 mod inbox;
 mod interface;
+mod interface_query;
+mod kernel_neighbours;
 mod link;
-mod neighbour;
+mod neighbour_cache;
 mod netlink;
 mod nics;
 mod peer;
 mod ports;
 mod route;
-mod sorter;
+mod static_address;
 #[allow(unsafe_code)]
 mod sys;
-mod wanted;
 mod zero_copy;
 
-pub use address::{Given, PORT, network_of};
-pub use capture::{CaptureWriter, Other, Tap};
+pub use capture::{CaptureWriter, RemoteEnd, Tap};
+pub use demux::{Demux, Demuxed, UNKNOWN_PEER};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, is_other_name, rails, rejected};
-pub use frame::{Headed, PARTS_MAX, channel_index, each, frame_capabilities, has_too_many_parts};
-pub use hops::{Hops, Speaker};
-pub use inbox::{Entry, Inbox, Kept, Spares};
-pub use interface::{Interface, headers, is_up, look, looks_like_address, name_of, scoped, system};
-pub use link::Link;
-pub use neighbour::{Change, Neighbours};
-pub use nics::{ALTERNATIVE_MAX, Assigned, Nic, NicAddress, NicWatch, assigned, index_of, nics, own_name};
-pub use peer::KINDS;
+pub use frame::{
+    PARTS_MAX, PeerHeaders, channel_index, for_each_part, frame_capabilities, has_too_many_parts,
+};
+pub use inbox::{Inbox, InboxFrame, KeptFrame, SpareChunks};
+pub use interface::{
+    Interface, headers, interface_state, is_up, looks_like_address, name_of, scoped, system_error,
+};
+pub use interface_query::{FRAME_MIN, Family, InterfaceQuery, PAYLOAD_MAX, unusable};
+pub use kernel_neighbours::{KernelNeighbours, NeighbourUpdate};
+pub use link::LinkMonitor;
+pub use neighbour_cache::{NeighbourCache, PacketSender};
+pub use nics::{ALTERNATIVE_MAX, Assigned, Nic, NicAddress, NicMonitor, assigned, index_of, nics, own_name};
+pub use peer::UDP_RAIL_KINDS;
 pub use ports::{bind, claim, unbound};
-pub use route::{No, Way, is_own, network, place, way};
-pub use sorter::{NOBODY, Sorted, Sorter};
-pub use sys::{Seen, bind_to_device};
-pub use wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
+pub use route::{NextHop, NoRoute, is_own, network, next_hop_to, place};
+pub use static_address::{PORT, StaticAddress, network_of};
+pub use sys::{InterfaceState, bind_to_device};
 pub use zero_copy::{has_zero_copy, zero_copy_pieces};

@@ -15,7 +15,7 @@ use crate::interface::{Interface, is_up};
 use crate::netlink::{ERROR, REQUEST, attribute, attributes, message, messages};
 
 /// Watches one interface.
-pub struct Link {
+pub struct LinkMonitor {
     socket: OwnedFd,
     index: u32,
     question: Vec<u8>,
@@ -43,7 +43,7 @@ const FLAGS: usize = 8;
 
 /// What a message tells of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum Update {
     /// It does not exist any more.
     Gone,
     /// It has these flags; and what else was told.
@@ -55,7 +55,7 @@ enum News {
     },
 }
 
-impl Link {
+impl LinkMonitor {
     /// Watches this interface, which is as it was seen.
     ///
     /// # Errors
@@ -69,9 +69,9 @@ impl Link {
             socket,
             index: interface.index,
             question: question(interface.index),
-            up: is_up(interface.seen.flags),
+            up: is_up(interface.state.flags),
             gone: false,
-            mtu: interface.seen.mtu,
+            mtu: interface.state.mtu,
             mac: None,
             program: None,
             lost: false,
@@ -105,35 +105,35 @@ impl Link {
         self.program
     }
 
-    /// Asks the kernel for the interface as it is now; the answer is among what [`Link::look`] reads. The kernel takes the
+    /// Asks the kernel for the interface as it is now; the answer is among what [`LinkMonitor::poll`] reads. The kernel takes the
     /// lock of its network configuration for it, so this is for when nothing arrives anyway.
-    pub fn ask(&self) {
+    pub fn request_state(&self) {
         // A question that is not taken is asked again soon.
         let _ = rustix::net::send(&self.socket, &self.question, SendFlags::DONTWAIT);
     }
 
     /// Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look. `heard`: how many have
     /// arrived so far.
-    pub fn ask_in_silence(&mut self, heard: u64) {
+    pub fn request_state_if_idle(&mut self, heard: u64) {
         let before = std::mem::replace(&mut self.heard, heard);
         self.silent = if before == heard { self.silent + 1 } else { 0 };
         if self.silent >= 2 {
             self.silent = 0;
-            self.ask();
+            self.request_state();
         }
     }
 
     /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
-    pub fn look(&mut self, mut tell: impl FnMut(EventKind)) {
+    pub fn poll(&mut self, mut tell: impl FnMut(EventKind)) {
         let mut bytes = [0; 8192];
         // Bounded: a storm of announcements about others is read on in the next call. Those who sleep on the
         // socket poll its level, so what is left wakes them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => {
-                    for news in messages(&bytes[..length]) {
-                        if let Some(news) = read(news, self.index) {
-                            self.apply(news, &mut tell);
+                    for update in messages(&bytes[..length]) {
+                        if let Some(update) = read(update, self.index) {
+                            self.apply(update, &mut tell);
                         }
                     }
                 }
@@ -142,23 +142,23 @@ impl Link {
                 // How it is now is asked by its number, which it keeps whatever it is called.
                 Err(Errno::AGAIN) if self.lost => {
                     self.lost = false;
-                    self.ask();
+                    self.request_state();
                 }
                 Err(_) => return,
             }
         }
     }
 
-    fn apply(&mut self, news: News, tell: &mut impl FnMut(EventKind)) {
+    fn apply(&mut self, update: Update, tell: &mut impl FnMut(EventKind)) {
         if self.gone {
             return;
         }
-        let up = match news {
-            News::Gone => {
+        let up = match update {
+            Update::Gone => {
                 (self.gone, self.up) = (true, false);
                 return tell(EventKind::DeviceGone);
             }
-            News::Is {
+            Update::Is {
                 flags,
                 mtu,
                 mac,
@@ -188,16 +188,16 @@ fn question(index: u32) -> Vec<u8> {
 }
 
 /// What one message says of interface `index`. The only refusals are those of our own questions.
-fn read((kind, body): (u16, &[u8]), index: u32) -> Option<News> {
+fn read((kind, body): (u16, &[u8]), index: u32) -> Option<Update> {
     let word = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
     if kind == ERROR {
         let gone = word(0)? as i32 == -libc::ENODEV;
-        return gone.then_some(News::Gone);
+        return gone.then_some(Update::Gone);
     }
     let (about, flags) = (word(INDEX)?, word(FLAGS)?);
     let rest = body.get(LINK..).filter(|_| about == index)?;
     match kind {
-        libc::RTM_DELLINK if body[0] == libc::AF_UNSPEC as u8 => Some(News::Gone),
+        libc::RTM_DELLINK if body[0] == libc::AF_UNSPEC as u8 => Some(Update::Gone),
         libc::RTM_NEWLINK => {
             let (mut mtu, mut mac, mut attached) = (None, None, None);
             for (what, value) in attributes(rest) {
@@ -208,7 +208,7 @@ fn read((kind, body): (u16, &[u8]), index: u32) -> Option<News> {
                     _ => {}
                 }
             }
-            Some(News::Is {
+            Some(Update::Is {
                 flags,
                 mtu,
                 mac,
@@ -241,8 +241,8 @@ mod tests {
         body
     }
 
-    fn is(flags: u32) -> News {
-        News::Is {
+    fn is(flags: u32) -> Update {
+        Update::Is {
             flags,
             mtu: None,
             mac: None,
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(read((libc::RTM_NEWLINK, &about(3, 1)), 3), Some(is(1)));
         assert_eq!(read((libc::RTM_NEWLINK, &about(4, 2)), 3), None);
         assert_eq!(read((24, &about(3, 4)), 3), None);
-        assert_eq!(read((libc::RTM_DELLINK, &about(3, 0)), 3), Some(News::Gone));
+        assert_eq!(read((libc::RTM_DELLINK, &about(3, 0)), 3), Some(Update::Gone));
         // It left a bridge, and is still there.
         let mut left = about(3, 0);
         left[0] = libc::AF_BRIDGE as u8;
@@ -265,7 +265,7 @@ mod tests {
         attribute(&mut told, libc::IFLA_ADDRESS, &[2, 0, 0, 0, 0, 9]);
         attribute(&mut told, libc::IFLA_MTU, &9000u32.to_ne_bytes());
         attribute(&mut told, libc::IFLA_XDP, &xdp);
-        let all = News::Is {
+        let all = Update::Is {
             flags: 1,
             mtu: Some(9000),
             mac: Some([2, 0, 0, 0, 0, 9]),
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn only_one_refusal_means_that_it_is_gone() {
         let refused = |number: i32| read((ERROR, &number.to_ne_bytes()), 3);
-        assert_eq!(refused(-libc::ENODEV), Some(News::Gone));
+        assert_eq!(refused(-libc::ENODEV), Some(Update::Gone));
         for number in [0, -libc::ENOBUFS, -libc::EPERM, -libc::EMFILE] {
             assert_eq!(refused(number), None);
         }
@@ -298,19 +298,19 @@ mod tests {
             network: 0,
             address: [127, 0, 0, 1].into(),
             prefix: 8,
-            seen: sys::Seen { flags, ..seen },
+            state: sys::InterfaceState { flags, ..seen },
         }
     }
 
     #[test]
     fn a_question_is_answered_at_once() {
-        let mut link = Link::watch(&loopback(0)).unwrap();
+        let mut link = LinkMonitor::watch(&loopback(0)).unwrap();
         let mut told = Vec::new();
-        link.look(|kind| told.push(kind));
+        link.poll(|kind| told.push(kind));
         assert_eq!((told.len(), link.is_up()), (0, false), "as it was said to be");
         assert_eq!(link.program(), None);
-        link.ask();
-        link.look(|kind| told.push(kind));
+        link.request_state();
+        link.poll(|kind| told.push(kind));
         assert_eq!((told, link.is_up()), (vec![EventKind::LinkUp], true));
         assert_eq!(link.program(), Some(None));
         assert!(link.mtu() >= 1500);
@@ -318,11 +318,11 @@ mod tests {
 
     #[test]
     fn every_change_is_told_once() {
-        let mut link = Link::watch(&loopback(0x41)).unwrap();
+        let mut link = LinkMonitor::watch(&loopback(0x41)).unwrap();
         let mut told = Vec::new();
         let up = is((libc::IFF_UP | libc::IFF_RUNNING) as u32);
-        for news in [up, is(0), is(1), up, up, News::Gone, up, News::Gone] {
-            link.apply(news, &mut |kind| told.push(kind));
+        for update in [up, is(0), is(1), up, up, Update::Gone, up, Update::Gone] {
+            link.apply(update, &mut |kind| told.push(kind));
         }
         use EventKind::{DeviceGone, LinkDown, LinkUp};
         assert_eq!(told, [LinkDown, LinkUp, DeviceGone]);

@@ -64,13 +64,13 @@ pub(crate) enum Family {
 }
 
 /// One question to the kernel.
-pub(crate) fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
-    ask_in(Family::Route, question, answer, body)
+pub(crate) fn request(kind: u16, reply_kind: u16, body: &[u8]) -> io::Result<Answer> {
+    request_in(Family::Route, kind, reply_kind, body)
 }
 
 /// One question to a part of the kernel.
-pub(crate) fn ask_in(family: Family, question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
-    read_answer(&exchange(family, question, body)?, answer)
+pub(crate) fn request_in(family: Family, kind: u16, reply_kind: u16, body: &[u8]) -> io::Result<Answer> {
+    read_answer(&exchange(family, kind, body)?, reply_kind)
 }
 
 /// One message to the kernel, and its answer, which it gives before `send` returns.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   nics()       RTM_GETLINK, RTM_GETADDR (dumps)  ──►  [eth0: up, 10.0.0.1/24, fe80::1/64]  [lo: …]
-//!   NicWatch     RTNLGRP link, addresses, routes   ──►  "look again"
+//!   NicMonitor     RTNLGRP link, addresses, routes   ──►  "look again"
 //! ```
 //!
 //! What a change was is not said, only that there was one: whoever wants to know lists them again, and misses nothing,
@@ -37,9 +37,9 @@ const GROUPS: u32 = (libc::RTMGRP_LINK
 /// Bytes of an alternative name, at most (`ALTIFNAMSIZ` has one more, which ends it).
 pub const ALTERNATIVE_MAX: usize = 127;
 /// Interfaces that are looked at, at most.
-const MOST: usize = 1 << 16;
+const INTERFACES_MAX: usize = 1 << 16;
 /// Messages that are taken before the socket leaves its groups: far more than its buffer holds.
-const TAKEN_MAX: usize = 1 << 16;
+const MESSAGES_MAX: usize = 1 << 16;
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ pub struct Nic {
 impl Nic {
     /// Whether this is its name, or one of its alternative names.
     #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.alternatives.iter().any(|other| other == name)
     }
 
@@ -176,7 +176,7 @@ pub fn own_name<'a>(all: &'a [Assigned], name: &str) -> Option<&'a str> {
 pub fn index_of(name: &str) -> Option<u32> {
     let all = nics().ok()?;
     let own = all.iter().find(|nic| nic.name == name);
-    own.or_else(|| all.iter().find(|nic| nic.is_called(name)))
+    own.or_else(|| all.iter().find(|nic| nic.has_name(name)))
         .map(|nic| nic.index)
 }
 
@@ -184,7 +184,7 @@ pub fn index_of(name: &str) -> Option<u32> {
 fn listed() -> io::Result<Vec<(Nic, Vec<Option<String>>)>> {
     let mut found = BTreeMap::new();
     for (kind, body) in dump(libc::RTM_GETLINK, &[0; LINK])? {
-        if found.len() < MOST {
+        if found.len() < INTERFACES_MAX {
             found.extend(read_link(kind, &body).map(|nic| (nic.index, (nic, Vec::new()))));
         }
     }
@@ -262,11 +262,11 @@ fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress, Option<Strin
 
 /// Hears of changes to interfaces, addresses and routes.
 #[derive(Debug)]
-pub struct NicWatch {
+pub struct NicMonitor {
     socket: OwnedFd,
 }
 
-impl NicWatch {
+impl NicMonitor {
     /// Listens from now on.
     ///
     /// # Errors
@@ -286,23 +286,23 @@ impl NicWatch {
     /// all further messages until the socket is empty. Where messages come as fast as they are taken, the
     /// socket leaves its groups, is emptied, and joins them again: a caller that
     /// lists the interfaces after this call finds what changed meanwhile.
-    pub fn look(&self) -> bool {
-        let (mut any, is_empty) = self.take();
+    pub fn drain(&self) -> bool {
+        let (mut any, is_empty) = self.receive_some();
         if !is_empty {
             any = true;
             // Neither fails for a socket that was in these groups before.
             let _ = self.listen(0);
-            self.take();
+            self.receive_some();
             let _ = self.listen(GROUPS);
         }
         any
     }
 
-    /// Takes up to [`TAKEN_MAX`] messages; returns whether there was one, and whether the socket is empty now.
-    fn take(&self) -> (bool, bool) {
+    /// Takes up to [`MESSAGES_MAX`] messages; returns whether there was one, and whether the socket is empty now.
+    fn receive_some(&self) -> (bool, bool) {
         // What a change was does not matter: the rest of a message is cut off.
         let (mut any, mut bytes) = (false, [0; 16]);
-        for _ in 0..TAKEN_MAX {
+        for _ in 0..MESSAGES_MAX {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 // Messages were lost: something has changed, too.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
@@ -321,14 +321,14 @@ impl NicWatch {
     }
 }
 
-impl AsFd for NicWatch {
+impl AsFd for NicMonitor {
     /// Readable when there is something to look at.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl AsRawFd for NicWatch {
+impl AsRawFd for NicMonitor {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -398,7 +398,7 @@ mod tests {
         attribute(&mut link, libc::IFLA_PROP_LIST | 1 << 15, &names);
         let nic = read_link(libc::RTM_NEWLINK, &link).unwrap();
         assert_eq!(nic.alternatives, ["enp9s9", "a-name-that-is-longer-than-others"]);
-        assert!(nic.is_called("v0") && nic.is_called("enp9s9") && !nic.is_called("v"));
+        assert!(nic.has_name("v0") && nic.has_name("enp9s9") && !nic.has_name("v"));
         for cut in 0..link.len() {
             let _ = read_link(libc::RTM_NEWLINK, &link[..cut]);
         }
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_socket_leaves_its_groups_and_joins_them_again() {
-        let watch = NicWatch::new().unwrap();
+        let watch = NicMonitor::new().unwrap();
         let own = || SocketAddrNetlink::try_from(rustix::net::getsockname(&watch.socket).unwrap()).unwrap();
         let (port, groups) = (own().pid(), own().groups());
         assert_eq!(groups, GROUPS);
@@ -432,8 +432,8 @@ mod tests {
 
     #[test]
     fn nothing_has_changed_when_nothing_has() {
-        let watch = NicWatch::new().unwrap();
+        let watch = NicMonitor::new().unwrap();
         // Others may change theirs in this namespace at the same time; but not without end.
-        assert!((0..100).any(|_| !watch.look()));
+        assert!((0..100).any(|_| !watch.drain()));
     }
 }

@@ -9,7 +9,7 @@ use doorbell_fabric::name::RailName;
 use crate::interface::{Interface, scoped};
 
 /// Kinds of rails that put the same frames into UDP: their addresses are as good as each other's.
-pub const KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
+pub const UDP_RAIL_KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
 
 impl Interface {
     /// The peer's two socket addresses, one a channel, if this can be a peer of the rail `name` over this interface.
@@ -22,13 +22,13 @@ impl Interface {
             address: address.to_string(),
             reason,
         };
-        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
+        let found = UDP_RAIL_KINDS.iter().find_map(|kind| address.inet_of(kind));
         let socket = found.ok_or_else(|| bad("it is not an IP address with a port"))?;
         let ip = socket.ip();
         let reason = if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
             "it names no single host"
-        } else if let Some(never) = self.never(ip) {
-            never
+        } else if let Some(reason) = self.unreachable_reason(ip) {
+            reason
         } else if socket.port() == 0 || socket.port() == u16::MAX {
             "a pair of ports starts between 1 and 65534"
         } else {
@@ -42,17 +42,17 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wanted::Wanted;
+    use crate::interface_query::InterfaceQuery;
 
     #[test]
     fn only_pairs_of_ports_of_one_host_of_the_family_will_do() {
         let name: RailName = "udp:lo".parse().unwrap();
-        let lo = Interface::find(&name, &Wanted::default()).unwrap();
+        let lo = Interface::find(&name, &InterfaceQuery::default()).unwrap();
         let of = |kind: &str, text: &str| {
             lo.sockets_of(&name, &RailAddress::inet(kind, text.parse().unwrap()))
                 .map(|pair| pair.map(|one| one.port()))
         };
-        for kind in KINDS {
+        for kind in UDP_RAIL_KINDS {
             assert_eq!(of(kind, "127.0.0.1:56080").unwrap(), [56080, 56081]);
         }
         for (kind, text, word) in [

@@ -9,9 +9,9 @@ use doorbell_fabric::name::RailName;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::interface::{Interface, system};
+use crate::interface::{Interface, system_error};
+use crate::interface_query::unusable;
 use crate::sys;
-use crate::wanted::unusable;
 
 /// How often the kernel is asked for a pair of neighbouring ports.
 const PAIR_TRIES: u32 = 64;
@@ -36,7 +36,7 @@ pub fn claim(
         match pair(interface, one) {
             Err(Errno::ADDRINUSE) => {}
             Err(Errno::ACCESS) if u32::from(one) < unprivileged() => return Err(privileged(name, one)),
-            other => return other.map_err(|errno| system(name, "bind a pair of ports", errno.into())),
+            other => return other.map_err(|errno| system_error(name, "bind a pair of ports", errno.into())),
         }
     }
     let what = if port == 0 {

@@ -22,28 +22,28 @@ use doorbell_fabric::pairs::{self, Kind, Place};
 use rustix::net::netdevice;
 
 use crate::details::Details;
-use crate::interface::{Interface, probe_socket, system};
-use crate::netlink::{Answer, ask, attribute, attributes};
+use crate::interface::{Interface, probe_socket, system_error};
+use crate::interface_query::InterfaceQuery;
+use crate::netlink::{Answer, attribute, attributes, request};
 use crate::nics::assigned;
 use crate::sys;
-use crate::wanted::Wanted;
 
 /// How frames of a rail get to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum NextHop {
     /// They stay on this host.
-    Here,
+    Local,
     /// The peer is on the interface's own link.
-    Neighbour,
+    OnLink,
     /// Through a router.
     Gateway(IpAddr),
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for NextHop {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Here => out.write_str("within this host"),
-            Self::Neighbour => out.write_str("on its own link"),
+            Self::Local => out.write_str("within this host"),
+            Self::OnLink => out.write_str("on its own link"),
             Self::Gateway(gateway) => write!(out, "through the router {gateway}"),
         }
     }
@@ -57,9 +57,9 @@ impl std::fmt::Display for Way {
 /// assert_eq!((lo.interface.as_str(), lo.prefix, lo.kind), ("lo", 8, Kind::Loopback));
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
 /// ```
-pub fn place(name: &RailName, wanted: &Wanted) -> Place {
-    match Interface::find(name, wanted) {
-        Ok(found) => found.place(wanted),
+pub fn place(name: &RailName, query: &InterfaceQuery) -> Place {
+    match Interface::find(name, query) {
+        Ok(found) => found.place(query),
         Err(_) => Place {
             network: network(),
             ..Place::default()
@@ -79,7 +79,7 @@ pub fn network() -> u64 {
 /// assert!(doorbell_inet::is_own([127, 0, 0, 1].into()) && !doorbell_inet::is_own([192, 0, 2, 1].into()));
 /// ```
 pub fn is_own(address: IpAddr) -> bool {
-    look_up(address, &Asked::default()).is_ok_and(|found| found.is_ok_and(|route| route.local))
+    look_up(address, &RouteQuery::default()).is_ok_and(|found| found.is_ok_and(|route| route.local))
 }
 
 /// How frames of the rail `name`, which is not open, would get to `peer`: nothing is opened and nothing sent. A rail that
@@ -87,35 +87,41 @@ pub fn is_own(address: IpAddr) -> bool {
 ///
 /// ```
 /// use doorbell_fabric::addr::RailAddress;
-/// use doorbell_inet::Way;
+/// use doorbell_inet::NextHop;
 /// let (lo, config) = ("udp:lo".parse()?, Default::default());
-/// let way = |to: &str| doorbell_inet::way(&lo, &config, &RailAddress::inet("udp", to.parse().unwrap()));
-/// assert_eq!(way("127.0.0.1:56080")?, Way::Here);
+/// let way = |to: &str| doorbell_inet::next_hop_to(&lo, &config, &RailAddress::inet("udp", to.parse().unwrap()));
+/// assert_eq!(way("127.0.0.1:56080")?, NextHop::Local);
 /// assert!(way("192.0.2.1:56080").unwrap_err().to_string().contains("loopback"));
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
 /// ```
 ///
 /// # Errors
 /// Why they would not: [`RailError::Unreachable`] as the routing table has it, [`RailError::Unusable`] of the rail itself.
-pub fn way(name: &RailName, wanted: &Wanted, peer: &RailAddress) -> Result<Way, RailError> {
-    let interface = Interface::find(name, wanted)?.require(name, wanted)?;
+pub fn next_hop_to(
+    name: &RailName,
+    query: &InterfaceQuery,
+    peer: &RailAddress,
+) -> Result<NextHop, RailError> {
+    let interface = Interface::find(name, query)?.require(name, query)?;
     match peer.inet_of(&peer.kind) {
-        Some(to) => interface.way(to).map_err(|no| no.told(name, peer)),
-        None => Err(No::Because("it has no IP address".to_owned()).told(name, peer)),
+        Some(to) => interface
+            .next_hop(to)
+            .map_err(|no| no.into_rail_error(name, peer)),
+        None => Err(NoRoute::Because("it has no IP address".to_owned()).into_rail_error(name, peer)),
     }
 }
 
 /// Why there is no way.
-pub enum No {
+pub enum NoRoute {
     /// The reason, in words.
     Because(String),
     /// It could not be found out.
     System(io::Error),
 }
 
-impl No {
+impl NoRoute {
     /// As an error of this rail, about this peer.
-    pub fn told(self, name: &RailName, peer: &RailAddress) -> RailError {
+    pub fn into_rail_error(self, name: &RailName, peer: &RailAddress) -> RailError {
         match self {
             Self::Because(reason) => RailError::Unreachable {
                 rail: name.to_string(),
@@ -123,12 +129,12 @@ impl No {
                 reason,
                 remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
             },
-            Self::System(error) => system(name, "ask the routing table", error),
+            Self::System(error) => system_error(name, "ask the routing table", error),
         }
     }
 }
 
-impl From<io::Error> for No {
+impl From<io::Error> for NoRoute {
     fn from(error: io::Error) -> Self {
         Self::System(error)
     }
@@ -136,7 +142,7 @@ impl From<io::Error> for No {
 
 impl Interface {
     /// Why no address of this kind is ever reached from ours.
-    pub fn never(&self, ip: IpAddr) -> Option<&'static str> {
+    pub fn unreachable_reason(&self, ip: IpAddr) -> Option<&'static str> {
         if ip.is_ipv4() != self.address.is_ipv4() {
             Some("it is of the other family of IP addresses than this rail's")
         } else if ip.is_loopback() != self.address.is_loopback() {
@@ -147,40 +153,40 @@ impl Interface {
     }
 
     /// How frames from our address, over this interface, get to `to`.
-    pub fn way(&self, to: SocketAddr) -> Result<Way, No> {
+    pub fn next_hop(&self, to: SocketAddr) -> Result<NextHop, NoRoute> {
         let ip = to.ip();
-        if let Some(reason) = self.never(ip) {
-            return Err(No::Because(reason.to_owned()));
+        if let Some(reason) = self.unreachable_reason(ip) {
+            return Err(NoRoute::Because(reason.to_owned()));
         }
         if self.address.is_loopback() {
-            return Ok(Way::Here);
+            return Ok(NextHop::Local);
         }
         // An address of a link means something on one interface only.
         let link_local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
-        let asked = Asked {
+        let asked = RouteQuery {
             from: Some(self.address),
             through: link_local.then_some(self.index),
-            ..Asked::default()
+            ..RouteQuery::default()
         };
         let preferred = look_up(ip, &asked)?;
         if let Ok(found) = preferred
             && (found.local || found.interface == self.index)
         {
-            return self.by(ip, found);
+            return self.next_hop_by(ip, found);
         }
-        match self.by_ourselves(ip)? {
-            Some(found) => self.by(ip, found),
+        match self.bound_route(ip)? {
+            Some(found) => self.next_hop_by(ip, found),
             // Of two interfaces in one network the table prefers one; the other is as near.
-            None if pairs::within(self.address, ip, self.prefix) => Ok(Way::Neighbour),
+            None if pairs::within(self.address, ip, self.prefix) => Ok(NextHop::OnLink),
             None => Err(self.refusal(preferred)),
         }
     }
 
     /// Whether what is sent from our address to `to` leaves by this interface of itself, without being bound to it.
     pub fn is_preferred(&self, to: IpAddr) -> bool {
-        let asked = Asked {
+        let asked = RouteQuery {
             from: Some(self.address),
-            ..Asked::default()
+            ..RouteQuery::default()
         };
         let found = look_up(to, &asked);
         found.is_ok_and(|found| found.is_ok_and(|route| !route.local && route.interface == self.index))
@@ -201,26 +207,26 @@ impl Interface {
     }
 
     /// The way by this route, which is one of this interface.
-    fn by(&self, ip: IpAddr, found: Route) -> Result<Way, No> {
+    fn next_hop_by(&self, ip: IpAddr, found: Route) -> Result<NextHop, NoRoute> {
         if !found.local {
-            return Ok(found.gateway.map_or(Way::Neighbour, Way::Gateway));
+            return Ok(found.gateway.map_or(NextHop::OnLink, NextHop::Gateway));
         }
         let all = assigned()?;
         let mut holders = all.iter().filter(|one| one.address == Some(ip));
         match holders.next() {
             Some(first) if first.interface != self.name && holders.all(|one| one.interface != self.name) => {
-                Err(No::Because(format!(
+                Err(NoRoute::Because(format!(
                     "it is an address of this host's {}, and frames from {} do not arrive there",
                     first.interface, self.name
                 )))
             }
-            _ => Ok(Way::Here),
+            _ => Ok(NextHop::Local),
         }
     }
 
     /// The route of sockets that are bound to this interface, where a table has one.
-    fn by_ourselves(&self, ip: IpAddr) -> io::Result<Option<Route>> {
-        let mut asked = Asked {
+    fn bound_route(&self, ip: IpAddr) -> io::Result<Option<Route>> {
+        let mut asked = RouteQuery {
             from: Some(self.address),
             through: Some(self.index),
             in_table: true,
@@ -235,20 +241,20 @@ impl Interface {
     }
 
     /// In words, why what the routing table prefers is no way of ours.
-    fn refusal(&self, preferred: Result<Route, &'static str>) -> No {
+    fn refusal(&self, preferred: Result<Route, &'static str>) -> NoRoute {
         let found = match preferred {
             Ok(found) => found,
             // Depending on its version, the kernel says one or the other of a source that is no address of its own.
             Err(NO_ROUTE | BLACK_HOLE) if !self.has_its_address() => {
-                return No::Because(format!("{} does not have {} any more", self.name, self.address));
+                return NoRoute::Because(format!("{} does not have {} any more", self.name, self.address));
             }
-            Err(reason) => return No::Because(reason.to_owned()),
+            Err(reason) => return NoRoute::Because(reason.to_owned()),
         };
         let other = name_of(found.interface);
         let by = found
             .gateway
             .map_or_else(String::new, |gateway| format!(" (router {gateway})"));
-        No::Because(format!(
+        NoRoute::Because(format!(
             "the routing table leads to it through {other}{by}, not {}",
             self.name
         ))
@@ -261,12 +267,12 @@ impl Interface {
     }
 
     /// Where a rail over it is, for its peers to judge.
-    pub fn place(&self, wanted: &Wanted) -> Place {
+    pub fn place(&self, query: &InterfaceQuery) -> Place {
         Place {
             network: self.network,
             prefix: self.prefix,
-            mtu: self.mtu(wanted),
-            takes: self.seen.mtu,
+            mtu: self.mtu(query),
+            takes: self.state.mtu,
             kind: self.kind().0,
             interface: self.name.clone(),
         }
@@ -359,7 +365,7 @@ const PROHIBITED: &str = "the routing table prohibits it";
 
 /// Of what the routing table is asked about.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct RouteQuery {
     /// The address that frames come from.
     from: Option<IpAddr>,
     /// The interface that they leave by.
@@ -376,7 +382,7 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
 }
 
 /// The route to `to`, or in words why there is none.
-fn look_up(to: IpAddr, asked: &Asked) -> io::Result<Result<Route, &'static str>> {
+fn look_up(to: IpAddr, asked: &RouteQuery) -> io::Result<Result<Route, &'static str>> {
     let bytes = octets(to);
     let family = if to.is_ipv4() {
         libc::AF_INET
@@ -397,12 +403,12 @@ fn look_up(to: IpAddr, asked: &Asked) -> io::Result<Result<Route, &'static str>>
     if let Some(index) = asked.through {
         attribute(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
     }
-    judged(ask(libc::RTM_GETROUTE, libc::RTM_NEWROUTE, &body)?)
+    route_of(request(libc::RTM_GETROUTE, libc::RTM_NEWROUTE, &body)?)
 }
 
 /// What the table's answer, or its refusal, says. Only a refusal of the table's own is one: the same numbers of a
 /// system call are a sandbox's.
-fn judged(answer: Answer) -> io::Result<Result<Route, &'static str>> {
+fn route_of(answer: Answer) -> io::Result<Result<Route, &'static str>> {
     Ok(match answer {
         Ok(body) => read_route(&body),
         Err(libc::ENETUNREACH) => Err(NO_ROUTE),
@@ -449,9 +455,9 @@ pub(crate) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
 /// For the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(body: &[u8]) {
-    let _ = judged(Ok(body.to_vec()));
+    let _ = route_of(Ok(body.to_vec()));
     let number = body.first_chunk().map_or(0, |number| i32::from_ne_bytes(*number));
-    let _ = judged(Err(number));
+    let _ = route_of(Err(number));
 }
 
 #[cfg(test)]
@@ -460,10 +466,10 @@ mod tests {
 
     #[test]
     fn the_kernel_answers_about_the_loopback() {
-        let route = look_up([127, 0, 0, 1].into(), &Asked::default());
+        let route = look_up([127, 0, 0, 1].into(), &RouteQuery::default());
         let route = route.unwrap().unwrap();
         assert!(route.local && route.gateway.is_none());
-        let lo = Interface::find(&"udp:lo".parse().unwrap(), &Wanted::default()).unwrap();
+        let lo = Interface::find(&"udp:lo".parse().unwrap(), &InterfaceQuery::default()).unwrap();
         assert_eq!(lo.kind().0, Kind::Loopback);
         assert_eq!(name_of(lo.index), "lo");
         assert!(network() > 0);
@@ -471,7 +477,7 @@ mod tests {
 
     #[test]
     fn only_hardware_is_a_wire() {
-        let lo = Interface::find(&"udp:lo".parse().unwrap(), &Wanted::default()).unwrap();
+        let lo = Interface::find(&"udp:lo".parse().unwrap(), &InterfaceQuery::default()).unwrap();
         assert!(!lo.is_wire());
         for (driver, is) in [("ice", true), ("igb", true), ("virtio_net", false), ("", false)] {
             assert_eq!(is_hardware(driver), is, "{driver}");
@@ -510,9 +516,9 @@ mod tests {
             (libc::EHOSTUNREACH, NOT_REACHED),
             (libc::EACCES, PROHIBITED),
         ] {
-            assert_eq!(judged(Err(number)).unwrap(), Err(word));
+            assert_eq!(route_of(Err(number)).unwrap(), Err(word));
         }
-        let other = judged(Err(libc::EPERM)).unwrap_err();
+        let other = route_of(Err(libc::EPERM)).unwrap_err();
         assert_eq!(other.raw_os_error(), Some(libc::EPERM));
     }
 }

@@ -11,7 +11,7 @@ use crate::details::Channels;
 
 /// What the kernel says of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct InterfaceState {
     /// `IFF_…` flags.
     pub flags: u32,
     /// In bytes, of an IP packet.
@@ -19,15 +19,15 @@ pub struct Seen {
 }
 
 /// Asks for the flags and the MTU of the interface `name`, in the network namespace of the socket.
-pub(crate) fn interface(fd: BorrowedFd<'_>, name: &str) -> io::Result<Seen> {
+pub(crate) fn interface(fd: BorrowedFd<'_>, name: &str) -> io::Result<InterfaceState> {
     let mut request = named_request(name)?;
-    ask(fd, libc::SIOCGIFFLAGS, &mut request)?;
+    ioctl_ifreq(fd, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the call succeeded, so the kernel filled in this member of the union; any bits are a `c_short`.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
-    ask(fd, libc::SIOCGIFMTU, &mut request)?;
+    ioctl_ifreq(fd, libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: as above, for a `c_int`.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(Seen {
+    Ok(InterfaceState {
         flags: u32::from(flags as u16),
         mtu: usize::try_from(mtu).unwrap_or(0),
     })
@@ -54,7 +54,7 @@ fn named_request(name: &str) -> io::Result<libc::ifreq> {
     Ok(libc::ifreq { ifr_name, ifr_ifru })
 }
 
-fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+fn ioctl_ifreq(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: both requests asked here read and write one `ifreq`, which is borrowed for the call.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(request)) };
     if done == 0 {
@@ -67,7 +67,7 @@ fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::
 /// `struct ethtool_channels` (linux/ethtool.h).
 #[derive(Default)]
 #[repr(C)]
-struct Told {
+struct EthtoolChannels {
     command: u32,
     most: [u32; 4],
     receive: u32,
@@ -81,9 +81,9 @@ pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     /// ETHTOOL_GCHANNELS.
     const GET: u32 = 0x3c;
     let socket = crate::interface::probe_socket()?;
-    let mut channels = Told {
+    let mut channels = EthtoolChannels {
         command: GET,
-        ..Told::default()
+        ..EthtoolChannels::default()
     };
     let mut request = named_request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();

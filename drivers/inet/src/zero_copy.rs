@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::netlink::{Family, ask_in, attribute, attributes};
+use crate::netlink::{Family, attribute, attributes, request_in};
 
 // linux/genetlink.h: the family of families, its question for one, and the fields of both.
 const CONTROL: u16 = 0x10;
@@ -52,7 +52,7 @@ fn device(index: u32) -> io::Result<Vec<u8>> {
 /// A question of a family, and the attributes of the answer.
 fn generic(family: u16, command: u8, body: &[u8]) -> io::Result<Vec<u8>> {
     let question = [&[command, 1, 0, 0], body].concat();
-    let answer = ask_in(Family::Generic, family, family, &question)?;
+    let answer = request_in(Family::Generic, family, family, &question)?;
     let answer = answer.map_err(io::Error::from_raw_os_error)?;
     Ok(answer.get(HEADER..).unwrap_or(&[]).to_vec())
 }

@@ -1,6 +1,6 @@
 //! What the kernel tells of an interface, and what it has no room to tell: in network namespaces.
 
-use doorbell_inet::{Interface, Link, NicWatch, Wanted, nics};
+use doorbell_inet::{Interface, InterfaceQuery, LinkMonitor, NicMonitor, nics};
 use doorbell_testing::netns::Lab;
 
 /// Many changes to interfaces of a host, one for each line.
@@ -18,8 +18,8 @@ fn an_interface_that_was_renamed_is_not_gone_when_news_are_lost() {
         return;
     };
     let mut link = lab.inside(0, || {
-        let found = Interface::find(&"udp:v0".parse().unwrap(), &Wanted::default()).unwrap();
-        Link::watch(&found).unwrap()
+        let found = Interface::find(&"udp:v0".parse().unwrap(), &InterfaceQuery::default()).unwrap();
+        LinkMonitor::watch(&found).unwrap()
     });
     lab.ip(0, "link set v0 down");
     lab.ip(0, "link set v0 name w0");
@@ -28,9 +28,9 @@ fn an_interface_that_was_renamed_is_not_gone_when_news_are_lost() {
     storm(&lab, 2000);
     let mut told = Vec::new();
     for _ in 0..100 {
-        lab.inside(0, || link.look(|kind| told.push(kind)));
+        lab.inside(0, || link.poll(|kind| told.push(kind)));
         // News that were lost may have brought the answer's place with them.
-        link.ask();
+        link.request_state();
     }
     assert!(link.is_up(), "{told:?}");
     assert_eq!(link.mtu(), 1400);
@@ -42,17 +42,17 @@ fn a_look_leaves_nothing_of_a_swarm_of_changes() {
     let Some(lab) = Lab::pair("a_look_leaves_nothing_of_a_swarm_of_changes", 1500) else {
         return;
     };
-    let watch = lab.inside(0, NicWatch::new).unwrap();
+    let watch = lab.inside(0, NicMonitor::new).unwrap();
     // The kernel may announce something of its own at any time, but not each time.
     let is_taken = |lines| {
         storm(&lab, lines);
-        watch.look() && !watch.look()
+        watch.drain() && !watch.drain()
     };
     assert!((0..10).any(|_| is_taken(150)));
     // More than the socket holds: the kernel drops whatever comes until it is empty.
     assert!((0..10).any(|_| is_taken(5000)));
     lab.ip(0, "address add 10.77.0.79/24 dev v0");
-    assert!(watch.look(), "the next change");
+    assert!(watch.drain(), "the next change");
     let all = lab.inside(0, nics).unwrap();
     let has = |ip: &str| {
         let mut addresses = all.iter().flat_map(|nic| &nic.addresses);
@@ -69,12 +69,12 @@ fn what_was_lost_of_an_interface_is_asked_for() {
         return;
     };
     let mut link = lab.inside(0, || {
-        let found = Interface::find(&"udp:v0".parse().unwrap(), &Wanted::default()).unwrap();
-        Link::watch(&found).unwrap()
+        let found = Interface::find(&"udp:v0".parse().unwrap(), &InterfaceQuery::default()).unwrap();
+        LinkMonitor::watch(&found).unwrap()
     });
     storm(&lab, 2000);
     lab.ip(0, "link set v0 mtu 1400");
     // Each look takes a bounded number of them.
-    (0..100).for_each(|_| link.look(|_| {}));
+    (0..100).for_each(|_| link.poll(|_| {}));
     assert_eq!(link.mtu(), 1400);
 }

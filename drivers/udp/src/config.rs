@@ -2,7 +2,7 @@
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Family, Wanted, unusable};
+use doorbell_inet::{Family, InterfaceQuery, unusable};
 
 use crate::sys::BATCH_MAX;
 
@@ -73,8 +73,8 @@ pub(crate) const RUN_BYTES: usize = 0xfff0 - 20 - 8;
 impl UdpConfig {
     /// What it asks of an interface.
     #[must_use]
-    pub fn wanted(&self) -> Wanted {
-        Wanted {
+    pub fn interface_query(&self) -> InterfaceQuery {
+        InterfaceQuery {
             family: self.family,
             mtu: self.mtu,
             frame: self.frame,

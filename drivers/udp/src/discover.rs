@@ -29,13 +29,13 @@ pub struct UdpDriver {
 
 impl UdpDriver {
     fn judge(&self, name: RailName) -> Candidate {
-        let found = match Interface::find(&name, &self.config.wanted()) {
+        let found = match Interface::find(&name, &self.config.interface_query()) {
             Ok(found) => found,
             Err(error) => {
                 return rejected(name, error).only_when_named("an open rail listens on its network");
             }
         };
-        let candidate = match found.clone().require(&name, &self.config.wanted()) {
+        let candidate = match found.clone().require(&name, &self.config.interface_query()) {
             Ok(usable) => Candidate::usable(name, expected(&usable, &self.config)),
             Err(error) => rejected(name, error),
         };
@@ -44,11 +44,11 @@ impl UdpDriver {
     }
 
     fn facts(&self, candidate: Candidate, found: &Interface) -> Candidate {
-        let state = if is_up(found.seen.flags) { "up" } else { "down" };
+        let state = if is_up(found.state.flags) { "up" } else { "down" };
         let facts = candidate
             .fact("interface", &found.name)
             .fact("address", format!("{}/{}", found.address, found.prefix))
-            .fact("mtu", format!("{} bytes", found.seen.mtu))
+            .fact("mtu", format!("{} bytes", found.state.mtu))
             .fact("link", state);
         match (&facts.verdict, &facts.capabilities) {
             (Verdict::Usable, Some(can)) => {

@@ -18,7 +18,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_inet::{CaptureWriter, Interface, Link, No, Tap, headers, system, unusable};
+use doorbell_inet::{CaptureWriter, Interface, LinkMonitor, NoRoute, Tap, headers, system_error, unusable};
 use rustix::io::Errno;
 
 use crate::config::UdpConfig;
@@ -46,7 +46,7 @@ pub struct UdpRail {
     poll_cost: u32,
     tx: UdpTx,
     rx: UdpRx,
-    link: Link,
+    link: LinkMonitor,
     hints: Hints,
     connected: usize,
     /// What opening peers counted.
@@ -72,13 +72,14 @@ impl UdpRail {
             ));
         }
         config.check(name)?;
-        let interface = Interface::find(name, &config.wanted())?.require(name, &config.wanted())?;
+        let interface =
+            Interface::find(name, &config.interface_query())?.require(name, &config.interface_query())?;
         let own = sockets::own(name, &interface, config)?;
-        let refused = |errno: Errno| system(name, "watch the sockets", errno.into());
-        let link = Link::watch(&interface).map_err(refused)?;
+        let refused = |errno: Errno| system_error(name, "watch the sockets", errno.into());
+        let link = LinkMonitor::watch(&interface).map_err(refused)?;
         let mut life = [0; 8];
-        getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
-        let (limit, granted) = (interface.limit(&config.wanted()), own.granted);
+        getrandom::fill(&mut life).map_err(|error| system_error(name, "get random bytes", error.into()))?;
+        let (limit, granted) = (interface.limit(&config.interface_query()), own.granted);
         let sockets = own.sockets.map(Arc::new);
         let mut rx = UdpRx::new(link.socket(), limit, granted.gro, config).map_err(refused)?;
         for (channel, socket) in sockets.iter().enumerate() {
@@ -235,7 +236,7 @@ impl UdpRail {
                     return Ok(None);
                 }
                 let address = RailAddress::inet("udp", to[0]);
-                Err(No::Because(error.to_string()).told(&self.name, &address))
+                Err(NoRoute::Because(error.to_string()).into_rail_error(&self.name, &address))
             }
         }
     }
@@ -243,7 +244,7 @@ impl UdpRail {
     /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
     #[must_use]
     pub fn place(&self) -> Place {
-        self.interface.place(&self.config.wanted())
+        self.interface.place(&self.config.interface_query())
     }
 
     fn tell(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
@@ -308,7 +309,7 @@ fn refusal(refused: &Refusals) -> String {
 }
 
 fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
-    let limit = interface.limit(&config.wanted());
+    let limit = interface.limit(&config.interface_query());
     Capabilities {
         features: Features {
             gather: true,
@@ -393,10 +394,10 @@ impl Rail for UdpRail {
         }
         self.rx.link_was_read();
         self.next_look = now + LOOK;
-        self.link.ask_in_silence(self.rx.stats.received);
+        self.link.request_state_if_idle(self.rx.stats.received);
         let before = self.events.len();
         let events = &mut self.events;
-        self.link.look(|kind| Self::tell(events, now, Scope::Rail, kind));
+        self.link.poll(|kind| Self::tell(events, now, Scope::Rail, kind));
         work += self.events.len() - before;
         work
     }
@@ -414,7 +415,7 @@ impl Rail for UdpRail {
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.tx.flush();
         let waits = self.rx.sleep();
-        let waits = waits.map_err(|errno| system(&self.name, "watch the sockets", errno.into()))?;
+        let waits = waits.map_err(|errno| system_error(&self.name, "watch the sockets", errno.into()))?;
         let busy = waits || self.tx.is_backed_up() || !self.events.is_empty();
         Ok(if busy {
             Armed::Ready
@@ -460,8 +461,8 @@ impl Datagram for UdpRail {
         {
             return Ok(PeerIndex(known));
         }
-        if let Err(no) = self.interface.way(to[0]) {
-            return Err(no.told(&self.name, address));
+        if let Err(no) = self.interface.next_hop(to[0]) {
+            return Err(no.into_rail_error(&self.name, address));
         }
         let peer = self.tx.ways.len() as u32;
         let sockets = self.connect(to)?;
@@ -469,7 +470,7 @@ impl Datagram for UdpRail {
             for (channel, socket) in sockets.iter().enumerate() {
                 self.rx
                     .add(Arc::clone(socket), peer, channel, self.granted.gro)
-                    .map_err(|errno| system(&self.name, "watch a peer's socket", errno.into()))?;
+                    .map_err(|errno| system_error(&self.name, "watch a peer's socket", errno.into()))?;
             }
             self.connected += 1;
         } else {
@@ -477,7 +478,7 @@ impl Datagram for UdpRail {
         }
         to.iter().for_each(|&address| self.rx.name(address, peer));
         if let Some(tap) = &self.tx.tap {
-            tap.peer(to);
+            tap.add_peer(to);
         }
         let names = to.map(Name::of);
         // But for hardware nothing cuts a run up before it is there, and a rail that takes frames before the peer's kernel does

@@ -13,7 +13,7 @@ use doorbell_fabric::datagram::{Channel, Frame, Receive};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Other, Tap};
+use doorbell_inet::{RemoteEnd, Tap};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -199,7 +199,7 @@ impl UdpRx {
                             segment: 0,
                             cut,
                         },
-                        Other::Peer(peer),
+                        RemoteEnd::Peer(peer),
                     );
                     1
                 })
@@ -212,10 +212,14 @@ impl UdpRx {
             got.inspect(|&got| {
                 for i in 0..got {
                     let shared = peer == NOBODY;
-                    let from = if shared { self.sender(i) } else { Other::Peer(peer) };
+                    let from = if shared {
+                        self.sender(i)
+                    } else {
+                        RemoteEnd::Peer(peer)
+                    };
                     let of_this = self.take(channel, self.receiver.received(i), from);
                     frames += of_this;
-                    if shared && matches!(from, Other::Peer(_)) {
+                    if shared && matches!(from, RemoteEnd::Peer(_)) {
                         self.stats.received_shared += of_this;
                     }
                 }
@@ -239,21 +243,21 @@ impl UdpRx {
     }
 
     /// Who sent the `i`th message that came over a socket of the rail's own.
-    fn sender(&mut self, i: usize) -> Other {
+    fn sender(&mut self, i: usize) -> RemoteEnd {
         let sender = self.receiver.sender(i);
         let known = sender.and_then(|from| self.named(from));
         let Some(peer) = known else {
-            return Other::Stranger(sender);
+            return RemoteEnd::Unknown(sender);
         };
         if let Some(suspect) = self.suspects.iter_mut().find(|suspect| suspect.0 == peer) {
             suspect.1 = true;
         }
-        Other::Peer(peer)
+        RemoteEnd::Peer(peer)
     }
 
     /// Records what came in the next buffer: nothing, one frame, or a run; returns how many frames.
     #[inline]
-    fn take(&mut self, channel: usize, one: Received, from: Other) -> u64 {
+    fn take(&mut self, channel: usize, one: Received, from: RemoteEnd) -> u64 {
         let inbox = &mut self.inboxes[channel];
         let segment = if one.segment == 0 { one.length } else { one.segment };
         if one.cut || segment > self.limit {
@@ -262,8 +266,8 @@ impl UdpRx {
             return 0;
         }
         let peer = match from {
-            Other::Peer(peer) => peer,
-            Other::Stranger(_) => NOBODY,
+            RemoteEnd::Peer(peer) => peer,
+            RemoteEnd::Unknown(_) => NOBODY,
         };
         let frames = inbox.fill(one.length, segment, peer);
         self.stats.received += frames;

@@ -23,7 +23,7 @@ use doorbell_fabric::name::RailName;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, sockopt};
 
-use doorbell_inet::{Interface, bind, claim, system, unbound};
+use doorbell_inet::{Interface, bind, claim, system_error, unbound};
 
 use crate::config::UdpConfig;
 use crate::sys::{get_int, set_int};
@@ -85,10 +85,10 @@ fn finish(name: &RailName, sockets: [OwnedFd; 2], port: u16, config: &UdpConfig)
     let mut granted = Granted::default();
     for (channel, socket) in sockets.iter().enumerate() {
         sockopt::set_socket_reuseport(socket, true)
-            .map_err(|errno| system(name, "share a port among own sockets", errno.into()))?;
+            .map_err(|errno| system_error(name, "share a port among own sockets", errno.into()))?;
         set_up(socket.as_fd(), channel, config, &mut granted)
             .and_then(|()| hear_answers(socket.as_fd()))
-            .map_err(|error| system(name, "set up a socket", error))?;
+            .map_err(|error| system_error(name, "set up a socket", error))?;
     }
     granted.notes.dedup();
     Ok(Own {

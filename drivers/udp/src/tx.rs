@@ -15,7 +15,7 @@ use std::sync::Arc;
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Other, Tap};
+use doorbell_inet::{RemoteEnd, Tap};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -149,7 +149,7 @@ impl Queue {
         let (posts, mut bytes) = self.waiting();
         for post in &posts[..n] {
             let (frame, rest) = bytes.split_at(post.length as usize);
-            tap.frame(pcapng::Way::Out, channel, Other::Peer(post.peer), frame);
+            tap.frame(pcapng::Way::Out, channel, RemoteEnd::Peer(post.peer), frame);
             bytes = rest;
         }
     }

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::ether::KIND_ARP;
+use doorbell_fabric::ether::ETHERTYPE_ARP;
 
 use crate::config::VfCommands;
 use crate::devcmd::{
@@ -154,7 +154,7 @@ impl Bringup {
         steps.push_back(Step::Steer(Request::Steer(udp(0), 0)));
         steps.push_back(Step::Steer(Request::Steer(udp(1), 1)));
         if held.wants_arp {
-            steps.push_back(Step::Wish(Request::Steer(Match::Ethertype(KIND_ARP), 0)));
+            steps.push_back(Step::Wish(Request::Steer(Match::Ethertype(ETHERTYPE_ARP), 0)));
         }
         steps.extend([0, 1].map(|pair| Step::Steer(Request::Enable(pair))));
         steps.extend([0, 1].map(|pair| Step::On(Side::Receive, pair)));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Given, unusable};
+use doorbell_inet::{StaticAddress, unusable};
 
 use crate::advice;
 use crate::layout::{Layout, RING_MOST};
@@ -149,7 +149,7 @@ impl UsnicConfig {
     }
 
     /// The address of one function.
-    pub(crate) fn address_of(&self, name: &RailName, object: &Object) -> Result<Given, RailError> {
+    pub(crate) fn address_of(&self, name: &RailName, object: &Object) -> Result<StaticAddress, RailError> {
         let wrong = |reason: String| {
             let remedy = if reason.contains("usnic.gateway") {
                 "leave the gateway to itself, or set it to one of that network: `unset DOORBELL_USNIC_GATEWAY`".to_owned()
@@ -168,7 +168,7 @@ impl UsnicConfig {
                 .map_err(|_| "no PCI address and no function of a model".to_owned())
         };
         let label = object.to_string();
-        let found = Given::find(text, self.gateway, ("usnic", &label), is_ours);
+        let found = StaticAddress::find(text, self.gateway, ("usnic", &label), is_ours);
         let given = match (found, object) {
             (Err(_), Object::Model { .. }) if text.trim().is_empty() => {
                 modelled(object.index(), self.gateway)
@@ -208,8 +208,8 @@ impl UsnicConfig {
 }
 
 /// What a modelled function has where nothing is set: nobody else is on its link.
-fn modelled(index: u32, gateway: Option<IpAddr>) -> Given {
-    Given {
+fn modelled(index: u32, gateway: Option<IpAddr>) -> StaticAddress {
+    StaticAddress {
         ip: Ipv4Addr::new(10, 86, (index / 254) as u8, (index % 254) as u8 + 1).into(),
         prefix: 16,
         gateway,

@@ -99,7 +99,7 @@ pub use advice::{
 pub use agent::{Agent, Told};
 pub use config::{Commands, Control, PORT, UsnicConfig, VfCommands};
 pub use discover::UsnicDriver;
-pub use doorbell_inet::Kept as UsnicKept;
+pub use doorbell_inet::KeptFrame as UsnicKept;
 pub use errno::{Errno, Fault};
 pub use open::{agent_socket, pf_of};
 pub use pf::{Pf, PfInfo};

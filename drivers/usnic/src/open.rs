@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::{HEADERS_4, Mac};
+use doorbell_fabric::ether::{HEADERS_IPV4, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Given, unusable};
+use doorbell_inet::{StaticAddress, unusable};
 use doorbell_vfio::{Bdf, Claim, Error, Host, Role, SharedSlab, Slab};
 
 use crate::advice;
@@ -126,7 +126,7 @@ pub(crate) struct Opened {
     pub(crate) rx: UsnicRx,
     pub(crate) sleep: Sleep,
     pub(crate) layout: Layout,
-    pub(crate) address: Given,
+    pub(crate) address: StaticAddress,
     pub(crate) mac: Mac,
     pub(crate) limit: usize,
     pub(crate) resources: [u32; 4],
@@ -190,13 +190,13 @@ fn by_number(config: &UsnicConfig, object: &Object, trouble: Trouble) -> Trouble
 
 /// The longest frame.
 pub(crate) fn limit(config: &UsnicConfig) -> usize {
-    config.mtu + LINK - HEADERS_4
+    config.mtu + LINK - HEADERS_IPV4
 }
 
 /// What a rail shall be, before its device is opened.
 pub(crate) struct Plan {
     pub(crate) object: Object,
-    pub(crate) address: Given,
+    pub(crate) address: StaticAddress,
     layout: Layout,
 }
 
@@ -674,7 +674,9 @@ impl Build<'_> {
         }
         Sleep::new(claim, registers).map_err(|trouble| match trouble {
             sleep::Trouble::Device(error) => told(name, error),
-            sleep::Trouble::System(errno) => doorbell_inet::system(name, "watch the device", errno.into()),
+            sleep::Trouble::System(errno) => {
+                doorbell_inet::system_error(name, "watch the device", errno.into())
+            }
         })
     }
 }

@@ -19,7 +19,8 @@ use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    CaptureWriter, Given, Headed, Hops, KINDS, Speaker as _, Tap, frame_capabilities, network_of,
+    CaptureWriter, NeighbourCache, PacketSender as _, PeerHeaders, StaticAddress, Tap, UDP_RAIL_KINDS,
+    frame_capabilities, network_of,
 };
 use doorbell_vfio::{Claim, Device};
 
@@ -45,10 +46,10 @@ pub struct UsnicRail {
     incarnation: Incarnation,
     capabilities: Capabilities,
     config: UsnicConfig,
-    address: Given,
+    address: StaticAddress,
     pub(crate) tx: UsnicTx,
     pub(crate) rx: UsnicRx,
-    hops: Hops,
+    neighbours: NeighbourCache,
     sleep: Sleep,
     layout: Layout,
     /// `None` after the end.
@@ -107,7 +108,7 @@ impl UsnicRail {
     fn begin(name: &RailName, config: &UsnicConfig, plan: &Plan, claim: Claim) -> Result<Self, RailError> {
         let mut life = [0; 8];
         getrandom::fill(&mut life)
-            .map_err(|error| doorbell_inet::system(name, "get random bytes", error.into()))?;
+            .map_err(|error| doorbell_inet::system_error(name, "get random bytes", error.into()))?;
         let opened = open::open(name, config, plan, claim)?;
         let mut rail = Self {
             name: name.clone(),
@@ -115,7 +116,7 @@ impl UsnicRail {
             capabilities: capabilities(opened.limit),
             config: config.clone(),
             address: opened.address,
-            hops: Hops::new((opened.address.ip, opened.mac)),
+            neighbours: NeighbourCache::new((opened.address.ip, opened.mac)),
             tx: opened.tx,
             rx: opened.rx,
             sleep: opened.sleep,
@@ -163,7 +164,7 @@ impl UsnicRail {
                 self.beside.push((ip, mac));
             }
             // ARP's own answer is the better word.
-            self.hops.suggest(ip.into(), mac, &mut self.tx);
+            self.neighbours.suggest(ip.into(), mac, &mut self.tx);
         }
     }
 
@@ -184,10 +185,10 @@ impl UsnicRail {
         UsnicStats {
             sent: sent.sent,
             doorbells: sent.doorbells,
-            strangers: self.rx.sorter.strangers,
+            strangers: self.rx.demux.unknown_senders,
             unresolved: sent.unresolved,
             nonsense: sent.nonsense + received.nonsense,
-            answered: self.hops.answered,
+            answered: self.neighbours.answered,
             rung_again: self.health.rung_again,
             torn: self.health.torn,
             resets: self.resets,
@@ -274,19 +275,19 @@ impl UsnicRail {
         let told = (self.name.as_str(), "queues of a VIC's usNIC function");
         let ways = self.tx.ways.iter().map(|way| way.to);
         let tap = Tap::new(writer, clock, told, self.sockets(), ways);
-        (self.tx.tap, self.rx.sorter.tap) = (Some(tap.clone()), Some(tap));
+        (self.tx.tap, self.rx.demux.tap) = (Some(tap.clone()), Some(tap));
     }
 
     /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
     pub fn end_capture(&mut self) -> Option<CaptureWriter> {
-        self.rx.sorter.tap = None;
+        self.rx.demux.tap = None;
         self.tx.tap.take()?.end()
     }
 
-    /// Whether the hardware address of the next station to a peer is known.
+    /// Whether the hardware address of the next hop to a peer is known.
     #[must_use]
     pub fn is_resolved(&self, peer: PeerIndex) -> bool {
-        self.hops.is_resolved(peer.index())
+        self.neighbours.is_resolved(peer.index())
     }
 
     /// Where it is, for its peers to judge: a link of its own that leads out of the host.
@@ -311,15 +312,16 @@ impl UsnicRail {
         PeerIndex(peer)
     }
 
-    /// A new peer at these sockets, behind this station.
-    fn add(&mut self, to: [SocketAddr; 2], station: IpAddr) -> u32 {
-        let (peer, own) = (self.hops.len() as u32, self.sockets());
-        self.tx.ways.push(Headed::new(own, to));
-        to.iter().for_each(|&address| self.rx.sorter.name(address, peer));
+    /// A new peer at these sockets, behind this next hop.
+    fn add(&mut self, to: [SocketAddr; 2], next_hop: IpAddr) -> u32 {
+        let (peer, own) = (self.neighbours.len() as u32, self.sockets());
+        self.tx.ways.push(PeerHeaders::new(own, to));
+        to.iter()
+            .for_each(|&address| self.rx.demux.add_peer(address, peer));
         if let Some(tap) = &self.tx.tap {
-            tap.peer(to);
+            tap.add_peer(to);
         }
-        self.hops.add(station, self.now, &mut self.tx);
+        self.neighbours.add(next_hop, self.now, &mut self.tx);
         peer
     }
 
@@ -370,7 +372,7 @@ impl UsnicRail {
 
     /// The end begins: nothing is posted or taken any more.
     fn end(&mut self) {
-        self.hops.clear();
+        self.neighbours.clear();
         (self.tx.is_off, self.rx.is_off) = (true, true);
         let restart = self.restart.take();
         if self.ending.is_none() && self.held.is_some() {
@@ -471,13 +473,13 @@ impl UsnicRail {
         self.resets += 1;
         if let Some(held) = &mut self.held {
             self.health.begin(held);
-            let mac = held.station(&self.config);
+            let mac = held.next_hop(&self.config);
             if let Some(mac) = mac.filter(|mac| *mac != self.mac) {
                 self.mac = mac;
                 self.introduce();
             }
         }
-        self.hops.begin(self.mac, &mut self.tx);
+        self.neighbours.set_own_mac(self.mac, &mut self.tx);
         self.change();
     }
 
@@ -493,7 +495,7 @@ impl UsnicRail {
             _ if self.held.is_none() => Time::NEVER,
             _ if self.ending.is_some() => Time::ZERO,
             // Neighbours wait for an answer.
-            _ if !self.rx.sorter.heard.is_empty() => Time::ZERO,
+            _ if !self.rx.demux.neighbour_messages.is_empty() => Time::ZERO,
             Some(restart) => self.next_look.min(restart.due()),
             None => self.next_look,
         }
@@ -511,7 +513,7 @@ impl fmt::Debug for UsnicRail {
         out.debug_struct("UsnicRail")
             .field("name", &self.name)
             .field("address", &self.address)
-            .field("peers", &self.hops.len())
+            .field("peers", &self.neighbours.len())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -558,12 +560,12 @@ impl Rail for UsnicRail {
             self.meet();
         }
         let mut work = 0;
-        while let Some(said) = self.rx.sorter.heard.pop_front() {
-            self.hops.hear(said, now, &mut self.tx);
+        while let Some(said) = self.rx.demux.neighbour_messages.pop_front() {
+            self.neighbours.on_message(said, now, &mut self.tx);
             work += 1;
         }
         if due && self.restart.is_none() {
-            self.hops.look(now, &mut self.tx);
+            self.neighbours.poll(now, &mut self.tx);
         }
         work + self.events.len().saturating_sub(before)
     }
@@ -574,7 +576,8 @@ impl Rail for UsnicRail {
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep.arm(self.may_touch());
-        let told = self.held.is_some() && !self.rx.sorter.heard.is_empty() || !self.events.is_empty();
+        let told =
+            self.held.is_some() && !self.rx.demux.neighbour_messages.is_empty() || !self.events.is_empty();
         let busy = told || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
             Armed::Ready
@@ -627,19 +630,19 @@ impl Datagram for UsnicRail {
         if !self.is_alive() {
             return Err(bad("the rail has ended: its device is gone, or it was closed"));
         }
-        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
-        let to = self.hops.sockets(found).map_err(bad)?;
-        let known = self.rx.sorter.named(to[0]);
+        let found = UDP_RAIL_KINDS.iter().find_map(|kind| address.inet_of(kind));
+        let to = self.neighbours.sockets(found).map_err(bad)?;
+        let known = self.rx.demux.peer_at(to[0]);
         if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
             return Ok(PeerIndex(known));
         }
-        let station: IpAddr = self
+        let next_hop: IpAddr = self
             .address
-            .station(to[0].ip())
+            .next_hop(to[0].ip())
             .ok_or_else(|| bad("it is in another network, and usnic.gateway is not set"))?;
-        let peer = self.add(to, station);
-        if let Some((ip, mac)) = self.beside.iter().find(|(ip, _)| IpAddr::V4(*ip) == station) {
-            self.hops.suggest((*ip).into(), *mac, &mut self.tx);
+        let peer = self.add(to, next_hop);
+        if let Some((ip, mac)) = self.beside.iter().find(|(ip, _)| IpAddr::V4(*ip) == next_hop) {
+            self.neighbours.suggest((*ip).into(), *mac, &mut self.tx);
         }
         Ok(PeerIndex(peer))
     }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Refused};
-use doorbell_inet::{Entry, Inbox, Kept, NOBODY, Sorted, Sorter, Spares, channel_index};
+use doorbell_inet::{Demux, Demuxed, Inbox, InboxFrame, KeptFrame, SpareChunks, UNKNOWN_PEER, channel_index};
 
 use crate::cq::CompletionRing;
 use crate::desc::{CLASSIFIED, Completion, RECEIVED, State};
@@ -50,8 +50,8 @@ pub struct UsnicRx {
     /// Chunks that the device may have next.
     fresh: Vec<u32>,
     inboxes: [Inbox; 2],
-    spares: Spares,
-    pub(crate) sorter: Sorter,
+    spares: SpareChunks,
+    pub(crate) demux: Demux,
     /// The queues are off: nothing is taken from them or given to them.
     pub(crate) is_off: bool,
     /// The device tells of its queues what cannot be: they have to be made anew.
@@ -78,8 +78,8 @@ impl UsnicRx {
             believes,
             fresh: (0..in_rings).rev().collect(),
             inboxes: [Inbox::new(place.in_rings), Inbox::new(place.in_rings)],
-            spares: Spares::new(in_rings..in_rings + place.spare as u32),
-            sorter: Sorter::new(own),
+            spares: SpareChunks::new(in_rings..in_rings + place.spare as u32),
+            demux: Demux::new(own),
             is_off: true,
             is_astray: false,
             stats: UsnicStats::default(),
@@ -199,8 +199,8 @@ impl UsnicRx {
     fn sort(&mut self, chunk: u32, length: usize, believed: bool) -> bool {
         let place = self.place.chunks + chunk as usize * self.place.chunk;
         let packet = self.memory.as_shared().skip(place).take(length);
-        match self.sorter.sort(packet, believed) {
-            Sorted::Frame {
+        match self.demux.classify(packet, believed) {
+            Demuxed::Frame {
                 channel,
                 from,
                 at,
@@ -209,7 +209,7 @@ impl UsnicRx {
             } => {
                 self.stats.received += 1;
                 self.stats.checked_by_device += u64::from(by_device);
-                self.inboxes[channel].push(Entry {
+                self.inboxes[channel].push(InboxFrame {
                     chunk,
                     queue: 0,
                     kept: false,
@@ -219,13 +219,13 @@ impl UsnicRx {
                 });
                 return true;
             }
-            Sorted::Heard => {}
-            Sorted::Corrupt => self.stats.corrupt += 1,
-            Sorted::Malformed if self.untag(place, length) => {
+            Demuxed::Neighbour => {}
+            Demuxed::Corrupt => self.stats.corrupt += 1,
+            Demuxed::Malformed if self.untag(place, length) => {
                 // The same without its tag; nobody but us has looked at it behind that.
                 return self.sort_untagged(chunk, length - TAG);
             }
-            Sorted::Malformed => self.stats.malformed += 1,
+            Demuxed::Malformed => self.stats.malformed += 1,
         }
         false
     }
@@ -252,8 +252,8 @@ impl UsnicRx {
     fn sort_untagged(&mut self, chunk: u32, length: usize) -> bool {
         let place = self.place.chunks + chunk as usize * self.place.chunk + TAG;
         let packet = self.memory.as_shared().skip(place).take(length);
-        match self.sorter.sort(packet, false) {
-            Sorted::Frame {
+        match self.demux.classify(packet, false) {
+            Demuxed::Frame {
                 channel,
                 from,
                 at,
@@ -261,7 +261,7 @@ impl UsnicRx {
                 ..
             } => {
                 self.stats.received += 1;
-                self.inboxes[channel].push(Entry {
+                self.inboxes[channel].push(InboxFrame {
                     chunk,
                     queue: 0,
                     kept: false,
@@ -271,9 +271,9 @@ impl UsnicRx {
                 });
                 return true;
             }
-            Sorted::Heard => {}
-            Sorted::Corrupt => self.stats.corrupt += 1,
-            Sorted::Malformed => self.stats.malformed += 1,
+            Demuxed::Neighbour => {}
+            Demuxed::Corrupt => self.stats.corrupt += 1,
+            Demuxed::Malformed => self.stats.malformed += 1,
         }
         false
     }
@@ -283,18 +283,18 @@ impl UsnicRx {
         self.is_off = true;
         self.rings.clear();
         self.done.clear();
-        self.sorter.clear();
+        self.demux.clear();
     }
 }
 
 impl Receive for UsnicRx {
-    type Kept = Kept;
+    type Kept = KeptFrame;
 
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
         let at = channel_index(channel);
         let fresh = &mut self.fresh;
-        let waits = self.inboxes[at].turn(|entry| fresh.push(entry.chunk));
+        let waits = self.inboxes[at].end_poll(|entry| fresh.push(entry.chunk));
         if !waits && budget > 0 && !self.is_off {
             self.pull(at);
         }
@@ -306,12 +306,12 @@ impl Receive for UsnicRx {
         let entry = self.inboxes[channel_index(channel)].shown(i)?;
         let bytes = self.memory.as_shared().skip(entry.at as usize);
         Some(Frame {
-            from: (entry.from != NOBODY).then_some(PeerIndex(entry.from)),
+            from: (entry.from != UNKNOWN_PEER).then_some(PeerIndex(entry.from)),
             bytes: bytes.take(entry.length as usize),
         })
     }
 
-    fn keep(&mut self, channel: Channel, i: usize) -> Result<Kept, Refused> {
+    fn keep(&mut self, channel: Channel, i: usize) -> Result<KeptFrame, Refused> {
         let inbox = &mut self.inboxes[channel_index(channel)];
         let entry = *inbox.shown(i).ok_or(Refused::BadMemory)?;
         let frame = self.memory.slice(entry.at as usize, entry.length as usize);

@@ -9,7 +9,9 @@ use doorbell_fabric::ether::{Headers, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Headed, Other, Speaker, Tap, channel_index, each, has_too_many_parts};
+use doorbell_inet::{
+    PacketSender, PeerHeaders, RemoteEnd, Tap, channel_index, for_each_part, has_too_many_parts,
+};
 
 use crate::cq::CompletionRing;
 use crate::desc::SENT;
@@ -21,7 +23,7 @@ const OWN: usize = 2;
 
 /// The sending half of a [`UsnicRail`](crate::UsnicRail).
 pub struct UsnicTx {
-    pub(crate) ways: Vec<Headed>,
+    pub(crate) ways: Vec<PeerHeaders>,
     /// One for each channel; none after the end.
     pub(crate) rings: Vec<SendRing>,
     pub(crate) done: Option<CompletionRing>,
@@ -119,15 +121,15 @@ impl UsnicTx {
     fn write(&self, place: usize, headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
         let start = place + headers.len();
         let mut at = start;
-        each(head, body, |bytes| at += self.memory.write_shared(at, bytes));
+        for_each_part(head, body, |bytes| at += self.memory.write_shared(at, bytes));
         let length = at - start;
         let before = if self.by_device {
             // Both are made from scratch by the device, whatever stands there.
-            headers.before_maker(length)
+            headers.without_checksums(length)
         } else {
             // What was written is summed up, and not what it was copied from, which others may change.
             let sum = self.memory.as_shared().skip(start).take(length).sum();
-            headers.before(length, Some(sum.into()))
+            headers.for_frame(length, Some(sum.into()))
         };
         self.memory.write(place, &before);
         headers.len() + length
@@ -142,7 +144,12 @@ impl UsnicTx {
                 .as_shared()
                 .skip(place + headers)
                 .take(length - headers);
-            tap.frame(pcapng::Way::Out, channel, Other::Peer(peer.0), &frame.to_vec());
+            tap.frame(
+                pcapng::Way::Out,
+                channel,
+                RemoteEnd::Peer(peer.0),
+                &frame.to_vec(),
+            );
         }
     }
 
@@ -155,7 +162,7 @@ impl UsnicTx {
     }
 }
 
-impl Speaker for UsnicTx {
+impl PacketSender for UsnicTx {
     fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac) {
         self.ways[peer].set_macs(own, theirs);
     }

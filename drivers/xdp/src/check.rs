@@ -5,7 +5,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{
-    Channels, Details, FRAME_MIN, Interface, channels, has_zero_copy, system, unusable, zero_copy_pieces,
+    Channels, Details, FRAME_MIN, Interface, channels, has_zero_copy, system_error, unusable,
+    zero_copy_pieces,
 };
 
 use crate::config::{Mode, XdpConfig};
@@ -66,12 +67,12 @@ pub(crate) fn check(
         return Err(unusable(name, reason, remedy));
     }
     let details = Details::of(interface.index)
-        .map_err(|error| system(name, "ask for the interface's queues", error))?;
+        .map_err(|error| system_error(name, "ask for the interface's queues", error))?;
     let Some(mac) = details.mac else {
         let reason = format!("{} has no Ethernet address", interface.name);
         return Err(unusable(name, reason, "name an Ethernet interface, or udp"));
     };
-    if interface.limit(&config.wanted()) < FRAME_MIN {
+    if interface.limit(&config.interface_query()) < FRAME_MIN {
         return Err(unusable(
             name,
             "its MTU leaves no room for messages",
@@ -104,9 +105,9 @@ pub(crate) fn check(
 /// # Errors
 /// When there is no such interface, or its queues cannot be served.
 pub fn locked_bytes(name: &RailName, config: &XdpConfig) -> Result<usize, RailError> {
-    let interface = Interface::find(name, &config.wanted())?;
+    let interface = Interface::find(name, &config.interface_query())?;
     let details = Details::of(interface.index)
-        .map_err(|error| system(name, "ask for the interface's queues", error))?;
+        .map_err(|error| system_error(name, "ask for the interface's queues", error))?;
     let queues = queues(name, &interface, config, &details)?.len() as u32;
     let bytes = |mode| {
         let most = most_pieces(&interface, mode).unwrap_or(1);
@@ -137,7 +138,7 @@ fn plans(
             lacking.push(format!("{mode}: {reason}"));
             too_much = Some((reason, remedy));
         } else {
-            let is_short = shape.limit < interface.limit(&config.wanted());
+            let is_short = shape.limit < interface.limit(&config.interface_query());
             let reason = most.err().unwrap_or("a packet has no more chunks");
             let short = is_short.then(|| in_fewer(&shape, reason));
             plans.push(Plan {

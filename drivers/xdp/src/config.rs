@@ -4,7 +4,7 @@ use std::fmt;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Family, PAYLOAD_MAX, Wanted, unusable};
+use doorbell_inet::{Family, InterfaceQuery, PAYLOAD_MAX, unusable};
 
 /// How frames get from the device's queue to the rail's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,8 +73,8 @@ impl Default for XdpConfig {
 impl XdpConfig {
     /// What it asks of an interface.
     #[must_use]
-    pub fn wanted(&self) -> Wanted {
-        Wanted {
+    pub fn interface_query(&self) -> InterfaceQuery {
+        InterfaceQuery {
             family: self.family,
             mtu: self.mtu,
             frame: PAYLOAD_MAX,

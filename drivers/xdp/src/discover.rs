@@ -19,12 +19,12 @@ pub struct XdpDriver {
 
 impl XdpDriver {
     fn judge(&self, name: RailName) -> Candidate {
-        let wanted = self.config.wanted();
-        let found = match Interface::find(&name, &wanted) {
+        let query = self.config.interface_query();
+        let found = match Interface::find(&name, &query) {
             Ok(found) => found,
             Err(error) => return rejected(name, error).only_when_named(REASON),
         };
-        let usable = found.clone().require(&name, &wanted);
+        let usable = found.clone().require(&name, &query);
         let checked = usable.and_then(|usable| check(&name, &usable, &self.config));
         match checked {
             Err(error) => self.facts(rejected(name, error), &found, None),
@@ -39,11 +39,11 @@ impl XdpDriver {
     }
 
     fn facts(&self, candidate: Candidate, found: &Interface, checked: Option<Checked>) -> Candidate {
-        let state = if is_up(found.seen.flags) { "up" } else { "down" };
+        let state = if is_up(found.state.flags) { "up" } else { "down" };
         let mut facts = candidate
             .fact("interface", &found.name)
             .fact("address", format!("{}/{}", found.address, found.prefix))
-            .fact("mtu", format!("{} bytes", found.seen.mtu))
+            .fact("mtu", format!("{} bytes", found.state.mtu))
             .fact("link", state);
         let Ok(details) = Details::of(found.index) else {
             return facts;

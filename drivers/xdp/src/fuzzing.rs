@@ -138,7 +138,7 @@ fn packet(length: usize, seed: u8, channel: u16) -> Vec<u8> {
     let at = |address: SocketAddr| SocketAddr::new(address.ip(), address.port() + channel);
     let frame: Vec<u8> = (0..length).map(|at| content(seed, at)).collect();
     let headers = Headers::new(at(peer), at(own));
-    let mut packet = headers.before(length, Some(sum(&frame))).to_vec();
+    let mut packet = headers.for_frame(length, Some(sum(&frame))).to_vec();
     packet.extend_from_slice(&frame);
     packet
 }

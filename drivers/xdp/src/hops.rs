@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::time::Time;
-use doorbell_inet::{Change, Interface, Neighbours, Way as Route, network};
+use doorbell_inet::{Interface, KernelNeighbours, NeighbourUpdate, NextHop, network};
 use rustix::io::Errno;
 
 use crate::tx::XdpTx;
@@ -35,7 +35,7 @@ struct Hop {
 /// The ways to all peers, by their numbers.
 pub(crate) struct Hops {
     list: Vec<Hop>,
-    neighbours: Neighbours,
+    neighbours: KernelNeighbours,
     own: Mac,
 }
 
@@ -44,7 +44,7 @@ impl Hops {
     pub(crate) fn watch(interface: u32, own: Mac) -> Result<Self, Errno> {
         Ok(Self {
             list: Vec::new(),
-            neighbours: Neighbours::watch(interface)?,
+            neighbours: KernelNeighbours::watch(interface)?,
             own,
         })
     }
@@ -87,7 +87,7 @@ impl Hops {
         self.neighbours.query(station);
         self.read(tx);
         if self.list[peer].mac.is_none() {
-            self.neighbours.find_out(station);
+            self.neighbours.resolve(station);
         }
     }
 
@@ -106,14 +106,14 @@ impl Hops {
         let lost = self.neighbours.changes(|change| found.push(change));
         for change in found {
             match change {
-                Change::Neighbour(station, mac) => {
+                NeighbourUpdate::Neighbour(station, mac) => {
                     for peer in 0..self.list.len() {
                         if self.list[peer].station == station {
                             self.set(peer, mac, tx);
                         }
                     }
                 }
-                Change::Routes => self.doubt(),
+                NeighbourUpdate::Routes => self.doubt(),
             }
         }
         if lost {
@@ -142,7 +142,7 @@ impl Hops {
             left -= 1;
             if confirms {
                 // "Somebody uses it": a stale entry is made sure of, and one that was forgotten is found again.
-                self.neighbours.find_out(hop.station);
+                self.neighbours.resolve(hop.station);
             }
             self.look_up(peer, interface);
             self.resolve(peer, now, tx);
@@ -157,10 +157,10 @@ impl Hops {
         if network() != interface.network {
             return;
         }
-        let station = match interface.way(hop.to) {
-            Ok(Route::Neighbour) => hop.to.ip(),
-            Ok(Route::Gateway(gateway)) => gateway,
-            Ok(Route::Here) | Err(_) => return,
+        let station = match interface.next_hop(hop.to) {
+            Ok(NextHop::OnLink) => hop.to.ip(),
+            Ok(NextHop::Gateway(gateway)) => gateway,
+            Ok(NextHop::Local) | Err(_) => return,
         };
         if station != hop.station {
             (hop.station, hop.mac) = (station, None);

@@ -102,7 +102,7 @@ impl Shape {
     /// For this interface's MTU; `most`: into how many chunks the kernel takes and gives a packet here.
     pub(crate) fn of(interface: &Interface, config: &XdpConfig, mode: Mode, most: u32) -> Self {
         let around = ETHERNET + headers(interface.address);
-        Self::for_frames(interface.limit(&config.wanted()), around, mode, most)
+        Self::for_frames(interface.limit(&config.interface_query()), around, mode, most)
     }
 
     fn for_frames(wanted: usize, around: usize, mode: Mode, most: u32) -> Self {

@@ -90,7 +90,7 @@ pub use check::{has_sockets, locked_bytes};
 pub use config::{Mode, XdpConfig};
 pub use discover::XdpDriver;
 pub use doorbell_inet::Family;
-pub use doorbell_inet::Kept as XdpKept;
+pub use doorbell_inet::KeptFrame as XdpKept;
 pub use holder::of_program as holder_of_program;
 pub use open::Granted;
 pub use rail::XdpRail;

@@ -181,7 +181,7 @@ fn in_mode(
     let judge = |refusal| judge(name, interface, layout, refusal, mode);
     let most = queues.iter().max().map_or(1, |queue| queue + 1);
     let steering = attach::attach(interface, port, most, mode).map_err(|no| told(name, interface, no))?;
-    if mode == Mode::ZeroCopy && is_up(interface.seen.flags) {
+    if mode == Mode::ZeroCopy && is_up(interface.state.flags) {
         wait_for_link(interface.index);
     }
     let (made, refused) = make_queues(interface, config, plan, &memory, queues).map_err(judge)?;
@@ -387,7 +387,7 @@ fn told(name: &RailName, interface: &Interface, no: attach::No) -> No {
             ))
         }
         attach::No::Other(reason) => No::NotThis(reason),
-        attach::No::System(step, error) => match error.raw_os_error() {
+        attach::NoRoute::System(step, error) => match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => No::Ends(rights::refused(name, step, &error)),
             Some(libc::EINVAL) => No::NotThis(format!("{step}: {error}; it is there from Linux 5.9 on")),
             _ => No::NotThis(format!("{step}: {error}")),

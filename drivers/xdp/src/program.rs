@@ -13,7 +13,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use doorbell_fabric::ether::{ETHERNET, KIND_4, KIND_6, UDP_NUMBER};
+use doorbell_fabric::ether::{ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_UDP};
 
 /// One instruction, as the kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +79,8 @@ pub(crate) fn steering(address: IpAddr, port: u16, map: BorrowedFd<'_>) -> Vec<I
     let at = |offset: usize| (ETHERNET + offset) as i16;
     // Where the fields of the two kinds of IP are, and how long the headers are.
     let (kind, protocol, ports, whole) = match address {
-        IpAddr::V4(_) => (KIND_4, at(9), at(20 + 2), ETHERNET + 20 + 8),
-        IpAddr::V6(_) => (KIND_6, at(6), at(40 + 2), ETHERNET + 40 + 8),
+        IpAddr::V4(_) => (ETHERTYPE_IPV4, at(9), at(20 + 2), ETHERNET + 20 + 8),
+        IpAddr::V6(_) => (ETHERTYPE_IPV6, at(6), at(40 + 2), ETHERNET + 40 + 8),
     };
     let mut program = vec![
         i(MOVE, 6, 1, 0, 0),
@@ -92,7 +92,7 @@ pub(crate) fn steering(address: IpAddr, port: u16, map: BorrowedFd<'_>) -> Vec<I
         i(LOAD_2, 5, 2, 12, 0),
         i(IF_OTHER_32, 5, 0, TO_PASS, raw(kind)),
         i(LOAD_1, 5, 2, protocol, 0),
-        i(IF_OTHER_32, 5, 0, TO_PASS, UDP_NUMBER.into()),
+        i(IF_OTHER_32, 5, 0, TO_PASS, PROTOCOL_UDP.into()),
     ];
     let mut same_word = |offset: i16, word: [u8; 4]| {
         program.push(i(LOAD_4, 5, 2, offset, 0));

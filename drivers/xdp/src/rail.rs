@@ -18,8 +18,8 @@ use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    Attached, CaptureWriter, Headed, Interface, Link, No, Program, Tap, Way as Route, frame_capabilities,
-    headers, system, unusable,
+    Attached, CaptureWriter, Interface, LinkMonitor, NextHop, NoRoute, PeerHeaders, Program, Tap,
+    frame_capabilities, headers, system_error, unusable,
 };
 use rustix::net::RecvFlags;
 
@@ -52,7 +52,7 @@ pub struct XdpRail {
     pub(crate) tx: XdpTx,
     pub(crate) rx: XdpRx,
     hops: Hops,
-    link: Link,
+    link: LinkMonitor,
     trouble: Trouble,
     sleep: Sleep,
     /// `None` after the end.
@@ -80,17 +80,18 @@ impl XdpRail {
             ));
         }
         config.check(name)?;
-        let interface = Interface::find(name, &config.wanted())?.require(name, &config.wanted())?;
+        let interface =
+            Interface::find(name, &config.interface_query())?.require(name, &config.interface_query())?;
         let checked = check(name, &interface, config)?;
-        let refused = |errno: rustix::io::Errno| system(name, "watch the queues", errno.into());
+        let refused = |errno: rustix::io::Errno| system_error(name, "watch the queues", errno.into());
         let mut life = [0; 8];
-        getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
+        getrandom::fill(&mut life).map_err(|error| system_error(name, "get random bytes", error.into()))?;
         let opened = open::open(name, &interface, config, checked)?;
         let rx = XdpRx::new(opened.rx);
         // Watched from after the program was attached on, so that no old news say that it is not; and asked for what changed
         // in between.
-        let link = Link::watch(&interface).map_err(refused)?;
-        link.ask();
+        let link = LinkMonitor::watch(&interface).map_err(refused)?;
+        link.request_state();
         let hops = Hops::watch(interface.index, opened.mac).map_err(refused)?;
         let sleep = Sleep::new(link.socket(), hops.socket(), rx.sources.len()).map_err(refused)?;
         Ok(Self {
@@ -189,21 +190,21 @@ impl XdpRail {
         Place {
             mtu: limit + headers(self.interface.address),
             takes: limit + headers(self.interface.address),
-            ..self.interface.place(&self.config.wanted())
+            ..self.interface.place(&self.config.interface_query())
         }
     }
 
     /// The next station on the way to `to`.
     fn station(&self, to: SocketAddr, address: &RailAddress) -> Result<IpAddr, RailError> {
-        match self.interface.way(to) {
-            Ok(Route::Neighbour) => Ok(to.ip()),
-            Ok(Route::Gateway(gateway)) => Ok(gateway),
-            Ok(Route::Here) => {
+        match self.interface.next_hop(to) {
+            Ok(NextHop::OnLink) => Ok(to.ip()),
+            Ok(NextHop::Gateway(gateway)) => Ok(gateway),
+            Ok(NextHop::Local) => {
                 let reason =
                     "it is on this host, and frames past the kernel do not come back to it".to_owned();
-                Err(No::Because(reason).told(&self.name, address))
+                Err(NoRoute::Because(reason).into_rail_error(&self.name, address))
             }
-            Err(no) => Err(no.told(&self.name, address)),
+            Err(no) => Err(no.into_rail_error(&self.name, address)),
         }
     }
 
@@ -223,7 +224,7 @@ impl XdpRail {
     /// Reads news of the link, and tells what they mean.
     fn read_link(&mut self) {
         let (mut told, fatal) = (Vec::new(), self.trouble.is_fatal());
-        self.link.look(|kind| told.push(kind));
+        self.link.poll(|kind| told.push(kind));
         if !told.is_empty() {
             // The kernel drops routes with their link, and does not tell.
             self.hops.doubt();
@@ -310,7 +311,7 @@ impl Rail for XdpRail {
         if due {
             self.next_look = now + LOOK;
             self.sleep.look();
-            self.link.ask_in_silence(self.rx.stats.received);
+            self.link.request_state_if_idle(self.rx.stats.received);
         }
         let (news, before, was_up) = (
             std::mem::take(&mut self.sleep.news),
@@ -354,7 +355,7 @@ impl Rail for XdpRail {
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep
             .arm(self.rx.sockets())
-            .map_err(|errno| system(&self.name, "watch the queues", errno.into()))?;
+            .map_err(|errno| system_error(&self.name, "watch the queues", errno.into()))?;
         if self.tx.is_backed_up() {
             self.tx.flush();
         }
@@ -414,10 +415,10 @@ impl Datagram for XdpRail {
         let station = self.station(to[0], address)?;
         let peer = self.hops.len() as u32;
         let own = self.interface.both_sockets(self.port);
-        self.tx.ways.push(Headed::new(own, to));
+        self.tx.ways.push(PeerHeaders::new(own, to));
         to.iter().for_each(|&address| self.rx.name(address, peer));
         if let Some(tap) = &self.tx.tap {
-            tap.peer(to);
+            tap.add_peer(to);
         }
         self.hops.add((to[0], station), self.now, &mut self.tx);
         Ok(PeerIndex(peer))

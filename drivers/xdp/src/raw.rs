@@ -1,7 +1,7 @@
 //! What the queues below a rail take by themselves: whole packets that were made once, to one peer and back, with nothing looked
 //! at but their bytes. No rail can be faster over the same queues.
 
-use doorbell_fabric::ether::HEADERS_4;
+use doorbell_fabric::ether::HEADERS_IPV4;
 use doorbell_fabric::message::PeerIndex;
 
 use crate::rail::XdpRail;
@@ -35,7 +35,7 @@ impl XdpRaw {
     pub fn new(rail: XdpRail, peer: PeerIndex) -> Self {
         let way = rail.tx.ways.get(peer.index());
         Self {
-            headers: way.map_or(HEADERS_4, |way| way.headers[0].len()),
+            headers: way.map_or(HEADERS_IPV4, |way| way.headers[0].len()),
             rail,
             peer,
             packet: Vec::new(),

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
-use doorbell_fabric::ether::{Arrived, HEADERS_6, UDP};
+use doorbell_fabric::ether::{Arrived, HEADERS_IPV6, UDP};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Entry, Inbox, Kept as XdpKept, Other, Spares, Tap, channel_index};
+use doorbell_inet::{Inbox, InboxFrame, KeptFrame as XdpKept, RemoteEnd, SpareChunks, Tap, channel_index};
 use rustc_hash::FxHashMap;
 
 use crate::join::{Joined, Joins};
@@ -90,10 +90,10 @@ pub struct XdpRx {
     chunk: usize,
     /// Of each chunk: the queue whose kernel side has it.
     with: Box<[Option<u16>]>,
-    spares: Spares,
+    spares: SpareChunks,
     /// Frames of several chunks, and buffers beside theirs for those that are kept.
     joins: Joins,
-    spare_buffers: Spares,
+    spare_buffers: SpareChunks,
     names: FxHashMap<SocketAddr, u32>,
     /// Who sent the last frame: mostly the sender of the next one.
     last: (SocketAddr, u32),
@@ -164,13 +164,13 @@ impl XdpRx {
         };
         Self {
             joins: Joins::new(buffers, BUFFERS, sources.len()),
-            spare_buffers: Spares::new(spare_buffers),
+            spare_buffers: SpareChunks::new(spare_buffers),
             sources,
             inboxes: [Inbox::new(most), Inbox::new(most)],
             memory: parts.memory,
             chunk: parts.chunk,
             with: with.into(),
-            spares: Spares::new(parts.spares),
+            spares: SpareChunks::new(parts.spares),
             names: FxHashMap::default(),
             last: (parts.own, NOBODY),
             own: parts.own,
@@ -325,7 +325,7 @@ impl XdpRx {
         let Some((channel, from, at, length)) = self.read(place, length, joined) else {
             return false;
         };
-        self.inboxes[channel].push(Entry {
+        self.inboxes[channel].push(InboxFrame {
             chunk,
             queue,
             kept: false,
@@ -342,7 +342,7 @@ impl XdpRx {
         let packet = self.memory.as_shared().skip(place).take(length);
         // The second line of a short frame is fetched beside the first, and not after it: both come from afar.
         std::hint::black_box(packet.read::<1>(LINE));
-        let mut headers = [0; HEADERS_6];
+        let mut headers = [0; HEADERS_IPV6];
         let n = packet.copy_to(0, &mut headers);
         let Some(arrived) = Arrived::read(&headers[..n], length) else {
             self.stats.malformed += 1;
@@ -378,9 +378,9 @@ impl XdpRx {
     fn show(&self, channel: usize, (from, address): (u32, SocketAddr), at: usize, length: usize) {
         if let Some(tap) = &self.tap {
             let other = if from == NOBODY {
-                Other::Stranger(Some(address))
+                RemoteEnd::Unknown(Some(address))
             } else {
-                Other::Peer(from)
+                RemoteEnd::Peer(from)
             };
             let frame = self.memory.as_shared().skip(at).take(length);
             tap.frame(Way::In, channel, other, &frame.to_vec());
@@ -482,7 +482,7 @@ fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool, may_be_unfini
     let none_is_right = is_ipv4 && !arrived.has_checksum();
     if none_is_right || arrived.is_intact(frame.sum().into()) {
         Sum::Right
-    } else if may_be_unfinished && arrived.has_checksum() && arrived.was_never_sent() {
+    } else if may_be_unfinished && arrived.has_checksum() && arrived.is_partial_checksum() {
         Sum::Unfinished
     } else {
         Sum::Wrong
@@ -502,7 +502,7 @@ impl Receive for XdpRx {
         let at = channel_index(channel);
         let (sources, with, size) = (&mut self.sources, &mut self.with, self.chunk);
         let (joins, chunks) = (&mut self.joins, with.len() as u32);
-        let waits = self.inboxes[at].turn(|entry| {
+        let waits = self.inboxes[at].end_poll(|entry| {
             let Some(with) = with.get_mut(entry.chunk as usize) else {
                 joins.give(entry.chunk - chunks);
                 return;

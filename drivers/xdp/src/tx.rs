@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
-use doorbell_fabric::ether::{HEADERS_6, Headers};
+use doorbell_fabric::ether::{HEADERS_IPV6, Headers};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Headed, Other, Tap, channel_index, each, has_too_many_parts};
+use doorbell_inet::{PeerHeaders, RemoteEnd, Tap, channel_index, for_each_part, has_too_many_parts};
 
 use crate::layout::PIECES_MAX;
 use crate::queue::{Completions, GOES_ON, Sends, pack};
@@ -27,7 +27,7 @@ const CALLS_MAX: u32 = 64;
 
 /// The sending half of an [`XdpRail`](crate::XdpRail).
 pub struct XdpTx {
-    pub(crate) ways: Vec<Headed>,
+    pub(crate) ways: Vec<PeerHeaders>,
     /// `None` after the end.
     line: Option<Line>,
     /// Chunks that the kernel was told of, frames among them, and whether it refused to look at them: the interface is down, or
@@ -250,11 +250,11 @@ impl XdpTx {
     fn write(&self, place: usize, headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
         let start = place + headers.len();
         let mut at = start;
-        each(head, body, |bytes| at += self.memory.write_shared(at, bytes));
+        for_each_part(head, body, |bytes| at += self.memory.write_shared(at, bytes));
         let length = at - start;
         // What was written is summed up, and not what it was copied from, which others may change.
         let sum = self.sum(start, length);
-        self.memory.write(place, &headers.before(length, Some(sum)));
+        self.memory.write(place, &headers.for_frame(length, Some(sum)));
         headers.len() + length
     }
 
@@ -267,7 +267,7 @@ impl XdpTx {
                 .map(|&chunk| chunk as usize * size + at % size)
         };
         let mut at = start;
-        each(head, body, |mut bytes| {
+        for_each_part(head, body, |mut bytes| {
             while !bytes.is_empty()
                 && let Some(place) = place(at)
             {
@@ -278,8 +278,10 @@ impl XdpTx {
         // All but the last have an even number of bytes, so that their sums add up to that of the whole.
         let parts = parts_of(start..at, size);
         let sum: u64 = parts.filter_map(|(at, n)| Some(self.sum(place(at)?, n))).sum();
-        self.memory
-            .write(chunks[0] as usize * size, &headers.before(at - start, Some(sum)));
+        self.memory.write(
+            chunks[0] as usize * size,
+            &headers.for_frame(at - start, Some(sum)),
+        );
         at
     }
 
@@ -297,7 +299,7 @@ impl XdpTx {
                 let place = chunks[at / self.chunk] as usize * self.chunk + at % self.chunk;
                 frame.extend(self.memory.as_shared().skip(place).take(n).to_vec());
             }
-            tap.frame(pcapng::Way::Out, channel, Other::Peer(peer.0), &frame);
+            tap.frame(pcapng::Way::Out, channel, RemoteEnd::Peer(peer.0), &frame);
         }
     }
 
@@ -311,7 +313,7 @@ impl XdpTx {
         packet.clear();
         if let Some(way) = self.ways.get(peer.index()) {
             let sum = SharedBytes::of(frame).sum();
-            packet.extend_from_slice(&way.headers[0].before(frame.len(), Some(sum.into())));
+            packet.extend_from_slice(&way.headers[0].for_frame(frame.len(), Some(sum.into())));
             packet.extend_from_slice(frame);
         }
     }
@@ -518,4 +520,4 @@ impl Transmit for XdpTx {
     }
 }
 
-const _: () = assert!(HEADERS_6 == 62);
+const _: () = assert!(HEADERS_IPV6 == 62);

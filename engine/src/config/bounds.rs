@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use doorbell_btl::BtlError;
-use doorbell_inet::Given;
+use doorbell_inet::StaticAddress;
 use doorbell_oob::net::{Pattern, Ports};
 use doorbell_shm::ShmConfig;
 
@@ -185,7 +185,7 @@ impl Config {
             "usnic.address" => {
                 let is_function = |name: &str| doorbell_usnic::Object::parse(name).is_ok();
                 let text = self.usnic.address.get().as_deref().unwrap_or_default();
-                (!Given::is_well_formed(text, is_function, true)).then(|| {
+                (!StaticAddress::is_well_formed(text, is_function, true)).then(|| {
                     "an IPv4 address of a host with its network, as 10.0.0.5/24, or one for each function, between blanks or commas, as \
                      `0000:3b:00.1=10.0.0.5/24 0000:3b:00.2=10.0.0.6/24`"
                         .to_owned()

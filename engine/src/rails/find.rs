@@ -107,8 +107,9 @@ pub fn discover(config: &Config) -> Discovery {
 
 /// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
 pub(crate) fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
-    let wanted = settings::udp_config(config).wanted();
-    let way = matches!(name.kind(), "udp" | "xdp").then(|| doorbell_inet::way(name, &wanted, address))?;
+    let query = settings::udp_config(config).interface_query();
+    let way =
+        matches!(name.kind(), "udp" | "xdp").then(|| doorbell_inet::next_hop_to(name, &query, address))?;
     Some(way.map(|way| way.to_string()).map_err(reason_of))
 }
 

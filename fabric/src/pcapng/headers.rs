@@ -5,13 +5,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::ether::{ETHERNET, HEADERS_6, Headers, KIND_6, Mac, UDP, UDP_NUMBER, sum, told};
+use crate::ether::{
+    ETHERNET, ETHERTYPE_IPV6, HEADERS_IPV6, Headers, Mac, PROTOCOL_UDP, UDP, finish_checksum, sum,
+};
 
 /// The first two bytes of every hardware address in a capture.
 pub const MAC_PREFIX: [u8; 2] = [0x02, 0xdb];
 
 /// Longest headers: Ethernet, IPv6 and UDP.
-pub const HEADERS_MAX: usize = HEADERS_6;
+pub const HEADERS_MAX: usize = HEADERS_IPV6;
 
 fn mac(address: &SocketAddr) -> Mac {
     let [a, b] = MAC_PREFIX;
@@ -27,17 +29,17 @@ pub(super) fn write(buffer: &mut Vec<u8>, from: SocketAddr, to: SocketAddr, leng
     let mut headers = Headers::new(from, to);
     headers.set_macs(mac(&from), mac(&to));
     // Zero says "none", which IPv4 allows and IPv6 does not.
-    buffer.extend_from_slice(&headers.before(length, None));
+    buffer.extend_from_slice(&headers.for_frame(length, None));
 }
 
 /// Fills in the UDP checksum of a packet that begins with our headers, when it is IPv6.
 pub(super) fn seal(packet: &mut [u8]) {
-    if packet[12..14] != KIND_6.to_be_bytes() {
+    if packet[12..14] != ETHERTYPE_IPV6.to_be_bytes() {
         return;
     }
-    let udp = HEADERS_6 - UDP;
+    let udp = HEADERS_IPV6 - UDP;
     let addresses = sum(&packet[ETHERNET + 8..udp]);
     let length = u64::from(u16::from_be_bytes([packet[udp + 4], packet[udp + 5]]));
-    let all = length + u64::from(UDP_NUMBER) + addresses + sum(&packet[udp..]);
-    packet[udp + 6..udp + 8].copy_from_slice(&told(all).to_be_bytes());
+    let all = length + u64::from(PROTOCOL_UDP) + addresses + sum(&packet[udp..]);
+    packet[udp + 6..udp + 8].copy_from_slice(&finish_checksum(all).to_be_bytes());
 }

@@ -29,7 +29,7 @@ impl Pattern {
                     let mut names = std::iter::once(&nic.name).chain(&nic.alternatives);
                     names.any(|name| name.starts_with(begin))
                 }
-                None => nic.is_called(name),
+                None => nic.has_name(name),
             },
             Self::Network(..) => false,
         }

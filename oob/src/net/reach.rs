@@ -14,7 +14,7 @@
 use std::net::IpAddr;
 
 use doorbell_fabric::pairs::within;
-use doorbell_inet::{Interface, NicAddress, Seen, Way as Kernel};
+use doorbell_inet::{Interface, InterfaceState, NextHop, NicAddress};
 
 use super::address::Place;
 use crate::transport::{Address, ModuleId, Way};
@@ -83,10 +83,10 @@ impl Nic {
         if within(from, ip, own.prefix) {
             return Some(Weight::Network);
         }
-        match self.interface(own).way((ip, to.port).into()) {
-            Ok(Kernel::Neighbour) => Some(Weight::Network),
-            Ok(Kernel::Gateway(_)) => Some(Weight::Routed),
-            Ok(Kernel::Here) => Some(Weight::Here),
+        match self.interface(own).next_hop((ip, to.port).into()) {
+            Ok(NextHop::OnLink) => Some(Weight::Network),
+            Ok(NextHop::Gateway(_)) => Some(Weight::Routed),
+            Ok(NextHop::Local) => Some(Weight::Here),
             Err(_) => None,
         }
     }
@@ -113,7 +113,7 @@ impl Nic {
             network: 0,
             address: own.ip,
             prefix: own.prefix,
-            seen: Seen { flags: 0, mtu: 0 },
+            state: InterfaceState { flags: 0, mtu: 0 },
         }
     }
 }

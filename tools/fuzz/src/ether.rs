@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use doorbell_fabric::ether::{Arrived, HEADERS_4, HEADERS_6, Headers, sum};
+use doorbell_fabric::ether::{Arrived, HEADERS_IPV4, HEADERS_IPV6, Headers, sum};
 
 use crate::script::Script;
 
@@ -14,7 +14,7 @@ pub fn run(input: &[u8]) {
     let length = script.below(300);
     let frame = script.take(length);
     let mut packet = Headers::new(from, to)
-        .before(frame.len(), Some(sum(frame)))
+        .for_frame(frame.len(), Some(sum(frame)))
         .to_vec();
     packet.extend_from_slice(frame);
     if from.is_ipv4() == to.is_ipv4()
@@ -49,14 +49,14 @@ fn address(script: &mut Script<'_>) -> SocketAddr {
 
 fn read(packet: &[u8]) {
     // As drivers do: the headers are copied first.
-    let headers = &packet[..packet.len().min(HEADERS_6)];
+    let headers = &packet[..packet.len().min(HEADERS_IPV6)];
     let Some(arrived) = Arrived::read(headers, packet.len()) else {
         return;
     };
-    assert!(arrived.at == HEADERS_4 || arrived.at == HEADERS_6);
+    assert!(arrived.at == HEADERS_IPV4 || arrived.at == HEADERS_IPV6);
     let frame = packet.get(arrived.at..arrived.at + arrived.length);
     let frame = frame.expect("the frame lies inside of the packet");
-    let _ = (arrived.is_intact(sum(frame)), arrived.was_never_sent());
+    let _ = (arrived.is_intact(sum(frame)), arrived.is_partial_checksum());
     assert!(!arrived.from.ip().is_unspecified() && !arrived.from.ip().is_multicast());
     assert_eq!(
         Arrived::read(packet, packet.len()),

@@ -63,7 +63,7 @@ fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
     })?;
     let number = zone.parse::<u32>().ok();
     let mut those = all.into_iter();
-    let found = those.find(|nic| nic.is_called(zone) || number == Some(nic.index));
+    let found = those.find(|nic| nic.has_name(zone) || number == Some(nic.index));
     found.ok_or_else(|| {
         ToolError::Usage(format!(
             "`{of}` is on no link of this host: it has no interface {zone}; `ip -br link` lists those that there are"

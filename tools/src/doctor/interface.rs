@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{
-    Assigned, Details, FRAME_MIN, Family, Interface, Wanted, assigned, look, name_of, own_name,
+    Assigned, Details, FRAME_MIN, Family, Interface, InterfaceQuery, assigned, interface_state, name_of,
+    own_name,
 };
 
 use super::chain::{Ended, Fix, Walk};
@@ -30,13 +31,13 @@ pub(super) fn steps(
     walk: &mut Walk,
     system: &System,
     name: &RailName,
-    wanted: &Wanted,
+    query: &InterfaceQuery,
 ) -> Result<Found, Ended> {
     let all = assigned().unwrap_or_default();
     // Without an address there is nothing to find, and what comes before the address has to be said first.
     let device = device(walk, &all, name)?;
     let state = state(walk, &device)?;
-    let found = Interface::find(name, wanted);
+    let found = Interface::find(name, query);
     let found = match found {
         Ok(found) => found,
         Err(error) => {
@@ -44,7 +45,7 @@ pub(super) fn steps(
                 walk,
                 &device,
                 &all,
-                wanted,
+                query,
                 &error.to_string(),
                 state.mac,
             ));
@@ -52,7 +53,7 @@ pub(super) fn steps(
     };
     walk.ok("address", format!("{}/{}", found.address, found.prefix));
     speed(walk, system, &device, found.index);
-    mtu(walk, &found, wanted)?;
+    mtu(walk, &found, query)?;
     Ok(Found {
         interface: found,
         details: state.details,
@@ -117,7 +118,7 @@ struct State {
 fn state(walk: &mut Walk, device: &str) -> Result<State, Ended> {
     let until = Instant::now() + SETTLES;
     let (details, flags) = loop {
-        let (index, seen) = match look(device) {
+        let (index, seen) = match interface_state(device) {
             Ok(found) => found,
             Err(error) => {
                 return Err(walk.broken(
@@ -197,7 +198,7 @@ fn no_address(
     walk: &mut Walk,
     device: &str,
     all: &[Assigned],
-    wanted: &Wanted,
+    query: &InterfaceQuery,
     why: &str,
     mac: Option<[u8; 6]>,
 ) -> Ended {
@@ -207,12 +208,12 @@ fn no_address(
             .filter_map(|one| one.address)
             .any(|address| address.is_ipv4() == four)
     };
-    let (family, other, is_there) = match wanted.family {
+    let (family, other, is_there) = match query.family {
         Family::V4 => ("IPv4", "ipv6", has(false)),
         Family::V6 => ("IPv6", "ipv4", has(true)),
     };
     let mut fixes = vec![Fix::run(
-        format!("ip address add {} dev {device}", own_address(wanted.family, mac)),
+        format!("ip address add {} dev {device}", own_address(query.family, mac)),
         "give it a link-local address, which is valid on this link only, or one of your network instead",
     )];
     if is_there {
@@ -264,8 +265,8 @@ fn speed(walk: &mut Walk, system: &System, device: &str, index: u32) {
     }
 }
 
-fn mtu(walk: &mut Walk, found: &Interface, wanted: &Wanted) -> super::chain::Link {
-    let (link, used, longest) = (found.seen.mtu, found.mtu(wanted), found.limit(wanted));
+fn mtu(walk: &mut Walk, found: &Interface, query: &InterfaceQuery) -> super::chain::Link {
+    let (link, used, longest) = (found.state.mtu, found.mtu(query), found.limit(query));
     if longest < FRAME_MIN {
         let fix = match link >= 576 {
             true => Fix::run(
@@ -317,7 +318,7 @@ mod tests {
     fn the_loopback_has_what_it_needs() {
         let chain = Walk::along("udp:lo", |walk| {
             let name = "udp:lo".parse().unwrap();
-            steps(walk, &System::here(), &name, &Wanted::default()).map(|_| walk.proved("end", ""))
+            steps(walk, &System::here(), &name, &InterfaceQuery::default()).map(|_| walk.proved("end", ""))
         });
         assert_eq!(chain.verdict, super::super::chain::Verdict::Usable, "{chain:#?}");
     }
@@ -326,7 +327,7 @@ mod tests {
     fn what_is_not_there_is_said_with_what_is() {
         let chain = Walk::along("udp:nosuch0", |walk| {
             let name = "udp:nosuch0".parse().unwrap();
-            steps(walk, &System::here(), &name, &Wanted::default()).map(|_| ())
+            steps(walk, &System::here(), &name, &InterfaceQuery::default()).map(|_| ())
         });
         let last = chain.steps.last().unwrap();
         assert!(

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use doorbell::Config;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Interface, No, Wanted, Way, headers, look};
+use doorbell_inet::{Interface, InterfaceQuery, NextHop, NoRoute, headers, interface_state};
 use doorbell_udp::{UdpConfig, UdpRail};
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ const LEAST_FILES: u64 = 32;
 pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Option<IpAddr>) -> Chain {
     let config = doorbell::drivers::udp_config(config);
     Walk::along(name.as_str(), |walk| {
-        let found = interface::steps(walk, system, name, &config.wanted())?.interface;
+        let found = interface::steps(walk, system, name, &config.interface_query())?.interface;
         let mut opened = || open(walk, system, name, &config);
         let (mut one, mut other) = (opened()?, opened()?);
         walk.ok(
@@ -46,13 +46,13 @@ pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Opt
             interface: "lo",
             is_ipv4: found.address.is_ipv4(),
             ports: ports(system, &config),
-            longest: found.limit(&config.wanted()),
+            longest: found.limit(&config.interface_query()),
         };
         frames_pass(walk, system, &inside, &mut one, &mut other)?;
         subnet::step(walk, system, &found, peer, true)?;
         match peer {
             Some(peer) => {
-                way(walk, &found, peer, &config.wanted())?;
+                way(walk, &found, peer, &config.interface_query())?;
                 messages(walk, name, &found, peer);
                 Ok(())
             }
@@ -168,7 +168,7 @@ fn frames_pass(
                 true => ("long packets are dropped within this host", "long"),
                 false => ("packets from this host to itself are dropped", "all"),
             };
-            let is_up = look("lo").is_ok_and(|(_, seen)| seen.flags & interface::UP != 0);
+            let is_up = interface_state("lo").is_ok_and(|(_, seen)| seen.flags & interface::UP != 0);
             let (cause, fix) = match firewall::judge(system, inside) {
                 _ if !is_up => (
                     format!("{what}: the loopback is down"),
@@ -208,7 +208,7 @@ fn filter(walk: &mut Walk, system: &System, found: &Interface, config: &UdpConfi
         interface: &found.name,
         is_ipv4: found.address.is_ipv4(),
         ports: ports(system, config),
-        longest: found.limit(&config.wanted()),
+        longest: found.limit(&config.interface_query()),
     };
     match firewall::judge(system, &frames) {
         Fate::Passes(saw) => walk.ok("firewall", saw),
@@ -253,7 +253,7 @@ fn ports(system: &System, config: &UdpConfig) -> (u16, u16) {
 }
 
 /// The way to a peer: family, route, answers, and the longest packet.
-pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wanted) -> Link {
+pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, query: &InterfaceQuery) -> Link {
     route(walk, found, peer)?;
     let mut echo = match Echo::new(found, peer) {
         Ok(echo) => echo,
@@ -270,7 +270,7 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wan
         }
     };
     // The longest packet that a rail sends; IP has no longer ones.
-    let full = (found.limit(wanted) + headers(found.address)).min(65_535);
+    let full = (found.limit(query) + headers(found.address)).min(65_535);
     match echo.ask(64) {
         Answer::Came => {}
         Answer::Refused => {
@@ -356,7 +356,7 @@ fn as_set(longest: usize) -> usize {
 
 /// Whether messages reach the peer, which echoes do not show: a firewall may treat them otherwise.
 pub(super) fn messages(walk: &mut Walk, name: &RailName, found: &Interface, peer: IpAddr) {
-    if matches!(found.way(SocketAddr::new(peer, 0)), Ok(Way::Here)) {
+    if matches!(found.next_hop(SocketAddr::new(peer, 0)), Ok(NextHop::Local)) {
         return walk.ok(
             "messages",
             format!("{peer} is this host, within which frames have passed"),
@@ -375,8 +375,8 @@ pub(super) fn messages(walk: &mut Walk, name: &RailName, found: &Interface, peer
 
 fn silent(walk: &mut Walk, peer: IpAddr, found: &Interface) -> Link {
     let neighbour = neighbour(peer, &found.name);
-    match (found.way(SocketAddr::new(peer, 0)), neighbour) {
-        (Ok(Way::Neighbour), Some(false)) => Err(walk.broken(
+    match (found.next_hop(SocketAddr::new(peer, 0)), neighbour) {
+        (Ok(NextHop::OnLink), Some(false)) => Err(walk.broken(
             "path",
             format!("nobody on the link of {} says that it is {peer}", found.name),
             "the peer's host is off, has another address, or is on another link (VLAN, cable)",
@@ -423,12 +423,12 @@ fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
             )],
         ));
     }
-    match found.way(SocketAddr::new(peer, 0)) {
+    match found.next_hop(SocketAddr::new(peer, 0)) {
         Ok(way) => {
             walk.ok("route", format!("{peer} is reached {way}"));
             Ok(())
         }
-        Err(No::Because(why)) => {
+        Err(NoRoute::Because(why)) => {
             let bits = if peer.is_ipv4() { 32 } else { 128 };
             Err(walk.broken(
                 "route",
@@ -446,7 +446,7 @@ fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
                 ],
             ))
         }
-        Err(No::System(error)) => {
+        Err(NoRoute::System(error)) => {
             walk.unknown(
                 "route",
                 format!("the routing table could not be asked: {error}"),

@@ -47,7 +47,7 @@ pub(super) fn chain(
                 "the loopback has one queue, which serves one process: `shm`, or `udp:lo`, is for ranks of one host",
             ));
         }
-        let at = interface::steps(walk, system, name, &config.wanted())?;
+        let at = interface::steps(walk, system, name, &config.interface_query())?;
         kernel(walk, system)?;
         capabilities(walk, system)?;
         program(walk, &at)?;
@@ -68,7 +68,7 @@ pub(super) fn chain(
         match peer {
             None => walk.not_applicable("peer", "none is named: `--peer ADDRESS` sends a frame to one"),
             Some(peer) => {
-                udp::way(walk, &at.interface, peer, &config.wanted())?;
+                udp::way(walk, &at.interface, peer, &config.interface_query())?;
                 send(walk, &mut rail, peer)?;
                 udp::messages(walk, name, &at.interface, peer);
             }

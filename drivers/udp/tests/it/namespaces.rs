@@ -453,7 +453,9 @@ fn our_own_interface_goes_down_and_comes_back() {
 fn asked(lab: &Lab, name: &str, peer: &str) -> String {
     let (name, config) = (name.parse().unwrap(), UdpConfig::default());
     let address = RailAddress::inet("udp", format!("{peer}:56080").parse().unwrap());
-    let by_name = lab.inside(0, || doorbell_inet::way(&name, &config.wanted(), &address));
+    let by_name = lab.inside(0, || {
+        doorbell_inet::next_hop_to(&name, &config.interface_query(), &address)
+    });
     let opened = lab.inside(0, || UdpRail::open(&name, &config).unwrap().open(&address, LIFE));
     match (by_name, opened) {
         (Ok(way), Ok(_)) => way.to_string(),
@@ -545,7 +547,7 @@ fn a_rail_is_where_it_was_opened() {
     lab.ip(0, "address add 10.55.0.1/16 dev v0");
     let by_name = "udp:v0".parse().unwrap();
     let now = lab.inside(0, || {
-        doorbell_inet::place(&by_name, &UdpConfig::default().wanted())
+        doorbell_inet::place(&by_name, &UdpConfig::default().interface_query())
     });
     assert_eq!(now.prefix, 16);
     let (after, mut rail) = lab.inside(0, move || (rail.place(), rail));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
-use doorbell_inet::{Nic, NicWatch, nics};
+use doorbell_inet::{Nic, NicMonitor, nics};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::Sender;
@@ -20,22 +20,22 @@ use crate::transport::{Address, Event, Loss, ModuleId, Refusal};
 const SWARM: Duration = Duration::from_millis(5);
 
 /// Tells of changes, until nobody wants to know any more.
-async fn watch(watch: AsyncFd<NicWatch>, notes: Sender<Note>) {
+async fn watch(watch: AsyncFd<NicMonitor>, notes: Sender<Note>) {
     while let Ok(mut ready) = watch.readable().await {
         // First: what comes after this makes it ready again.
         ready.clear_ready();
         tokio::time::sleep(SWARM).await;
-        if watch.get_ref().look() && notes.send(Note::Changed).await.is_err() {
+        if watch.get_ref().drain() && notes.send(Note::Changed).await.is_err() {
             return;
         }
     }
 }
 
 /// What tokio asks of those who register a descriptor (`AsyncFd::register`) is that it is theirs, open, and the same for as
-/// long as they have it: a [`NicWatch`] owns one socket and never changes it. The newer call says so by being unsafe, and
+/// long as they have it: a [`NicMonitor`] owns one socket and never changes it. The newer call says so by being unsafe, and
 /// there is nothing unsafe in this crate.
 #[allow(deprecated)]
-fn registered(watch: NicWatch) -> std::io::Result<AsyncFd<NicWatch>> {
+fn registered(watch: NicMonitor) -> std::io::Result<AsyncFd<NicMonitor>> {
     AsyncFd::with_interest(watch, Interest::READABLE)
 }
 
@@ -44,7 +44,7 @@ impl Tcp {
     pub(super) fn begin(&mut self) -> Result<(), OobError> {
         let step = |step| move |source| OobError::Nics { step, source };
         // First the watch: what changes after the list is told.
-        let socket = NicWatch::new().and_then(registered).map_err(step("watch"))?;
+        let socket = NicMonitor::new().and_then(registered).map_err(step("watch"))?;
         let all = nics().map_err(step("list"))?;
         let chosen = &self.shared.settings.nics;
         let beyond = all

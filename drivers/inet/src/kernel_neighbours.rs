@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   query(ip)   ──► RTM_GETNEIGH            what is known now: told before the call returns
-//!   find_out(ip)──► RTM_NEWNEIGH, NTF_USE   "somebody wants to send there": the kernel asks around
+//!   resolve(ip)──► RTM_NEWNEIGH, NTF_USE   "somebody wants to send there": the kernel asks around
 //!   changes()   ◄── RTM_NEWNEIGH, RTNLGRP_NEIGH: what it knows, found out, or forgot
 //!               ◄── RTM_NEWROUTE and the like: stations may be others now
 //! ```
@@ -49,7 +49,7 @@ const VALID: u16 = libc::NUD_REACHABLE
 
 /// What has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum NeighbourUpdate {
     /// One station of the link, and its hardware address while it is known.
     Neighbour(IpAddr, Option<Mac>),
     /// Routes: the way to anybody may lead over another station.
@@ -58,14 +58,14 @@ pub enum Change {
 
 /// The neighbours on one interface.
 #[derive(Debug)]
-pub struct Neighbours {
+pub struct KernelNeighbours {
     socket: OwnedFd,
     interface: u32,
     /// Changes were lost, and the socket has not been empty since.
     lost: bool,
 }
 
-impl Neighbours {
+impl KernelNeighbours {
     /// Watches the neighbours on the interface with this index.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Neighbours {
     }
 
     /// Has the kernel find out where `ip` is; the answer is a change. Needs `CAP_NET_ADMIN`.
-    pub fn find_out(&self, ip: IpAddr) {
+    pub fn resolve(&self, ip: IpAddr) {
         let mut body = self.about(ip);
         // It is used: the kernel finds its address out, or makes sure of it.
         body[FLAGS] = libc::NTF_USE;
@@ -107,7 +107,7 @@ impl Neighbours {
     /// Reads what has changed. Returns whether some changes were lost, because there were too many: then
     /// everything has to be queried again. That is returned once the socket is empty, since the kernel drops
     /// answers, too, as long as it is not. One system call when there is nothing.
-    pub fn changes(&mut self, mut tell: impl FnMut(Change)) -> bool {
+    pub fn changes(&mut self, mut tell: impl FnMut(NeighbourUpdate)) -> bool {
         let mut bytes = [0; 8192];
         // Bounded: a storm of changes is read on in the next call. Those who sleep on the socket poll its
         // level, so what is left wakes them.
@@ -136,11 +136,11 @@ impl Neighbours {
     }
 }
 
-fn change(kind: u16, body: &[u8], interface: u32) -> Option<Change> {
+fn change(kind: u16, body: &[u8], interface: u32) -> Option<NeighbourUpdate> {
     match kind {
-        libc::RTM_NEWNEIGH => read(body, interface).map(|(ip, mac)| Change::Neighbour(ip, mac)),
-        libc::RTM_DELNEIGH => read(body, interface).map(|(ip, _)| Change::Neighbour(ip, None)),
-        kind => ROUTES.contains(&kind).then_some(Change::Routes),
+        libc::RTM_NEWNEIGH => read(body, interface).map(|(ip, mac)| NeighbourUpdate::Neighbour(ip, mac)),
+        libc::RTM_DELNEIGH => read(body, interface).map(|(ip, _)| NeighbourUpdate::Neighbour(ip, None)),
+        kind => ROUTES.contains(&kind).then_some(NeighbourUpdate::Routes),
     }
 }
 
@@ -195,8 +195,8 @@ mod tests {
         let ip = IpAddr::from([10, 0, 0, 7]);
         let mac = Some([2, 1, 1, 1, 1, 1]);
         let told = |kind, body: &[u8]| change(kind, body, 3);
-        let known = Some(Change::Neighbour(ip, mac));
-        let unknown = Some(Change::Neighbour(ip, None));
+        let known = Some(NeighbourUpdate::Neighbour(ip, mac));
+        let unknown = Some(NeighbourUpdate::Neighbour(ip, None));
         assert_eq!(told(libc::RTM_NEWNEIGH, &message(3, 2)), known);
         assert_eq!(told(libc::RTM_NEWNEIGH, &message(3, 0x80)), known);
         assert_eq!(told(libc::RTM_NEWNEIGH, &message(3, 0x20)), unknown, "it failed");
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(told(libc::RTM_NEWNEIGH, &message(4, 2)), None);
         assert_eq!(told(16, &message(3, 2)), None);
         for kind in ROUTES {
-            assert_eq!(told(kind, &[]), Some(Change::Routes));
+            assert_eq!(told(kind, &[]), Some(NeighbourUpdate::Routes));
         }
         // A bridge's entry, and one whose address is not of its family.
         for family in [libc::AF_BRIDGE, libc::AF_INET6] {
@@ -226,11 +226,11 @@ mod tests {
     /// That a question is answered at all is seen where there is an answer: the test of routes in the crate of `xdp`.
     #[test]
     fn the_kernel_knows_nobody_on_the_loopback() {
-        let mut neighbours = Neighbours::watch(1).unwrap();
+        let mut neighbours = KernelNeighbours::watch(1).unwrap();
         neighbours.query([127, 0, 0, 9].into());
         let mut told = Vec::new();
         assert!(!neighbours.changes(|change| told.push(change)));
-        let knows = |change: &Change| matches!(change, Change::Neighbour(_, Some(_)));
+        let knows = |change: &NeighbourUpdate| matches!(change, NeighbourUpdate::Neighbour(_, Some(_)));
         assert!(!told.iter().any(knows), "{told:?}");
     }
 }

@@ -4,11 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use doorbell_fabric::ether::{Mac, Resolve, announce, answer, ask};
+use doorbell_fabric::ether::{
+    Mac, NeighbourMessage, neighbour_announcement, neighbour_reply, neighbour_request,
+};
 use doorbell_fabric::time::Time;
 
 /// The half of a rail that sends, as far as neighbours concern it.
-pub trait Speaker {
+pub trait PacketSender {
     /// The hardware addresses between which frames for this peer travel from now on.
     fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac);
 
@@ -16,47 +18,47 @@ pub trait Speaker {
     fn send_own(&mut self, packet: &[u8]) -> bool;
 }
 
-/// After how long a station that does not answer is asked again, and one that does is asked whether it is still there.
-const ASK_EVERY: Duration = Duration::from_millis(100);
-const CONFIRM_EVERY: Duration = Duration::from_secs(20);
+/// After how long a next hop that does not answer is asked again, and one that does is asked whether it is still there.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const CONFIRM_AFTER: Duration = Duration::from_secs(20);
 /// The longest time between two questions for one that does not answer.
-const ASK_MOST: Duration = Duration::from_secs(3);
+const RETRY_MAX: Duration = Duration::from_secs(3);
 /// Most stations that are asked for at a time.
-const AT_A_TIME: usize = 16;
+const REQUESTS_PER_POLL: usize = 16;
 
 /// The way to one peer.
 #[derive(Debug)]
-struct Hop {
-    station: IpAddr,
+struct Entry {
+    next_hop: IpAddr,
     mac: Option<Mac>,
-    /// The station, or one who asked in its name, has said so itself; else somebody else has.
-    is_found: bool,
+    /// The next hop, or one who asked in its name, has said so itself; else somebody else has.
+    is_confirmed: bool,
     /// When it is asked (again), and how long it is waited for then.
     due: Time,
-    patience: Duration,
+    retry_after: Duration,
 }
 
 /// The ways to all peers, by their numbers.
 #[derive(Debug)]
-pub struct Hops {
+pub struct NeighbourCache {
     own: (IpAddr, Mac),
-    list: Vec<Hop>,
+    entries: Vec<Entry>,
     announced: bool,
     /// Who is looked at first.
-    turn: usize,
+    first: usize,
     /// Questions for the own address that were answered.
     pub answered: u64,
 }
 
-impl Hops {
+impl NeighbourCache {
     /// Nobody is known yet. `own`: the addresses that questions are asked and answered by.
     #[must_use]
     pub fn new(own: (IpAddr, Mac)) -> Self {
         Self {
             own,
-            list: Vec::new(),
+            entries: Vec::new(),
             announced: false,
-            turn: 0,
+            first: 0,
             answered: 0,
         }
     }
@@ -64,74 +66,74 @@ impl Hops {
     /// How many peers there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.entries.len()
     }
 
     /// Whether there is no peer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.entries.is_empty()
     }
 
     /// Forgets all peers.
     pub fn clear(&mut self) {
-        self.list.clear();
-        self.turn = 0;
+        self.entries.clear();
+        self.first = 0;
     }
 
     /// Whether the hardware address on the way to this peer is known.
     #[must_use]
     pub fn is_resolved(&self, peer: usize) -> bool {
-        self.list.get(peer).is_some_and(|hop| hop.mac.is_some())
+        self.entries.get(peer).is_some_and(|entry| entry.mac.is_some())
     }
 
-    /// The next peer, behind this station.
-    pub fn add(&mut self, station: IpAddr, now: Time, tx: &mut impl Speaker) {
-        // Another peer behind the same station may have been asked for.
-        let known = self.list.iter().find(|hop| hop.station == station);
-        let (mac, is_found) = known.map_or((None, false), |hop| (hop.mac, hop.is_found));
-        let peer = self.list.len();
-        self.list.push(Hop {
-            station,
+    /// The next peer, behind this next hop.
+    pub fn add(&mut self, next_hop: IpAddr, now: Time, tx: &mut impl PacketSender) {
+        // Another peer behind the same next hop may have been asked for.
+        let known = self.entries.iter().find(|entry| entry.next_hop == next_hop);
+        let (mac, is_confirmed) = known.map_or((None, false), |entry| (entry.mac, entry.is_confirmed));
+        let peer = self.entries.len();
+        self.entries.push(Entry {
+            next_hop,
             mac,
-            is_found,
-            due: now + ASK_EVERY,
-            patience: ASK_EVERY,
+            is_confirmed,
+            due: now + RETRY_FIRST,
+            retry_after: RETRY_FIRST,
         });
         match mac {
             Some(mac) => tx.set_macs(peer, self.own.1, mac),
-            None => self.question(station, tx),
+            None => self.send_request(next_hop, tx),
         }
     }
 
-    fn question(&self, station: IpAddr, tx: &mut impl Speaker) {
-        if let Some(packet) = ask(self.own, station) {
+    fn send_request(&self, next_hop: IpAddr, tx: &mut impl PacketSender) {
+        if let Some(packet) = neighbour_request(self.own, next_hop) {
             tx.send_own(&packet);
         }
     }
 
     /// The function has this hardware address (again): everybody is told, and asked again.
-    pub fn begin(&mut self, mac: Mac, tx: &mut impl Speaker) {
+    pub fn set_own_mac(&mut self, mac: Mac, tx: &mut impl PacketSender) {
         self.own.1 = mac;
         self.announced = false;
-        for (peer, hop) in self.list.iter_mut().enumerate() {
-            (hop.due, hop.patience) = (Time::ZERO, ASK_EVERY);
-            if let Some(theirs) = hop.mac {
+        for (peer, entry) in self.entries.iter_mut().enumerate() {
+            (entry.due, entry.retry_after) = (Time::ZERO, RETRY_FIRST);
+            if let Some(theirs) = entry.mac {
                 tx.set_macs(peer, mac, theirs);
             }
         }
     }
 
     /// Hears what a neighbour says, and answers.
-    pub fn hear(&mut self, said: Resolve, now: Time, tx: &mut impl Speaker) {
-        match said {
-            Resolve::Asks {
+    pub fn on_message(&mut self, message: NeighbourMessage, now: Time, tx: &mut impl PacketSender) {
+        match message {
+            NeighbourMessage::Request {
                 from,
                 reply_to,
-                about,
+                target,
             } => {
-                if about == self.own.0
-                    && let Some(packet) = answer(self.own, from.map(|(ip, _)| ip), reply_to)
+                if target == self.own.0
+                    && let Some(packet) = neighbour_reply(self.own, from.map(|(ip, _)| ip), reply_to)
                 {
                     self.answered += u64::from(tx.send_own(&packet));
                 }
@@ -139,64 +141,64 @@ impl Hops {
                     self.learn(ip, mac, now, tx);
                 }
             }
-            Resolve::Tells { about, mac } => self.learn(about, mac, now, tx),
+            NeighbourMessage::Reply { target, mac } => self.learn(target, mac, now, tx),
         }
     }
 
-    fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut impl Speaker) {
+    fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut impl PacketSender) {
         // Nobody else has our IP address; who says so is mistaken, or lies. Functions of one adapter may share its hardware address.
         if ip == self.own.0 {
             return;
         }
-        for (peer, hop) in self.list.iter_mut().enumerate() {
-            if hop.station == ip {
-                (hop.due, hop.patience, hop.is_found) = (now + CONFIRM_EVERY, ASK_EVERY, true);
-                if hop.mac.replace(mac) != Some(mac) {
+        for (peer, entry) in self.entries.iter_mut().enumerate() {
+            if entry.next_hop == ip {
+                (entry.due, entry.retry_after, entry.is_confirmed) = (now + CONFIRM_AFTER, RETRY_FIRST, true);
+                if entry.mac.replace(mac) != Some(mac) {
                     tx.set_macs(peer, self.own.1, mac);
                 }
             }
         }
     }
 
-    /// Takes a third party's word for where a station is, until the station is found. It is asked all the same: its own word counts more,
+    /// Takes a third party's word for where a next hop is, until the next hop is found. It is asked all the same: its own word counts more,
     /// and what it has said is not replaced.
-    pub fn suggest(&mut self, ip: IpAddr, mac: Mac, tx: &mut impl Speaker) {
-        for (peer, hop) in self.list.iter_mut().enumerate() {
-            let is_wanted = hop.station == ip && !hop.is_found && ip != self.own.0;
-            if is_wanted && hop.mac.replace(mac) != Some(mac) {
+    pub fn suggest(&mut self, ip: IpAddr, mac: Mac, tx: &mut impl PacketSender) {
+        for (peer, entry) in self.entries.iter_mut().enumerate() {
+            let is_wanted = entry.next_hop == ip && !entry.is_confirmed && ip != self.own.0;
+            if is_wanted && entry.mac.replace(mac) != Some(mac) {
                 tx.set_macs(peer, self.own.1, mac);
             }
         }
     }
 
     /// Asks for those that are due. A few at a time: the others' turn comes with the next looks.
-    pub fn look(&mut self, now: Time, tx: &mut impl Speaker) {
+    pub fn poll(&mut self, now: Time, tx: &mut impl PacketSender) {
         if !self.announced {
-            self.announced = announce(self.own).is_some_and(|packet| tx.send_own(&packet));
+            self.announced = neighbour_announcement(self.own).is_some_and(|packet| tx.send_own(&packet));
         }
         // In place: housekeeping takes no memory either.
-        let mut asked = [None; AT_A_TIME];
+        let mut asked = [None; REQUESTS_PER_POLL];
         let mut asks = 0;
-        let count = self.list.len();
+        let count = self.entries.len();
         for at in 0..count {
-            let peer = (self.turn + at) % count;
-            let hop = &mut self.list[peer];
-            if now < hop.due {
+            let peer = (self.first + at) % count;
+            let entry = &mut self.entries[peer];
+            if now < entry.due {
                 continue;
             }
-            if asks == AT_A_TIME {
+            if asks == REQUESTS_PER_POLL {
                 // Its turn comes first with the next look.
-                self.turn = peer;
+                self.first = peer;
                 return;
             }
             // What was known is used until something else is.
-            hop.due = now + hop.patience;
-            hop.patience = (hop.patience * 2).min(ASK_MOST);
-            let station = hop.station;
-            if !asked.contains(&Some(station)) {
-                asked[asks] = Some(station);
+            entry.due = now + entry.retry_after;
+            entry.retry_after = (entry.retry_after * 2).min(RETRY_MAX);
+            let next_hop = entry.next_hop;
+            if !asked.contains(&Some(next_hop)) {
+                asked[asks] = Some(next_hop);
                 asks += 1;
-                self.question(station, tx);
+                self.send_request(next_hop, tx);
             }
         }
     }
@@ -229,19 +231,19 @@ mod tests {
 
     /// Who is sent where, and how many questions there were.
     #[derive(Default)]
-    struct Heard {
+    struct RecordingSender {
         to: Vec<Option<Mac>>,
-        asked: usize,
+        requests: usize,
     }
 
-    impl Speaker for Heard {
+    impl PacketSender for RecordingSender {
         fn set_macs(&mut self, peer: usize, _: Mac, theirs: Mac) {
             self.to.resize(self.to.len().max(peer + 1), None);
             self.to[peer] = Some(theirs);
         }
 
         fn send_own(&mut self, _: &[u8]) -> bool {
-            self.asked += 1;
+            self.requests += 1;
             true
         }
     }
@@ -259,61 +261,61 @@ mod tests {
 
     #[test]
     fn what_a_station_said_itself_is_not_replaced_by_what_others_say() {
-        let station = IpAddr::from([10, 0, 0, 2]);
+        let next_hop = IpAddr::from([10, 0, 0, 2]);
         for asks in [false, true] {
-            let (mut hops, mut tx) = (Hops::new(OWN), Heard::default());
-            hops.add(station, at(0), &mut tx);
-            let said = if asks {
-                Resolve::Asks {
-                    from: Some((station, TRUE)),
+            let (mut cache, mut tx) = (NeighbourCache::new(OWN), RecordingSender::default());
+            cache.add(next_hop, at(0), &mut tx);
+            let message = if asks {
+                NeighbourMessage::Request {
+                    from: Some((next_hop, TRUE)),
                     reply_to: TRUE,
-                    about: OWN.0,
+                    target: OWN.0,
                 }
             } else {
-                Resolve::Tells {
-                    about: station,
+                NeighbourMessage::Reply {
+                    target: next_hop,
                     mac: TRUE,
                 }
             };
-            hops.hear(said, at(1), &mut tx);
-            hops.suggest(station, OTHER, &mut tx);
+            cache.on_message(message, at(1), &mut tx);
+            cache.suggest(next_hop, OTHER, &mut tx);
             assert_eq!(tx.to, [Some(TRUE)]);
             // Nor is it for another peer behind it.
-            hops.add(station, at(2), &mut tx);
-            hops.suggest(station, OTHER, &mut tx);
+            cache.add(next_hop, at(2), &mut tx);
+            cache.suggest(next_hop, OTHER, &mut tx);
             assert_eq!(tx.to, [Some(TRUE); 2]);
             // It may say something else itself.
-            let moved = Resolve::Tells {
-                about: station,
+            let moved = NeighbourMessage::Reply {
+                target: next_hop,
                 mac: OTHER,
             };
-            hops.hear(moved, at(3), &mut tx);
+            cache.on_message(moved, at(3), &mut tx);
             assert_eq!(tx.to, [Some(OTHER); 2]);
         }
     }
 
     #[test]
     fn what_others_say_is_used_until_the_station_says_it_and_it_is_asked() {
-        let station = IpAddr::from([10, 0, 0, 2]);
-        let (mut hops, mut tx) = (Hops::new(OWN), Heard::default());
-        hops.add(station, at(0), &mut tx);
-        hops.suggest(station, OTHER, &mut tx);
-        assert!(hops.is_resolved(0));
-        hops.look(at(0), &mut tx);
-        let before = tx.asked;
-        hops.look(at(200), &mut tx);
-        assert_eq!(tx.asked, before + 1, "it is asked all the same");
+        let next_hop = IpAddr::from([10, 0, 0, 2]);
+        let (mut cache, mut tx) = (NeighbourCache::new(OWN), RecordingSender::default());
+        cache.add(next_hop, at(0), &mut tx);
+        cache.suggest(next_hop, OTHER, &mut tx);
+        assert!(cache.is_resolved(0));
+        cache.poll(at(0), &mut tx);
+        let before = tx.requests;
+        cache.poll(at(200), &mut tx);
+        assert_eq!(tx.requests, before + 1, "it is asked all the same");
         // The third party may know better by now.
-        hops.suggest(station, [2, 0, 0, 0, 0, 4], &mut tx);
+        cache.suggest(next_hop, [2, 0, 0, 0, 0, 4], &mut tx);
         assert_eq!(tx.to, [Some([2, 0, 0, 0, 0, 4])]);
-        let told = Resolve::Tells {
-            about: station,
+        let told = NeighbourMessage::Reply {
+            target: next_hop,
             mac: TRUE,
         };
-        hops.hear(told, at(300), &mut tx);
-        hops.suggest(station, OTHER, &mut tx);
+        cache.on_message(told, at(300), &mut tx);
+        cache.suggest(next_hop, OTHER, &mut tx);
         assert_eq!(tx.to, [Some(TRUE)]);
-        hops.suggest(IpAddr::from([10, 0, 0, 9]), OTHER, &mut tx);
+        cache.suggest(IpAddr::from([10, 0, 0, 9]), OTHER, &mut tx);
         assert_eq!(tx.to.len(), 1, "nobody is there");
     }
 }

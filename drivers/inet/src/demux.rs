@@ -4,28 +4,28 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use doorbell_fabric::ether::{Arrived, HEADERS_6, RESOLVE_MAX, Resolve};
+use doorbell_fabric::ether::{Arrived, HEADERS_IPV6, NEIGHBOUR_PACKET_MAX, NeighbourMessage};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::pcapng::Way;
 use rustc_hash::FxHashMap;
 
-use crate::capture::{Other, Tap};
+use crate::capture::{RemoteEnd, Tap};
 
 /// Nobody who was opened.
-pub const NOBODY: u32 = u32::MAX;
+pub const UNKNOWN_PEER: u32 = u32::MAX;
 /// Most words of neighbours that wait for the function to answer.
-const HEARD_MAX: usize = 64;
+const NEIGHBOUR_MESSAGES_MAX: usize = 64;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sorted {
+pub enum Demuxed {
     /// A frame.
     Frame {
         /// Its channel.
         channel: usize,
-        /// Its sender, or [`NOBODY`].
+        /// Its sender, or [`UNKNOWN_PEER`].
         from: u32,
         /// Where in the packet it is.
         at: usize,
@@ -35,7 +35,7 @@ pub enum Sorted {
         by_device: bool,
     },
     /// A neighbour's word, kept for the rail to answer.
-    Heard,
+    Neighbour,
     /// Not as it was sent.
     Corrupt,
     /// Nothing for this rail.
@@ -44,75 +44,75 @@ pub enum Sorted {
 
 /// What a rail's receiving half knows of its peers.
 #[derive(Debug)]
-pub struct Sorter {
-    names: FxHashMap<SocketAddr, u32>,
+pub struct Demux {
+    peers: FxHashMap<SocketAddr, u32>,
     /// Who sent the last frame: mostly the sender of the next one.
     last: (SocketAddr, u32),
     own: SocketAddr,
     /// What neighbours said.
-    pub heard: VecDeque<Resolve>,
+    pub neighbour_messages: VecDeque<NeighbourMessage>,
     /// Frames of nobody who was opened.
-    pub strangers: u64,
+    pub unknown_senders: u64,
     /// A capture of what arrives.
     pub tap: Option<Tap>,
 }
 
-impl Sorter {
+impl Demux {
     /// For the socket of the priority channel; the data channel has the next port.
     #[must_use]
     pub fn new(own: SocketAddr) -> Self {
         Self {
-            names: FxHashMap::default(),
-            last: (own, NOBODY),
+            peers: FxHashMap::default(),
+            last: (own, UNKNOWN_PEER),
             own,
-            heard: VecDeque::with_capacity(HEARD_MAX),
-            strangers: 0,
+            neighbour_messages: VecDeque::with_capacity(NEIGHBOUR_MESSAGES_MAX),
+            unknown_senders: 0,
             tap: None,
         }
     }
 
     /// Frames from `address` are this peer's.
-    pub fn name(&mut self, address: SocketAddr, peer: u32) {
-        self.names.insert(address, peer);
-        self.last = (self.own, NOBODY);
+    pub fn add_peer(&mut self, address: SocketAddr, peer: u32) {
+        self.peers.insert(address, peer);
+        self.last = (self.own, UNKNOWN_PEER);
     }
 
     /// The peer with this address.
     #[must_use]
-    pub fn named(&self, address: SocketAddr) -> Option<u32> {
-        self.names.get(&address).copied()
+    pub fn peer_at(&self, address: SocketAddr) -> Option<u32> {
+        self.peers.get(&address).copied()
     }
 
     /// Forgets all peers.
     pub fn clear(&mut self) {
-        self.names.clear();
-        self.last = (self.own, NOBODY);
+        self.peers.clear();
+        self.last = (self.own, UNKNOWN_PEER);
     }
 
     /// What `packet` is. `believed`: the device has said that its checksums are right.
     #[inline]
-    pub fn sort(&mut self, packet: SharedBytes<'_>, believed: bool) -> Sorted {
+    pub fn classify(&mut self, packet: SharedBytes<'_>, believed: bool) -> Demuxed {
         // The second line of a short frame is fetched beside the first, and not after it.
         std::hint::black_box(packet.read::<1>(LINE));
-        let mut headers = [0; HEADERS_6];
+        let mut headers = [0; HEADERS_IPV6];
         let n = packet.copy_to(0, &mut headers);
         let Some(arrived) = Arrived::read(&headers[..n], packet.len()) else {
-            return self.hear(packet);
+            return self.read_neighbour_message(packet);
         };
         let channel = usize::from(arrived.to.port().wrapping_sub(self.own.port()));
         if channel > 1 || arrived.to.ip() != self.own.ip() {
-            return Sorted::Malformed;
+            return Demuxed::Malformed;
         }
         let frame = packet.skip(arrived.at).take(arrived.length);
         let by_device = believed && arrived.has_checksum();
-        if !by_device && !is_right(&arrived, frame, self.own.is_ipv4()) {
-            return Sorted::Corrupt;
+        if !by_device && !has_right_checksum(&arrived, frame, self.own.is_ipv4()) {
+            return Demuxed::Corrupt;
         }
-        let from = self.sender(arrived.from);
+        let from = self.peer_of(arrived.from);
         if self.tap.is_some() {
-            self.show(channel, (from, arrived.from), frame);
+            self.record(channel, (from, arrived.from), frame);
         }
-        Sorted::Frame {
+        Demuxed::Frame {
             channel,
             from,
             at: arrived.at,
@@ -123,38 +123,40 @@ impl Sorter {
 
     /// No frame: a neighbour's question or answer, perhaps.
     #[cold]
-    fn hear(&mut self, packet: SharedBytes<'_>) -> Sorted {
-        let mut bytes = [0; RESOLVE_MAX];
+    fn read_neighbour_message(&mut self, packet: SharedBytes<'_>) -> Demuxed {
+        let mut bytes = [0; NEIGHBOUR_PACKET_MAX];
         let n = packet.copy_to(0, &mut bytes);
-        match Resolve::read(&bytes[..n]) {
-            None => return Sorted::Malformed,
-            Some(said) if self.heard.len() < HEARD_MAX => self.heard.push_back(said),
+        match NeighbourMessage::read(&bytes[..n]) {
+            None => return Demuxed::Malformed,
+            Some(said) if self.neighbour_messages.len() < NEIGHBOUR_MESSAGES_MAX => {
+                self.neighbour_messages.push_back(said)
+            }
             // They ask again.
             Some(_) => {}
         }
-        Sorted::Heard
+        Demuxed::Neighbour
     }
 
     #[cold]
-    fn show(&self, channel: usize, (from, address): (u32, SocketAddr), frame: SharedBytes<'_>) {
+    fn record(&self, channel: usize, (from, address): (u32, SocketAddr), frame: SharedBytes<'_>) {
         if let Some(tap) = &self.tap {
-            let other = if from == NOBODY {
-                Other::Stranger(Some(address))
+            let other = if from == UNKNOWN_PEER {
+                RemoteEnd::Unknown(Some(address))
             } else {
-                Other::Peer(from)
+                RemoteEnd::Peer(from)
             };
             tap.frame(Way::In, channel, other, &frame.to_vec());
         }
     }
 
     #[inline]
-    fn sender(&mut self, from: SocketAddr) -> u32 {
+    fn peer_of(&mut self, from: SocketAddr) -> u32 {
         if self.last.0 != from {
-            let known = self.names.get(&from).copied();
-            self.strangers += u64::from(known.is_none());
+            let known = self.peers.get(&from).copied();
+            self.unknown_senders += u64::from(known.is_none());
             match known {
                 Some(peer) => self.last = (from, peer),
-                None => return NOBODY,
+                None => return UNKNOWN_PEER,
             }
         }
         self.last.1
@@ -163,7 +165,7 @@ impl Sorter {
 
 /// Whether a frame is as it was sent, by its checksum.
 #[inline]
-fn is_right(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> bool {
+fn has_right_checksum(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> bool {
     // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
     let none_is_right = is_ipv4 && !arrived.has_checksum();
     none_is_right || arrived.is_intact(frame.sum().into())
@@ -172,53 +174,53 @@ fn is_right(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doorbell_fabric::ether::{Headers, ask, sum};
+    use doorbell_fabric::ether::{Headers, neighbour_request, sum};
 
     fn packet(to: &str, sum_of: Option<&[u8]>) -> Vec<u8> {
         let headers = Headers::new("10.0.0.1:7000".parse().unwrap(), to.parse().unwrap());
-        let mut packet = headers.before(4, sum_of.map(sum)).to_vec();
+        let mut packet = headers.for_frame(4, sum_of.map(sum)).to_vec();
         packet.extend_from_slice(b"ping");
         packet
     }
 
     #[test]
     fn packets_are_sorted_by_port_and_sender_and_checked_unless_the_device_did() {
-        let mut sorter = Sorter::new("10.0.0.2:7000".parse().unwrap());
+        let mut demux = Demux::new("10.0.0.2:7000".parse().unwrap());
         let sort =
-            |sorter: &mut Sorter, bytes: &[u8], believed| sorter.sort(SharedBytes::of(bytes), believed);
+            |demux: &mut Demux, bytes: &[u8], believed| demux.classify(SharedBytes::of(bytes), believed);
         let good = packet("10.0.0.2:7001", Some(b"ping"));
-        let frame = |from, by_device| Sorted::Frame {
+        let frame = |from, by_device| Demuxed::Frame {
             channel: 1,
             from,
             at: 42,
             length: 4,
             by_device,
         };
-        assert_eq!(sort(&mut sorter, &good, false), frame(NOBODY, false));
-        assert_eq!(sorter.strangers, 1);
-        sorter.name("10.0.0.1:7000".parse().unwrap(), 3);
-        assert_eq!(sort(&mut sorter, &good, true), frame(3, true));
+        assert_eq!(sort(&mut demux, &good, false), frame(UNKNOWN_PEER, false));
+        assert_eq!(demux.unknown_senders, 1);
+        demux.add_peer("10.0.0.1:7000".parse().unwrap(), 3);
+        assert_eq!(sort(&mut demux, &good, true), frame(3, true));
         let spoilt = packet("10.0.0.2:7001", Some(b"pong"));
-        assert_eq!(sort(&mut sorter, &spoilt, false), Sorted::Corrupt);
+        assert_eq!(sort(&mut demux, &spoilt, false), Demuxed::Corrupt);
         let without = packet("10.0.0.2:7001", None);
         assert_eq!(
-            sort(&mut sorter, &without, true),
+            sort(&mut demux, &without, true),
             frame(3, false),
             "nothing to believe"
         );
         for other in ["10.0.0.2:7002", "10.0.0.3:7000"] {
             assert_eq!(
-                sort(&mut sorter, &packet(other, Some(b"ping")), true),
-                Sorted::Malformed
+                sort(&mut demux, &packet(other, Some(b"ping")), true),
+                Demuxed::Malformed
             );
         }
         let own = ("10.0.0.9".parse().unwrap(), [2, 0, 0, 0, 0, 9]);
-        let question = ask(own, "10.0.0.2".parse().unwrap()).unwrap();
-        for _ in 0..2 * HEARD_MAX {
-            assert_eq!(sort(&mut sorter, &question, false), Sorted::Heard);
+        let question = neighbour_request(own, "10.0.0.2".parse().unwrap()).unwrap();
+        for _ in 0..2 * NEIGHBOUR_MESSAGES_MAX {
+            assert_eq!(sort(&mut demux, &question, false), Demuxed::Neighbour);
         }
-        assert_eq!(sorter.heard.len(), HEARD_MAX, "bounded");
-        sorter.clear();
-        assert_eq!(sorter.named("10.0.0.1:7000".parse().unwrap()), None);
+        assert_eq!(demux.neighbour_messages.len(), NEIGHBOUR_MESSAGES_MAX, "bounded");
+        demux.clear();
+        assert_eq!(demux.peer_at("10.0.0.1:7000".parse().unwrap()), None);
     }
 }

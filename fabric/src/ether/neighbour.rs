@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{ETHERNET, Ethernet, Ipv4, Ipv6, KIND_6, Mac, VERSION_6, fold, sum};
+use super::{ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Mac, VERSION_6, fold, sum};
 
 /// The kind of packets that ARP travels in.
-pub const KIND_ARP: u16 = 0x0806;
+pub const ETHERTYPE_ARP: u16 = 0x0806;
 
 /// Bytes of the longest packet of either protocol.
-pub const RESOLVE_MAX: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Discovery>();
+pub const NEIGHBOUR_PACKET_MAX: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Discovery>();
 
 /// ARP for IPv4 over Ethernet: all 28 bytes are fixed in length then.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -37,7 +37,7 @@ struct Discovery {
     code: u8,
     checksum: U16,
     flags: U32,
-    about: [u8; 16],
+    target: [u8; 16],
     option: u8,
     /// In units of eight bytes.
     option_length: u8,
@@ -48,13 +48,12 @@ const _: () = assert!(size_of::<Arp>() == 28 && size_of::<Discovery>() == 32);
 const _: () = assert!(size_of::<Ipv4>() == 20);
 
 const HARDWARE_ETHERNET: u16 = 1;
-const PROTOCOL_IPV4: u16 = 0x0800;
-const OPERATION_ASKS: u16 = 1;
-const OPERATION_TELLS: u16 = 2;
+const ARP_REQUEST: u16 = 1;
+const ARP_REPLY: u16 = 2;
 
-const ICMP_6: u8 = 58;
-/// A packet that was routed has less: nobody beyond the link can say anything about it.
-const HOPS_NEIGHBOUR: u8 = 255;
+const PROTOCOL_ICMPV6: u8 = 58;
+/// A packet that was routed has less: no host beyond the link can send it.
+const HOP_LIMIT_DISCOVERY: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const SOLICITED: u32 = 1 << 30;
@@ -62,27 +61,27 @@ const OVERRIDES: u32 = 1 << 29;
 const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
 /// Bytes of a solicitation without its option.
-const BARE: usize = size_of::<Discovery>() - 8;
+const DISCOVERY_HEADER: usize = size_of::<Discovery>() - 8;
 
-const EVERYBODY: Mac = [0xff; 6];
+const BROADCAST_MAC: Mac = [0xff; 6];
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolve {
-    /// Somebody asks who has `about`. An asker without an address only looks whether it is taken.
-    Asks {
+pub enum NeighbourMessage {
+    /// Somebody asks who has `target`. An asker without an address only looks whether it is taken.
+    Request {
         /// The asker's addresses; `None` where it has no IP address yet, or does not tell its hardware address.
         from: Option<(IpAddr, Mac)>,
         /// Where an answer goes.
         reply_to: Mac,
         /// The address asked for.
-        about: IpAddr,
+        target: IpAddr,
     },
-    /// `about` is at `mac`.
-    Tells {
+    /// `target` is at `mac`.
+    Reply {
         /// The address.
-        about: IpAddr,
+        target: IpAddr,
         /// Who has it.
         mac: Mac,
     },
@@ -90,12 +89,12 @@ pub enum Resolve {
 
 /// A packet of either protocol.
 #[derive(Clone, Copy, Debug)]
-pub struct ResolvePacket {
-    bytes: [u8; RESOLVE_MAX],
+pub struct NeighbourPacket {
+    bytes: [u8; NEIGHBOUR_PACKET_MAX],
     length: u8,
 }
 
-impl std::ops::Deref for ResolvePacket {
+impl std::ops::Deref for NeighbourPacket {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -103,31 +102,31 @@ impl std::ops::Deref for ResolvePacket {
     }
 }
 
-impl Resolve {
+impl NeighbourMessage {
     /// Reads a packet; `None` where it is of neither protocol, or breaks its rules.
     ///
     /// ```
-    /// use doorbell_fabric::ether::{Resolve, ask};
+    /// use doorbell_fabric::ether::{NeighbourMessage, neighbour_request};
     /// let (own, wanted) = (("10.0.0.1".parse().unwrap(), [2, 0, 0, 0, 0, 1]), "10.0.0.2".parse().unwrap());
-    /// let Some(Resolve::Asks { from, about, .. }) = Resolve::read(&ask(own, wanted).unwrap()) else { panic!() };
-    /// assert_eq!((from, about), (Some(own), wanted));
+    /// let Some(NeighbourMessage::Request { from, target, .. }) = NeighbourMessage::read(&neighbour_request(own, wanted).unwrap()) else { panic!() };
+    /// assert_eq!((from, target), (Some(own), wanted));
     /// ```
     #[must_use]
     pub fn read(packet: &[u8]) -> Option<Self> {
         let (ethernet, rest) = Ethernet::ref_from_prefix(packet).ok()?;
         match ethernet.kind.get() {
-            KIND_ARP => read_arp(rest),
-            KIND_6 => read_discovery(ethernet, rest),
+            ETHERTYPE_ARP => read_arp(rest),
+            ETHERTYPE_IPV6 => read_discovery(ethernet, rest),
             _ => None,
         }
     }
 }
 
-fn is_one(mac: Mac) -> bool {
+fn is_unicast(mac: Mac) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-fn read_arp(rest: &[u8]) -> Option<Resolve> {
+fn read_arp(rest: &[u8]) -> Option<NeighbourMessage> {
     let (arp, _) = Arp::ref_from_prefix(rest).ok()?;
     let kinds = (
         arp.hardware.get(),
@@ -135,51 +134,52 @@ fn read_arp(rest: &[u8]) -> Option<Resolve> {
         arp.hardware_length,
         arp.protocol_length,
     );
-    if kinds != (HARDWARE_ETHERNET, PROTOCOL_IPV4, 6, 4) || !is_one(arp.from_mac) {
+    if kinds != (HARDWARE_ETHERNET, ETHERTYPE_IPV4, 6, 4) || !is_unicast(arp.from_mac) {
         return None;
     }
     let (from, to) = (Ipv4Addr::from(arp.from), Ipv4Addr::from(arp.to));
     let is_host = !from.is_multicast() && !from.is_loopback() && from != Ipv4Addr::BROADCAST;
     match arp.operation.get() {
-        OPERATION_ASKS if is_host => Some(Resolve::Asks {
+        ARP_REQUEST if is_host => Some(NeighbourMessage::Request {
             from: (!from.is_unspecified()).then_some((from.into(), arp.from_mac)),
             reply_to: arp.from_mac,
-            about: to.into(),
+            target: to.into(),
         }),
-        OPERATION_TELLS if is_host && !from.is_unspecified() => Some(Resolve::Tells {
-            about: from.into(),
+        ARP_REPLY if is_host && !from.is_unspecified() => Some(NeighbourMessage::Reply {
+            target: from.into(),
             mac: arp.from_mac,
         }),
         _ => None,
     }
 }
 
-fn read_discovery(ethernet: &Ethernet, rest: &[u8]) -> Option<Resolve> {
+fn read_discovery(ethernet: &Ethernet, rest: &[u8]) -> Option<NeighbourMessage> {
     let (ip, rest) = Ipv6::ref_from_prefix(rest).ok()?;
     let body = rest.get(..usize::from(ip.length.get()))?;
-    let is_ours = ip.version.get() >> 28 == 6 && ip.protocol == ICMP_6 && ip.hops == HOPS_NEIGHBOUR;
+    let is_ours =
+        ip.version.get() >> 28 == 6 && ip.protocol == PROTOCOL_ICMPV6 && ip.hop_limit == HOP_LIMIT_DISCOVERY;
     // Of bytes with their checksum among them, the sum is all ones.
-    if !is_ours || body.len() < BARE || fold(pseudo(ip, body.len()) + sum(body)) != u16::MAX {
+    if !is_ours || body.len() < DISCOVERY_HEADER || fold(pseudo(ip, body.len()) + sum(body)) != u16::MAX {
         return None;
     }
-    let (bare, options) = body.split_at(BARE);
-    let about = Ipv6Addr::from(<[u8; 16]>::try_from(&bare[8..]).ok()?);
+    let (bare, options) = body.split_at(DISCOVERY_HEADER);
+    let target = Ipv6Addr::from(<[u8; 16]>::try_from(&bare[8..]).ok()?);
     let from = Ipv6Addr::from(ip.from);
-    if bare[1] != 0 || about.is_multicast() || about.is_unspecified() {
+    if bare[1] != 0 || target.is_multicast() || target.is_unspecified() {
         return None;
     }
     match bare[0] {
         SOLICITATION => {
             let mac = option(options, OPTION_SOURCE)?;
             let known = mac.filter(|_| !from.is_unspecified());
-            Some(Resolve::Asks {
+            Some(NeighbourMessage::Request {
                 from: known.map(|mac| (from.into(), mac)),
                 reply_to: known.unwrap_or(ethernet.from),
-                about: about.into(),
+                target: target.into(),
             })
         }
-        ADVERTISEMENT => Some(Resolve::Tells {
-            about: about.into(),
+        ADVERTISEMENT => Some(NeighbourMessage::Reply {
+            target: target.into(),
             mac: option(options, OPTION_TARGET)??,
         }),
         _ => None,
@@ -195,7 +195,9 @@ fn option(mut options: &[u8], wanted: u8) -> Option<Option<Mac>> {
             return None;
         }
         if kind == wanted && length == 8 {
-            found = <Mac>::try_from(&options[2..8]).ok().filter(|mac| is_one(*mac));
+            found = <Mac>::try_from(&options[2..8])
+                .ok()
+                .filter(|mac| is_unicast(*mac));
         }
         options = &options[length..];
     }
@@ -203,19 +205,19 @@ fn option(mut options: &[u8], wanted: u8) -> Option<Option<Mac>> {
 }
 
 fn pseudo(ip: &Ipv6, length: usize) -> u64 {
-    sum(&ip.from) + sum(&ip.to) + length as u64 + u64::from(ICMP_6)
+    sum(&ip.from) + sum(&ip.to) + length as u64 + u64::from(PROTOCOL_ICMPV6)
 }
 
-/// Asks who has `about`, by `own` addresses; `None` where they are of different families.
+/// Asks who has `target`, by `own` addresses; `None` where they are of different families.
 #[must_use]
-pub fn ask(own: (IpAddr, Mac), about: IpAddr) -> Option<ResolvePacket> {
-    match (own.0, about) {
-        (IpAddr::V4(from), IpAddr::V4(about)) => {
-            Some(arp(OPERATION_ASKS, (from, own.1), (about, [0; 6]), EVERYBODY))
+pub fn neighbour_request(own: (IpAddr, Mac), target: IpAddr) -> Option<NeighbourPacket> {
+    match (own.0, target) {
+        (IpAddr::V4(from), IpAddr::V4(target)) => {
+            Some(arp(ARP_REQUEST, (from, own.1), (target, [0; 6]), BROADCAST_MAC))
         }
-        (IpAddr::V6(from), IpAddr::V6(about)) => {
-            let group = solicited_node(about);
-            let said = (SOLICITATION, 0, about, OPTION_SOURCE);
+        (IpAddr::V6(from), IpAddr::V6(target)) => {
+            let group = solicited_node(target);
+            let said = (SOLICITATION, 0, target, OPTION_SOURCE);
             Some(discovery((from, own.1), (group, group_mac(group)), said))
         }
         _ => None,
@@ -224,7 +226,7 @@ pub fn ask(own: (IpAddr, Mac), about: IpAddr) -> Option<ResolvePacket> {
 
 /// Says to one who asked that `own` has the address, which it has; `None` where they are of different families.
 #[must_use]
-pub fn answer(own: (IpAddr, Mac), asker: Option<IpAddr>, reply_to: Mac) -> Option<ResolvePacket> {
+pub fn neighbour_reply(own: (IpAddr, Mac), asker: Option<IpAddr>, reply_to: Mac) -> Option<NeighbourPacket> {
     match (own.0, asker) {
         (IpAddr::V4(from), asker) => {
             let to = match asker {
@@ -232,22 +234,22 @@ pub fn answer(own: (IpAddr, Mac), asker: Option<IpAddr>, reply_to: Mac) -> Optio
                 None => Ipv4Addr::UNSPECIFIED,
                 Some(IpAddr::V6(_)) => return None,
             };
-            Some(arp(OPERATION_TELLS, (from, own.1), (to, reply_to), reply_to))
+            Some(arp(ARP_REPLY, (from, own.1), (to, reply_to), reply_to))
         }
         (IpAddr::V6(from), Some(IpAddr::V6(to))) => {
             let said = (ADVERTISEMENT, SOLICITED | OVERRIDES, from, OPTION_TARGET);
             Some(discovery((from, own.1), (to, reply_to), said))
         }
-        (IpAddr::V6(_), None) => announce(own),
+        (IpAddr::V6(_), None) => neighbour_announcement(own),
         _ => None,
     }
 }
 
 /// Says to everybody that `own` has its address: those who knew another one for it forget that.
 #[must_use]
-pub fn announce(own: (IpAddr, Mac)) -> Option<ResolvePacket> {
+pub fn neighbour_announcement(own: (IpAddr, Mac)) -> Option<NeighbourPacket> {
     match own.0 {
-        IpAddr::V4(from) => Some(arp(OPERATION_ASKS, (from, own.1), (from, [0; 6]), EVERYBODY)),
+        IpAddr::V4(from) => Some(arp(ARP_REQUEST, (from, own.1), (from, [0; 6]), BROADCAST_MAC)),
         IpAddr::V6(from) => {
             let said = (ADVERTISEMENT, OVERRIDES, from, OPTION_TARGET);
             Some(discovery((from, own.1), (ALL_NODES, group_mac(ALL_NODES)), said))
@@ -255,10 +257,10 @@ pub fn announce(own: (IpAddr, Mac)) -> Option<ResolvePacket> {
     }
 }
 
-/// The group that questions about an address are sent to.
+/// The group that requests for an address are sent to.
 #[must_use]
-pub fn solicited_node(about: Ipv6Addr) -> Ipv6Addr {
-    let [.., high, low] = about.segments();
+pub fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
+    let [.., high, low] = target.segments();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | high & 0xff, low)
 }
 
@@ -269,22 +271,22 @@ pub fn group_mac(group: Ipv6Addr) -> Mac {
     [0x33, 0x33, a, b, c, d]
 }
 
-fn arp(operation: u16, own: (Ipv4Addr, Mac), about: (Ipv4Addr, Mac), to: Mac) -> ResolvePacket {
+fn arp(operation: u16, own: (Ipv4Addr, Mac), target: (Ipv4Addr, Mac), to: Mac) -> NeighbourPacket {
     let ethernet = Ethernet {
         to,
         from: own.1,
-        kind: KIND_ARP.into(),
+        kind: ETHERTYPE_ARP.into(),
     };
     let arp = Arp {
         hardware: HARDWARE_ETHERNET.into(),
-        protocol: PROTOCOL_IPV4.into(),
+        protocol: ETHERTYPE_IPV4.into(),
         hardware_length: 6,
         protocol_length: 4,
         operation: operation.into(),
         from_mac: own.1,
         from: own.0.octets(),
-        to_mac: about.1,
-        to: about.0.octets(),
+        to_mac: target.1,
+        to: target.0.octets(),
     };
     packet(&[ethernet.as_bytes(), arp.as_bytes()])
 }
@@ -292,18 +294,18 @@ fn arp(operation: u16, own: (Ipv4Addr, Mac), about: (Ipv4Addr, Mac), to: Mac) ->
 fn discovery(
     own: (Ipv6Addr, Mac),
     to: (Ipv6Addr, Mac),
-    (kind, flags, about, option): (u8, u32, Ipv6Addr, u8),
-) -> ResolvePacket {
+    (kind, flags, target, option): (u8, u32, Ipv6Addr, u8),
+) -> NeighbourPacket {
     let ethernet = Ethernet {
         to: to.1,
         from: own.1,
-        kind: KIND_6.into(),
+        kind: ETHERTYPE_IPV6.into(),
     };
     let ip = Ipv6 {
         version: VERSION_6.into(),
         length: (size_of::<Discovery>() as u16).into(),
-        protocol: ICMP_6,
-        hops: HOPS_NEIGHBOUR,
+        protocol: PROTOCOL_ICMPV6,
+        hop_limit: HOP_LIMIT_DISCOVERY,
         from: own.0.octets(),
         to: to.0.octets(),
     };
@@ -312,7 +314,7 @@ fn discovery(
         code: 0,
         checksum: 0.into(),
         flags: flags.into(),
-        about: about.octets(),
+        target: target.octets(),
         option,
         option_length: 1,
         mac: own.1,
@@ -321,9 +323,9 @@ fn discovery(
     packet(&[ethernet.as_bytes(), ip.as_bytes(), body.as_bytes()])
 }
 
-fn packet(parts: &[&[u8]]) -> ResolvePacket {
-    let mut packet = ResolvePacket {
-        bytes: [0; RESOLVE_MAX],
+fn packet(parts: &[&[u8]]) -> NeighbourPacket {
+    let mut packet = NeighbourPacket {
+        bytes: [0; NEIGHBOUR_PACKET_MAX],
         length: 0,
     };
     for part in parts {
@@ -349,7 +351,7 @@ mod tests {
     /// As the standards have them, and other stations read them.
     #[test]
     fn a_question_in_arp_has_these_bytes() {
-        let packet = ask((ip("10.0.0.1"), OWN), ip("10.0.0.2")).unwrap();
+        let packet = neighbour_request((ip("10.0.0.1"), OWN), ip("10.0.0.2")).unwrap();
         #[rustfmt::skip]
         let expected = [
             0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x08, 0x06,
@@ -362,8 +364,8 @@ mod tests {
 
     #[test]
     fn a_question_in_ipv6_goes_to_the_group_of_the_address() {
-        let packet = ask((ip("fd00::1"), OWN), ip("fd00::12:3456")).unwrap();
-        assert_eq!(packet.len(), RESOLVE_MAX);
+        let packet = neighbour_request((ip("fd00::1"), OWN), ip("fd00::12:3456")).unwrap();
+        assert_eq!(packet.len(), NEIGHBOUR_PACKET_MAX);
         assert_eq!(packet[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
         assert_eq!(packet[12..14], [0x86, 0xdd]);
         assert_eq!((packet[20], packet[21]), (58, 255), "ICMPv6, and from this link");
@@ -378,58 +380,58 @@ mod tests {
         for (own, other) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let (own, other) = ((ip(own), OWN), (ip(other), OTHER));
             assert_eq!(
-                Resolve::read(&ask(own, other.0).unwrap()),
-                Some(Resolve::Asks {
+                NeighbourMessage::read(&neighbour_request(own, other.0).unwrap()),
+                Some(NeighbourMessage::Request {
                     from: Some(own),
                     reply_to: OWN,
-                    about: other.0
+                    target: other.0
                 })
             );
-            let told = Some(Resolve::Tells {
-                about: other.0,
+            let told = Some(NeighbourMessage::Reply {
+                target: other.0,
                 mac: OTHER,
             });
-            let packet = answer(other, Some(own.0), OWN).unwrap();
+            let packet = neighbour_reply(other, Some(own.0), OWN).unwrap();
             assert_eq!(
-                (packet[..6].to_vec(), Resolve::read(&packet)),
+                (packet[..6].to_vec(), NeighbourMessage::read(&packet)),
                 (OWN.to_vec(), told)
             );
-            let said = Resolve::read(&announce(other).unwrap());
+            let said = NeighbourMessage::read(&neighbour_announcement(other).unwrap());
             // IPv4 announces by asking for itself.
-            let asked = Some(Resolve::Asks {
+            let asked = Some(NeighbourMessage::Request {
                 from: Some(other),
                 reply_to: OTHER,
-                about: other.0,
+                target: other.0,
             });
             assert_eq!(said, if other.0.is_ipv4() { asked } else { told });
         }
-        assert!(ask((ip("10.0.0.1"), OWN), ip("fd00::2")).is_none());
+        assert!(neighbour_request((ip("10.0.0.1"), OWN), ip("fd00::2")).is_none());
     }
 
     #[test]
     fn who_looks_whether_an_address_is_taken_is_answered_too() {
         let own = (ip("fd00::1"), OWN);
-        let mut packet = ask((ip("::"), OTHER), own.0).unwrap();
+        let mut packet = neighbour_request((ip("::"), OTHER), own.0).unwrap();
         // RFC 4862: without an address, and without the option.
         packet.bytes[18..20].copy_from_slice(&24u16.to_be_bytes());
         packet.length -= 8;
         packet.bytes[56..58].fill(0);
         let (ip6, _) = Ipv6::ref_from_prefix(&packet.bytes[ETHERNET..]).unwrap();
-        let right = !fold(pseudo(ip6, BARE) + sum(&packet.bytes[54..78]));
+        let right = !fold(pseudo(ip6, DISCOVERY_HEADER) + sum(&packet.bytes[54..78]));
         packet.bytes[56..58].copy_from_slice(&right.to_be_bytes());
-        let asked = Resolve::Asks {
+        let asked = NeighbourMessage::Request {
             from: None,
             reply_to: OTHER,
-            about: own.0,
+            target: own.0,
         };
-        assert_eq!(Resolve::read(&packet), Some(asked));
-        let answered = answer(own, None, OTHER).unwrap();
+        assert_eq!(NeighbourMessage::read(&packet), Some(asked));
+        let answered = neighbour_reply(own, None, OTHER).unwrap();
         assert_eq!(answered[38..54], ALL_NODES.octets(), "to everybody");
     }
 
     #[test]
     fn what_breaks_the_rules_says_nothing() {
-        let good = ask((ip("fd00::1"), OWN), ip("fd00::2")).unwrap();
+        let good = neighbour_request((ip("fd00::1"), OWN), ip("fd00::2")).unwrap();
         for (at, value) in [
             (21, 64),
             (55, 1),
@@ -441,23 +443,23 @@ mod tests {
         ] {
             let mut bad = good;
             bad.bytes[at] = value;
-            assert_eq!(Resolve::read(&bad), None, "byte {at} as {value}");
+            assert_eq!(NeighbourMessage::read(&bad), None, "byte {at} as {value}");
         }
-        let good = ask((ip("10.0.0.1"), OWN), ip("10.0.0.2")).unwrap();
+        let good = neighbour_request((ip("10.0.0.1"), OWN), ip("10.0.0.2")).unwrap();
         for (at, value) in [(15, 2), (18, 8), (21, 3), (22, 3), (28, 224)] {
             let mut bad = good;
             bad.bytes[at] = value;
-            assert_eq!(Resolve::read(&bad), None, "byte {at} as {value}");
+            assert_eq!(NeighbourMessage::read(&bad), None, "byte {at} as {value}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(kind in prop::sample::select(vec![KIND_ARP, KIND_6, 0]), rest: Vec<u8>) {
+        fn any_bytes_are_read_or_refused(kind in prop::sample::select(vec![ETHERTYPE_ARP, ETHERTYPE_IPV6, 0]), rest: Vec<u8>) {
             let mut packet = [0; ETHERNET].to_vec();
             packet[12..].copy_from_slice(&kind.to_be_bytes());
             packet.extend(rest);
-            let _ = Resolve::read(&packet);
+            let _ = NeighbourMessage::read(&packet);
         }
     }
 }

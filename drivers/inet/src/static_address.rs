@@ -9,7 +9,7 @@ pub const PORT: u16 = 56080;
 
 /// An address and its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct StaticAddress {
     /// The function's own.
     pub ip: IpAddr,
     /// Bits of the network's prefix.
@@ -18,7 +18,7 @@ pub struct Given {
     pub gateway: Option<IpAddr>,
 }
 
-impl Given {
+impl StaticAddress {
     /// Finds one function's address in a setting: `10.0.0.5/24`, or one for each of several functions, separated by blanks or commas:
     /// `WHOSE=10.0.0.5/24 OTHER=10.0.0.6/24`. `is_ours` says whether a name in front of `=` is this function's, or why it is none.
     ///
@@ -104,9 +104,9 @@ impl Given {
         own.checked_shr(host).unwrap_or(0) == to.checked_shr(host).unwrap_or(0)
     }
 
-    /// The next station on the way to `to`.
+    /// The next hop on the way to `to`.
     #[must_use]
-    pub fn station(&self, to: IpAddr) -> Option<IpAddr> {
+    pub fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_near(to) { Some(to) } else { self.gateway }
     }
 }
@@ -147,8 +147,8 @@ pub fn network_of(function: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn of(text: &str, gateway: Option<&str>) -> Result<Given, String> {
-        Given::find(
+    fn of(text: &str, gateway: Option<&str>) -> Result<StaticAddress, String> {
+        StaticAddress::find(
             text,
             gateway.map(|gateway| gateway.parse().unwrap()),
             ("igbvf", "one"),
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_an_address_is_known_before_any_function_is() {
-        let is = |text: &str| Given::is_well_formed(text, |name| name == "one", true);
+        let is = |text: &str| StaticAddress::is_well_formed(text, |name| name == "one", true);
         assert!(is("10.0.0.0/31") && is("10.0.1.0/23") && is("one=10.0.0.5/24,one=10.0.0.6/24"));
         assert!(is("") && is("10.0.0.5/24") && is("one=10.0.0.5/24 one=10.0.0.6/24"));
         for bad in [
@@ -197,20 +197,20 @@ mod tests {
         ] {
             assert!(!is(bad), "{bad}");
         }
-        assert!(Given::is_well_formed("fd00::5/64", |_| true, false));
+        assert!(StaticAddress::is_well_formed("fd00::5/64", |_| true, false));
     }
 
     #[test]
     fn what_is_near_needs_no_gateway() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let own = of("10.0.0.5/24", None).unwrap();
-        assert_eq!(own.station(ip("10.0.0.77")), Some(ip("10.0.0.77")));
-        assert_eq!(own.station(ip("10.0.1.77")), None);
+        assert_eq!(own.next_hop(ip("10.0.0.77")), Some(ip("10.0.0.77")));
+        assert_eq!(own.next_hop(ip("10.0.1.77")), None);
         let own = of("10.0.0.5/24", Some("10.0.0.1")).unwrap();
-        assert_eq!(own.station(ip("10.0.1.77")), Some(ip("10.0.0.1")));
+        assert_eq!(own.next_hop(ip("10.0.1.77")), Some(ip("10.0.0.1")));
         let own = of("fd00::5/128", None).unwrap();
         assert_eq!(
-            (own.station(ip("fd00::5")).is_some(), own.station(ip("fd00::6"))),
+            (own.next_hop(ip("fd00::5")).is_some(), own.next_hop(ip("fd00::6"))),
             (true, None)
         );
     }

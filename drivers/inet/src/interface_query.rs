@@ -15,7 +15,7 @@ pub enum Family {
 
 /// Which address, and how long frames may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct InterfaceQuery {
     /// Which addresses of the interface.
     pub family: Family,
     /// Largest IP packet, in bytes, when it is to be smaller than the interface's MTU.
@@ -24,7 +24,7 @@ pub struct Wanted {
     pub frame: usize,
 }
 
-impl Default for Wanted {
+impl Default for InterfaceQuery {
     /// As the interface has it.
     fn default() -> Self {
         Self {
