@@ -1,5 +1,5 @@
-//! Ethernet, IPv4, IPv6 and UDP headers: the layouts, a template that is written before each frame of a peer, and the check of
-//! what arrives. For drivers whose queues carry whole Ethernet frames, and for captures.
+//! Ethernet, IPv4, IPv6 and UDP headers: layouts, a header template for each peer, and verification of
+//! received headers. Used by drivers whose queues carry whole Ethernet frames, and by captures.
 //!
 //! ```text
 //!   │ Ethernet 14 │ IPv4 20, or IPv6 40 │ UDP 8 │ frame … │      no options, no fragments, no tags
@@ -28,20 +28,20 @@ pub const ETHERNET: usize = size_of::<Ethernet>();
 pub const UDP: usize = size_of::<Udp>();
 /// Bytes of the headers before a frame over IPv4.
 pub const HEADERS_IPV4: usize = ETHERNET + size_of::<Ipv4>() + size_of::<Udp>();
-/// The same over IPv6: the longest headers.
+/// Bytes of the headers before a frame over IPv6, the longest.
 pub const HEADERS_IPV6: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Udp>();
 
-/// `ethertype` of IPv4.
+/// EtherType of IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
-/// `ethertype` of IPv6.
+/// EtherType of IPv6.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// The protocol number of UDP.
+/// IP protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
 const VERSION_4: u8 = 0x45;
 const VERSION_6: u32 = 6 << 28;
 const DO_NOT_FRAGMENT: u16 = 0x4000;
-/// "More fragments", and where in the packet this one is.
+/// The "more fragments" bit and the fragment offset.
 const FRAGMENT: u16 = 0x3fff;
 const DEFAULT_TTL: u8 = 64;
 
@@ -49,11 +49,11 @@ const DEFAULT_TTL: u8 = 64;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Ethernet {
-    /// To whom.
+    /// Destination hardware address.
     pub to: Mac,
-    /// From whom.
+    /// Source hardware address.
     pub from: Mac,
-    /// What follows.
+    /// EtherType of the payload.
     pub kind: U16,
 }
 
@@ -98,7 +98,7 @@ pub struct Udp {
 const _: () = assert!(size_of::<Ethernet>() == 14 && size_of::<Udp>() == 8);
 const _: () = assert!(size_of::<Ipv4>() == 20 && size_of::<Ipv6>() == 40);
 
-/// The sum of the 16-bit words of `bytes` in network order, before it is folded.
+/// Adds up the 16-bit words of `bytes` in network order, without folding the carries.
 pub fn sum(bytes: &[u8]) -> u64 {
     let (words, odd) = bytes.as_chunks::<2>();
     let words: u64 = words
@@ -108,7 +108,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     words + odd.first().map_or(0, |&byte| u64::from(byte) << 8)
 }
 
-/// A sum as sixteen bits in ones' complement.
+/// Folds a sum to sixteen bits in ones' complement.
 #[inline]
 pub const fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
@@ -117,7 +117,8 @@ pub const fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// A checksum as it is sent: a sum of zero in its other form, because zero says that there is none.
+/// Complements and folds a sum to a UDP checksum. Zero is sent as 0xffff, because zero means that there is no
+/// checksum.
 #[inline]
 pub(crate) const fn finish_checksum(sum: u64) -> u16 {
     match !fold(sum) {
@@ -126,7 +127,7 @@ pub(crate) const fn finish_checksum(sum: u64) -> u16 {
     }
 }
 
-/// The headers of all frames from one address to another.
+/// A template of the headers of all frames from one address to another.
 ///
 /// ```
 /// use doorbell_fabric::ether::{Headers, Arrived, sum};
@@ -143,15 +144,16 @@ pub(crate) const fn finish_checksum(sum: u64) -> u16 {
 pub struct Headers {
     bytes: [u8; HEADERS_IPV6],
     length: u8,
-    /// The sums of what is the same in every frame, for both checksums.
+    /// Sums of the fields that are the same in every frame, for both checksums.
     fixed: u64,
     pseudo: u64,
-    /// The same without UDP's header.
+    /// The pseudo header's sum without UDP's header.
     seed: u64,
 }
 
 impl Headers {
-    /// Headers between hardware addresses that are not known yet. One IPv6 end makes it IPv6, with the other end mapped.
+    /// Creates the template with hardware addresses still unset. If one address is IPv6, the other is
+    /// IPv4-mapped.
     #[must_use]
     pub fn new(from: SocketAddr, to: SocketAddr) -> Self {
         let mut bytes = [0; HEADERS_IPV6];
@@ -211,41 +213,42 @@ impl Headers {
         }
     }
 
-    /// Fills in the hardware addresses.
+    /// Sets the source and destination hardware addresses.
     pub fn set_macs(&mut self, from: Mac, to: Mac) {
         self.bytes[..6].copy_from_slice(&to);
         self.bytes[6..12].copy_from_slice(&from);
     }
 
-    /// How many bytes they have.
+    /// Length of the headers in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         usize::from(self.length)
     }
 
-    /// Never: there are headers.
+    /// Always false; completes [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The headers of a frame of `length` bytes, with UDP's checksum for a frame of that [`sum`]; without one it is zero,
-    /// which says "none", which IPv4 allows. Lengths above what IP can say are cut off.
+    /// Returns the headers of a frame of `length` bytes, with UDP's checksum for a frame of that [`sum`].
+    /// Without a sum the checksum is zero, which means "none" and which IPv4 allows. Lengths beyond what IP
+    /// can express are clamped.
     #[inline]
     #[must_use]
     pub fn for_frame(&self, length: usize, of_frame: Option<u64>) -> Packed {
         let mut packed = self.with_lengths(length);
         if let Some(of_frame) = of_frame {
-            // The length counts twice: in UDP's header and in the pseudo header before it.
+            // The length counts twice: in UDP's header and in the pseudo header.
             let sum = self.pseudo + 2 * u64::from(udp_length(length)) + of_frame;
             packed.put(self.len() - UDP + 6, finish_checksum(sum));
         }
         packed
     }
 
-    /// The same, with UDP's checksum left to the device: in its place is the sum of the pseudo header, to which the device
-    /// adds the rest.
+    /// Returns the headers with a partial UDP checksum for checksum offload: the sum of the pseudo header, to
+    /// which the device adds the rest (`CHECKSUM_PARTIAL`).
     #[inline]
     #[must_use]
     pub fn with_partial_checksum(&self, length: usize) -> Packed {
@@ -255,7 +258,7 @@ impl Headers {
         packed
     }
 
-    /// The same, with all checksums left to a device that makes them from scratch: zeroes stand in their places.
+    /// Returns the headers with all checksum fields zero, for devices that compute them from scratch.
     #[inline]
     #[must_use]
     pub fn without_checksums(&self, length: usize) -> Packed {
@@ -332,27 +335,28 @@ impl std::ops::Deref for Packed {
     }
 }
 
-/// What the headers of a packet say, as far as they make sense.
+/// The headers of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Who says to have sent it.
+    /// Source address, as the header has it.
     pub from: SocketAddr,
-    /// To whom.
+    /// Destination address.
     pub to: SocketAddr,
-    /// Where in the packet the frame begins.
+    /// Offset of the frame in the packet, in bytes.
     pub at: usize,
-    /// How many bytes it has.
+    /// Length of the frame in bytes.
     pub length: usize,
-    /// UDP's checksum as it came; zero: none.
+    /// UDP's checksum; zero means none.
     checksum: u16,
-    /// The sum of the pseudo header, and of UDP's without its checksum.
+    /// Sums of the pseudo header, and of UDP's header without its checksum.
     pseudo: u64,
     head: u64,
 }
 
 impl Arrived {
-    /// Reads the headers of a packet of `whole` bytes, which `packet` begins with; `None` when they are not those of a whole UDP
-    /// datagram without options, extension headers or fragments, of one host that can be answered.
+    /// Reads the headers at the start of `packet`, of a packet of `whole` bytes. Returns `None` unless they
+    /// are those of a whole UDP datagram without IP options, extension headers or fragments, from a unicast
+    /// source.
     #[inline]
     #[must_use]
     pub fn read(packet: &[u8], whole: usize) -> Option<Self> {
@@ -361,7 +365,7 @@ impl Arrived {
             ETHERTYPE_IPV4 => {
                 let (ip, rest) = Ipv4::ref_from_prefix(rest).ok()?;
                 let plain = ip.version == VERSION_4 && ip.fragment.get() & FRAGMENT == 0;
-                // Of bytes with their checksum among them the sum is all ones.
+                // The sum over a header with a right checksum is all ones.
                 if !plain || ip.protocol != PROTOCOL_UDP || fold(sum(ip.as_bytes())) != u16::MAX {
                     return None;
                 }
@@ -398,22 +402,23 @@ impl Arrived {
         })
     }
 
-    /// Whether the sender made a checksum.
+    /// Whether the datagram has a checksum.
     #[inline]
     #[must_use]
     pub fn has_checksum(&self) -> bool {
         self.checksum != 0
     }
 
-    /// Whether there is a checksum, and it is right for a frame of this [`sum`].
+    /// Whether the datagram has a checksum that is right for a frame of this [`sum`].
     #[inline]
     #[must_use]
     pub fn is_intact(&self, of_frame: u64) -> bool {
         self.has_checksum() && fold(self.pseudo + self.head + u64::from(self.checksum) + of_frame) == u16::MAX
     }
 
-    /// Whether the checksum is that of the pseudo header alone: the sending kernel left the rest to its device, and the packet
-    /// has never been on a wire (two hosts of one machine, over a virtual link).
+    /// Whether the checksum covers the pseudo header alone (`CHECKSUM_PARTIAL`): the sending kernel left the
+    /// rest to its device, and the packet was never on a wire (two hosts of one machine, over a virtual
+    /// link).
     #[inline]
     #[must_use]
     pub fn is_partial_checksum(&self) -> bool {
@@ -421,7 +426,7 @@ impl Arrived {
     }
 }
 
-/// Whether a datagram can come from there: from one host, and over a network.
+/// Whether a datagram can have this source: a single host reached over a network.
 #[inline]
 fn is_host(from: IpAddr) -> bool {
     let nobody = from.is_unspecified() || from.is_multicast() || from.is_loopback();
@@ -454,7 +459,7 @@ mod tests {
             left.extend_from_slice(b"frame");
             let arrived = Arrived::read(&left, left.len()).unwrap();
             assert!(arrived.is_partial_checksum());
-            // What the device does: the sum from UDP's header on, the seed among it.
+            // What the device does: it sums from UDP's header on, the seed included.
             let at = headers.len() - UDP;
             let done = finish_checksum(sum(&left[at..]));
             assert_eq!(
@@ -464,7 +469,7 @@ mod tests {
         }
     }
 
-    /// As the kernel and other programs read them: golden bytes.
+    /// Golden bytes, as the kernel and other programs read them.
     #[test]
     fn the_layout_is_that_of_the_standards() {
         let four = packet("10.0.0.1:56080", "10.0.0.2:56081", &[0xab, 0xcd, 0xef], true);
@@ -478,7 +483,7 @@ mod tests {
         let six = packet("[fd00::1]:1", "[fd00::2]:2", b"", true);
         assert_eq!(six.len(), HEADERS_IPV6);
         assert_eq!(six[12..22], [0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]);
-        // Everything that it covers adds up to all ones.
+        // The sum over everything that the checksum covers is all ones.
         let covered = sum(&six[22..]) + 8 + 17;
         assert_eq!(fold(covered), u16::MAX);
         assert_eq!(fold(sum(&four[14..34])), u16::MAX);
@@ -522,7 +527,7 @@ mod tests {
         assert!(arrived.is_partial_checksum() && !arrived.is_intact(sum(b"four")));
     }
 
-    /// The same packet with `value` at `at`, and the header's checksum of IPv4 right again.
+    /// The same packet with `value` at `at`, and a right IPv4 header checksum.
     fn changed(packet: &[u8], at: usize, value: &[u8]) -> Vec<u8> {
         let mut bytes = packet.to_vec();
         bytes[at..at + value.len()].copy_from_slice(value);
@@ -561,7 +566,7 @@ mod tests {
         }
     }
 
-    /// As RFC 1122 and RFC 8200 have it, whatever has let it pass before.
+    /// As RFC 1122 and RFC 8200 require; earlier versions accepted these.
     #[test]
     fn what_lies_about_itself_is_refused() {
         let good = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
@@ -571,7 +576,7 @@ mod tests {
             bad[at] ^= 1;
             assert!(Arrived::read(&bad, bad.len()).is_none(), "byte {at}");
         }
-        // Longer than what came; what is padded is longer than what is told.
+        // Longer than what arrived; padding beyond the IP length is accepted.
         assert!(Arrived::read(&good, good.len() + 18).is_some());
         assert!(
             Arrived::read(&good[..HEADERS_IPV4], good.len()).is_some(),
@@ -590,7 +595,7 @@ mod tests {
         }
     }
 
-    /// Zero says that there is none, also where zero is what the sum comes to.
+    /// Zero means "no checksum", also where the computed checksum is zero.
     #[test]
     fn no_checksum_is_never_right() {
         let frame = (0..=u16::MAX)

@@ -132,9 +132,9 @@ mod tests {
         for (text, word) in [
             ("", "no IP address is set"),
             (both, "no IP address is set"),
-            ("10.0.0.5", "no address of a host"),
-            ("10.0.0.5/33", "no address of a host"),
-            ("127.0.0.1/8", "no address of a host"),
+            ("10.0.0.5", "not a host's address"),
+            ("10.0.0.5/33", "not a host's address"),
+            ("127.0.0.1/8", "not a host's address"),
             ("10.0.0.5/24 10.0.0.6/24", "more than one"),
             ("x=10.0.0.5/24", "no PCI address"),
         ] {

@@ -1,4 +1,4 @@
-//! Captures: every frame that the kernel took or gave, as pcapng, with the headers that it had on the wire.
+//! Captures every sent and received frame as pcapng, with the headers that it has on the wire.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -8,11 +8,11 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::pcapng::{Interface, Packet, Way, Wrap, Writer};
 
-/// What a capture is written with.
+/// The pcapng writer of a capture.
 pub type CaptureWriter = Writer<Box<dyn Write + Send>>;
 
 struct Shared {
-    /// `None`: the capture has ended.
+    /// `None` once the capture has ended.
     writer: Option<CaptureWriter>,
     interface: Interface,
     clock: Clock,
@@ -20,7 +20,7 @@ struct Shared {
     peers: Vec<[SocketAddr; 2]>,
 }
 
-/// One half's end of the capture: both halves write, each while it has the rail's thread.
+/// One half's handle to the rail's capture; the sending and the receiving half write through one each.
 #[derive(Clone)]
 pub struct Tap(Arc<Mutex<Shared>>);
 
@@ -30,18 +30,18 @@ impl std::fmt::Debug for Tap {
     }
 }
 
-/// The other end of a frame.
+/// The remote end of a frame.
 #[derive(Clone, Copy)]
 pub enum RemoteEnd {
-    /// A peer of the rail, by its number.
+    /// A peer of the rail, by its index.
     Peer(u32),
-    /// Somebody else, as far as is known.
+    /// A sender that has not been opened, with its address if the kernel gave one.
     Stranger(Option<SocketAddr>),
 }
 
 impl Tap {
-    /// A capture of the rail `name`, `about` which something is told, between its two addresses and those of its `peers`, by their
-    /// numbers.
+    /// Starts a capture of the rail `name` with the description `about`, between its `own` addresses and
+    /// those of its `peers`.
     pub fn new(
         mut writer: CaptureWriter,
         clock: Clock,
@@ -59,12 +59,12 @@ impl Tap {
         })))
     }
 
-    /// A panic of whoever had it before harms no capture: each packet is written whole or not at all.
+    /// A panic elsewhere does no harm to a capture: each packet is written whole or not at all.
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next peer's addresses.
+    /// Adds the next peer's addresses.
     pub fn add_peer(&self, addresses: [SocketAddr; 2]) {
         self.shared().peers.push(addresses);
     }
@@ -102,7 +102,7 @@ impl Tap {
         }
     }
 
-    /// Ends the capture and gives the writer back, with everything written out.
+    /// Ends the capture, flushes it and returns the writer.
     pub fn end(&self) -> Option<CaptureWriter> {
         let mut writer = self.shared().writer.take()?;
         writer.flush();

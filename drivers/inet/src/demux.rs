@@ -1,5 +1,5 @@
-//! Packets that arrived whole: whose frames they are, by which channel, and whether they are as they were sent. What is no frame
-//! may be a neighbour's word.
+//! Demultiplexes received Ethernet packets: verifies headers and checksum, and finds the channel and the
+//! sender. ARP and NDP packets go to the neighbour cache.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,54 +11,55 @@ use rustc_hash::FxHashMap;
 
 use crate::capture::{RemoteEnd, Tap};
 
-/// Nobody who was opened.
+/// The peer index of frames whose sender has not been opened.
 pub const UNKNOWN_PEER: u32 = u32::MAX;
-/// Most words of neighbours that wait for the function to answer.
+/// Most ARP and NDP messages that are queued for the rail; further ones are dropped.
 const NEIGHBOUR_MESSAGES_MAX: usize = 64;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// What a packet is.
+/// The kind of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demuxed {
-    /// A frame.
+    /// A frame for this rail.
     Frame {
         /// Its channel.
         channel: usize,
-        /// Its sender, or [`UNKNOWN_PEER`].
+        /// Its sender's index, or [`UNKNOWN_PEER`].
         from: u32,
-        /// Where in the packet it is.
+        /// Offset of the frame in the packet, in bytes.
         at: usize,
-        /// Its bytes.
+        /// Length of the frame in bytes.
         length: usize,
-        /// By the device's word, and not by a look at it.
+        /// The device verified the checksum, not this function.
         by_device: bool,
     },
-    /// A neighbour's word, kept for the rail to answer.
+    /// An ARP or NDP message, queued for the neighbour cache.
     Neighbour,
-    /// Not as it was sent.
+    /// A frame with a wrong checksum.
     Corrupt,
-    /// Nothing for this rail.
+    /// A packet that is not for this rail.
     Malformed,
 }
 
-/// What a rail's receiving half knows of its peers.
+/// The table of peers that a rail's receiving half looks senders up in.
 #[derive(Debug)]
 pub struct Demux {
     peers: FxHashMap<SocketAddr, u32>,
-    /// Who sent the last frame: mostly the sender of the next one.
+    /// Sender of the last frame, which most often sends the next one too.
     last: (SocketAddr, u32),
     own: SocketAddr,
-    /// What neighbours said.
+    /// Received ARP and NDP messages that the neighbour cache has not handled yet.
     pub neighbour_messages: VecDeque<NeighbourMessage>,
-    /// Frames of nobody who was opened.
+    /// Frames from senders that have not been opened.
     pub unknown_senders: u64,
-    /// A capture of what arrives.
+    /// Captures the received frames.
     pub tap: Option<Tap>,
 }
 
 impl Demux {
-    /// For the socket of the priority channel; the data channel has the next port.
+    /// Creates a demultiplexer for the socket address of the priority channel; the data channel uses the next
+    /// port.
     #[must_use]
     pub fn new(own: SocketAddr) -> Self {
         Self {
@@ -71,28 +72,28 @@ impl Demux {
         }
     }
 
-    /// Frames from `address` are this peer's.
+    /// Assigns frames from `address` to this peer.
     pub fn add_peer(&mut self, address: SocketAddr, peer: u32) {
         self.peers.insert(address, peer);
         self.last = (self.own, UNKNOWN_PEER);
     }
 
-    /// The peer with this address.
+    /// Looks up the peer with this address.
     #[must_use]
     pub fn peer_at(&self, address: SocketAddr) -> Option<u32> {
         self.peers.get(&address).copied()
     }
 
-    /// Forgets all peers.
+    /// Removes all peers.
     pub fn clear(&mut self) {
         self.peers.clear();
         self.last = (self.own, UNKNOWN_PEER);
     }
 
-    /// What `packet` is. `believed`: the device has said that its checksums are right.
+    /// Classifies `packet`; `believed`: the device reported that its checksums are right.
     #[inline]
     pub fn classify(&mut self, packet: SharedBytes<'_>, believed: bool) -> Demuxed {
-        // The second line of a short frame is fetched beside the first, and not after it.
+        // Loads the second cache line of a short frame together with the first, not after it.
         std::hint::black_box(packet.read::<1>(LINE));
         let mut headers = [0; HEADERS_IPV6];
         let n = packet.copy_to(0, &mut headers);
@@ -121,7 +122,7 @@ impl Demux {
         }
     }
 
-    /// No frame: a neighbour's question or answer, perhaps.
+    /// Queues an ARP or NDP message; anything else is malformed.
     #[cold]
     fn read_neighbour_message(&mut self, packet: SharedBytes<'_>) -> Demuxed {
         let mut bytes = [0; NEIGHBOUR_PACKET_MAX];
@@ -131,7 +132,7 @@ impl Demux {
             Some(said) if self.neighbour_messages.len() < NEIGHBOUR_MESSAGES_MAX => {
                 self.neighbour_messages.push_back(said)
             }
-            // They ask again.
+            // The queue is full: the neighbour sends its request again.
             Some(_) => {}
         }
         Demuxed::Neighbour
@@ -163,10 +164,11 @@ impl Demux {
     }
 }
 
-/// Whether a frame is as it was sent, by its checksum.
+/// Whether a frame's UDP checksum is right.
 #[inline]
 fn has_right_checksum(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> bool {
-    // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
+    // IPv4 allows frames without one. A sender whose rail computes none adds a checksum of its own to the
+    // frame.
     let none_is_right = is_ipv4 && !arrived.has_checksum();
     none_is_right || arrived.is_intact(frame.sum().into())
 }

@@ -1,4 +1,4 @@
-//! What else the kernel tells of an interface: its hardware address, its queues, the XDP program that somebody has attached.
+//! Attributes of an interface by netlink: hardware address, queues, attached XDP program.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use crate::sys;
 /// How an XDP program is attached (linux/if_link.h, `XDP_ATTACHED_…`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attached {
-    /// In the driver, before the kernel makes a buffer of a frame.
+    /// In the driver, before the kernel allocates a buffer (native).
     Driver,
-    /// In the kernel's common code, on a buffer that has been made.
+    /// In the kernel's common code, after a buffer has been allocated.
     Generic,
     /// In the device itself.
     Device,
-    /// In several of these ways at once.
+    /// In several of these modes at once.
     Several,
 }
 
@@ -25,40 +25,40 @@ pub enum Attached {
 pub struct Program {
     /// How it is attached.
     pub how: Attached,
-    /// Its number in this system; 0 where there are several.
+    /// Its id in this system; 0 where there are several.
     pub id: u32,
 }
 
-/// What the kernel tells of an interface.
+/// Attributes of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// Its hardware address, where it has one of six bytes.
+    /// Its hardware address, if it has six bytes.
     pub mac: Option<Mac>,
-    /// What the kernel calls its kind; empty for hardware.
+    /// The kernel's name of its kind (`veth`, `bridge`); empty for hardware.
     pub kind: String,
-    /// The most receive queues that it can have.
+    /// Most receive queues that it supports.
     pub queues: u32,
-    /// The most queues to send by that it can have.
+    /// Most transmit queues that it supports.
     pub send_queues: u32,
     /// The interface below it, in the same network namespace.
     pub lower: Option<u32>,
     /// The XDP program on it.
     pub program: Option<Program>,
-    /// The driver says at this moment that there is a link. What the kernel's flags say of it follows up to a second later.
+    /// The driver reports a carrier now. The kernel's interface flags follow up to a second later.
     pub has_carrier: bool,
 }
 
-/// Bytes of `ifinfomsg`.
+/// Size of `ifinfomsg`.
 const LINK: usize = 16;
-/// Within `IFLA_XDP`: how a program is attached, and its number (linux/if_link.h).
+/// Attributes in `IFLA_XDP`: how a program is attached, and its id (linux/if_link.h).
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 
 impl Details {
-    /// Asks the kernel about the interface with this index.
+    /// Requests the attributes of the interface with this index.
     ///
     /// # Errors
-    /// When there is none, or the kernel cannot be asked.
+    /// When there is no such interface, or the kernel refuses the request.
     pub fn of(index: u32) -> io::Result<Self> {
         let mut body = vec![0; LINK];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -67,19 +67,19 @@ impl Details {
     }
 }
 
-/// How many queues there are by now.
+/// The queues that an interface uses now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// Queues that frames come in by: at most this many can have a program's sockets.
+    /// Receive queues, each of which can have one AF_XDP socket.
     pub receive: u32,
-    /// Queues that frames go out by.
+    /// Transmit queues.
     pub send: u32,
 }
 
-/// The queues of the interface `name`.
+/// Queries the queues of the interface `name` by ethtool.
 ///
 /// # Errors
-/// When the interface does not tell, which those with one queue mostly do not.
+/// When the driver does not report them; drivers with one queue mostly do not.
 pub fn channels(name: &str) -> io::Result<Channels> {
     sys::channels(name)
 }
@@ -99,7 +99,7 @@ fn read(body: &[u8]) -> Details {
             _ => {}
         }
     }
-    // A number of another namespace means nothing here.
+    // An index of another namespace means nothing here.
     details.lower = details.lower.filter(|_| !elsewhere);
     details
 }
@@ -133,7 +133,7 @@ pub(crate) fn program(xdp: &[u8]) -> Option<Program> {
     })
 }
 
-/// For the fuzzers.
+/// Entry point for the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(body: &[u8]) {
     let details = read(body);

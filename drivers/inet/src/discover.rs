@@ -1,4 +1,5 @@
-//! What the discovery of rails over interfaces has in common: one candidate for each interface, and any address that is named.
+//! Discovery shared by rails over interfaces: one candidate for each interface, and one for each address that
+//! is named.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use doorbell_fabric::name::RailName;
 use crate::interface::looks_like_address;
 use crate::nics::{assigned, own_name};
 
-/// The names that rails of this kind have, one for each interface of this network namespace.
+/// Lists the names of rails of this kind, one for each interface of this network namespace.
 ///
 /// # Errors
 /// When the interfaces cannot be listed.
@@ -26,22 +27,22 @@ pub fn rails(kind: &str) -> Result<Vec<RailName>, RailError> {
             names.push(&one.interface);
         }
     }
-    // An interface's name may hold what a rail's name may not; such a one is reached by its address.
+    // An interface with a name that no rail may have is reached by its address.
     let rails = names
         .iter()
         .filter_map(|name| format!("{kind}:{name}").parse().ok());
     Ok(rails.collect())
 }
 
-/// Whether a rail is named by an address, or by what is meant to be one.
+/// Whether a rail is named by an address, valid or not.
 pub fn is_by_address(name: &RailName) -> bool {
     let object = name.object();
     let bare = object.split_once('%').map_or(object, |(bare, _)| bare);
     bare.parse::<IpAddr>().is_ok() || looks_like_address(object)
 }
 
-/// Whether a rail is named by something else than the own name of an interface: by an address, by the label
-/// of one (`v0:1`), or by an interface's alternative name.
+/// Whether a rail is named by something else than an interface's own name: an address, an address label
+/// (`v0:1`), or an alternative name.
 pub fn is_other_name(name: &RailName) -> bool {
     let is_known = |object: &str| {
         let all = assigned().unwrap_or_default();
@@ -51,7 +52,7 @@ pub fn is_other_name(name: &RailName) -> bool {
     is_by_address(name) || is_known(name.object())
 }
 
-/// A rail that cannot be used, for this error.
+/// Converts an error to a rejected candidate.
 pub fn rejected(name: RailName, error: RailError) -> Candidate {
     match error {
         RailError::Unusable { reason, remedy, .. } => Candidate::rejected(name, reason, remedy),

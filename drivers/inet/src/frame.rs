@@ -1,4 +1,5 @@
-//! What drivers have in common whose queues carry whole Ethernet packets: peers by their headers, frames by their parts.
+//! Code shared by drivers whose queues carry whole Ethernet packets: header templates of peers, parts of
+//! frames, capabilities.
 
 use std::net::SocketAddr;
 
@@ -8,10 +9,10 @@ use doorbell_fabric::ether::{Headers, Mac};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Body;
 
-/// Most pieces of a gathered body.
+/// Most parts of a gathered body.
 pub const PARTS_MAX: usize = 64;
 
-/// A channel's place among the two.
+/// The array index of a channel.
 #[inline]
 #[must_use]
 pub fn channel_index(channel: Channel) -> usize {
@@ -21,19 +22,19 @@ pub fn channel_index(channel: Channel) -> usize {
     }
 }
 
-/// A peer: the headers of its two channels, whole when the hardware address is known.
+/// The header templates of one peer, complete once the hardware address is known.
 #[derive(Debug)]
 pub struct PeerHeaders {
-    /// Of each channel.
+    /// One template for each channel.
     pub headers: [Headers; 2],
-    /// The hardware address is known.
+    /// Whether the hardware address is known.
     pub is_known: bool,
-    /// Its addresses.
+    /// The peer's socket addresses, one for each channel.
     pub to: [SocketAddr; 2],
 }
 
 impl PeerHeaders {
-    /// Between these sockets, one of each channel; the hardware address is not known.
+    /// Creates templates between these sockets, without hardware addresses.
     #[must_use]
     pub fn new(own: [SocketAddr; 2], to: [SocketAddr; 2]) -> Self {
         Self {
@@ -43,7 +44,7 @@ impl PeerHeaders {
         }
     }
 
-    /// Now it is.
+    /// Sets the hardware addresses.
     pub fn set_macs(&mut self, own: Mac, theirs: Mac) {
         self.is_known = true;
         for headers in &mut self.headers {
@@ -52,7 +53,7 @@ impl PeerHeaders {
     }
 }
 
-/// All bytes of a frame, as they lie.
+/// Calls `put` for the head and each part of the body.
 #[inline]
 pub fn for_each_part(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedBytes<'_>)) {
     put(SharedBytes::of(head));
@@ -66,14 +67,14 @@ pub fn for_each_part(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedByte
     }
 }
 
-/// Whether a body has more pieces than a frame may have.
+/// Whether a body has more parts than [`PARTS_MAX`].
 #[inline]
 #[must_use]
 pub fn has_too_many_parts(body: &Body<'_>) -> bool {
     matches!(body, Body::Parts(parts) if parts.len() > PARTS_MAX)
 }
 
-/// What such a rail can do with frames of up to `limit` bytes: UDP's own checksum, of 16 bits, is made and checked.
+/// The capabilities of a rail with frames of up to `limit` bytes and UDP's 16-bit checksum.
 #[must_use]
 pub fn frame_capabilities(limit: usize, estimate: Estimate) -> Capabilities {
     Capabilities {

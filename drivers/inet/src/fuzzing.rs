@@ -1,13 +1,13 @@
-//! For the fuzzers (`tools/fuzz`) only: what the kernel tells over netlink, read as everywhere else here. The kernel is believed, but
-//! whatever it says makes nobody panic, and each message is read to its end once.
+//! Entry points for the fuzzers (`tools/fuzz`): netlink messages, read as everywhere else in this crate. The
+//! kernel is trusted, but no message may cause a panic, and each is read to its end exactly once.
 
 use crate::netlink::{attributes, messages};
 use crate::{details, kernel_neighbours, link, nics, route, zero_copy};
 
-/// Reads `bytes` as what a socket of netlink gave.
+/// Reads `bytes` as received from a netlink socket.
 ///
 /// # Panics
-/// When messages or attributes are shown that are not in the bytes, or twice.
+/// When messages or attributes are returned that are not in the bytes, or twice.
 pub fn netlink(bytes: &[u8]) {
     let mut read = 0;
     for (kind, body) in messages(bytes) {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use crate::netlink::{attribute, message};
 
-    /// Messages with attributes, whole, cut off, and with any byte changed.
+    /// Messages with attributes: whole, truncated, and with each byte changed.
     #[test]
     fn whatever_is_told_nobody_panics() {
         let mut body = vec![0; 16];

@@ -1,4 +1,4 @@
-//! The frames of one channel that were taken from the rings and are not given back yet.
+//! Received frames of one channel, in the device's buffers until the application has seen them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::sync::atomic::{Ordering, fence};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::Refused;
 
-/// A received frame whose chunk was taken out of the rings; dropping it lets the chunk be used again.
+/// A received frame that the application keeps; dropping it frees its chunk.
 #[derive(Debug)]
 pub struct KeptFrame {
     frame: RegionSlice,
-    /// Shared with the half that lent the chunk, which counts who has it.
+    /// Its reference count tells the receiving half when the chunk is free.
     _lent: Arc<()>,
 }
 
@@ -25,21 +25,21 @@ impl KeptFrame {
 /// A frame in a chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct InboxFrame {
-    /// The chunk, or what else its driver knows the place by.
+    /// The chunk, or another buffer id of the driver.
     pub chunk: u32,
-    /// The queue that it came by.
+    /// The queue that received it.
     pub queue: u16,
-    /// Whether it was kept.
+    /// Whether the application keeps it.
     pub kept: bool,
-    /// The peer, or whatever says that there is none.
+    /// Index of the sending peer, or [`UNKNOWN_PEER`](crate::UNKNOWN_PEER).
     pub from: u32,
-    /// Where in the memory its bytes are.
+    /// Offset of its bytes in the memory.
     pub at: u32,
-    /// How many there are.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// Frames in the order in which they came; the first few of them, those that the last poll showed, are visible.
+/// A queue of frames in arrival order; the first `shown` of them are visible to the caller of the last poll.
 #[derive(Debug)]
 pub struct Inbox {
     entries: VecDeque<InboxFrame>,
@@ -48,7 +48,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// An empty one that never holds more than `most` frames, and takes memory once.
+    /// Creates an empty queue of up to `capacity` frames; it allocates only here.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -58,7 +58,8 @@ impl Inbox {
         }
     }
 
-    /// Ends the last poll: what it showed is `given` back. Returns whether frames wait that were never shown.
+    /// Ends the last poll and passes the frames that it showed to `given`. Returns whether more frames are
+    /// queued.
     #[inline]
     pub fn end_poll(&mut self, mut given: impl FnMut(&InboxFrame)) -> bool {
         for _ in 0..std::mem::take(&mut self.shown) {
@@ -69,62 +70,62 @@ impl Inbox {
         !self.entries.is_empty()
     }
 
-    /// Whether it can take another one without more memory.
+    /// Whether the queue can take another frame.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.entries.len() < self.capacity
     }
 
-    /// One more, behind all others.
+    /// Appends a frame.
     #[inline]
     pub fn push(&mut self, entry: InboxFrame) {
         self.entries.push_back(entry);
     }
 
-    /// Whether frames wait that are not shown.
+    /// Whether frames are queued that the last poll did not show.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.shown < self.entries.len()
     }
 
-    /// Shows up to `budget` of the frames that wait.
+    /// Shows up to `budget` frames and returns how many.
     #[inline]
     pub fn show(&mut self, budget: usize) -> usize {
         self.shown = budget.min(self.entries.len());
         self.shown
     }
 
-    /// The `i`th shown frame, unless it was kept.
+    /// The `i`th shown frame, unless the application keeps it.
     #[inline]
     pub fn shown(&self, i: usize) -> Option<&InboxFrame> {
         let entry = self.entries.get(i).filter(|_| i < self.shown)?;
         (!entry.kept).then_some(entry)
     }
 
-    /// The chunks in it.
+    /// Iterates over the chunks of the queued frames.
     pub fn chunks(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().map(|entry| entry.chunk)
     }
 
-    /// The `i`th shown frame is kept; `fresh` takes its chunk's place.
+    /// Marks the `i`th shown frame as kept; `fresh` replaces its chunk.
     pub fn keep(&mut self, i: usize, fresh: u32) {
         let entry = &mut self.entries[i];
         (entry.chunk, entry.kept) = (fresh, true);
     }
 }
 
-/// Chunks beside the rings, for frames that are kept.
+/// Spare chunks that replace those of kept frames.
 #[derive(Debug)]
 pub struct SpareChunks {
-    /// Chunks that nobody has, and tokens for them.
+    /// Free chunks, and unused tokens for them.
     fresh: Vec<u32>,
     tokens: Vec<Arc<()>>,
-    /// Chunks that somebody may still have.
+    /// Chunks of kept frames; a chunk is free again once its token's reference count is 1.
     lent: Vec<(u32, Arc<()>)>,
 }
 
 impl SpareChunks {
-    /// All of these are free.
+    /// Creates the pool with all of `chunks` free.
     #[must_use]
     pub fn new(chunks: std::ops::Range<u32>) -> Self {
         Self {
@@ -134,10 +135,10 @@ impl SpareChunks {
         }
     }
 
-    /// Keeps the frame at `frame` in `chunk`; returns it, and the chunk that takes its place.
+    /// Keeps the frame at `frame` in `chunk`; returns it, and the chunk that replaces its own.
     ///
     /// # Errors
-    /// [`Refused::Full`] where all are kept.
+    /// [`Refused::Full`] when all spare chunks are in use.
     pub fn swap(&mut self, chunk: u32, frame: RegionSlice) -> Result<(KeptFrame, u32), Refused> {
         if self.fresh.is_empty() {
             self.reclaim();
@@ -147,7 +148,7 @@ impl SpareChunks {
         Ok((KeptFrame { frame, _lent: token }, fresh))
     }
 
-    /// All of its chunks.
+    /// Iterates over all chunks of the pool.
     pub fn chunks(&self) -> impl Iterator<Item = u32> {
         let lent = self.lent.iter().map(|(chunk, _)| *chunk);
         self.fresh.iter().copied().chain(lent)
@@ -160,7 +161,8 @@ impl SpareChunks {
                 at += 1;
                 continue;
             }
-            // What the one who dropped it read of it was read before the kernel has it again.
+            // Pairs with the release in `Arc`'s drop: the reader's loads happen before the kernel writes the
+            // chunk again.
             fence(Ordering::Acquire);
             let (chunk, token) = self.lent.swap_remove(at);
             self.fresh.push(chunk);

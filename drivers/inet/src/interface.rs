@@ -1,4 +1,4 @@
-//! What a rail's name means: an interface or an address of one, and what the kernel says of it.
+//! Resolves a rail's name to an interface and one of its addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -13,24 +13,24 @@ use crate::nics::{Assigned, assigned, own_name};
 use crate::route::network;
 use crate::sys::{self, InterfaceState};
 
-/// The interface that a rail uses, and its address there.
+/// The interface that a rail uses, with the address that it binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
     pub name: String,
     /// Its index in this network namespace.
     pub index: u32,
-    /// The number of that namespace; 0 where it is not told.
+    /// Inode number of the network namespace; 0 if unknown.
     pub network: u64,
-    /// The address that is bound: this one and no other.
+    /// The address that the rail binds.
     pub address: IpAddr,
-    /// How many of its first bits it shares with all of its network.
+    /// Prefix length of the address's network, in bits.
     pub prefix: u8,
-    /// Flags and MTU when this was found out.
+    /// Flags and MTU at the time of the query.
     pub state: InterfaceState,
 }
 
-/// Bytes in front of the payload: the IP header without options, and UDP's.
+/// Bytes of the IP header without options and the UDP header.
 pub const fn headers(address: IpAddr) -> usize {
     match address {
         IpAddr::V4(_) => 20 + 8,
@@ -39,7 +39,7 @@ pub const fn headers(address: IpAddr) -> usize {
 }
 
 impl Interface {
-    /// Finds what `name` names.
+    /// Finds the interface that a rail's name refers to.
     pub fn find(name: &RailName, query: &InterfaceQuery) -> Result<Self, RailError> {
         let all = assigned().map_err(|error| system_error(name, "list the interfaces", error))?;
         let object = name.object();
@@ -56,7 +56,7 @@ impl Interface {
             },
         };
         let (index, state) = interface_state(&interface)
-            .map_err(|error| system_error(name, "ask for the interface's state", error))?;
+            .map_err(|error| system_error(name, "query the interface's state", error))?;
         // Two interfaces may have the same link-local address.
         let own = all
             .iter()
@@ -71,7 +71,7 @@ impl Interface {
         })
     }
 
-    /// Itself when it can carry frames now.
+    /// Returns the interface if it can carry frames now.
     pub fn require(self, name: &RailName, query: &InterfaceQuery) -> Result<Self, RailError> {
         if !is_up(self.state.flags) {
             let remedy = format!(
@@ -86,7 +86,7 @@ impl Interface {
         }
         if self.limit(query) < FRAME_MIN {
             let (mtu, frame) = (self.mtu(query), query.frame);
-            let reason = format!("an MTU of {mtu} bytes and frames of {frame} leave no room for messages");
+            let reason = format!("an MTU of {mtu} bytes and frames of {frame} are too small for messages");
             return Err(unusable(
                 name,
                 reason,
@@ -96,35 +96,35 @@ impl Interface {
         Ok(self)
     }
 
-    /// Largest IP packet.
+    /// Largest IP packet in bytes.
     pub fn mtu(&self, query: &InterfaceQuery) -> usize {
         query.mtu.map_or(self.state.mtu, |most| most.min(self.state.mtu))
     }
 
-    /// Longest frame.
+    /// Longest frame in bytes.
     pub fn limit(&self, query: &InterfaceQuery) -> usize {
         let by_mtu = self.mtu(query).saturating_sub(headers(self.address));
         by_mtu.min(query.frame).min(PAYLOAD_MAX)
     }
 
-    /// Its address with a port, and with itself as the scope where the address needs one.
+    /// Returns its address with a port, and with the interface as the scope of a link-local address.
     pub fn socket_address(&self, port: u16) -> SocketAddr {
         scoped(SocketAddr::new(self.address, port), self.index)
     }
 
-    /// Its addresses with the two ports of a rail, of which this is the first.
+    /// Returns its address with both ports of a rail, of which `port` is the first.
     pub fn both_sockets(&self, port: u16) -> [SocketAddr; 2] {
         [port, port.saturating_add(1)].map(|port| self.socket_address(port))
     }
 
-    /// Whether it leads nowhere else.
+    /// Whether it is a loopback interface.
     pub fn is_loopback(&self) -> bool {
         self.state.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 }
 
-/// A link-local address means something on one interface only: this one. What a peer published has its own number
-/// of the link, or none.
+/// Sets this interface as the scope of a link-local address. A published address has the peer's own index of
+/// the link, or none.
 pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(six) => {
@@ -139,16 +139,16 @@ pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
     }
 }
 
-/// Whether frames can pass: the interface is up, and the link behind it.
+/// Whether the interface is up and its link is running.
 pub fn is_up(flags: u32) -> bool {
     let needed = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
     flags & needed == needed
 }
 
-/// The index, the flags and the MTU of the interface `name` in this network namespace, whether it can be used or not.
+/// Queries index, flags and MTU of the interface `name` in this network namespace, usable or not.
 ///
 /// # Errors
-/// When there is none, or the kernel cannot be asked.
+/// When there is no such interface, or the kernel refuses the query.
 pub fn interface_state(name: &str) -> io::Result<(u32, InterfaceState)> {
     let socket = probe_socket()?;
     Ok((
@@ -157,15 +157,15 @@ pub fn interface_state(name: &str) -> io::Result<(u32, InterfaceState)> {
     ))
 }
 
-/// The name of the interface with this index in this network namespace.
+/// Returns the name of the interface with this index in this network namespace.
 ///
 /// # Errors
-/// When there is none, or the kernel cannot be asked.
+/// When there is no such interface, or the kernel refuses the query.
 pub fn name_of(index: u32) -> io::Result<String> {
     Ok(netdevice::index_to_name(probe_socket()?, index)?)
 }
 
-/// Any socket: interfaces are asked about through one.
+/// A socket for interface ioctls.
 pub(crate) fn probe_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     Ok(rustix::net::socket_with(
@@ -176,14 +176,14 @@ pub(crate) fn probe_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Whether `object` is meant to be an address: digits and dots, or what has a colon. Names of interfaces that look so
-/// are looked for first.
+/// Whether `object` is meant as an address: digits and dots, or anything with a colon. Interfaces with such
+/// names take precedence.
 pub fn looks_like_address(object: &str) -> bool {
     let four = object.contains('.') && object.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     four || object.contains(':')
 }
 
-/// The address with this label, and its interface.
+/// Returns the address with this label, and its interface.
 fn labelled<'a>(all: &'a [Assigned], label: &str) -> Option<(&'a str, IpAddr)> {
     let one = all.iter().find(|one| one.label.as_deref() == Some(label))?;
     Some((&one.interface, one.address?))
@@ -206,12 +206,12 @@ fn no_address(name: &RailName, all: &[Assigned]) -> RailError {
     };
     unusable(
         name,
-        format!("`{}` looks like an {what} address, and is none", name.object()),
-        "name an interface, or one of the addresses that `ip address` shows",
+        format!("`{}` looks like an {what} address, but is not one", name.object()),
+        "name an interface, or an address that `ip address` shows",
     )
 }
 
-/// The interface that has `address`: the one of the scope where one is named, as in `fe80::1%eth0`.
+/// Finds the interface that has `address`, or checks the one that a scope names (`fe80::1%eth0`).
 fn holder(
     name: &RailName,
     all: &[Assigned],
@@ -227,7 +227,7 @@ fn holder(
             Some(scope) => format!("the interface {scope} does not have this address"),
             None => "no interface has this address".to_owned(),
         };
-        unusable(name, reason, "`ip address` shows which there are")
+        unusable(name, reason, "`ip address` lists this host's addresses")
     })?;
     match found.find(|other| other.interface != first.interface) {
         Some(other) => Err(unusable(
@@ -255,7 +255,7 @@ fn no_interface(name: &RailName, all: &[Assigned]) -> RailError {
     unusable(name, reason, format!("name one of {}", names.join(", ")))
 }
 
-/// The first address of the wanted family of the interface `object`, which `name` names.
+/// Returns the first address of this family on the interface `object`, which `name` names.
 fn first_address(
     name: &RailName,
     object: &str,
@@ -271,7 +271,7 @@ fn first_address(
         Family::V4 => mine.filter(IpAddr::is_ipv4).collect(),
         Family::V6 => mine.filter(IpAddr::is_ipv6).collect(),
     };
-    // Stable: the kernel's order stands among equals.
+    // A stable sort keeps the kernel's order among equals.
     wanted.sort_by_key(link_local);
     wanted.first().copied().ok_or_else(|| {
         let (what, other) = match family {
@@ -287,10 +287,10 @@ fn first_address(
     })
 }
 
-/// The error of a rail for which the system refused a step.
+/// Builds the error of a rail for which the system refused a step.
 pub fn system_error(name: &RailName, step: &'static str, source: io::Error) -> RailError {
     let known = match source.raw_os_error() {
-        // Of a socket, a firewall may be the cause as well.
+        // A firewall can cause EPERM on a socket too, so no single advice fits.
         Some(libc::EPERM) => None,
         _ => advice(&source),
     };

@@ -1,31 +1,31 @@
-//! What is asked of an interface, beside its name.
+//! What a rail requires of an interface, beside its name.
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 
-/// Which of an interface's addresses a rail uses when its name gives only the interface.
+/// Selects the address of an interface when a rail's name gives only the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Its first IPv4 address.
+    /// The interface's first IPv4 address.
     #[default]
     V4,
-    /// Its first IPv6 address; one that is not link-local, if there is one.
+    /// The interface's first IPv6 address, link-local only when there is no other.
     V6,
 }
 
-/// Which address, and how long frames may be.
+/// The address family and the frame length that a rail requires of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceQuery {
-    /// Which addresses of the interface.
+    /// The family of the address.
     pub family: Family,
-    /// Largest IP packet, in bytes, when it is to be smaller than the interface's MTU.
+    /// Largest IP packet in bytes, where it is to be smaller than the interface's MTU.
     pub mtu: Option<usize>,
     /// Longest frame, in bytes, where the MTU allows longer ones.
     pub frame: usize,
 }
 
 impl Default for InterfaceQuery {
-    /// As the interface has it.
+    /// Takes the first IPv4 address and the interface's own MTU.
     fn default() -> Self {
         Self {
             family: Family::V4,
@@ -35,13 +35,13 @@ impl Default for InterfaceQuery {
     }
 }
 
-/// Longest UDP payload over IPv4, and what these drivers use over IPv6.
+/// Longest UDP payload over IPv4; these drivers use the same limit over IPv6.
 pub const PAYLOAD_MAX: usize = 65_507;
 
-/// Shortest frame that the layers above can work with: two of their headers and something in them.
+/// Shortest frame limit that the layers above can work with: two of their headers and some payload.
 pub const FRAME_MIN: usize = 256;
 
-/// The error of a rail that cannot be used as it is named or configured.
+/// Builds the error of a rail that cannot be used as it is named or configured.
 pub fn unusable(name: &RailName, reason: impl Into<String>, remedy: impl Into<String>) -> RailError {
     RailError::Unusable {
         rail: name.to_string(),

@@ -1,14 +1,14 @@
-//! The hardware address of the next station on the link, as the kernel's own table of neighbours has it: ARP and neighbour
-//! discovery are the kernel's work (rtnetlink(7), linux/neighbour.h).
+//! Reads and monitors the kernel's neighbour table for one interface. ARP and NDP are the kernel's work here
+//! (rtnetlink(7), linux/neighbour.h).
 //!
 //! ```text
-//!   query(ip)   ──► RTM_GETNEIGH            what is known now: told before the call returns
-//!   resolve(ip)──► RTM_NEWNEIGH, NTF_USE   "somebody wants to send there": the kernel asks around
-//!   changes()   ◄── RTM_NEWNEIGH, RTNLGRP_NEIGH: what it knows, found out, or forgot
-//!               ◄── RTM_NEWROUTE and the like: stations may be others now
+//!   query(ip)   ──► RTM_GETNEIGH               the current entry; the reply is queued before the call returns
+//!   resolve(ip) ──► RTM_NEWNEIGH, NTF_USE      makes the kernel send a request
+//!   changes()   ◄── RTM_NEWNEIGH, RTNLGRP_NEIGH: new, changed and expired entries
+//!               ◄── RTM_NEWROUTE and the like: next hops may have changed
 //! ```
 //!
-//! All of it goes over one socket, which stays in the network namespace where it was made.
+//! One socket serves all of this, and stays in the network namespace where it was opened.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -21,21 +21,21 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::netlink::{CREATE, REQUEST, attribute, attributes, message, messages};
 use crate::route::{ip_of, octets};
 
-/// The multicast groups of changes to neighbours, and to routes and rules of both families.
+/// The multicast groups of neighbour changes, and of route and rule changes of both families.
 const GROUP_NEIGH: u32 = libc::RTMGRP_NEIGH as u32;
 const GROUPS_ROUTE: u32 =
     (libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV4_RULE | libc::RTMGRP_IPV6_ROUTE | RTMGRP_IPV6_RULE) as u32;
-/// The group numbered `RTNLGRP_IPV6_RULE`, which has no bit of its own name (linux/rtnetlink.h).
+/// The bit of `RTNLGRP_IPV6_RULE`, which has no constant of its own (linux/rtnetlink.h).
 const RTMGRP_IPV6_RULE: i32 = 1 << (19 - 1);
-/// New routes and rules, and those that were deleted.
+/// Message types of new and deleted routes and rules.
 const ROUTES: [u16; 4] = [
     libc::RTM_NEWROUTE,
     libc::RTM_DELROUTE,
     libc::RTM_NEWRULE,
     libc::RTM_DELRULE,
 ];
-/// Bytes of `ndmsg`, and where in it are the interface, the state and the flags.
-const NEIGH: usize = 12;
+/// Size of `ndmsg`, and offsets of interface, state and flags in it.
+const NDMSG: usize = 12;
 const INTERFACE: usize = 4;
 const STATE: usize = 8;
 const FLAGS: usize = 10;
@@ -47,16 +47,16 @@ const VALID: u16 = libc::NUD_REACHABLE
     | libc::NUD_NOARP
     | libc::NUD_PERMANENT;
 
-/// What has changed.
+/// A change of the neighbour table or of the routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourUpdate {
-    /// One station of the link, and its hardware address while it is known.
+    /// One neighbour, with its hardware address while it is known.
     Neighbour(IpAddr, Option<Mac>),
-    /// Routes: the way to anybody may lead over another station.
+    /// Routes changed: any peer may have another next hop.
     Routes,
 }
 
-/// The neighbours on one interface.
+/// Monitors the neighbours on one interface.
 #[derive(Debug)]
 pub struct KernelNeighbours {
     socket: OwnedFd,
@@ -66,10 +66,10 @@ pub struct KernelNeighbours {
 }
 
 impl KernelNeighbours {
-    /// Watches the neighbours on the interface with this index.
+    /// Starts to monitor the neighbours on the interface with this index.
     ///
     /// # Errors
-    /// When the system gives no socket.
+    /// When the system provides no socket.
     pub fn watch(interface: u32) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -81,41 +81,42 @@ impl KernelNeighbours {
         })
     }
 
-    /// Readable when there are changes.
+    /// The netlink socket, readable when there are changes.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Asks for the hardware address of `ip`; where the kernel knows it, it is among the next changes.
+    /// Requests the entry of `ip`; if the kernel has one, the next changes contain it.
     pub fn query(&self, ip: IpAddr) {
         self.send(libc::RTM_GETNEIGH, REQUEST, &self.about(ip));
     }
 
-    /// Has the kernel find out where `ip` is; the answer is a change. Needs `CAP_NET_ADMIN`.
+    /// Makes the kernel resolve `ip`; the result is a change. Needs `CAP_NET_ADMIN`.
     pub fn resolve(&self, ip: IpAddr) {
         let mut body = self.about(ip);
-        // It is used: the kernel finds its address out, or makes sure of it.
+        // Marked as used, so that the kernel resolves or revalidates the entry.
         body[FLAGS] = libc::NTF_USE;
         self.send(libc::RTM_NEWNEIGH, REQUEST | CREATE, &body);
     }
 
-    /// What is not taken is asked again by those who still want to know; a refusal is an answer that tells no change.
+    /// Errors are ignored: callers repeat a request that was not sent, and a refusal arrives as a reply
+    /// without a change.
     fn send(&self, what: u16, flags: u16, body: &[u8]) {
         let _ = rustix::net::send(&self.socket, &message(what, flags, body), SendFlags::DONTWAIT);
     }
 
-    /// Reads what has changed. Returns whether some changes were lost, because there were too many: then
-    /// everything has to be queried again. That is returned once the socket is empty, since the kernel drops
-    /// answers, too, as long as it is not. One system call when there is nothing.
-    pub fn changes(&mut self, mut tell: impl FnMut(NeighbourUpdate)) -> bool {
+    /// Reads pending changes. Returns true when some were lost in an overrun, so that every entry has to be
+    /// queried again. That is reported only once the socket is empty, since the kernel drops replies until
+    /// then. One system call when nothing is pending.
+    pub fn changes(&mut self, mut emit: impl FnMut(NeighbourUpdate)) -> bool {
         let mut bytes = [0; 8192];
-        // Bounded: a storm of changes is read on in the next call. Those who sleep on the socket poll its
-        // level, so what is left wakes them.
+        // Bounded: the next call continues in a storm of changes. Sleepers poll the socket level-triggered,
+        // so the remaining messages wake them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => messages(&bytes[..length])
                     .filter_map(|(kind, body)| change(kind, body, self.interface))
-                    .for_each(&mut tell),
+                    .for_each(&mut emit),
                 Err(Errno::NOBUFS) => self.lost = true,
                 Err(_) => return std::mem::take(&mut self.lost),
             }
@@ -124,7 +125,7 @@ impl KernelNeighbours {
     }
 
     fn about(&self, ip: IpAddr) -> Vec<u8> {
-        let mut body = vec![0; NEIGH];
+        let mut body = vec![0; NDMSG];
         body[0] = if ip.is_ipv4() {
             libc::AF_INET
         } else {
@@ -144,14 +145,14 @@ fn change(kind: u16, body: &[u8], interface: u32) -> Option<NeighbourUpdate> {
     }
 }
 
-/// What a message says of a neighbour on this interface. Bridges tell of hardware addresses by the same messages, in a family
-/// of their own.
+/// Reads a neighbour entry of this interface. Bridges report hardware addresses in the same messages, under a
+/// family of their own.
 fn read(body: &[u8], interface: u32) -> Option<(IpAddr, Option<Mac>)> {
-    let head = body.first_chunk::<NEIGH>()?;
+    let head = body.first_chunk::<NDMSG>()?;
     let about = u32::from_ne_bytes(*head[INTERFACE..].first_chunk()?);
     let state = u16::from_ne_bytes(*head[STATE..].first_chunk()?);
     let (mut ip, mut mac) = (None, None);
-    for (what, value) in attributes(&body[NEIGH..]) {
+    for (what, value) in attributes(&body[NDMSG..]) {
         match what {
             libc::NDA_DST => ip = ip_of(value),
             libc::NDA_LLADDR => mac = Mac::try_from(value).ok(),
@@ -168,7 +169,7 @@ fn read(body: &[u8], interface: u32) -> Option<(IpAddr, Option<Mac>)> {
     ours.then_some((ip, mac.filter(|_| usable)))
 }
 
-/// For the fuzzers.
+/// Entry point for the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(kind: u16, body: &[u8]) {
     for kind in [kind, libc::RTM_NEWNEIGH, libc::RTM_DELNEIGH] {
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     fn message(interface: u32, state: u16) -> Vec<u8> {
-        let mut body = vec![0; NEIGH];
+        let mut body = vec![0; NDMSG];
         body[0] = libc::AF_INET as u8;
         body[INTERFACE..INTERFACE + 4].copy_from_slice(&interface.to_ne_bytes());
         body[STATE..STATE + 2].copy_from_slice(&state.to_ne_bytes());
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// That a question is answered at all is seen where there is an answer: the test of routes in the crate of `xdp`.
+    /// The test of routes in crate `xdp` covers the reply to a query; the loopback has no neighbours.
     #[test]
     fn the_kernel_knows_nobody_on_the_loopback() {
         let mut neighbours = KernelNeighbours::watch(1).unwrap();

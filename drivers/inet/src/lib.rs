@@ -1,27 +1,27 @@
-//! What the drivers have in common that put frames into UDP over IP: the kernel's sockets (`udp`), and queues that are mapped
-//! past it (`xdp`, and the virtual functions to come).
+//! Everything that drivers of UDP/IP frames share, whether they use the kernel's sockets (`udp`) or queues
+//! that bypass it (`xdp`, `igbvf`, `usnic`).
 //!
 //! | file | job |
 //! |---|---|
-//! | `wanted` | what is asked of an interface |
-//! | `interface` | what a rail's name means: interface, address, MTU |
-//! | `details` | what else the kernel tells of it: hardware address, queues, XDP programs |
-//! | `route` | how the kernel would get a frame to a peer, and kinds of interfaces |
-//! | `neighbour` | the link address of the next station, as the kernel knows it |
-//! | `link` | is the link there? |
-//! | `ports` | the pair of ports of a rail |
-//! | `peer` | a peer's two sockets |
+//! | `interface_query` | which address of an interface a rail uses, and how long its frames may be |
+//! | `interface` | resolves a rail's name to an interface, its address and its MTU |
+//! | `details` | further attributes of an interface: hardware address, queues, XDP programs |
+//! | `route` | the next hop to a peer by the kernel's routing table, and kinds of interfaces |
+//! | `kernel_neighbours` | ARP and NDP entries of the kernel's neighbour table |
+//! | `link` | monitors the link state of one interface |
+//! | `ports` | binds the pair of ports of a rail |
+//! | `peer` | the two socket addresses of a peer |
 //! | `discover` | names of rails over interfaces |
-//! | `capture` | frames as pcapng |
-//! | `frame` | peers by their headers, frames by their parts, what rails of whole packets can do |
-//! | `address` | the address that a function without a kernel is given |
-//! | `hops` | neighbours of such a function: asking and answering |
-//! | `demux` | packets that arrived, by channel and sender |
-//! | `inbox` | frames that wait to be looked at where the device put them, and those that are kept |
-//! | `nics` | all interfaces with all addresses, and word of changes |
-//! | `netlink` | questions to the kernel |
-//! | `zero_copy` | whether a driver lets frames go straight to a process's memory |
-//! | `sys` | the unsafe room: calls without safe wrappers |
+//! | `capture` | writes frames as pcapng |
+//! | `frame` | header templates of peers, parts of frames, capabilities of packet rails |
+//! | `static_address` | the configured address of a function that the kernel does not manage |
+//! | `neighbour_cache` | ARP and NDP for such a function: requests, replies, retries |
+//! | `demux` | demultiplexes received packets by channel and sender |
+//! | `inbox` | received frames in their device buffers, and frames that the application keeps |
+//! | `nics` | lists all interfaces with all addresses, and monitors changes |
+//! | `netlink` | requests to the kernel over netlink |
+//! | `zero_copy` | queries whether a driver supports zero-copy AF_XDP |
+//! | `sys` | all unsafe code: system calls without safe wrappers |
 #![deny(unsafe_code)]
 
 mod capture;

@@ -1,6 +1,6 @@
-//! Is the link there? The kernel's own announcements (rtnetlink(7)), so that no short failure is missed; and questions, while
-//! nothing is heard: what changes by itself, such as the carrier when the other end goes down, is gathered by the kernel and
-//! announced at most once in a second (net/core/link_watch.c). Who asks has the answer as it is now.
+//! Monitors the link state of one interface by the kernel's notifications (rtnetlink(7)), which miss no short
+//! outage, and by requests while nothing is received. The kernel collects changes such as a lost carrier and
+//! reports them at most once a second (net/core/link_watch.c); a request returns the current state.
 
 use std::os::fd::OwnedFd;
 
@@ -14,7 +14,7 @@ use crate::details::{Program, number, program};
 use crate::interface::{Interface, is_up};
 use crate::netlink::{ERROR, REQUEST, attribute, attributes, message, messages};
 
-/// Watches one interface.
+/// Monitors one interface.
 pub struct LinkMonitor {
     socket: OwnedFd,
     index: u32,
@@ -22,31 +22,31 @@ pub struct LinkMonitor {
     up: bool,
     gone: bool,
     mtu: usize,
-    /// `None`: not told yet.
+    /// `None` until the kernel reports it.
     mac: Option<Mac>,
     program: Option<Option<Program>>,
-    /// Announcements were lost, and the socket has not been empty since.
+    /// Notifications were lost, and the socket has not been empty since.
     lost: bool,
-    /// What had been heard when it was last looked at, and looks since without more.
+    /// Frames received at the last poll, and polls since then without any.
     heard: u64,
     silent: u32,
 }
 
-/// The multicast group of changes to interfaces.
+/// The multicast group of interface changes.
 const GROUP_LINK: u32 = libc::RTMGRP_LINK as u32;
-/// What the answer may leave out: the counters.
+/// The reply may omit the counters.
 const SKIP_STATS: u32 = libc::RTEXT_FILTER_SKIP_STATS as u32;
-/// Bytes of `ifinfomsg`, and where in it are the index and the flags.
+/// Size of `ifinfomsg`, and offsets of index and flags in it.
 const LINK: usize = 16;
 const INDEX: usize = 4;
 const FLAGS: usize = 8;
 
-/// What a message tells of the interface.
+/// The content of a notification about the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Update {
-    /// It does not exist any more.
+    /// The interface was deleted.
     Gone,
-    /// It has these flags; and what else was told.
+    /// The interface has these flags; the other fields are as far as reported.
     Is {
         flags: u32,
         mtu: Option<usize>,
@@ -56,10 +56,10 @@ enum Update {
 }
 
 impl LinkMonitor {
-    /// Watches this interface, which is as it was seen.
+    /// Starts to monitor an interface, from the state in `interface`.
     ///
     /// # Errors
-    /// When the system gives no socket.
+    /// When the system provides no socket.
     pub fn watch(interface: &Interface) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let route = None; // protocol 0 is NETLINK_ROUTE
@@ -80,40 +80,40 @@ impl LinkMonitor {
         })
     }
 
-    /// Readable when there is something to look at.
+    /// The netlink socket, readable when there are notifications.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Whether frames can pass, as far as was told.
+    /// Whether frames can pass, by the last notification.
     pub fn is_up(&self) -> bool {
         self.up
     }
 
-    /// Its MTU, as far as was told.
+    /// The interface's MTU, by the last notification.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// Its hardware address, as far as was told.
+    /// The interface's hardware address, if one was reported.
     pub fn mac(&self) -> Option<Mac> {
         self.mac
     }
 
-    /// The XDP program on it, as far as was told; `None`: nothing was.
+    /// The XDP program on the interface, or `None` if nothing was reported about programs.
     pub fn program(&self) -> Option<Option<Program>> {
         self.program
     }
 
-    /// Asks the kernel for the interface as it is now; the answer is among what [`LinkMonitor::poll`] reads. The kernel takes the
-    /// lock of its network configuration for it, so this is for when nothing arrives anyway.
+    /// Requests the interface's current state; [`LinkMonitor::poll`] reads the reply. The kernel takes its
+    /// network configuration lock for it, so this is for times when nothing is received anyway.
     pub fn request_state(&self) {
-        // A question that is not taken is asked again soon.
+        // A request that was not sent is repeated soon.
         let _ = rustix::net::send(&self.socket, &self.question, SendFlags::DONTWAIT);
     }
 
-    /// Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look. `heard`: how many have
-    /// arrived so far.
+    /// Requests the state at every second poll without received frames. `heard` is the total number received
+    /// so far; frames prove that there is a link.
     pub fn request_state_if_idle(&mut self, heard: u64) {
         let before = std::mem::replace(&mut self.heard, heard);
         self.silent = if before == heard { self.silent + 1 } else { 0 };
@@ -123,11 +123,12 @@ impl LinkMonitor {
         }
     }
 
-    /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
+    /// Reads pending notifications and emits what they mean for the interface. One system call when none is
+    /// pending.
     pub fn poll(&mut self, mut tell: impl FnMut(EventKind)) {
         let mut bytes = [0; 8192];
-        // Bounded: a storm of announcements about others is read on in the next call. Those who sleep on the
-        // socket poll its level, so what is left wakes them.
+        // Bounded: the next call continues in a storm of notifications. Sleepers poll the socket
+        // level-triggered, so the remaining messages wake them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => {
@@ -137,9 +138,9 @@ impl LinkMonitor {
                         }
                     }
                 }
-                // Some were lost, and as long as the socket is not empty, so is every answer.
+                // An overrun: the kernel drops replies too until the socket is empty.
                 Err(Errno::NOBUFS) => self.lost = true,
-                // How it is now is asked by its number, which it keeps whatever it is called.
+                // The request uses the index, which a renamed interface keeps.
                 Err(Errno::AGAIN) if self.lost => {
                     self.lost = false;
                     self.request_state();
@@ -187,7 +188,7 @@ fn question(index: u32) -> Vec<u8> {
     message(libc::RTM_GETLINK, REQUEST, &body)
 }
 
-/// What one message says of interface `index`. The only refusals are those of our own questions.
+/// Reads one message about interface `index`. The only errors are refusals of our own requests.
 fn read((kind, body): (u16, &[u8]), index: u32) -> Option<Update> {
     let word = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
     if kind == ERROR {
@@ -219,7 +220,7 @@ fn read((kind, body): (u16, &[u8]), index: u32) -> Option<Update> {
     }
 }
 
-/// For the fuzzers.
+/// Entry point for the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(kind: u16, body: &[u8]) {
     for kind in [kind, libc::RTM_NEWLINK, libc::RTM_DELLINK, ERROR] {
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(read((libc::RTM_NEWLINK, &about(4, 2)), 3), None);
         assert_eq!(read((24, &about(3, 4)), 3), None);
         assert_eq!(read((libc::RTM_DELLINK, &about(3, 0)), 3), Some(Update::Gone));
-        // It left a bridge, and is still there.
+        // The interface left a bridge but still exists.
         let mut left = about(3, 0);
         left[0] = libc::AF_BRIDGE as u8;
         assert_eq!(read((libc::RTM_DELLINK, &left), 3), None);
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// A question may be refused for many reasons; one of them says that there is no such interface.
+    /// A request may be refused for many reasons; only one means that the interface does not exist.
     #[test]
     fn only_one_refusal_means_that_it_is_gone() {
         let refused = |number: i32| read((ERROR, &number.to_ne_bytes()), 3);

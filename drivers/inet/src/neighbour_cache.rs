@@ -1,5 +1,5 @@
-//! Hardware addresses of the next stations, asked for by a virtual function itself: no kernel has its address, so none asks for it,
-//! and none answers.
+//! A neighbour cache for virtual functions: ARP and NDP requests, replies and retries. The kernel does not
+//! know the function's IP address, so the driver has to resolve neighbours and answer their requests itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,49 +9,49 @@ use doorbell_fabric::ether::{
 };
 use doorbell_fabric::time::Time;
 
-/// The half of a rail that sends, as far as neighbours concern it.
+/// The part of a rail's sending half that the neighbour cache uses.
 pub trait PacketSender {
-    /// The hardware addresses between which frames for this peer travel from now on.
+    /// Sets the source and destination hardware addresses of all further frames to this peer.
     fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac);
 
-    /// Sends a short packet of the function's own; returns whether there was room beside what is promised to others.
+    /// Sends one ARP or NDP packet; returns false when the only free descriptors are reserved for frames.
     fn send_own(&mut self, packet: &[u8]) -> bool;
 }
 
-/// After how long a next hop that does not answer is asked again, and one that does is asked whether it is still there.
+/// First retry interval of an unresolved next hop, and the interval after which a resolved one is confirmed.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const CONFIRM_AFTER: Duration = Duration::from_secs(20);
-/// The longest time between two questions for one that does not answer.
+/// Longest retry interval of an unresolved next hop.
 const RETRY_MAX: Duration = Duration::from_secs(3);
-/// Most stations that are asked for at a time.
+/// Most requests sent by one poll.
 const REQUESTS_PER_POLL: usize = 16;
 
-/// The way to one peer.
+/// The next hop of one peer.
 #[derive(Debug)]
 struct Entry {
     next_hop: IpAddr,
     mac: Option<Mac>,
-    /// The next hop, or one who asked in its name, has said so itself; else somebody else has.
+    /// The hardware address came from the next hop itself or its proxy, not from a third party.
     is_confirmed: bool,
-    /// When it is asked (again), and how long it is waited for then.
+    /// When the next request is due, and the retry interval after that.
     due: Time,
     retry_after: Duration,
 }
 
-/// The ways to all peers, by their numbers.
+/// The next hops of all peers, indexed by peer.
 #[derive(Debug)]
 pub struct NeighbourCache {
     own: (IpAddr, Mac),
     entries: Vec<Entry>,
     announced: bool,
-    /// Who is looked at first.
+    /// The entry that the next poll starts with.
     first: usize,
-    /// Questions for the own address that were answered.
+    /// Requests for the function's own address that were answered.
     pub answered: u64,
 }
 
 impl NeighbourCache {
-    /// Nobody is known yet. `own`: the addresses that questions are asked and answered by.
+    /// Creates an empty cache; `own` is the address pair that requests and replies carry.
     #[must_use]
     pub fn new(own: (IpAddr, Mac)) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl NeighbourCache {
         }
     }
 
-    /// How many peers there are.
+    /// The number of peers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -75,21 +75,22 @@ impl NeighbourCache {
         self.entries.is_empty()
     }
 
-    /// Forgets all peers.
+    /// Removes all peers.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.first = 0;
     }
 
-    /// Whether the hardware address on the way to this peer is known.
+    /// Whether the hardware address of this peer's next hop is known.
     #[must_use]
     pub fn is_resolved(&self, peer: usize) -> bool {
         self.entries.get(peer).is_some_and(|entry| entry.mac.is_some())
     }
 
-    /// The next peer, behind this next hop.
+    /// Adds the next peer, reached through `next_hop`, and sends a request unless the address is known
+    /// already.
     pub fn add(&mut self, next_hop: IpAddr, now: Time, tx: &mut impl PacketSender) {
-        // Another peer behind the same next hop may have been asked for.
+        // Another peer may have resolved the same next hop.
         let known = self.entries.iter().find(|entry| entry.next_hop == next_hop);
         let (mac, is_confirmed) = known.map_or((None, false), |entry| (entry.mac, entry.is_confirmed));
         let peer = self.entries.len();
@@ -112,7 +113,8 @@ impl NeighbourCache {
         }
     }
 
-    /// The function has this hardware address (again): everybody is told, and asked again.
+    /// Sets the function's hardware address after bring-up or a reset: the next polls announce it and resolve
+    /// all next hops again.
     pub fn set_own_mac(&mut self, mac: Mac, tx: &mut impl PacketSender) {
         self.own.1 = mac;
         self.announced = false;
@@ -124,7 +126,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Hears what a neighbour says, and answers.
+    /// Handles a received ARP or NDP message, and replies to a request for the own address.
     pub fn on_message(&mut self, message: NeighbourMessage, now: Time, tx: &mut impl PacketSender) {
         match message {
             NeighbourMessage::Request {
@@ -146,7 +148,8 @@ impl NeighbourCache {
     }
 
     fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut impl PacketSender) {
-        // Nobody else has our IP address; who says so is mistaken, or lies. Functions of one adapter may share its hardware address.
+        // A message that claims our own IP address is an error or an attack. The hardware address is not
+        // compared: functions of one adapter may share it.
         if ip == self.own.0 {
             return;
         }
@@ -160,8 +163,8 @@ impl NeighbourCache {
         }
     }
 
-    /// Takes a third party's word for where a next hop is, until the next hop is found. It is asked all the same: its own word counts more,
-    /// and what it has said is not replaced.
+    /// Takes a next hop's hardware address from a third party until the next hop itself confirms one.
+    /// Requests are sent all the same, and a confirmed address is never replaced by a suggested one.
     pub fn suggest(&mut self, ip: IpAddr, mac: Mac, tx: &mut impl PacketSender) {
         for (peer, entry) in self.entries.iter_mut().enumerate() {
             let is_wanted = entry.next_hop == ip && !entry.is_confirmed && ip != self.own.0;
@@ -171,12 +174,12 @@ impl NeighbourCache {
         }
     }
 
-    /// Asks for those that are due. A few at a time: the others' turn comes with the next looks.
+    /// Sends the requests that are due, at most [`REQUESTS_PER_POLL`]; the next polls send the rest.
     pub fn poll(&mut self, now: Time, tx: &mut impl PacketSender) {
         if !self.announced {
             self.announced = neighbour_announcement(self.own).is_some_and(|packet| tx.send_own(&packet));
         }
-        // In place: housekeeping takes no memory either.
+        // A fixed array, because housekeeping must not allocate.
         let mut asked = [None; REQUESTS_PER_POLL];
         let mut asks = 0;
         let count = self.entries.len();
@@ -187,11 +190,11 @@ impl NeighbourCache {
                 continue;
             }
             if asks == REQUESTS_PER_POLL {
-                // Its turn comes first with the next look.
+                // The next poll starts with it.
                 self.first = peer;
                 return;
             }
-            // What was known is used until something else is.
+            // The old address stays in use until a reply brings another one.
             entry.due = now + entry.retry_after;
             entry.retry_after = (entry.retry_after * 2).min(RETRY_MAX);
             let next_hop = entry.next_hop;
@@ -203,16 +206,16 @@ impl NeighbourCache {
         }
     }
 
-    /// The first two sockets of a peer, if this can be one.
+    /// Returns the two socket addresses of a peer, one for each channel.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason when `socket` cannot be a peer of this function.
     pub fn sockets(&self, socket: Option<SocketAddr>) -> Result<[SocketAddr; 2], &'static str> {
         let socket = socket.ok_or("it is not an IP address with a port")?;
         let ip = socket.ip();
         let broadcast = IpAddr::from([255; 4]);
         if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || ip == broadcast {
-            Err("it names no single host of a network")
+            Err("it is not the address of a single host")
         } else if ip.is_ipv4() != self.own.0.is_ipv4() {
             Err("it is of the other family (IPv4, IPv6) than the function's address")
         } else if ip == self.own.0 {
@@ -229,7 +232,7 @@ impl NeighbourCache {
 mod tests {
     use super::*;
 
-    /// Who is sent where, and how many questions there were.
+    /// Records the hardware addresses set for each peer, and counts requests.
     #[derive(Default)]
     struct RecordingSender {
         to: Vec<Option<Mac>>,
@@ -280,11 +283,11 @@ mod tests {
             cache.on_message(message, at(1), &mut tx);
             cache.suggest(next_hop, OTHER, &mut tx);
             assert_eq!(tx.to, [Some(TRUE)]);
-            // Nor is it for another peer behind it.
+            // Neither is it for another peer with the same next hop.
             cache.add(next_hop, at(2), &mut tx);
             cache.suggest(next_hop, OTHER, &mut tx);
             assert_eq!(tx.to, [Some(TRUE); 2]);
-            // It may say something else itself.
+            // The next hop itself may announce another address.
             let moved = NeighbourMessage::Reply {
                 target: next_hop,
                 mac: OTHER,
@@ -305,7 +308,7 @@ mod tests {
         let before = tx.requests;
         cache.poll(at(200), &mut tx);
         assert_eq!(tx.requests, before + 1, "it is asked all the same");
-        // The third party may know better by now.
+        // A later suggestion replaces an earlier one.
         cache.suggest(next_hop, [2, 0, 0, 0, 0, 4], &mut tx);
         assert_eq!(tx.to, [Some([2, 0, 0, 0, 0, 4])]);
         let told = NeighbourMessage::Reply {

@@ -1,25 +1,25 @@
-//! Questions to the kernel about its network, over netlink(7): messages, attributes, answers.
+//! Requests to the kernel over netlink(7): messages, attributes, replies.
 
 use std::io;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-// What libc has, in the types that messages have.
+// libc's constants, in the types that message fields have.
 pub(crate) const ERROR: u16 = libc::NLMSG_ERROR as u16;
 const DONE: u16 = libc::NLMSG_DONE as u16;
 pub(crate) const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 pub(crate) const CREATE: u16 = libc::NLM_F_CREATE as u16;
 const DUMP: u16 = libc::NLM_F_DUMP as u16;
-/// The list changed while it was read.
+/// The list changed during the dump.
 const INTERRUPTED: u16 = libc::NLM_F_DUMP_INTR as u16;
-/// How often a list that changes while it is read is begun anew.
+/// Attempts to dump a list that changes meanwhile.
 const AGAIN: usize = 8;
-/// Bytes that the kernel puts into one piece of a list, at most.
+/// Largest part of a dump that the kernel sends at once, in bytes.
 const PIECE: usize = 32 << 10;
-/// Bytes of `nlmsghdr`.
+/// Size of `nlmsghdr`.
 pub(crate) const HEADER: usize = 16;
 
-/// Appends an attribute, padded.
+/// Appends an attribute with its padding.
 pub(crate) fn attribute(body: &mut Vec<u8>, what: u16, value: &[u8]) {
     body.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
     body.extend_from_slice(&what.to_ne_bytes());
@@ -27,12 +27,12 @@ pub(crate) fn attribute(body: &mut Vec<u8>, what: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// The attributes in `bytes`, as far as they make sense.
+/// Iterates over the attributes in `bytes`, up to the first malformed one.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<4>()?;
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-        // The upper two bits tell of nesting and byte order.
+        // The upper two bits are flags for nesting and byte order.
         let what = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
         let value = bytes.get(4..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
@@ -40,7 +40,7 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The messages in `bytes`, as far as they make sense: their types, and what follows their headers.
+/// Iterates over the types and bodies of the messages in `bytes`, up to the first malformed one.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<HEADER>()?;
@@ -51,37 +51,37 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// What follows the header of an answer, or the number of the refusal (`NLMSG_ERROR`).
+/// The body of a reply, or the error number of an `NLMSG_ERROR`.
 pub(crate) type Answer = Result<Vec<u8>, i32>;
 
-/// Which part of the kernel is asked.
+/// The netlink family of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Routes, links, addresses.
+    /// Routing netlink: routes, links, addresses.
     Route,
-    /// Everything that has no number of its own.
+    /// Generic netlink: families without a number of their own.
     Generic,
 }
 
-/// One question to the kernel.
+/// Sends one routing request and returns its reply.
 pub(crate) fn request(kind: u16, reply_kind: u16, body: &[u8]) -> io::Result<Answer> {
     request_in(Family::Route, kind, reply_kind, body)
 }
 
-/// One question to a part of the kernel.
+/// Sends one request of a family and returns its reply.
 pub(crate) fn request_in(family: Family, kind: u16, reply_kind: u16, body: &[u8]) -> io::Result<Answer> {
     read_answer(&exchange(family, kind, body)?, reply_kind)
 }
 
-/// One message to the kernel, and its answer, which it gives before `send` returns.
+/// Sends one message and receives the reply, which the kernel queues before `send` returns.
 fn exchange(family: Family, what: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let how = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = match family {
-        // Its number is 0.
+        // NETLINK_ROUTE is protocol 0.
         Family::Route => None,
         Family::Generic => Some(rustix::net::netlink::GENERIC),
     };
-    // Who is not bound sends to the kernel.
+    // An unbound socket sends to the kernel.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, how, protocol)?;
     rustix::net::send(&socket, &message(what, REQUEST, body), SendFlags::empty())?;
     let mut bytes = vec![0; 16 << 10];
@@ -90,7 +90,7 @@ fn exchange(family: Family, what: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// All that the kernel has of a kind: types, and what follows their headers.
+/// Dumps all objects of a kind: message types and bodies.
 pub(crate) fn dump(question: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>> {
     let how = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, how, None)?;
@@ -103,7 +103,7 @@ pub(crate) fn dump(question: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>
             &message(question, REQUEST | DUMP, body),
             SendFlags::empty(),
         )?;
-        // The kernel has each next piece ready when one was taken.
+        // The kernel queues the next part when one has been read.
         loop {
             let (length, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())?;
             let piece = bytes.get(..length).ok_or_else(strange)?;
@@ -116,10 +116,10 @@ pub(crate) fn dump(question: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>
             return Ok(all);
         }
     }
-    Err(io::Error::other("what was listed changed all the time"))
+    Err(io::Error::other("the list kept changing while it was read"))
 }
 
-/// The flags of all messages in `bytes`, together.
+/// The union of all messages' flags.
 fn flags(mut bytes: &[u8]) -> u16 {
     let mut all = 0;
     while let Some(head) = bytes.first_chunk::<HEADER>() {
@@ -130,7 +130,7 @@ fn flags(mut bytes: &[u8]) -> u16 {
     all
 }
 
-/// Takes a piece of a list; true when it was the last one.
+/// Collects one part of a dump; returns true for the last one.
 fn take_piece(bytes: &[u8], all: &mut Vec<(u16, Vec<u8>)>) -> io::Result<bool> {
     for (kind, body) in messages(bytes) {
         match kind {
@@ -146,7 +146,7 @@ fn take_piece(bytes: &[u8], all: &mut Vec<(u16, Vec<u8>)>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A message with its header.
+/// Builds a message with its header.
 pub(crate) fn message(what: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER + body.len());
     message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
@@ -158,7 +158,7 @@ pub(crate) fn message(what: u16, flags: u16, body: &[u8]) -> Vec<u8> {
 }
 
 fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer makes no sense")
+    io::Error::new(io::ErrorKind::InvalidData, "the kernel's reply is malformed")
 }
 
 fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Answer> {

@@ -1,13 +1,13 @@
-//! All interfaces of this host with all their addresses, and word that something about them, or about routes, has
-//! changed: rtnetlink(7), for those who serve a whole host and not one rail.
+//! Lists all interfaces of this host with all their addresses, and monitors interfaces, addresses and routes
+//! for changes (rtnetlink(7)). For services that concern a whole host and not one rail.
 //!
 //! ```text
 //!   nics()       RTM_GETLINK, RTM_GETADDR (dumps)  ──►  [eth0: up, 10.0.0.1/24, fe80::1/64]  [lo: …]
-//!   NicMonitor     RTNLGRP link, addresses, routes   ──►  "look again"
+//!   NicMonitor   RTNLGRP link, addresses, routes   ──►  "list again"
 //! ```
 //!
-//! What a change was is not said, only that there was one: whoever wants to know lists them again, and misses nothing,
-//! however many changes were lost on the way.
+//! The monitor reports that something changed, not what: its user lists the interfaces again, and so misses
+//! nothing even when the kernel dropped messages.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,23 +22,23 @@ use crate::interface::is_up;
 use crate::netlink::{attributes, dump};
 use crate::route::ip_of;
 
-/// Bytes of `ifinfomsg` and `ifaddrmsg`.
+/// Sizes of `ifinfomsg` and `ifaddrmsg`.
 const LINK: usize = 16;
 const ASSIGNED: usize = 8;
-/// It cannot be bound (yet).
+/// Flags of an address that cannot be bound (yet).
 const UNSURE: u32 = libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED;
-/// Changes to links, and to addresses and routes of both families.
+/// The multicast groups of changes to links, and to addresses and routes of both families.
 const GROUPS: u32 = (libc::RTMGRP_LINK
     | libc::RTMGRP_IPV4_IFADDR
     | libc::RTMGRP_IPV4_ROUTE
     | libc::RTMGRP_IPV4_RULE
     | libc::RTMGRP_IPV6_IFADDR
     | libc::RTMGRP_IPV6_ROUTE) as u32;
-/// Bytes of an alternative name, at most (`ALTIFNAMSIZ` has one more, which ends it).
+/// Longest alternative name in bytes (`ALTIFNAMSIZ` without the terminating zero).
 pub const ALTERNATIVE_MAX: usize = 127;
-/// Interfaces that are looked at, at most.
+/// Most interfaces that are listed.
 const INTERFACES_MAX: usize = 1 << 16;
-/// Messages that are taken before the socket leaves its groups: far more than its buffer holds.
+/// Messages read before the socket leaves its groups: far more than its buffer holds.
 const MESSAGES_MAX: usize = 1 << 16;
 
 /// An address of an interface.
@@ -46,42 +46,42 @@ const MESSAGES_MAX: usize = 1 << 16;
 pub struct NicAddress {
     /// The address.
     pub ip: IpAddr,
-    /// How many of its first bits all addresses of its network have.
+    /// Prefix length of its network, in bits.
     pub prefix: u8,
-    /// Whether it can be bound: an IPv6 address is not before it is known that nobody else has it (RFC 4862, section
-    /// 5.4).
+    /// Whether it can be bound: an IPv6 address cannot before duplicate address detection has finished (RFC
+    /// 4862, section 5.4).
     pub usable: bool,
 }
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Its number in this network namespace, which no other one gets as long as it is there.
+    /// Its index in this network namespace, unique as long as the interface exists.
     pub index: u32,
     /// Its name, which may change.
     pub name: String,
-    /// Its alternative names (`ip link property`), by which it can be named just as well.
+    /// Its alternative names (`ip link property`).
     pub alternatives: Vec<String>,
     /// `IFF_…` flags.
     pub flags: u32,
-    /// Its addresses of both families, in order.
+    /// Its addresses of both families, sorted.
     pub addresses: Vec<NicAddress>,
 }
 
 impl Nic {
-    /// Whether this is its name, or one of its alternative names.
+    /// Whether `name` is its name or one of its alternative names.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.alternatives.iter().any(|other| other == name)
     }
 
-    /// Whether frames can pass: it is up, and the link behind it.
+    /// Whether the interface is up and its link is running.
     #[must_use]
     pub fn is_up(&self) -> bool {
         is_up(self.flags)
     }
 
-    /// The same, as it will be when all its addresses are known to be its own.
+    /// A copy in which duplicate address detection has finished for all addresses.
     #[must_use]
     pub fn all_usable(&self) -> Self {
         let mut ready = self.clone();
@@ -89,14 +89,14 @@ impl Nic {
         ready
     }
 
-    /// Whether it leads nowhere but back to this host.
+    /// Whether it is a loopback interface.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 }
 
-/// The interfaces of this network namespace, by their numbers.
+/// Lists the interfaces of this network namespace by index.
 ///
 /// ```
 /// let all = doorbell_inet::nics()?;
@@ -106,7 +106,7 @@ impl Nic {
 /// ```
 ///
 /// # Errors
-/// When the kernel cannot be asked.
+/// When the kernel refuses the request.
 pub fn nics() -> io::Result<Vec<Nic>> {
     let mut all = Vec::new();
     for (mut nic, _) in listed()? {
@@ -121,22 +121,21 @@ pub fn nics() -> io::Result<Vec<Nic>> {
 pub struct Assigned {
     /// The interface, by its own name.
     pub interface: String,
-    /// Its address; `None` for the line that only says that the interface exists.
+    /// Its address; `None` in the entry of the interface itself.
     pub address: Option<IpAddr>,
-    /// How many of its first bits it shares with all of its network; 0 without an address.
+    /// Prefix length of its network in bits; 0 without an address.
     pub prefix: u8,
-    /// The address's label, where it has one that is not the interface's name. It names an address, never an
-    /// interface.
+    /// The address's label, if it is not the interface's name. It names an address, not an interface.
     pub label: Option<String>,
-    /// The interface's alternative names, on the line that only says that it exists.
+    /// The interface's alternative names, in the entry of the interface itself.
     pub alternatives: Vec<String>,
 }
 
-/// Every interface of this network namespace with its addresses, in the kernel's order: a line for each
-/// interface, and one for each address behind it.
+/// Lists every interface of this network namespace with its addresses in the kernel's order: one entry for
+/// the interface, then one for each address.
 ///
 /// # Errors
-/// When the kernel cannot be asked.
+/// When the kernel refuses the request.
 pub fn assigned() -> io::Result<Vec<Assigned>> {
     let mut all = Vec::new();
     for (nic, labels) in listed()? {
@@ -159,7 +158,7 @@ pub fn assigned() -> io::Result<Vec<Assigned>> {
     Ok(all)
 }
 
-/// The interface's own name, for a name or an alternative name of it.
+/// Returns the interface's own name for a name or an alternative name.
 #[must_use]
 pub fn own_name<'a>(all: &'a [Assigned], name: &str) -> Option<&'a str> {
     let own = all.iter().find(|one| one.interface == name);
@@ -170,8 +169,7 @@ pub fn own_name<'a>(all: &'a [Assigned], name: &str) -> Option<&'a str> {
     own.or_else(other).map(|one| one.interface.as_str())
 }
 
-/// The number of the interface with this name, or this alternative name; none where there is no such
-/// interface.
+/// Returns the index of the interface with this name or alternative name.
 #[must_use]
 pub fn index_of(name: &str) -> Option<u32> {
     let all = nics().ok()?;
@@ -180,7 +178,7 @@ pub fn index_of(name: &str) -> Option<u32> {
         .map(|nic| nic.index)
 }
 
-/// The interfaces by their numbers, each with its addresses in the kernel's order and the labels of those.
+/// Lists the interfaces by index, each with its addresses in the kernel's order and their labels.
 fn listed() -> io::Result<Vec<(Nic, Vec<Option<String>>)>> {
     let mut found = BTreeMap::new();
     for (kind, body) in dump(libc::RTM_GETLINK, &[0; LINK])? {
@@ -199,7 +197,7 @@ fn listed() -> io::Result<Vec<(Nic, Vec<Option<String>>)>> {
     Ok(found.into_values().collect())
 }
 
-/// The text of an attribute, which ends with a zero.
+/// Decodes a zero-terminated string attribute.
 fn text(value: &[u8]) -> Option<String> {
     let text = value.split(|&byte| byte == 0).next()?;
     Some(String::from_utf8_lossy(text).into_owned())
@@ -242,7 +240,7 @@ fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress, Option<Strin
     let (mut own, mut other, mut label) = (None, None, None);
     for (what, value) in attributes(body.get(ASSIGNED..)?) {
         match what {
-            // Of a link between two, `IFA_ADDRESS` is the other end's.
+            // On a point-to-point link, `IFA_ADDRESS` is the other end's.
             libc::IFA_LOCAL => own = ip_of(value),
             libc::IFA_ADDRESS => other = ip_of(value),
             libc::IFA_FLAGS => flags = word(value, 0).unwrap_or(flags),
@@ -260,17 +258,17 @@ fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress, Option<Strin
     Some((index, address, label))
 }
 
-/// Hears of changes to interfaces, addresses and routes.
+/// Monitors changes to interfaces, addresses and routes.
 #[derive(Debug)]
 pub struct NicMonitor {
     socket: OwnedFd,
 }
 
 impl NicMonitor {
-    /// Listens from now on.
+    /// Starts to monitor.
     ///
     /// # Errors
-    /// When the system gives no socket.
+    /// When the system provides no socket.
     pub fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Protocol 0 is NETLINK_ROUTE.
@@ -279,18 +277,18 @@ impl NicMonitor {
         Ok(Self { socket })
     }
 
-    /// Takes everything that came, and returns whether anything has; never waits.
+    /// Reads and discards all pending messages without waiting, and returns whether there were any.
     ///
-    /// The socket is empty afterwards, whatever came: an event library that reports edges (tokio does)
-    /// reports no second one for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops
-    /// all further messages until the socket is empty. Where messages come as fast as they are taken, the
-    /// socket leaves its groups, is emptied, and joins them again: a caller that
-    /// lists the interfaces after this call finds what changed meanwhile.
+    /// The socket is empty afterwards in every case: an edge-triggered event loop (tokio's) reports no second
+    /// edge for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops all further
+    /// messages until the socket is empty. When messages arrive as fast as they are read, the socket leaves
+    /// its groups, is emptied, and joins them again. A caller that lists the interfaces after this call sees
+    /// what changed meanwhile.
     pub fn drain(&self) -> bool {
         let (mut any, is_empty) = self.receive_some();
         if !is_empty {
             any = true;
-            // Neither fails for a socket that was in these groups before.
+            // Neither call fails for a socket that was in these groups before.
             let _ = self.listen(0);
             self.receive_some();
             let _ = self.listen(GROUPS);
@@ -298,13 +296,14 @@ impl NicMonitor {
         any
     }
 
-    /// Takes up to [`MESSAGES_MAX`] messages; returns whether there was one, and whether the socket is empty now.
+    /// Reads up to [`MESSAGES_MAX`] messages; returns whether there was one, and whether the socket is empty
+    /// now.
     fn receive_some(&self) -> (bool, bool) {
-        // What a change was does not matter: the rest of a message is cut off.
+        // The content does not matter, so the rest of a message is truncated.
         let (mut any, mut bytes) = (false, [0; 16]);
         for _ in 0..MESSAGES_MAX {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
-                // Messages were lost: something has changed, too.
+                // An overrun: something changed too.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::INTR) => {}
                 Err(_) => return (any, true),
@@ -313,7 +312,7 @@ impl NicMonitor {
         (any, false)
     }
 
-    /// Makes the socket a member of these groups and of no others, under the port id that it has.
+    /// Makes the socket a member of exactly these groups, and keeps its port id.
     fn listen(&self, groups: u32) -> io::Result<()> {
         let own = SocketAddrNetlink::try_from(rustix::net::getsockname(&self.socket)?)?;
         rustix::net::bind(&self.socket, &SocketAddrNetlink::new(own.pid(), groups))?;
@@ -322,7 +321,7 @@ impl NicMonitor {
 }
 
 impl AsFd for NicMonitor {
-    /// Readable when there is something to look at.
+    /// The netlink socket, readable when there are changes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -334,7 +333,7 @@ impl AsRawFd for NicMonitor {
     }
 }
 
-/// For the fuzzers.
+/// Entry point for the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(body: &[u8]) {
     let _ = (
@@ -394,7 +393,7 @@ mod tests {
             b"a-name-that-is-longer-than-others\0",
         );
         attribute(&mut link, libc::IFLA_IFNAME, b"v0\0");
-        // The kernel marks what is nested.
+        // The kernel marks nested attributes.
         attribute(&mut link, libc::IFLA_PROP_LIST | 1 << 15, &names);
         let nic = read_link(libc::RTM_NEWLINK, &link).unwrap();
         assert_eq!(nic.alternatives, ["enp9s9", "a-name-that-is-longer-than-others"]);
@@ -433,7 +432,7 @@ mod tests {
     #[test]
     fn nothing_has_changed_when_nothing_has() {
         let watch = NicMonitor::new().unwrap();
-        // Others may change theirs in this namespace at the same time; but not without end.
+        // Other tests may change interfaces of this namespace at the same time, but not endlessly.
         assert!((0..100).any(|_| !watch.drain()));
     }
 }

@@ -1,4 +1,4 @@
-//! A peer's published address: the two sockets that it stands for.
+//! Converts a peer's published address to its two socket addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,14 +8,15 @@ use doorbell_fabric::name::RailName;
 
 use crate::interface::{Interface, scoped};
 
-/// Kinds of rails that put the same frames into UDP: their addresses are as good as each other's.
+/// Kinds of rails with the same frames over UDP: each accepts the others' addresses.
 pub const UDP_RAIL_KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
 
 impl Interface {
-    /// The peer's two socket addresses, one a channel, if this can be a peer of the rail `name` over this interface.
+    /// Returns the peer's two socket addresses, one for each channel.
     ///
     /// # Errors
-    /// [`RailError::BadAddress`] with the reason.
+    /// [`RailError::BadAddress`] with the reason why it cannot be a peer of the rail `name` over this
+    /// interface.
     pub fn sockets_of(&self, name: &RailName, address: &RailAddress) -> Result<[SocketAddr; 2], RailError> {
         let bad = |reason| RailError::BadAddress {
             rail: name.to_string(),
@@ -26,7 +27,7 @@ impl Interface {
         let socket = found.ok_or_else(|| bad("it is not an IP address with a port"))?;
         let ip = socket.ip();
         let reason = if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
-            "it names no single host"
+            "it is not the address of a single host"
         } else if let Some(reason) = self.unreachable_reason(ip) {
             reason
         } else if socket.port() == 0 || socket.port() == u16::MAX {
@@ -57,8 +58,8 @@ mod tests {
         }
         for (kind, text, word) in [
             ("shm", "127.0.0.1:56080", "not an IP address"),
-            ("udp", "0.0.0.0:56080", "no single host"),
-            ("udp", "255.255.255.255:56080", "no single host"),
+            ("udp", "0.0.0.0:56080", "of a single host"),
+            ("udp", "255.255.255.255:56080", "of a single host"),
             ("udp", "127.0.0.1:65535", "pair of ports"),
             ("udp", "127.0.0.1:0", "pair of ports"),
             ("udp", "[::1]:56080", "other family"),

@@ -1,4 +1,4 @@
-//! The pair of neighbouring UDP ports that a rail has, one a channel: found, and held against everybody else.
+//! Binds the two consecutive UDP ports of a rail, one for each channel.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use crate::interface::{Interface, system_error};
 use crate::interface_query::unusable;
 use crate::sys;
 
-/// How often the kernel is asked for a pair of neighbouring ports.
+/// Attempts to get two consecutive ports from the kernel.
 const PAIR_TRIES: u32 = 64;
 
-/// Binds two sockets to neighbouring ports of the interface's address, from `port` on upwards for `pairs` pairs, or wherever the
-/// kernel has room where `port` is 0; and the first port.
+/// Binds two sockets to consecutive ports of the interface's address, and returns them with the first port.
+/// Tries `pairs` pairs from `port` upwards, or ports that the kernel chooses if `port` is 0.
 ///
 /// # Errors
 /// When no pair is free, or the system refuses.
@@ -40,7 +40,7 @@ pub fn claim(
         }
     }
     let what = if port == 0 {
-        "of neighbouring ports is free".to_owned()
+        "of consecutive ports is free".to_owned()
     } else {
         format!("of ports from {port} on is free ({tries} tried)")
     };
@@ -51,11 +51,11 @@ pub fn claim(
             "no pair {what} at {address}: {}",
             io::Error::from(Errno::ADDRINUSE)
         ),
-        "`ss -ulnp` shows who has them; set another udp.port, or 0",
+        "`ss -ulnp` shows which processes use them; set another udp.port, or 0",
     ))
 }
 
-/// The first port that everybody may have (ip(7), `ip_unprivileged_port_start`).
+/// The first port that needs no privilege (ip(7), `ip_unprivileged_port_start`).
 fn unprivileged() -> u32 {
     let told = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
     told.and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
@@ -65,7 +65,7 @@ fn privileged(name: &RailName, port: u16) -> RailError {
     let first = unprivileged();
     unusable(
         name,
-        format!("ports below {first}, as {port} is, need CAP_NET_BIND_SERVICE, which this process lacks"),
+        format!("port {port} is below {first} and needs CAP_NET_BIND_SERVICE, which this process lacks"),
         format!("set udp.port to {first} or more, or to 0"),
     )
 }
@@ -86,7 +86,7 @@ fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
     Ok(address.port())
 }
 
-/// A UDP socket that does not wait, of one family only.
+/// Opens a non-blocking UDP socket of one family only.
 ///
 /// # Errors
 /// When there are no descriptors or no memory left.
@@ -104,15 +104,16 @@ pub fn unbound(four: bool) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// A socket at `port` of the interface's address, and of that interface only; `shared`: with others of the same user.
+/// Opens a socket bound to `port` of the interface's address and to the interface; `shared`: other sockets of
+/// the same user may bind it too.
 ///
 /// # Errors
 /// When the port is taken, or the system refuses.
 pub fn bind(interface: &Interface, port: u16, shared: bool) -> Result<OwnedFd, Errno> {
     let address = interface.socket_address(port);
     let socket = unbound(address.is_ipv4())?;
-    // The name of the rail is a promise: no other interface, whatever the routing table says. Before Linux 5.7 only
-    // root may do so; the routing table decides then.
+    // A rail never uses another interface than the one it is named after, whatever the routing table says.
+    // Before Linux 5.7 only root may bind to an interface; the routing table decides then.
     let bound = sys::bind_to_device(socket.as_fd(), &interface.name)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
     bound.or_else(|errno| if errno == Errno::PERM { Ok(()) } else { Err(errno) })?;

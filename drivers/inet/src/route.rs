@@ -1,16 +1,16 @@
-//! How the kernel would get a frame to a peer, asked over rtnetlink(7) before anything is sent: by which interface, through
-//! a gateway or not, or why not at all. And what kind of interface one is.
+//! Looks up a peer's next hop by rtnetlink(7) before anything is sent: the interface, a gateway or none, or
+//! the reason why there is no route. Also determines kinds of interfaces.
 //!
 //! ```text
 //!   RTM_GETROUTE 10.2.0.2 from 10.1.0.1  ──►  kernel  ──►  dev eth0, via 10.1.0.254    a rail of eth0 reaches it
-//!                                                     ──►  dev eth1, no route …        it is asked once more:
-//!   RTM_GETROUTE … from 10.1.0.1 oif eth0                                              a rail of eth0 may all the same
+//!                                                     ──►  dev eth1, no route …        a second lookup:
+//!   RTM_GETROUTE … from 10.1.0.1 oif eth0                                              a rail of eth0 may still reach it
 //! ```
 //!
-//! It is asked as a rail's sockets will ask, which are bound to an address and to an interface: rules may go by the one
-//! (`ip rule from`), tables and metrics by the other (VRFs, two default routes). For a socket that is bound to an
-//! interface without any route, Linux takes every IPv4 address for a neighbour, and what is sent would be lost: so only
-//! a route that is in a table counts (`RTM_F_FIB_MATCH`).
+//! The lookup has the same source address and output interface as the rail's sockets, which are bound to
+//! both: rules may select by the address (`ip rule from`), tables and metrics by the interface (VRFs, two
+//! default routes). For a socket bound to an interface without any route, Linux takes every IPv4 address for
+//! a neighbour, and packets would be lost: so only a route that is in a table counts (`RTM_F_FIB_MATCH`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,14 +28,14 @@ use crate::netlink::{Answer, attribute, attributes, request};
 use crate::nics::assigned;
 use crate::sys;
 
-/// How frames of a rail get to a peer.
+/// The next hop of frames to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// They stay on this host.
+    /// The peer's address is one of this host's.
     Local,
-    /// The peer is on the interface's own link.
+    /// The peer is on the interface's link.
     OnLink,
-    /// Through a router.
+    /// A router with this address.
     Gateway(IpAddr),
 }
 
@@ -49,7 +49,8 @@ impl std::fmt::Display for NextHop {
     }
 }
 
-/// Where a rail of this name is, for its peers to judge; as much of it as can be found out.
+/// Returns the location of a rail of this name, from which its peers compute what connects them. Unknown
+/// parts are empty.
 ///
 /// ```
 /// use doorbell_fabric::pairs::Kind;
@@ -67,7 +68,7 @@ pub fn place(name: &RailName, query: &InterfaceQuery) -> Place {
     }
 }
 
-/// The number of this network namespace; 0 where it is not told.
+/// Returns the inode number of this thread's network namespace, or 0 if it is unknown.
 pub fn network() -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino())
@@ -82,8 +83,8 @@ pub fn is_own(address: IpAddr) -> bool {
     look_up(address, &RouteQuery::default()).is_ok_and(|found| found.is_ok_and(|route| route.local))
 }
 
-/// How frames of the rail `name`, which is not open, would get to `peer`: nothing is opened and nothing sent. A rail that
-/// is open asks the same for itself when a peer is opened.
+/// Looks up the next hop from the rail `name` to `peer` without opening anything. An open rail does the same
+/// lookup when a peer is opened.
 ///
 /// ```
 /// use doorbell_fabric::addr::RailAddress;
@@ -96,7 +97,8 @@ pub fn is_own(address: IpAddr) -> bool {
 /// ```
 ///
 /// # Errors
-/// Why they would not: [`RailError::Unreachable`] as the routing table has it, [`RailError::Unusable`] of the rail itself.
+/// [`RailError::Unreachable`] when there is no route, [`RailError::Unusable`] when the rail itself cannot be
+/// used.
 pub fn next_hop_to(
     name: &RailName,
     query: &InterfaceQuery,
@@ -111,25 +113,25 @@ pub fn next_hop_to(
     }
 }
 
-/// Why there is no way.
+/// The reason why there is no next hop.
 pub enum NoRoute {
-    /// The reason, in words.
+    /// There is no route, for this reason.
     Because(String),
-    /// It could not be found out.
+    /// The lookup failed.
     System(io::Error),
 }
 
 impl NoRoute {
-    /// As an error of this rail, about this peer.
+    /// Converts to the error of this rail about this peer.
     pub fn into_rail_error(self, name: &RailName, peer: &RailAddress) -> RailError {
         match self {
             Self::Because(reason) => RailError::Unreachable {
                 rail: name.to_string(),
                 peer: peer.to_string(),
                 reason,
-                remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
+                remedy: "run `ip route get` with the peer's address, and name a rail of the interface that it shows",
             },
-            Self::System(error) => system_error(name, "ask the routing table", error),
+            Self::System(error) => system_error(name, "look up a route", error),
         }
     }
 }
@@ -141,18 +143,18 @@ impl From<io::Error> for NoRoute {
 }
 
 impl Interface {
-    /// Why no address of this kind is ever reached from ours.
+    /// Returns why no rail with our address reaches any address of `ip`'s family or scope.
     pub fn unreachable_reason(&self, ip: IpAddr) -> Option<&'static str> {
         if ip.is_ipv4() != self.address.is_ipv4() {
-            Some("it is of the other family of IP addresses than this rail's")
+            Some("it is of the other family (IPv4, IPv6) than this rail's address")
         } else if ip.is_loopback() != self.address.is_loopback() {
-            Some("only one of the two is a loopback address, which leads nowhere else")
+            Some("only one of the two is a loopback address, which no other host can reach")
         } else {
             None
         }
     }
 
-    /// How frames from our address, over this interface, get to `to`.
+    /// Looks up the next hop to `to` from our address over this interface.
     pub fn next_hop(&self, to: SocketAddr) -> Result<NextHop, NoRoute> {
         let ip = to.ip();
         if let Some(reason) = self.unreachable_reason(ip) {
@@ -161,7 +163,7 @@ impl Interface {
         if self.address.is_loopback() {
             return Ok(NextHop::Local);
         }
-        // An address of a link means something on one interface only.
+        // A link-local address is valid on one interface only.
         let link_local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
         let asked = RouteQuery {
             from: Some(self.address),
@@ -176,13 +178,13 @@ impl Interface {
         }
         match self.bound_route(ip)? {
             Some(found) => self.next_hop_by(ip, found),
-            // Of two interfaces in one network the table prefers one; the other is as near.
+            // Of two interfaces in one network the table prefers one; the other is on the same link.
             None if pairs::within(self.address, ip, self.prefix) => Ok(NextHop::OnLink),
             None => Err(self.refusal(preferred)),
         }
     }
 
-    /// Whether what is sent from our address to `to` leaves by this interface of itself, without being bound to it.
+    /// Whether unbound sockets with our address also send to `to` through this interface.
     pub fn is_preferred(&self, to: IpAddr) -> bool {
         let asked = RouteQuery {
             from: Some(self.address),
@@ -192,9 +194,9 @@ impl Interface {
         found.is_ok_and(|found| found.is_ok_and(|route| !route.local && route.interface == self.index))
     }
 
-    /// Whether the kernel drops what comes in by this interface from `from`, because its answer would leave
-    /// by another one: `rp_filter` is 1 (of the interface's value and that of `all`, the larger one holds).
-    /// Only IPv4 has it.
+    /// Whether the kernel drops packets received on this interface from `from`, because replies would leave
+    /// through another one: `rp_filter` is 1 (the larger of the interface's value and that of `all`). IPv4
+    /// only.
     pub fn filters_reverse_path(&self, from: IpAddr) -> bool {
         let value = |which: &str| {
             let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{which}/rp_filter"));
@@ -206,7 +208,7 @@ impl Interface {
         from.is_ipv4() && !self.is_loopback() && is_strict() && !self.is_preferred(from)
     }
 
-    /// The way by this route, which is one of this interface.
+    /// Converts a route through this interface to a next hop.
     fn next_hop_by(&self, ip: IpAddr, found: Route) -> Result<NextHop, NoRoute> {
         if !found.local {
             return Ok(found.gateway.map_or(NextHop::OnLink, NextHop::Gateway));
@@ -216,7 +218,7 @@ impl Interface {
         match holders.next() {
             Some(first) if first.interface != self.name && holders.all(|one| one.interface != self.name) => {
                 Err(NoRoute::Because(format!(
-                    "it is an address of this host's {}, and frames from {} do not arrive there",
+                    "it is an address of this host's {}, which frames sent on {} do not reach",
                     first.interface, self.name
                 )))
             }
@@ -224,7 +226,7 @@ impl Interface {
         }
     }
 
-    /// The route of sockets that are bound to this interface, where a table has one.
+    /// Looks up the route of sockets bound to this interface, if a table has one.
     fn bound_route(&self, ip: IpAddr) -> io::Result<Option<Route>> {
         let mut asked = RouteQuery {
             from: Some(self.address),
@@ -234,19 +236,22 @@ impl Interface {
         if look_up(ip, &asked)?.is_err() {
             return Ok(None);
         }
-        // What is told of a table's entry does not say which of its routers is taken.
+        // A table lookup does not say which router of a multipath route is chosen.
         asked.in_table = false;
         let found = look_up(ip, &asked)?.ok();
         Ok(found.filter(|found| found.local || found.interface == self.index))
     }
 
-    /// In words, why what the routing table prefers is no way of ours.
+    /// The reason why the preferred route cannot be used by this rail.
     fn refusal(&self, preferred: Result<Route, &'static str>) -> NoRoute {
         let found = match preferred {
             Ok(found) => found,
-            // Depending on its version, the kernel says one or the other of a source that is no address of its own.
+            // Kernel versions differ in the error for a source that is not a local address.
             Err(NO_ROUTE | BLACK_HOLE) if !self.has_its_address() => {
-                return NoRoute::Because(format!("{} does not have {} any more", self.name, self.address));
+                return NoRoute::Because(format!(
+                    "{} no longer has the address {}",
+                    self.name, self.address
+                ));
             }
             Err(reason) => return NoRoute::Because(reason.to_owned()),
         };
@@ -255,7 +260,7 @@ impl Interface {
             .gateway
             .map_or_else(String::new, |gateway| format!(" (router {gateway})"));
         NoRoute::Because(format!(
-            "the routing table leads to it through {other}{by}, not {}",
+            "the routing table routes it through {other}{by}, not through {}",
             self.name
         ))
     }
@@ -266,7 +271,7 @@ impl Interface {
         })
     }
 
-    /// Where a rail over it is, for its peers to judge.
+    /// Returns the location of a rail over this interface.
     pub fn place(&self, query: &InterfaceQuery) -> Place {
         Place {
             network: self.network,
@@ -278,7 +283,7 @@ impl Interface {
         }
     }
 
-    /// What kind of interface it is, and what the kernel calls that.
+    /// Returns the kind of interface, and the kernel's name of it.
     pub fn kind(&self) -> (Kind, String) {
         if self.is_loopback() {
             return (Kind::Loopback, String::new());
@@ -288,19 +293,19 @@ impl Interface {
             .unwrap_or_default();
         let kind = match told.as_str() {
             "bridge" | "openvswitch" => Kind::Bridge,
-            // Names for ways over links that lead out of the host.
+            // Kinds of links that lead out of the host.
             "" | "bond" | "team" | "vlan" | "macvlan" | "ipvlan" | "ipoib" | "vrf" | "hsr" => Kind::Plain,
             _ => Kind::Virtual,
         };
         (kind, told)
     }
 
-    /// Whether a device of its own is behind it, which cuts up runs of frames, and makes the checksums that were left to it,
-    /// before anything is on a wire. Virtual links hand over what the sender's kernel left undone; so do the devices that a
-    /// machine without hardware has. Of what is not known to be one, it is not said.
+    /// Whether it is a hardware device, which segments runs of frames and computes offloaded checksums before
+    /// anything is on a wire. Virtual links pass both on undone, and so do paravirtual devices. False if that
+    /// is unknown.
     pub fn is_wire(&self) -> bool {
         let mut index = self.index;
-        // Of links upon links, a few are looked through.
+        // Follows a few levels of stacked links.
         for _ in 0..4 {
             let Ok(details) = Details::of(index) else { break };
             match (details.kind.as_str(), details.lower) {
@@ -315,18 +320,19 @@ impl Interface {
         false
     }
 
-    /// Why a rail over it is used only when it is named.
+    /// The reason why a rail over it is used only when it is named.
     pub fn only_when_named(&self) -> String {
         match self.kind() {
             (Kind::Loopback, _) => "the loopback, to which shared memory is preferred".to_owned(),
-            (Kind::Bridge, _) => "a bridge, whose network is this host's own as a rule".to_owned(),
-            (Kind::Virtual, told) => format!("a virtual link ({told}), as containers and tunnels have"),
+            (Kind::Bridge, _) => "a bridge, whose network is usually internal to this host".to_owned(),
+            (Kind::Virtual, told) => format!("a virtual link ({told}), as containers and tunnels use"),
             (Kind::Plain, _) => "an open rail listens on its network".to_owned(),
         }
     }
 }
 
-/// Whether a driver of this name is that of hardware; those that are not hand frames to another machine's kernel.
+/// Whether a driver of this name is for hardware; paravirtual drivers pass frames to another machine's
+/// kernel.
 fn is_hardware(driver: &str) -> bool {
     const PARAVIRTUAL: [&str; 7] = [
         "virtio_net",
@@ -345,7 +351,7 @@ fn name_of(index: u32) -> String {
     name.unwrap_or_else(|_| format!("interface {index}"))
 }
 
-/// What the routing table says of an address.
+/// A route, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     interface: u32,
@@ -353,24 +359,24 @@ struct Route {
     local: bool,
 }
 
-/// Bytes of `rtmsg`.
+/// Size of `rtmsg`.
 const ROUTE: usize = 12;
 /// A gateway of another family (linux/rtnetlink.h).
 const RTA_VIA: u16 = 18;
 
 const NO_ROUTE: &str = "the routing table has no route to it";
-const BLACK_HOLE: &str = "the routing table leads to it into a black hole";
-const NOT_REACHED: &str = "the routing table says that it is unreachable";
-const PROHIBITED: &str = "the routing table prohibits it";
+const BLACK_HOLE: &str = "the routing table has a blackhole route for it";
+const NOT_REACHED: &str = "the routing table has an unreachable route for it";
+const PROHIBITED: &str = "the routing table has a prohibit route for it";
 
-/// Of what the routing table is asked about.
+/// The conditions of a route lookup.
 #[derive(Clone, Copy, Default)]
 struct RouteQuery {
-    /// The address that frames come from.
+    /// Source address.
     from: Option<IpAddr>,
-    /// The interface that they leave by.
+    /// Index of the output interface.
     through: Option<u32>,
-    /// Only what is in a table counts.
+    /// Only routes in a table count.
     in_table: bool,
 }
 
@@ -381,7 +387,7 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The route to `to`, or in words why there is none.
+/// Looks up the route to `to`, or the reason why there is none.
 fn look_up(to: IpAddr, asked: &RouteQuery) -> io::Result<Result<Route, &'static str>> {
     let bytes = octets(to);
     let family = if to.is_ipv4() {
@@ -406,8 +412,8 @@ fn look_up(to: IpAddr, asked: &RouteQuery) -> io::Result<Result<Route, &'static 
     route_of(request(libc::RTM_GETROUTE, libc::RTM_NEWROUTE, &body)?)
 }
 
-/// What the table's answer, or its refusal, says. Only a refusal of the table's own is one: the same numbers of a
-/// system call are a sandbox's.
+/// Interprets the kernel's reply. Only an `NLMSG_ERROR` is the routing table's answer: the same error number
+/// of a system call comes from a sandbox.
 fn route_of(answer: Answer) -> io::Result<Result<Route, &'static str>> {
     Ok(match answer {
         Ok(body) => read_route(&body),
@@ -438,7 +444,7 @@ fn read_route(body: &[u8]) -> Result<Route, &'static str> {
                 route.interface = value.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
             }
             libc::RTA_GATEWAY => route.gateway = ip_of(value),
-            // A gateway of the other family: two bytes of family, then the address.
+            // `rtvia`: two bytes of address family, then the address.
             RTA_VIA => route.gateway = value.get(2..).and_then(ip_of),
             _ => {}
         }
@@ -452,7 +458,7 @@ pub(crate) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-/// For the fuzzers.
+/// Entry point for the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(body: &[u8]) {
     let _ = route_of(Ok(body.to_vec()));
@@ -507,7 +513,7 @@ mod tests {
         }
     }
 
-    /// The table's own refusals are told in its words, and everything else is an error of the system.
+    /// Refusals of the routing table are reasons; everything else is a system error.
     #[test]
     fn only_the_tables_refusals_are_the_tables() {
         for (number, word) in [

@@ -1,29 +1,31 @@
-//! The address that a virtual function is given by its settings: no kernel has one for it.
+//! The configured IP address of a virtual function that the kernel does not manage.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
-/// The port where none is set for a function that has all of them. It and the next one are nobody's: IANA has them in the range for
-/// private use, while devices and dissectors take some lower ones for tunnels' and RoCE's.
+/// Default first port of a function that has all ports to itself. This port and the next are in IANA's
+/// private range; devices and dissectors take some lower ones for tunnels and RoCE.
 pub const PORT: u16 = 56080;
 
-/// An address and its network.
+/// An IP address with its prefix length and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticAddress {
-    /// The function's own.
+    /// The function's own address.
     pub ip: IpAddr,
-    /// Bits of the network's prefix.
+    /// Prefix length of its network, in bits.
     pub prefix: u8,
-    /// Where packets for other networks go.
+    /// The router for other networks.
     pub gateway: Option<IpAddr>,
 }
 
 impl StaticAddress {
-    /// Finds one function's address in a setting: `10.0.0.5/24`, or one for each of several functions, separated by blanks or commas:
-    /// `WHOSE=10.0.0.5/24 OTHER=10.0.0.6/24`. `is_ours` says whether a name in front of `=` is this function's, or why it is none.
+    /// Finds one function's address in a setting: `10.0.0.5/24`, or one for each of several functions,
+    /// separated by blanks or commas: `NAME=10.0.0.5/24 OTHER=10.0.0.6/24`. `is_ours` returns whether a name
+    /// before `=` is this function's, or why it is not a function's name.
     ///
     /// # Errors
-    /// Why none is found, as a part of a sentence; `setting` is what the setting is called, and `whose` the function.
+    /// The reason, as a part of a sentence; `setting` is the prefix of the settings' names, and `whose` the
+    /// function.
     pub fn find(
         text: &str,
         gateway: Option<IpAddr>,
@@ -43,7 +45,7 @@ impl StaticAddress {
                 let address = parse(address)
                     .ok_or_else(|| {
                         format!(
-                            "`{address}` is no address of a host with its network (the first of a network and the last are no host's)"
+                            "`{address}` is not a host's address with a prefix length (the first and the last address of a network are not hosts')"
                         )
                     })?;
                 if found.replace(address).is_some() {
@@ -52,14 +54,14 @@ impl StaticAddress {
             }
         }
         let (ip, prefix) =
-            found.ok_or("no IP address is set for this function, and no kernel has one for it")?;
+            found.ok_or("no IP address is set for this function, and the kernel does not manage it")?;
         Self { ip, prefix, gateway }.checked(setting)
     }
 
-    /// This address, where its gateway can be one; `setting` is what the settings are called.
+    /// Returns this address if its gateway is possible; `setting` is the prefix of the settings' names.
     ///
     /// # Errors
-    /// Why it can be none, as a part of a sentence.
+    /// The reason, as a part of a sentence.
     pub fn checked(self, setting: &str) -> Result<Self, String> {
         let Self { ip, prefix, gateway } = self;
         match gateway {
@@ -67,14 +69,15 @@ impl StaticAddress {
                 "{setting}.gateway is of the other family than the function's address"
             )),
             Some(gateway) if !self.may_lead_by(gateway) => Err(format!(
-                "{setting}.gateway {gateway} is not in the function's network {ip}/{prefix}, where it would be asked for"
+                "{setting}.gateway {gateway} is not in the function's network {ip}/{prefix}, so it cannot be resolved"
             )),
             _ => Ok(self),
         }
     }
 
-    /// Whether a setting can be one for [`find`](Self::find) at all, whichever functions there are: each entry an address with its network,
-    /// of IPv4 where only that will do, behind a name that `is_function` knows, or behind none.
+    /// Whether the syntax of a setting is valid for [`find`](Self::find), independent of the functions there
+    /// are: each entry is an address with a prefix length, of IPv4 if `only_ipv4`, optionally after a name
+    /// that `is_function` accepts.
     #[must_use]
     pub fn is_well_formed(text: &str, is_function: impl Fn(&str) -> bool, only_ipv4: bool) -> bool {
         entries(text).all(|entry| {
@@ -86,7 +89,8 @@ impl StaticAddress {
         })
     }
 
-    /// Whether a gateway can be on the link: in the function's network, unless there is nobody else in that, or of the link alone.
+    /// Whether a gateway can be on the link: in the function's network, link-local, or any where the network
+    /// has one host.
     fn may_lead_by(&self, gateway: IpAddr) -> bool {
         let alone = if self.ip.is_ipv4() { 32 } else { 128 };
         let of_the_link = matches!(gateway, IpAddr::V6(six) if six.is_unicast_link_local());
@@ -104,20 +108,21 @@ impl StaticAddress {
         own.checked_shr(host).unwrap_or(0) == to.checked_shr(host).unwrap_or(0)
     }
 
-    /// The next hop on the way to `to`.
+    /// Returns the next hop to `to`, or `None` where there is neither a network nor a gateway for it.
     #[must_use]
     pub fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_near(to) { Some(to) } else { self.gateway }
     }
 }
 
-/// Entries of a setting, between blanks or commas.
+/// Splits a setting at blanks and commas.
 fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(|one: char| one.is_whitespace() || one == ',')
         .filter(|entry| !entry.is_empty())
 }
 
-/// Whether an address of IPv4 is that of its network, or of all hosts of it: in networks of one or two hosts there are none such.
+/// Whether an IPv4 address is its network's own or broadcast address; networks of one or two hosts have
+/// neither.
 fn is_network_s(ip: IpAddr, prefix: u8) -> bool {
     let IpAddr::V4(ip) = ip else { return false };
     let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
@@ -125,7 +130,7 @@ fn is_network_s(ip: IpAddr, prefix: u8) -> bool {
     prefix < 31 && (own == 0 || own == host)
 }
 
-/// An address of one host, with the length of its network's prefix.
+/// Parses a host's address with its prefix length.
 fn parse(text: &str) -> Option<(IpAddr, u8)> {
     let (ip, prefix) = text.split_once('/')?;
     let (ip, prefix): (IpAddr, u8) = (ip.parse().ok()?, prefix.parse().ok()?);
@@ -135,7 +140,8 @@ fn parse(text: &str) -> Option<(IpAddr, u8)> {
     (is_host && (1..=most).contains(&prefix) && !is_network_s(ip, prefix)).then_some((ip, prefix))
 }
 
-/// A function has a network of its own, as a network namespace has: what it shares with the interfaces of its host is a wire.
+/// A network id for a function, distinct from those of network namespaces: the function shares only the wire
+/// with its host's interfaces.
 #[must_use]
 pub fn network_of(function: &str) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
@@ -170,9 +176,9 @@ mod tests {
             ("two=10.0.0.5/24", None, "no IP address is set"),
             ("10.0.0.5/24 one=10.0.0.6/24", None, "more than one"),
             ("three=10.0.0.5/24", None, "is nobody"),
-            ("10.0.0.5", None, "no address of a host"),
-            ("10.0.0.0/24", None, "no address of a host"),
-            ("10.0.0.255/24", None, "no address of a host"),
+            ("10.0.0.5", None, "not a host's address"),
+            ("10.0.0.0/24", None, "not a host's address"),
+            ("10.0.0.255/24", None, "not a host's address"),
             ("10.0.0.5/24", Some("10.0.1.1"), "not in the function's network"),
             ("10.0.0.5/24", Some("fd00::1"), "other family"),
         ] {

@@ -1,7 +1,7 @@
-//! Unsafe room: what the kernel tells of interfaces and has no safe wrapper.
+//! All unsafe code of this crate: interface queries without safe wrappers.
 //!
-//! Every pointer given to the kernel is made within the function that makes the call, from memory that it borrows or
-//! owns; none is kept.
+//! Every pointer given to the kernel is made in the function that makes the call, from memory that it borrows
+//! or owns; none is kept.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,16 +9,16 @@ use std::ptr;
 
 use crate::details::Channels;
 
-/// What the kernel says of an interface.
+/// Flags and MTU of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceState {
     /// `IFF_…` flags.
     pub flags: u32,
-    /// In bytes, of an IP packet.
+    /// Largest IP packet in bytes.
     pub mtu: usize,
 }
 
-/// Asks for the flags and the MTU of the interface `name`, in the network namespace of the socket.
+/// Queries flags and MTU of the interface `name` in the network namespace of the socket.
 pub(crate) fn interface(fd: BorrowedFd<'_>, name: &str) -> io::Result<InterfaceState> {
     let mut request = named_request(name)?;
     ioctl_ifreq(fd, libc::SIOCGIFFLAGS, &mut request)?;
@@ -55,7 +55,7 @@ fn named_request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 fn ioctl_ifreq(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: both requests asked here read and write one `ifreq`, which is borrowed for the call.
+    // SAFETY: both requests passed here read and write one `ifreq`, which is borrowed for the call.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(request)) };
     if done == 0 {
         Ok(())
@@ -76,7 +76,7 @@ struct EthtoolChannels {
     combined: u32,
 }
 
-/// The queues of the interface `name`.
+/// Queries the queues of the interface `name`.
 pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     /// ETHTOOL_GCHANNELS.
     const GET: u32 = 0x3c;
@@ -100,7 +100,7 @@ pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     })
 }
 
-/// `struct ethtool_drvinfo` (linux/ethtool.h), as far as it is read.
+/// The beginning of `struct ethtool_drvinfo` (linux/ethtool.h).
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -109,7 +109,7 @@ struct DriverInfo {
 }
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 
-/// The name of the driver behind the interface `name`.
+/// Queries the name of the driver of the interface `name`.
 pub(crate) fn driver(name: &str) -> io::Result<String> {
     /// ETHTOOL_GDRVINFO.
     const GET: u32 = 0x3;
@@ -131,10 +131,10 @@ pub(crate) fn driver(name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Frames of this socket go out by `interface` and no other, and only what comes in by it is for this socket.
+/// Binds a socket to an interface (`SO_BINDTODEVICE`) for both directions.
 ///
 /// # Errors
-/// When there is no such interface; before Linux 5.7, also for everybody but root.
+/// When there is no such interface; before Linux 5.7, also without root.
 pub fn bind_to_device(fd: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
     let (name, length) = (interface.as_ptr().cast(), interface.len() as libc::socklen_t);
     // SAFETY: the kernel reads `length` bytes of the name, which is borrowed for the call.

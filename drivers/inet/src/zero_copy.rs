@@ -1,16 +1,16 @@
-//! Whether an interface's driver lets frames go straight to a process's memory, by the kernel's own list of what drivers can do
+//! Queries whether an interface's driver supports zero-copy AF_XDP, from the kernel's list of driver features
 //! (family `netdev` of generic netlink, linux/netdev.h, since Linux 6.3).
 
 use std::io;
 
 use crate::netlink::{Family, attribute, attributes, request_in};
 
-// linux/genetlink.h: the family of families, its question for one, and the fields of both.
+// linux/genetlink.h: the control family, its lookup request, and the attributes of request and reply.
 const CONTROL: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
-/// Bytes of `genlmsghdr`: command, version, nothing.
+/// Size of `genlmsghdr`: command, version, reserved.
 const HEADER: usize = 4;
 
 // linux/netdev.h.
@@ -18,26 +18,26 @@ const DEVICE_GET: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP: u16 = 3;
 const DEVICE_ZERO_COPY_PIECES: u16 = 4;
-/// What the kernel wants of a driver that it binds a socket to without a copy: programs, redirection, zero-copy.
+/// Features that the kernel requires for a zero-copy bind: XDP programs, redirection, zero-copy.
 const ZERO_COPY: u64 = 1 | 1 << 1 | 1 << 3;
 
-/// Whether the driver of the interface with this index has it; the kernel refuses it to all others.
+/// Whether the driver of the interface with this index supports zero-copy sockets.
 ///
 /// # Errors
-/// When there is no such interface, or the kernel does not tell.
+/// When there is no such interface, or the kernel does not report driver features.
 pub fn has_zero_copy(index: u32) -> io::Result<bool> {
     judge(&device(index)?).ok_or_else(untold)
 }
 
-/// In how many pieces of memory a frame may be that such a driver reads or writes itself: 1 unless it says more (Linux 6.6).
+/// Most buffers that one zero-copy frame may span: 1 unless the driver reports more (Linux 6.6).
 ///
 /// # Errors
-/// When there is no such interface, or the kernel does not tell.
+/// When there is no such interface, or the kernel does not report driver features.
 pub fn zero_copy_pieces(index: u32) -> io::Result<u32> {
     Ok(pieces(&device(index)?))
 }
 
-/// What the kernel tells of an interface.
+/// Requests the features of an interface's driver.
 fn device(index: u32) -> io::Result<Vec<u8>> {
     let mut name = Vec::new();
     attribute(&mut name, FAMILY_NAME, b"netdev\0");
@@ -49,7 +49,7 @@ fn device(index: u32) -> io::Result<Vec<u8>> {
     generic(family.ok_or_else(untold)?, DEVICE_GET, &device)
 }
 
-/// A question of a family, and the attributes of the answer.
+/// Sends a request of a generic family and returns the attributes of the reply.
 fn generic(family: u16, command: u8, body: &[u8]) -> io::Result<Vec<u8>> {
     let question = [&[command, 1, 0, 0], body].concat();
     let answer = request_in(Family::Generic, family, family, &question)?;
@@ -75,11 +75,11 @@ fn pieces(device: &[u8]) -> u32 {
 fn untold() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        "the kernel does not tell what drivers can do",
+        "the kernel does not report driver features, which Linux 6.3 and later do",
     )
 }
 
-/// For the fuzzers.
+/// Entry point for the fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzzing(body: &[u8]) {
     let _ = judge(body);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_loopback_has_none_and_what_is_not_there_is_an_error() {
-        // Before Linux 6.3 nothing is told of either.
+        // Before Linux 6.3 both are errors.
         assert!(!has_zero_copy(1).unwrap_or(false));
         assert!(has_zero_copy(1 << 30).is_err());
     }

@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn what_looks_like_an_address_and_is_none_is_told_as_such() {
         for (text, word) in [
-            ("udp:256.1.1.1", "IPv4 address, and is none"),
-            ("udp:1.2.3", "IPv4 address, and is none"),
-            ("udp:fe80::zz", "IPv6 address, and is none"),
+            ("udp:256.1.1.1", "IPv4 address, but is not one"),
+            ("udp:1.2.3", "IPv4 address, but is not one"),
+            ("udp:fe80::zz", "IPv6 address, but is not one"),
             ("udp:fe80::1%nosuch0", "nosuch0 does not have this address"),
             ("udp:127.0.0.1%nosuch0", "nosuch0 does not have this address"),
         ] {

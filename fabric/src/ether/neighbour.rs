@@ -1,5 +1,6 @@
-//! Who has an address on this link: the Address Resolution Protocol (RFC 826) for IPv4, Neighbour Discovery (RFC 4861,
-//! sections 4.3, 4.4, 7.2) for IPv6. Layouts and packets; whoever has a table keeps it elsewhere.
+//! Packets of the Address Resolution Protocol (RFC 826) for IPv4 and of Neighbour Discovery (RFC 4861,
+//! sections 4.3, 4.4, 7.2) for IPv6. This module has layouts and packets only; the neighbour cache is
+//! `doorbell-inet`'s.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,13 +9,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Mac, VERSION_6, fold, sum};
 
-/// The kind of packets that ARP travels in.
+/// EtherType of ARP.
 pub const ETHERTYPE_ARP: u16 = 0x0806;
 
 /// Bytes of the longest packet of either protocol.
 pub const NEIGHBOUR_PACKET_MAX: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Discovery>();
 
-/// ARP for IPv4 over Ethernet: all 28 bytes are fixed in length then.
+/// An ARP packet for IPv4 over Ethernet, whose 28 bytes have a fixed layout.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Arp {
@@ -29,7 +30,7 @@ struct Arp {
     to: [u8; 4],
 }
 
-/// A neighbour solicitation or advertisement with one option, the hardware address of its sender.
+/// A neighbour solicitation or advertisement with one option, the link-layer address of its sender.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Discovery {
@@ -52,7 +53,8 @@ const ARP_REQUEST: u16 = 1;
 const ARP_REPLY: u16 = 2;
 
 const PROTOCOL_ICMPV6: u8 = 58;
-/// A packet that was routed has less: no host beyond the link can send it.
+/// Hop limit that NDP requires: a routed packet has a smaller one, so no host beyond the link can forge a
+/// message.
 const HOP_LIMIT_DISCOVERY: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -66,28 +68,29 @@ const DISCOVERY_HEADER: usize = size_of::<Discovery>() - 8;
 const BROADCAST_MAC: Mac = [0xff; 6];
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What a packet says.
+/// An ARP or NDP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourMessage {
-    /// Somebody asks who has `target`. An asker without an address only looks whether it is taken.
+    /// An ARP request or neighbour solicitation for `target`. Without a sender address it only checks for
+    /// duplicates.
     Request {
-        /// The asker's addresses; `None` where it has no IP address yet, or does not tell its hardware address.
+        /// The sender's addresses; `None` where it has no IP address yet or omits its hardware address.
         from: Option<(IpAddr, Mac)>,
-        /// Where an answer goes.
+        /// The hardware address that a reply goes to.
         reply_to: Mac,
-        /// The address asked for.
+        /// The address that is to be resolved.
         target: IpAddr,
     },
-    /// `target` is at `mac`.
+    /// An ARP reply or neighbour advertisement: `target` has the hardware address `mac`.
     Reply {
-        /// The address.
+        /// The resolved address.
         target: IpAddr,
-        /// Who has it.
+        /// Its hardware address.
         mac: Mac,
     },
 }
 
-/// A packet of either protocol.
+/// The bytes of an ARP or NDP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct NeighbourPacket {
     bytes: [u8; NEIGHBOUR_PACKET_MAX],
@@ -103,7 +106,7 @@ impl std::ops::Deref for NeighbourPacket {
 }
 
 impl NeighbourMessage {
-    /// Reads a packet; `None` where it is of neither protocol, or breaks its rules.
+    /// Reads a packet; `None` if it is neither ARP nor NDP, or breaks the protocol's rules.
     ///
     /// ```
     /// use doorbell_fabric::ether::{NeighbourMessage, neighbour_request};
@@ -158,7 +161,7 @@ fn read_discovery(ethernet: &Ethernet, rest: &[u8]) -> Option<NeighbourMessage> 
     let body = rest.get(..usize::from(ip.length.get()))?;
     let is_ours =
         ip.version.get() >> 28 == 6 && ip.protocol == PROTOCOL_ICMPV6 && ip.hop_limit == HOP_LIMIT_DISCOVERY;
-    // Of bytes with their checksum among them, the sum is all ones.
+    // The sum over a message with a right checksum is all ones.
     if !is_ours || body.len() < DISCOVERY_HEADER || fold(pseudo(ip, body.len()) + sum(body)) != u16::MAX {
         return None;
     }
@@ -186,7 +189,7 @@ fn read_discovery(ethernet: &Ethernet, rest: &[u8]) -> Option<NeighbourMessage> 
     }
 }
 
-/// A hardware address among the options; `None` where their lengths make no sense.
+/// Finds a link-layer address among the options; `None` if an option's length is invalid.
 fn option(mut options: &[u8], wanted: u8) -> Option<Option<Mac>> {
     let mut found = None;
     while let [kind, units, ..] = *options {
@@ -208,7 +211,7 @@ fn pseudo(ip: &Ipv6, length: usize) -> u64 {
     sum(&ip.from) + sum(&ip.to) + length as u64 + u64::from(PROTOCOL_ICMPV6)
 }
 
-/// Asks who has `target`, by `own` addresses; `None` where they are of different families.
+/// Builds a request for `target` from the `own` addresses; `None` if they are of different families.
 #[must_use]
 pub fn neighbour_request(own: (IpAddr, Mac), target: IpAddr) -> Option<NeighbourPacket> {
     match (own.0, target) {
@@ -224,7 +227,7 @@ pub fn neighbour_request(own: (IpAddr, Mac), target: IpAddr) -> Option<Neighbour
     }
 }
 
-/// Says to one who asked that `own` has the address, which it has; `None` where they are of different families.
+/// Builds the reply that `own` has the requested address; `None` if the families differ.
 #[must_use]
 pub fn neighbour_reply(own: (IpAddr, Mac), asker: Option<IpAddr>, reply_to: Mac) -> Option<NeighbourPacket> {
     match (own.0, asker) {
@@ -245,7 +248,8 @@ pub fn neighbour_reply(own: (IpAddr, Mac), asker: Option<IpAddr>, reply_to: Mac)
     }
 }
 
-/// Says to everybody that `own` has its address: those who knew another one for it forget that.
+/// Builds a gratuitous ARP request or an unsolicited advertisement, which updates all caches that have
+/// another entry.
 #[must_use]
 pub fn neighbour_announcement(own: (IpAddr, Mac)) -> Option<NeighbourPacket> {
     match own.0 {
@@ -257,14 +261,14 @@ pub fn neighbour_announcement(own: (IpAddr, Mac)) -> Option<NeighbourPacket> {
     }
 }
 
-/// The group that requests for an address are sent to.
+/// The solicited-node multicast group of an address (RFC 4291, section 2.7.1).
 #[must_use]
 pub fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     let [.., high, low] = target.segments();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | high & 0xff, low)
 }
 
-/// The hardware address of an IPv6 group (RFC 2464, section 7).
+/// The multicast hardware address of an IPv6 group (RFC 2464, section 7).
 #[must_use]
 pub fn group_mac(group: Ipv6Addr) -> Mac {
     let [.., a, b, c, d] = group.octets();
@@ -348,7 +352,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// As the standards have them, and other stations read them.
+    /// Golden bytes, as the standard has them.
     #[test]
     fn a_question_in_arp_has_these_bytes() {
         let packet = neighbour_request((ip("10.0.0.1"), OWN), ip("10.0.0.2")).unwrap();
@@ -397,7 +401,7 @@ mod tests {
                 (OWN.to_vec(), told)
             );
             let said = NeighbourMessage::read(&neighbour_announcement(other).unwrap());
-            // IPv4 announces by asking for itself.
+            // IPv4 announces with a request for the own address.
             let asked = Some(NeighbourMessage::Request {
                 from: Some(other),
                 reply_to: OTHER,

@@ -398,7 +398,7 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
     assert!(of("shm").1.contains("another host") && of("udp:lo").1.contains("loopback"));
     assert!(of("shm").0 == "unusable" && of("udp:lo").0 == "unusable");
     for (peer, word) in [
-        ("10.66.0.1", "black hole"),
+        ("10.66.0.1", "blackhole"),
         ("10.99.0.1", "no route"),
         ("2001:db8::1", "other family"),
     ] {

@@ -283,9 +283,9 @@ fn addresses_that_cannot_be_peers_are_refused_with_the_reason() {
     let cases = [
         ("udp:10.0.0.1:5000", "loopback"),
         ("udp:[::1]:5000", "other family"),
-        ("udp:0.0.0.0:5000", "no single host"),
-        ("udp:224.0.0.1:5000", "no single host"),
-        ("udp:255.255.255.255:5000", "no single host"),
+        ("udp:0.0.0.0:5000", "of a single host"),
+        ("udp:224.0.0.1:5000", "of a single host"),
+        ("udp:255.255.255.255:5000", "of a single host"),
         ("udp:127.0.0.1:0", "between 1 and 65534"),
         ("udp:127.0.0.1:65535", "between 1 and 65534"),
         ("sim:0102", "not an IP address"),
