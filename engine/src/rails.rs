@@ -194,11 +194,11 @@ impl AnyRail {
         match self {
             Self::Drilled(drill) => drill.rail.counts(each),
             Self::Shm(rail) => {
-                let tally = rail.tally();
-                each("sent", "messages", tally.sent);
-                each("received", "messages", tally.received);
-                each("pulls", "operations", tally.pulls);
-                each("refused", "connections", tally.refused);
+                let stats = rail.stats();
+                each("sent", "messages", stats.sent);
+                each("received", "messages", stats.received);
+                each("pulls", "operations", stats.pulls);
+                each("refused", "connections", stats.refused);
             }
             Self::Udp(rail) => {
                 rail.counters()

@@ -41,7 +41,7 @@ impl Default for ShmConfig {
 }
 
 /// Bits in a ready object.
-pub(crate) const MOST_PEERS: usize = 4096;
+pub(crate) const PEERS_MAX: usize = 4096;
 
 impl ShmConfig {
     /// The least and the most [`ShmConfig::cells`] may be; a power of two.
@@ -59,7 +59,7 @@ impl ShmConfig {
                 self.eager, self.fragment, self.data
             )));
         }
-        if self.eager < 256 || self.fragment < 256 || self.peers == 0 || self.peers > MOST_PEERS {
+        if self.eager < 256 || self.fragment < 256 || self.peers == 0 || self.peers > PEERS_MAX {
             return Err(unusable(
                 "eager and fragment are at least 256 bytes, peers between 1 and 4096",
             ));

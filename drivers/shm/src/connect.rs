@@ -19,10 +19,10 @@ use crate::lease::LEASE_BYTES;
 use crate::tx::FRONT_WORDS;
 use crate::wire::{Hello, Id, Welcome};
 
-/// What came of dialling.
-pub(crate) enum Dialled {
+/// What came of connecting.
+pub(crate) enum DialOutcome {
     /// Connected; the hello has been sent.
-    Greeted(OwnedFd),
+    HelloSent(OwnedFd),
     /// The peer's backlog is full: try again.
     Later,
     /// Nobody listens there any more.
@@ -30,7 +30,7 @@ pub(crate) enum Dialled {
 }
 
 /// What a first message came to.
-pub(crate) enum Heard<T> {
+pub(crate) enum Received<T> {
     /// It has not come yet.
     Nothing,
     /// It is here.
@@ -40,7 +40,7 @@ pub(crate) enum Heard<T> {
 }
 
 /// A hello that was received and checked, with the process it came from.
-pub(crate) struct Greeting {
+pub(crate) struct ReceivedHello {
     pub(crate) hello: Hello,
     pub(crate) geometry: Geometry,
     pub(crate) lane: Object,
@@ -49,7 +49,7 @@ pub(crate) struct Greeting {
 }
 
 /// What came in a welcome.
-pub(crate) struct Welcomed {
+pub(crate) struct ReceivedWelcome {
     pub(crate) welcome: Welcome,
     pub(crate) control: Object,
     pub(crate) ready: Object,
@@ -100,7 +100,7 @@ pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
 }
 
 /// The process at the other end, when it belongs to our user; 0 where it is of another pid namespace, and has no number here.
-fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
+fn peer_pid(socket: &OwnedFd) -> Result<i32, RailError> {
     let credentials = getsockopt(socket, PeerCredentials)
         .map_err(|errno| system("ask who connected", Errno::from_raw_os_error(errno as i32)))?;
     if credentials.uid() != rustix::process::geteuid().as_raw() {
@@ -113,7 +113,7 @@ fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
 ///
 /// # Errors
 /// When that cannot be found out, because we lack descriptors or memory.
-pub(crate) fn is_there(id: &Id) -> Result<bool, RailError> {
+pub(crate) fn is_listening(id: &Id) -> Result<bool, RailError> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &name_of(id)?) {
         // A backlog that is full is somebody's.
@@ -124,24 +124,24 @@ pub(crate) fn is_there(id: &Id) -> Result<bool, RailError> {
 }
 
 /// Connects to a peer and passes the lane.
-pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Result<Dialled, RailError> {
+pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Result<DialOutcome, RailError> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &name_of(id)?) {
         Ok(()) => {}
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(Dialled::Later),
-        Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(Dialled::Gone),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(DialOutcome::Later),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(DialOutcome::Gone),
         Err(errno) => return Err(system("connect to a rank on this host", errno)),
     }
-    peer_of(&socket)?;
+    peer_pid(&socket)?;
     match send(&socket, hello.as_bytes(), &[lane.as_fd(), leases.as_fd()]) {
-        Ok(()) => Ok(Dialled::Greeted(socket)),
-        Err(Errno::PIPE | Errno::CONNRESET) => Ok(Dialled::Gone),
+        Ok(()) => Ok(DialOutcome::HelloSent(socket)),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(DialOutcome::Gone),
         Err(errno) => Err(system("pass a lane to a rank on this host", errno)),
     }
 }
 
 /// Answers a hello.
-pub(crate) fn answer(
+pub(crate) fn send_welcome(
     socket: &OwnedFd,
     welcome: &Welcome,
     control: &Object,
@@ -171,19 +171,19 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Resul
 }
 
 /// The hello of a connection, once it is there.
-pub(crate) fn greeting(socket: &OwnedFd) -> Result<Heard<Greeting>, RailError> {
-    let pid = peer_of(socket)?;
+pub(crate) fn receive_hello(socket: &OwnedFd) -> Result<Received<ReceivedHello>, RailError> {
+    let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
-        Heard::This(message) => message,
-        Heard::Nothing => return Ok(Heard::Nothing),
-        Heard::End => return Ok(Heard::End),
+        Received::Message(message) => message,
+        Received::Pending => return Ok(Received::Pending),
+        Received::Closed => return Ok(Received::Closed),
     };
     let (hello, geometry) = Hello::parse(&bytes).map_err(RailError::hostile)?;
     let [lane, leases] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
     let lane = Object::received(lane, FRONT_WORDS * 8 + geometry.bytes())?;
     let leases = Object::received(leases, LEASE_BYTES)?;
-    Ok(Heard::This(Greeting {
+    Ok(Received::Message(ReceivedHello {
         hello,
         geometry,
         lane,
@@ -193,18 +193,18 @@ pub(crate) fn greeting(socket: &OwnedFd) -> Result<Heard<Greeting>, RailError> {
 }
 
 /// The answer of the receiver, once it is there.
-pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Heard<Welcomed>, RailError> {
-    let pid = peer_of(socket)?;
+pub(crate) fn receive_welcome(socket: &OwnedFd) -> Result<Received<ReceivedWelcome>, RailError> {
+    let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
-        Heard::This(message) => message,
-        Heard::Nothing => return Ok(Heard::Nothing),
-        Heard::End => return Ok(Heard::End),
+        Received::Message(message) => message,
+        Received::Pending => return Ok(Received::Pending),
+        Received::Closed => return Ok(Received::Closed),
     };
     let welcome = Welcome::parse(&bytes).map_err(RailError::hostile)?;
     let [control, ready, leases] = <[OwnedFd; 3]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
     let least = FRONT_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES;
-    Ok(Heard::This(Welcomed {
+    Ok(Received::Message(ReceivedWelcome {
         welcome,
         control: Object::received(control, least)?,
         ready: Object::received(ready, crate::ready::READY_BYTES)?,
@@ -213,15 +213,15 @@ pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Heard<Welcomed>, RailError> {
     }))
 }
 
-type Received = (Vec<u8>, Vec<OwnedFd>);
+type RawMessage = (Vec<u8>, Vec<OwnedFd>);
 
 /// Descriptors of one message for which there is room: more than any of ours has.
-const MOST_PASSED: usize = 8;
+const DESCRIPTORS_MAX: usize = 8;
 
 /// One message of at most `N` bytes (a longer one is refused), with its descriptors.
-fn receive<const N: usize>(socket: &OwnedFd) -> Result<Heard<Received>, RailError> {
+fn receive<const N: usize>(socket: &OwnedFd) -> Result<Received<RawMessage>, RailError> {
     let mut bytes = [0; N];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::net::recvmsg(
         socket,
@@ -231,9 +231,9 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Heard<Received>, RailErro
     );
     let received = match received {
         Ok(received) => received,
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Pending),
         // Who ends before it has read what was sent to it, or has accepted the connection at all, resets it.
-        Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => return Ok(Heard::End),
+        Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => return Ok(Received::Closed),
         Err(errno) => return Err(system("read a rank's first message", errno)),
     };
     let mut descriptors = Vec::new();
@@ -243,16 +243,16 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Heard<Received>, RailErro
         }
     }
     if received.bytes == 0 {
-        return Ok(Heard::End);
+        return Ok(Received::Closed);
     }
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(RailError::hostile("sent a first message that is too long"));
     }
     // Where there was room for more descriptors, it was the kernel that could not give us those that were passed.
-    if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < MOST_PASSED {
+    if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < DESCRIPTORS_MAX {
         return Err(system("take what a rank of this host passed", Errno::MFILE));
     }
-    Ok(Heard::This((bytes[..received.bytes].to_vec(), descriptors)))
+    Ok(Received::Message((bytes[..received.bytes].to_vec(), descriptors)))
 }
 
 /// Signals a receiver that sleeps. Never blocks; full or gone are no concern of the sender.

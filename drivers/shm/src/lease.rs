@@ -5,7 +5,7 @@
 //! the descriptor plus one (zero: no region), the offset in the object, the object's serial number, its length. A puller's
 //! rail looks at them before it reads and again after: whoever withdraws a key knows that no read that ends later is
 //! believed. The table holds keys readable to all ranks of one user, which are one trust domain where memory is pulled at all.
-//! Behind the table lies the rail's [`board`](crate::board).
+//! Behind the table lies the rail's [`board`](crate::coop_copy::state).
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,7 +17,7 @@ use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Remote, RemoteKey};
 
-use crate::board::{BOARD_WORDS, Board};
+use crate::coop_copy::state::{COOP_WORDS, CoopState};
 use crate::map::{WordsOf, words};
 use crate::wire::Id;
 
@@ -25,9 +25,9 @@ use crate::wire::Id;
 pub(crate) const LEASES: usize = 1024;
 /// Words of an entry.
 const ENTRY: usize = 8;
-/// Where the board begins (see [`crate::board`]).
-const BOARD: usize = ENTRY * LEASES;
-const WORDS: usize = BOARD + BOARD_WORDS;
+/// Where the board begins (see [`crate::coop_copy::state`]).
+const COOP_AT: usize = ENTRY * LEASES;
+const WORDS: usize = COOP_AT + COOP_WORDS;
 /// Bytes of a lease object.
 pub(crate) const LEASE_BYTES: usize = WORDS * 8;
 
@@ -88,8 +88,8 @@ impl Foreign {
     }
 
     /// What its owner reads and whom it helps.
-    pub(crate) fn board(&self) -> Board<'_> {
-        Board::new(&self.words, BOARD)
+    pub(crate) fn coop_state(&self) -> CoopState<'_> {
+        CoopState::new(&self.words, COOP_AT)
     }
 
     /// Where the memory named lies in its region's object; `None` when it is not a region's.
@@ -208,8 +208,8 @@ impl Leases {
     }
 
     /// Our own board.
-    pub(crate) fn board(&self) -> Board<'_> {
-        Board::new(&self.words, BOARD)
+    pub(crate) fn coop_state(&self) -> CoopState<'_> {
+        CoopState::new(&self.words, COOP_AT)
     }
 
     /// Whether memory of ours is lent to `whom`, all of what is named.

@@ -64,26 +64,24 @@
 
 pub mod config;
 
-mod again;
-mod attend;
-mod board;
 mod connect;
-mod contact;
-mod help;
+mod coop_copy;
+mod data_path;
+mod handshake;
 mod lease;
 #[allow(unsafe_code)]
 mod map;
+mod pending_peers;
 mod pull;
 mod rail;
 mod ready;
+mod reconnect;
 mod rx;
-mod share;
-mod stranger;
+mod stats;
 #[allow(unsafe_code)]
 mod sys;
-mod tally;
-mod traffic;
 mod tx;
+mod wakeup;
 mod wire;
 
 #[cfg(test)]
@@ -91,5 +89,5 @@ mod tests;
 
 pub use config::ShmConfig;
 pub use rail::ShmRail;
+pub use stats::ShmStats;
 pub use sys::try_read;
-pub use tally::Tally;

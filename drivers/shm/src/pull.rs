@@ -13,10 +13,10 @@ use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
 
-use crate::board::Board;
+use crate::coop_copy::reader::{Closing, Owner, ReaderStep, Shared};
+use crate::coop_copy::state::CoopState;
 use crate::lease::{Foreign, Place, serial};
 use crate::map::Window;
-use crate::share::{Closing, Owner, Shared, Turn};
 use crate::sys;
 
 /// Bytes per poll: long enough that the system call is nothing, short enough that other peers are served.
@@ -200,13 +200,13 @@ enum Piece {
 }
 
 /// What a piece is read with.
-pub(crate) struct Desk<'a> {
+pub(crate) struct PullContext<'a> {
     pub(crate) memory: Option<&'a mut Memory>,
     /// A descriptor that breaks when the peer's process ends.
     pub(crate) socket: Option<BorrowedFd<'a>>,
     /// Our name in the leases of others, and the peer's.
     pub(crate) names: (u64, u64),
-    pub(crate) board: Board<'a>,
+    pub(crate) coop: CoopState<'a>,
     /// Whether owners are called for help.
     pub(crate) help: bool,
 }
@@ -294,24 +294,27 @@ impl Pulls {
     /// One piece of the oldest read, from the memory given; nothing while contact is being made. The oldest goes to
     /// the back of the queue afterwards, so that a long read does not hold up a short one. Returns whether
     /// something was done.
-    pub(crate) fn step(&mut self, desk: Desk<'_>) -> bool {
+    pub(crate) fn step(&mut self, context: PullContext<'_>) -> bool {
         let Some(mut pull) = self.running.pop_front() else {
             return false;
         };
-        let (Some(memory), Some(socket)) = (desk.memory, desk.socket) else {
+        let (Some(memory), Some(socket)) = (context.memory, context.socket) else {
             self.running.push_back(pull);
             return false;
         };
-        if pull.way.is_none() && memory.leases.stands(&pull.from, desk.names.0) {
-            let help = desk.help && !self.calling;
-            let way = pull.choose(memory, help.then_some((desk.board, desk.names, self.called + 1)));
+        if pull.way.is_none() && memory.leases.stands(&pull.from, context.names.0) {
+            let help = context.help && !self.calling;
+            let way = pull.choose(
+                memory,
+                help.then_some((context.coop, context.names, self.called + 1)),
+            );
             if matches!(way, Way::Both(_)) {
                 (self.called, self.calling) = (self.called + 1, true);
             }
             pull.way = Some(way);
         }
-        match pull.piece(memory, desk.names.0, socket, desk.board) {
-            Piece::Ended(outcome) => self.end(pull, outcome, desk.board),
+        match pull.piece(memory, context.names.0, socket, context.coop) {
+            Piece::Ended(outcome) => self.end(pull, outcome, context.coop),
             Piece::More => self.running.push_back(pull),
             Piece::Waits => {
                 self.running.push_back(pull);
@@ -322,10 +325,10 @@ impl Pulls {
     }
 
     /// A read has ended, unless its owner still writes to it.
-    fn end(&mut self, pull: Pull, outcome: Result<u64, OpError>, board: Board<'_>) {
+    fn end(&mut self, pull: Pull, outcome: Result<u64, OpError>, coop: CoopState<'_>) {
         if let Some(Way::Both(shared)) = pull.way {
             self.calling = false;
-            board.take_down();
+            coop.withdraw_request();
             if !shared.settled() {
                 self.closing.push(Closing {
                     op: pull.op,
@@ -345,9 +348,9 @@ impl Pulls {
     }
 
     /// All reads end: nothing is begun any more.
-    pub(crate) fn fail_all(&mut self, board: Board<'_>) {
+    pub(crate) fn fail_all(&mut self, coop: CoopState<'_>) {
         while let Some(pull) = self.running.pop_front() {
-            self.end(pull, Err(OpError::NotDone), board);
+            self.end(pull, Err(OpError::NotDone), coop);
         }
         self.settle();
     }
@@ -379,13 +382,13 @@ impl Pulls {
 
     /// The peer is gone: its reads end. None of them touches memory any more, because reads happen inside `step`, but for
     /// those that their owner is writing to: these end when that has.
-    pub(crate) fn fail(&mut self, peer: PeerIndex, board: Board<'_>) {
+    pub(crate) fn fail(&mut self, peer: PeerIndex, coop: CoopState<'_>) {
         for _ in 0..self.running.len() {
             let Some(pull) = self.running.pop_front() else {
                 break;
             };
             if pull.peer == peer {
-                self.end(pull, Err(OpError::NotDone), board);
+                self.end(pull, Err(OpError::NotDone), coop);
             } else {
                 self.running.push_back(pull);
             }
@@ -418,7 +421,7 @@ impl Pulls {
 
 impl Pull {
     /// How this read is best done; with a board, our names and a number where its owner may be called.
-    fn choose(&self, memory: &mut Memory, call: Option<(Board<'_>, (u64, u64), u64)>) -> Way {
+    fn choose(&self, memory: &mut Memory, call: Option<(CoopState<'_>, (u64, u64), u64)>) -> Way {
         let place = memory.leases.place(&self.from);
         let window =
             place.and_then(|place| Some((memory.window(&place, self.from.length.get())?, place.offset)));
@@ -427,14 +430,14 @@ impl Pull {
         }
         let shared = call
             .filter(|_| memory.readable)
-            .and_then(|(board, names, number)| {
-                Shared::call(board, memory.owner()?, names, number, &self.from, &self.into)
+            .and_then(|(coop, names, number)| {
+                Shared::call(coop, memory.owner()?, names, number, &self.from, &self.into)
             });
         shared.map_or(Way::Kernel, Way::Both)
     }
 
     /// Reads the next piece; the outcome when that was the last one.
-    fn piece(&mut self, memory: &mut Memory, us: u64, socket: BorrowedFd<'_>, board: Board<'_>) -> Piece {
+    fn piece(&mut self, memory: &mut Memory, us: u64, socket: BorrowedFd<'_>, coop: CoopState<'_>) -> Piece {
         if !memory.leases.stands(&self.from, us) {
             return Piece::Ended(Err(if self.done == 0 {
                 OpError::Denied
@@ -458,7 +461,7 @@ impl Pull {
                     }
                 }
             }
-            Some(Way::Both(_)) => self.shares(memory.pid, board),
+            Some(Way::Both(_)) => self.shares(memory.pid, coop),
             _ if !memory.readable => Piece::Ended(Err(OpError::System(libc::EPERM))),
             _ => self.by_kernel(memory.pid),
         };
@@ -500,16 +503,16 @@ impl Pull {
     }
 
     /// Shares of a read that both ends copy, until a piece is full.
-    fn shares(&mut self, pid: i32, board: Board<'_>) -> Piece {
+    fn shares(&mut self, pid: i32, coop: CoopState<'_>) -> Piece {
         let Some(Way::Both(shared)) = &mut self.way else {
             return Piece::More;
         };
         let mut read = 0;
         loop {
-            let (at, length) = match shared.next(board) {
-                Turn::Copy(at, length) => (at as usize, length as usize),
-                Turn::Wait => return Piece::Waits,
-                Turn::Done => return Piece::Ended(Ok(0)),
+            let (at, length) = match shared.next(coop) {
+                ReaderStep::Copy(at, length) => (at as usize, length as usize),
+                ReaderStep::Wait => return Piece::Waits,
+                ReaderStep::Done => return Piece::Ended(Ok(0)),
             };
             let mut done = 0;
             while done < length {

@@ -16,28 +16,28 @@ use doorbell_fabric::time::Time;
 use doorbell_ring::lane::Geometry;
 use rustix::event::epoll;
 
-use crate::again::Attempt;
-use crate::attend::{ASLEEP, Barrier, COLD, HOT};
 use crate::config::ShmConfig;
 use crate::connect::{self, system};
-use crate::contact::Token;
-use crate::help::Helping;
+use crate::coop_copy::owner::CoopOwner;
+use crate::handshake::Token;
 use crate::lease::{Leases, holder};
+use crate::pending_peers::PendingPeers;
 use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
+use crate::reconnect::Attempt;
 use crate::rx::Rx;
-use crate::stranger::Strangers;
+use crate::stats::ShmStats;
 use crate::sys;
-use crate::tally::Tally;
-use crate::tx::{CLOSED, Contact, FRONT_WORDS, SEVERED, Tx};
+use crate::tx::{CLOSED, FRONT_WORDS, Handshake, SEVERED, Tx};
+use crate::wakeup::{ASLEEP, Barrier, COLD, HOT};
 use crate::wire::Id;
 
 /// How often the sockets are looked at while first contact is likely.
-const LOOK_OFTEN: Duration = Duration::from_micros(50);
+const POLL_SOCKETS_OFTEN: Duration = Duration::from_micros(50);
 /// How often otherwise: a twentieth of the bound within which the death of a peer is to be noticed.
-const LOOK_SELDOM: Duration = Duration::from_millis(5);
+const POLL_SOCKETS_SELDOM: Duration = Duration::from_millis(5);
 /// For how long after a peer was opened, or a lane made, first contact is likely.
-const LIKELY: Duration = Duration::from_secs(1);
+const HANDSHAKE_LIKELY: Duration = Duration::from_secs(1);
 
 /// What the rail knows of one peer.
 pub(crate) struct Peer {
@@ -48,13 +48,13 @@ pub(crate) struct Peer {
     /// What first contact told about its memory.
     pub(crate) memory: Option<Memory>,
     /// Whether it proved that it can read ours; unknown before it welcomed us.
-    pub(crate) reads_us: Option<bool>,
-    /// Set when the peer's end has been told, until it is up anew.
+    pub(crate) can_read_us: Option<bool>,
+    /// Set when the peer's end has been reported, until it is up anew.
     pub(crate) down: Option<DownReason>,
     /// Nothing comes after this.
     pub(crate) over: bool,
     /// Our former lanes, oldest first, for `reclaim`.
-    pub(crate) buried: Vec<Tx>,
+    pub(crate) retired: Vec<Tx>,
     /// Messages that went into them, and the last watermark of those that are gone.
     pub(crate) base: u64,
     pub(crate) passed: u64,
@@ -74,10 +74,10 @@ impl Peer {
             tx: None,
             rx: None,
             memory: None,
-            reads_us: None,
+            can_read_us: None,
             down: None,
             over: false,
-            buried: Vec::new(),
+            retired: Vec::new(),
             base: 0,
             passed: 0,
             lives: [0; 2],
@@ -121,21 +121,21 @@ pub struct ShmRail {
     pub(crate) pulls: Pulls,
     pub(crate) leases: Leases,
     /// Whether owners and readers copy together, and what we have done of it.
-    pub(crate) helps: bool,
-    pub(crate) helping: Helping,
+    pub(crate) copies_together: bool,
+    pub(crate) coop_owner: CoopOwner,
     /// Our name in the leases of others.
     pub(crate) holder: u64,
     /// Connections whose hello has not come.
-    pub(crate) unheard: Vec<OwnedFd>,
+    pub(crate) awaiting_hello: Vec<OwnedFd>,
     /// Hellos of peers that were not opened yet.
-    pub(crate) strangers: Strangers,
+    pub(crate) pending_peers: PendingPeers,
     pub(crate) events: VecDeque<RailEvent>,
     pub(crate) now: Time,
-    next_look: Time,
+    next_socket_poll: Time,
     likely_until: Time,
     pub(crate) refused: u64,
     /// What went through lanes that are gone.
-    pub(crate) past: Tally,
+    pub(crate) past: ShmStats,
     pub(crate) closed: bool,
 }
 
@@ -199,17 +199,17 @@ impl ShmRail {
             idle: 0,
             pulls: Pulls::new(),
             leases: Leases::new()?,
-            helps: config.help,
-            helping: Helping::default(),
+            copies_together: config.help,
+            coop_owner: CoopOwner::default(),
             holder: holder(&id),
-            unheard: Vec::new(),
-            strangers: Strangers::default(),
+            awaiting_hello: Vec::new(),
+            pending_peers: PendingPeers::default(),
             events: VecDeque::new(),
             now: Time::ZERO,
-            next_look: Time::ZERO,
-            likely_until: Time::ZERO + LIKELY,
+            next_socket_poll: Time::ZERO,
+            likely_until: Time::ZERO + HANDSHAKE_LIKELY,
             refused: 0,
-            past: Tally::default(),
+            past: ShmStats::default(),
             closed: false,
         };
         rail.watch(&rail.listener, Token::Listener)?;
@@ -236,16 +236,16 @@ impl ShmRail {
     pub fn pulls_from_us(&self, peer: PeerIndex) -> bool {
         self.peers
             .get(peer.index())
-            .is_some_and(|peer| peer.reads_us == Some(true))
+            .is_some_and(|peer| peer.can_read_us == Some(true))
     }
 
     /// First contact is likely for a while.
-    pub(crate) fn expect_contact(&mut self) {
-        self.likely_until = self.now + LIKELY;
-        self.next_look = self.next_look.min(self.now + LOOK_OFTEN);
+    pub(crate) fn expect_handshake(&mut self) {
+        self.likely_until = self.now + HANDSHAKE_LIKELY;
+        self.next_socket_poll = self.next_socket_poll.min(self.now + POLL_SOCKETS_OFTEN);
     }
 
-    pub(crate) fn tell(&mut self, peer: u32, kind: EventKind) {
+    pub(crate) fn emit(&mut self, peer: u32, kind: EventKind) {
         let life = match (kind, self.peers.get(peer as usize)) {
             // Its lanes were taken for these two, at both ends.
             (EventKind::PeerUp, Some(peer)) => Life::of(peer.lives[0], peer.lives[1]),
@@ -260,17 +260,17 @@ impl ShmRail {
     }
 
     /// Tells the end of every peer that has ended and whose lane is empty. Returns how many.
-    fn bury(&mut self) -> Work {
-        let mut buried = 0;
+    fn retire_ended(&mut self) -> Work {
+        let mut retired = 0;
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];
             let drained = peer.rx.as_ref().is_none_or(|rx| !rx.lane.is_ready());
             if let (Some(reason), None, true) = (peer.ending, peer.down, drained) {
                 self.end(index as u32, reason);
-                buried += 1;
+                retired += 1;
             }
         }
-        buried
+        retired
     }
 
     /// The peer is down: it is told.
@@ -282,39 +282,39 @@ impl ShmRail {
             peer.over |= reason == DownReason::Hostile;
             return self.end_attempt(index);
         }
-        self.bury_lanes(index, reason);
-        self.tell(index, EventKind::PeerDown(reason));
+        self.retire_lanes(index, reason);
+        self.emit(index, EventKind::PeerDown(reason));
     }
 
     /// Everything that comes with the end of a peer but the event.
-    pub(crate) fn bury_lanes(&mut self, index: u32, reason: DownReason) {
+    pub(crate) fn retire_lanes(&mut self, index: u32, reason: DownReason) {
         let peer = &mut self.peers[index as usize];
         peer.down = Some(reason);
         peer.ending = None;
         self.past.add(peer);
         if let Some(mut tx) = peer.tx.take() {
             peer.base = tx.last();
-            tx.bury();
-            peer.buried.push(*tx);
+            tx.retire();
+            peer.retired.push(*tx);
         }
         if let Some(mut rx) = peer.rx.take() {
             rx.lane.publish();
-            rx.say(SEVERED);
+            rx.announce_close(SEVERED);
         }
-        (peer.memory, peer.reads_us) = (None, None);
+        (peer.memory, peer.can_read_us) = (None, None);
         peer.next_life();
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
-        self.pulls.fail(PeerIndex(index), self.leases.board());
+        self.pulls.fail(PeerIndex(index), self.leases.coop_state());
         self.leases.forget(PeerIndex(index));
     }
 
     /// Attention of every lane according to its list.
-    fn attend_awake(&mut self) {
+    fn restore_attention(&mut self) {
         for (list, attention) in [(&self.hot, HOT), (&self.cold, COLD)] {
             for &index in list {
                 if let Some(rx) = &mut self.peers[index as usize].rx {
-                    rx.attend(attention);
+                    rx.set_attention(attention);
                 }
             }
         }
@@ -343,28 +343,28 @@ impl Rail for ShmRail {
     fn progress(&mut self, now: Time) -> Work {
         self.now = now;
         self.pulls.close(now);
-        if now < self.next_look {
+        if now < self.next_socket_poll {
             return 0;
         }
-        let work = self.look() + self.bury();
-        self.next_look = now
+        let work = self.poll_sockets() + self.retire_ended();
+        self.next_socket_poll = now
             + if now < self.likely_until {
-                LOOK_OFTEN
+                POLL_SOCKETS_OFTEN
             } else {
-                LOOK_SELDOM
+                POLL_SOCKETS_SELDOM
             };
         work
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        Some(self.next_look)
+        Some(self.next_socket_poll)
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         for peer in &mut self.peers {
             if let Some(rx) = &mut peer.rx {
                 rx.lane.publish();
-                rx.attend(ASLEEP);
+                rx.set_attention(ASLEEP);
             }
         }
         self.barrier.pass();
@@ -373,20 +373,20 @@ impl Rail for ShmRail {
                 || (peer.ending.is_some() && peer.down.is_none())
         });
         if waiting || !self.pulls.is_idle() || !self.events.is_empty() {
-            self.attend_awake();
+            self.restore_attention();
             return Ok(Armed::Ready);
         }
         Ok(Armed::Sleep(self.epoll.as_fd()))
     }
 
     fn disarm(&mut self) {
-        self.attend_awake();
-        self.look();
+        self.restore_attention();
+        self.poll_sockets();
         // Whatever came while nobody looked at hot lanes only: the next polls look at all of them.
         for index in std::mem::take(&mut self.cold) {
             self.hot.push(index);
             if let Some(rx) = &mut self.peers[index as usize].rx {
-                rx.attend(HOT);
+                rx.set_attention(HOT);
             }
         }
     }
@@ -401,19 +401,19 @@ impl Rail for ShmRail {
 
     fn close(&mut self, now: Time, by: Time) -> bool {
         self.now = now;
-        self.look();
+        self.poll_sockets();
         for index in 0..self.peers.len() as u32 {
             self.end_attempt(index);
         }
-        let dialling = self.peers.iter().any(|peer| {
+        let connecting = self.peers.iter().any(|peer| {
             peer.tx
                 .as_ref()
-                .is_some_and(|tx| matches!(tx.contact, Contact::Dialling))
+                .is_some_and(|tx| matches!(tx.handshake, Handshake::Connecting))
         });
-        if dialling && now < by {
+        if connecting && now < by {
             return false;
         }
-        self.farewell();
+        self.close_lanes();
         self.pulls.close(now);
         !self.pulls.is_written_to() || now >= by
     }
@@ -422,19 +422,19 @@ impl Rail for ShmRail {
 impl ShmRail {
     /// Messages in our lanes stay readable for their receivers, who have them mapped or find them, with the hello,
     /// in their socket: nobody has to be waited for.
-    fn farewell(&mut self) {
+    fn close_lanes(&mut self) {
         if self.closed {
             return;
         }
         self.closed = true;
-        self.pulls.fail_all(self.leases.board());
+        self.pulls.fail_all(self.leases.coop_state());
         for peer in &mut self.peers {
             if let Some(mut rx) = peer.rx.take() {
                 rx.lane.publish();
-                rx.say(CLOSED);
+                rx.announce_close(CLOSED);
             }
             if let Some(tx) = peer.tx.take() {
-                tx.say(CLOSED);
+                tx.announce_close(CLOSED);
             }
             peer.down.get_or_insert(DownReason::Closed);
             peer.over = true;
@@ -442,15 +442,15 @@ impl ShmRail {
         self.hot.clear();
         self.cold.clear();
         // Who is about to call learns from its socket that nobody answers.
-        self.unheard.clear();
-        self.strangers.clear();
+        self.awaiting_hello.clear();
+        self.pending_peers.clear();
     }
 }
 
 impl Drop for ShmRail {
     /// Memory that a peer writes to cannot be given back before it has ended: microseconds, unless its process was stopped.
     fn drop(&mut self) {
-        self.farewell();
+        self.close_lanes();
         let start = std::time::Instant::now();
         loop {
             self.pulls.close(self.now + start.elapsed());

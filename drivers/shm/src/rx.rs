@@ -6,9 +6,9 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_ring::lane::{Consumer, Geometry};
 
-use crate::attend::HOT;
 use crate::map::{WordsOf, sides, words};
-use crate::tx::{FAREWELL, FRONT_WORDS, SEVERED, ring};
+use crate::tx::{CLOSE_REASON, FRONT_WORDS, SEVERED, ring};
+use crate::wakeup::HOT;
 
 /// A peer's lane to us.
 pub(crate) struct Rx {
@@ -58,18 +58,19 @@ impl Rx {
 
     /// Whether a lane that was passed was given up before we took it. One that cannot be mapped is as good as that.
     pub(crate) fn is_severed(lane: &Object) -> bool {
-        words(lane, Protection::ReadOnly, FRONT_WORDS).map_or(true, |words| words.load(FAREWELL) == SEVERED)
+        words(lane, Protection::ReadOnly, FRONT_WORDS)
+            .map_or(true, |words| words.load(CLOSE_REASON) == SEVERED)
     }
 
     /// The peer's farewell; zero when it said none.
-    pub(crate) fn farewell(&self) -> u64 {
-        self.theirs.load(FAREWELL)
+    pub(crate) fn close_reason(&self) -> u64 {
+        self.theirs.load(CLOSE_REASON)
     }
 
     /// Says farewell to the sender. The first word counts.
-    pub(crate) fn say(&self, farewell: u64) {
-        if self.ours.load(FAREWELL) == 0 {
-            self.ours.store(FAREWELL, farewell);
+    pub(crate) fn announce_close(&self, close_reason: u64) {
+        if self.ours.load(CLOSE_REASON) == 0 {
+            self.ours.store(CLOSE_REASON, close_reason);
         }
     }
 
@@ -78,7 +79,7 @@ impl Rx {
     }
 
     /// Sets the attention word, if it changes.
-    pub(crate) fn attend(&mut self, attention: u64) {
+    pub(crate) fn set_attention(&mut self, attention: u64) {
         if self.attention != attention {
             self.attention = attention;
             self.lane.set_attention(attention);

@@ -25,7 +25,7 @@ pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result
 }
 
 /// Copies `length` bytes at `address` of this process to `into` in process `pid`; returns how many went. Whose memory
-/// that is, and that it is lent for this, is the caller's to know: see [`crate::board`].
+/// that is, and that it is lent for this, is the caller's to know: see [`crate::coop_copy::state`].
 ///
 /// # Errors
 /// As process_vm_writev(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address at

@@ -11,11 +11,11 @@ use doorbell_testing::skipped;
 
 use crate::{ShmConfig, ShmRail};
 
-mod again;
 mod both;
 mod contract;
 mod hostile;
 mod late;
+mod reconnect;
 mod regions;
 
 /// Collects what arrives.
@@ -114,7 +114,7 @@ impl ShmRail {
         self.peers[peer]
             .tx
             .as_ref()
-            .is_some_and(|tx| matches!(tx.contact, crate::tx::Contact::Up(_)))
+            .is_some_and(|tx| matches!(tx.handshake, crate::tx::Handshake::Up(_)))
     }
 }
 

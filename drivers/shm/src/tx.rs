@@ -10,33 +10,33 @@ use doorbell_fabric::message::{Body, MsgId, Refused};
 use doorbell_ring::lane::{self, Geometry, Producer};
 use doorbell_ring::{Area, SharedSliceMut};
 
-use crate::attend::{ASLEEP, HOT};
 use crate::map::{WordsOf, sides};
 use crate::ready::Ready;
+use crate::wakeup::{ASLEEP, HOT};
 
 /// Words in front of a lane, and of a control block: a line of its own for the farewell.
 pub(crate) const FRONT_WORDS: usize = 8;
 /// The word of the farewell.
-pub(crate) const FAREWELL: usize = 0;
+pub(crate) const CLOSE_REASON: usize = 0;
 /// This end was closed in good order.
 pub(crate) const CLOSED: u64 = 1;
 /// This end has given the way up, and its process lives.
 pub(crate) const SEVERED: u64 = 2;
 
 /// How far first contact has come.
-pub(crate) enum Contact {
+pub(crate) enum Handshake {
     /// The peer's backlog is full: to be tried again.
-    Dialling,
+    Connecting,
     /// The hello is on its way; messages wait in the lane.
-    Greeted(OwnedFd),
+    HelloSent(OwnedFd),
     /// The receiver has the lane.
-    Up(Far),
+    Up(RemoteEnd),
     /// It is over: no socket is open any more.
     Over,
 }
 
 /// What the receiver gave us.
-pub(crate) struct Far {
+pub(crate) struct RemoteEnd {
     pub(crate) socket: OwnedFd,
     pub(crate) ready: Ready,
     pub(crate) bit: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Tx {
     lane: Producer,
     words: WordsOf,
     object: Option<Object>,
-    pub(crate) contact: Contact,
+    pub(crate) handshake: Handshake,
     /// Messages of the lanes before: numbers go on.
     base: u64,
 }
@@ -67,7 +67,7 @@ impl Tx {
             lane,
             words: ours.words,
             object: Some(object),
-            contact: Contact::Dialling,
+            handshake: Handshake::Connecting,
             base,
         })
     }
@@ -92,17 +92,17 @@ impl Tx {
     }
 
     /// The way is over: what nobody has taken stays for `reclaim`.
-    pub(crate) fn bury(&mut self) {
-        self.say(SEVERED);
+    pub(crate) fn retire(&mut self) {
+        self.announce_close(SEVERED);
         self.object = None;
-        self.contact = Contact::Over;
+        self.handshake = Handshake::Over;
     }
 
     /// The receiver answered: from here on its consumption and its attention count.
-    pub(crate) fn welcomed(&mut self, control: Area, far: Far) -> Result<(), RailError> {
+    pub(crate) fn welcomed(&mut self, control: Area, far: RemoteEnd) -> Result<(), RailError> {
         self.lane.set_control(control).map_err(ring)?;
         self.object = None;
-        self.contact = Contact::Up(far);
+        self.handshake = Handshake::Up(far);
         self.notify();
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Tx {
     /// Does what the receiver's attention asks for.
     #[inline]
     fn notify(&self) {
-        if let Contact::Up(far) = &self.contact {
+        if let Handshake::Up(far) = &self.handshake {
             if far.fence {
                 fence(Ordering::SeqCst);
             }
@@ -217,26 +217,26 @@ impl Tx {
     }
 
     /// The receiver's farewell; zero when it said none.
-    pub(crate) fn farewell(&self) -> u64 {
-        match &self.contact {
-            Contact::Up(far) => far.words.load(FAREWELL),
+    pub(crate) fn close_reason(&self) -> u64 {
+        match &self.handshake {
+            Handshake::Up(far) => far.words.load(CLOSE_REASON),
             _ => 0,
         }
     }
 
     /// Says farewell: what is in the lane stays there for the receiver, who has it mapped. The first word counts.
-    pub(crate) fn say(&self, farewell: u64) {
-        if self.words.load(FAREWELL) == 0 {
-            self.words.store(FAREWELL, farewell);
+    pub(crate) fn announce_close(&self, close_reason: u64) {
+        if self.words.load(CLOSE_REASON) == 0 {
+            self.words.store(CLOSE_REASON, close_reason);
         }
     }
 
     /// The descriptor that breaks when the peer ends.
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
-        match &self.contact {
-            Contact::Dialling | Contact::Over => None,
-            Contact::Greeted(socket) => Some(socket),
-            Contact::Up(far) => Some(&far.socket),
+        match &self.handshake {
+            Handshake::Connecting | Handshake::Over => None,
+            Handshake::HelloSent(socket) => Some(socket),
+            Handshake::Up(far) => Some(&far.socket),
         }
     }
 }
@@ -267,14 +267,14 @@ impl Tx {
         if step >= 3 {
             room.commit();
         }
-        if let (4.., Contact::Up(far)) = (step, &self.contact) {
+        if let (4.., Handshake::Up(far)) = (step, &self.handshake) {
             far.ready.set(far.bit);
         }
     }
 }
 
 #[cold]
-fn wake(far: &Far, attention: u64) {
+fn wake(far: &RemoteEnd, attention: u64) {
     far.ready.set(far.bit);
     if attention == ASLEEP {
         crate::connect::signal(&far.socket);

@@ -126,7 +126,7 @@ impl Welcome {
         if welcome.magic != MAGIC || welcome.version.get() != VERSION {
             return Err("speaks another version of the shm rail");
         }
-        if welcome.bit.get() as usize >= crate::config::MOST_PEERS {
+        if welcome.bit.get() as usize >= crate::config::PEERS_MAX {
             return Err("named an impossible ready bit");
         }
         Ok(welcome)

@@ -323,12 +323,14 @@ impl Scene {
             victim.killed();
         }
         self.others_send();
-        let mut told = None;
+        let mut reported = None;
         let mut quiet = 0;
         self.until("the others' messages and the victim's end", |scene| {
             for event in scene.events.drain(..) {
                 match event.kind {
-                    EventKind::PeerDown(reason) if event.scope == Scope::Peer(peer) => told = Some(reason),
+                    EventKind::PeerDown(reason) if event.scope == Scope::Peer(peer) => {
+                        reported = Some(reason)
+                    }
                     EventKind::PeerUp => {}
                     other => panic!("{other:?} of {:?}", event.scope),
                 }
@@ -339,7 +341,7 @@ impl Scene {
         });
         assert!(
             told == Some(DownReason::Died) || told.is_none() && way == Way::First,
-            "{told:?} after {steps} steps"
+            "{reported:?} after {steps} steps"
         );
         let mut came: Vec<Vec<u8>> = self.seen.0.drain(..).map(|(_, bytes)| bytes).collect();
         if way != Way::First {

@@ -216,7 +216,7 @@ fn a_peer_that_is_killed_while_it_is_called() {
 #[test]
 fn a_receiver_that_dies_before_it_has_read_our_hello_has_died() {
     let mut pair = Pair::with(&[(DEAF, "1")]);
-    pair.rail.send(pair.peer, b"unheard", Body::Empty).unwrap();
+    pair.rail.send(pair.peer, b"awaiting_hello", Body::Empty).unwrap();
     for _ in 0..1000 {
         assert_eq!(pair.pump(), None);
     }
@@ -232,5 +232,5 @@ fn a_receiver_that_dies_before_it_has_read_our_hello_has_died() {
     let mut back = Vec::new();
     pair.rail
         .reclaim(pair.peer, &mut |_, bytes| back.push(bytes.to_vec()));
-    assert_eq!(back, [b"unheard"]);
+    assert_eq!(back, [b"awaiting_hello"]);
 }

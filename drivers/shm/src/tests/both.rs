@@ -79,14 +79,14 @@ fn every_length_arrives_whole_and_long_ones_with_the_owners_help() {
     {
         let (region, expected) = source(length, i);
         let remote = expose(&mut world, &region);
-        let before = world.rails[0].tally().helped;
+        let before = world.rails[0].stats().helped;
         let target = start(&mut world, &remote, 7);
         world.seen[1] = Seen::default();
         world.until("the read", |world| !world.seen[1].ended.is_empty());
         assert_eq!(world.seen[1].ended, [(OpId(7), Ok(0))], "{length}");
         assert!(bytes(&target) == expected, "{length}");
         // Both ends take turns here: the owner gets one when the reader's piece is full.
-        let helped = world.rails[0].tally().helped - before;
+        let helped = world.rails[0].stats().helped - before;
         assert_eq!(helped > 0, length > 300_000, "{length}: {helped} shares");
         world.rails[0].withdraw(RemoteKey(remote.key.get()));
     }
@@ -110,7 +110,7 @@ fn who_does_not_look_takes_no_share_and_who_is_told_not_to_neither() {
         }
         assert_eq!(seen.ended, [(OpId(1), Ok(0))]);
         assert!(bytes(&target) == expected);
-        assert_eq!(world.rails[0].tally().helped, 0);
+        assert_eq!(world.rails[0].stats().helped, 0);
     }
 }
 
@@ -130,7 +130,7 @@ fn a_call_for_memory_that_is_not_lent_is_not_answered() {
     for _ in 0..10 {
         world.rails[0].poll(64, &mut Seen::default());
     }
-    assert_eq!(world.rails[0].tally().helped, 0);
+    assert_eq!(world.rails[0].stats().helped, 0);
     world.until("the end", |world| !world.seen[1].ended.is_empty());
     assert_eq!(world.seen[1].ended, [(OpId(1), Err(OpError::Withdrawn))]);
     drop(target);
@@ -155,7 +155,7 @@ fn many_reads_at_a_time_end_whole() {
     for ((_, expected), target) in sources.iter().zip(&targets) {
         assert!(bytes(target) == *expected);
     }
-    assert!(world.rails[0].tally().helped > 1);
+    assert!(world.rails[0].stats().helped > 1);
 }
 
 /// Ends the other thread however this one ends.
@@ -203,7 +203,7 @@ fn memory_that_was_given_back_is_written_to_by_nobody() {
                 reader.poll(1, &mut seen);
             }
             // What a way that is given up does to its reads.
-            reader.pulls.fail(PeerIndex(0), reader.leases.board());
+            reader.pulls.fail(PeerIndex(0), reader.leases.coop_state());
             while seen.ended.is_empty() {
                 reader.pulls.close(Time::ZERO + started.elapsed());
                 reader.poll(1, &mut seen);
@@ -227,7 +227,7 @@ fn memory_that_was_given_back_is_written_to_by_nobody() {
             }
         }
     });
-    let helped = owner.lock().unwrap().tally().helped;
+    let helped = owner.lock().unwrap().stats().helped;
     assert!(
         withdrawn > 50 && helped > 10,
         "{withdrawn} given up, {whole} whole, {helped} shares"
@@ -245,13 +245,13 @@ fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
     let _target = start(&mut world, &remote, 1);
     let mut seen = Seen::default();
     world.rails[1].poll(1, &mut seen);
-    let (us, number) = (world.rails[1].holder, world.rails[1].leases.board().number());
+    let (us, number) = (world.rails[1].holder, world.rails[1].leases.coop_state().number());
     assert_ne!(number, 0, "there was no call");
-    let theirs = world.rails[0].leases.board();
+    let theirs = world.rails[0].leases.coop_state();
     theirs.answer(us, number);
     theirs.begin_back(1);
     let reader = &mut world.rails[1];
-    reader.pulls.fail(PeerIndex(0), reader.leases.board());
+    reader.pulls.fail(PeerIndex(0), reader.leases.coop_state());
     let mut now = Time::ZERO;
     for _ in 0..100 {
         now += std::time::Duration::from_millis(100);
@@ -264,7 +264,7 @@ fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
             .arm()
             .is_ok_and(|armed| matches!(armed, doorbell_fabric::rail::Armed::Ready))
     );
-    world.rails[0].leases.board().end_back(1);
+    world.rails[0].leases.coop_state().end_back(1);
     world.rails[1].progress(now);
     world.rails[1].poll(64, &mut seen);
     assert_eq!(seen.ended, [(OpId(1), Err(OpError::NotDone))]);
@@ -311,7 +311,7 @@ fn an_owner_of_two_reads_writes_to_none_that_has_ended() {
             read.join().unwrap();
         }
     });
-    assert!(owner.tally().helped > 10, "{} shares", owner.tally().helped);
+    assert!(owner.stats().helped > 10, "{} shares", owner.stats().helped);
 }
 
 /// Reads again and again; what the read before brought is written over, and has to stay so.

@@ -8,7 +8,7 @@ use doorbell_testing::Random;
 
 use super::{Seen, World, rail};
 use crate::ShmConfig;
-use crate::connect::{self, Dialled};
+use crate::connect::{self, DialOutcome};
 use crate::tx::Tx;
 use crate::wire::Hello;
 
@@ -26,7 +26,7 @@ fn small() -> ShmConfig {
 #[test]
 fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
     let mut random = Random::new(7);
-    let mut told = [0; 2];
+    let mut reported = [0; 2];
     for round in 0..60 {
         let mut world = World::new(2, &small());
         world.up(0, 1);
@@ -52,7 +52,7 @@ fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
             Some(other) => panic!("round {round}: {other:?}"),
         }
     }
-    assert!(told[1] > 0, "impossible lengths were never noticed: {told:?}");
+    assert!(told[1] > 0, "impossible lengths were never noticed: {reported:?}");
 }
 
 /// The receiver writes anything into its control block.
@@ -249,7 +249,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         target.poll(8, &mut seen);
     };
     for (hello, refused) in [(&wrong_size, 1), (&other_life, 2), (&good, 2)] {
-        let Ok(Dialled::Greeted(socket)) =
+        let Ok(DialOutcome::HelloSent(socket)) =
             connect::dial(&target.id, hello, object.object().unwrap(), &target.leases.object)
         else {
             panic!("the socket was not there")

@@ -7,53 +7,53 @@ use std::os::fd::OwnedFd;
 
 use doorbell_fabric::message::{Caller, Incarnation};
 
-use crate::connect::Greeting;
-use crate::contact::MOST_WAITING;
+use crate::connect::ReceivedHello;
+use crate::handshake::PENDING_MAX;
 use crate::rx::Rx;
 use crate::wire::Id;
 
 /// A hello of a peer that is not open.
-struct Stranger {
-    greeting: Greeting,
+struct PendingPeer {
+    greeting: ReceivedHello,
     socket: OwnedFd,
-    told: bool,
+    reported: bool,
 }
 
-impl Stranger {
+impl PendingPeer {
     fn is(&self, id: Id, incarnation: Incarnation) -> bool {
-        who(&self.greeting) == (id, incarnation)
+        identity(&self.greeting) == (id, incarnation)
     }
 }
 
-/// Hellos of peers that are not open, of each process at most one, and [`MOST_WAITING`] in all.
+/// Hellos of peers that are not open, of each process at most one, and [`PENDING_MAX`] in all.
 #[derive(Default)]
-pub(crate) struct Strangers {
-    waiting: Vec<Stranger>,
-    untold: usize,
+pub(crate) struct PendingPeers {
+    waiting: Vec<PendingPeer>,
+    unreported: usize,
 }
 
-impl Strangers {
+impl PendingPeers {
     /// Keeps a hello: of one process the newest, and none that was given up again. Returns how many hellos were let go
     /// of for it, itself included.
-    pub(crate) fn keep(&mut self, greeting: Greeting, socket: OwnedFd) -> u64 {
-        let (id, incarnation) = who(&greeting);
+    pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: OwnedFd) -> u64 {
+        let (id, incarnation) = identity(&greeting);
         let life = greeting.hello.life.get();
         let before = self.waiting.len();
         self.waiting
             .retain(|one| !one.is(id, incarnation) || one.greeting.hello.life.get() > life);
         let newer = self.waiting.iter().any(|one| one.is(id, incarnation));
-        if self.waiting.len() >= MOST_WAITING {
+        if self.waiting.len() >= PENDING_MAX {
             self.waiting.retain(|one| !Rx::is_severed(&one.greeting.lane));
         }
         let mut refused = (before - self.waiting.len()) as u64;
-        let full = self.waiting.len() >= MOST_WAITING;
+        let full = self.waiting.len() >= PENDING_MAX;
         if newer || full || Rx::is_severed(&greeting.lane) {
             refused += 1;
         } else {
-            self.waiting.push(Stranger {
+            self.waiting.push(PendingPeer {
                 greeting,
                 socket,
-                told: false,
+                reported: false,
             });
         }
         self.count();
@@ -61,9 +61,9 @@ impl Strangers {
     }
 
     /// The hello of a peer that is open now.
-    pub(crate) fn take(&mut self, id: Id, incarnation: Incarnation) -> Option<(Greeting, OwnedFd)> {
+    pub(crate) fn take(&mut self, id: Id, incarnation: Incarnation) -> Option<(ReceivedHello, OwnedFd)> {
         let at = self.waiting.iter().position(|one| one.is(id, incarnation))?;
-        let Stranger { greeting, socket, .. } = self.waiting.remove(at);
+        let PendingPeer { greeting, socket, .. } = self.waiting.remove(at);
         self.count();
         Some((greeting, socket))
     }
@@ -71,23 +71,23 @@ impl Strangers {
     /// The next one that was not told yet, oldest first.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Caller> {
-        if self.untold == 0 {
+        if self.unreported == 0 {
             return None;
         }
-        self.tell()
+        self.emit()
     }
 
     #[cold]
-    fn tell(&mut self) -> Option<Caller> {
-        let stranger = self.waiting.iter_mut().find(|one| !one.told)?;
-        stranger.told = true;
-        self.untold -= 1;
-        let (id, incarnation) = who(&stranger.greeting);
+    fn emit(&mut self) -> Option<Caller> {
+        let stranger = self.waiting.iter_mut().find(|one| !one.reported)?;
+        stranger.reported = true;
+        self.unreported -= 1;
+        let (id, incarnation) = identity(&stranger.greeting);
         Some(name(id, incarnation))
     }
 
     fn count(&mut self) {
-        self.untold = self.waiting.iter().filter(|one| !one.told).count();
+        self.unreported = self.waiting.iter().filter(|one| !one.reported).count();
     }
 
     /// Lets go of all: who waits learns it from its socket.
@@ -97,7 +97,7 @@ impl Strangers {
 }
 
 #[cfg(test)]
-impl Strangers {
+impl PendingPeers {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -107,7 +107,7 @@ impl Strangers {
     }
 }
 
-fn who(greeting: &Greeting) -> (Id, Incarnation) {
+fn identity(greeting: &ReceivedHello) -> (Id, Incarnation) {
     let hello = &greeting.hello;
     (hello.id, Incarnation(hello.incarnation.get()))
 }

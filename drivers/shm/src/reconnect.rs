@@ -21,10 +21,10 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::message::{MsgId, PeerIndex};
 
-use crate::connect::Greeting;
+use crate::connect::ReceivedHello;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
-use crate::tx::{Contact, SEVERED, Tx};
+use crate::tx::{Handshake, SEVERED, Tx};
 
 /// Lanes of two lives that nobody uses yet.
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub(crate) struct Attempt {
 
 /// What is to be done with a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum HelloVerdict {
     /// Its lane is of the lives of the moment.
     Take,
     /// It is news of the peer's life, and the peer has not heard of ours.
@@ -84,13 +84,13 @@ impl Peer {
 
     /// The watermark: of the oldest lane of which something may be given back, or of the present one.
     pub(crate) fn watermark(&mut self) -> Result<MsgId, RailError> {
-        while let Some(buried) = self.buried.first_mut() {
-            self.passed = buried.consumed()?.0;
-            if self.passed < buried.last() {
+        while let Some(retired) = self.retired.first_mut() {
+            self.passed = retired.consumed()?.0;
+            if self.passed < retired.last() {
                 return Ok(MsgId(self.passed));
             }
             // All of it was taken after all.
-            self.buried.remove(0);
+            self.retired.remove(0);
         }
         if let Some(tx) = &mut self.tx {
             self.passed = tx.consumed()?.0;
@@ -99,30 +99,30 @@ impl Peer {
     }
 
     /// A hello of these lives.
-    pub(crate) fn judge(&self, theirs: u32, yours: u32) -> Call {
+    pub(crate) fn classify_hello(&self, theirs: u32, yours: u32) -> HelloVerdict {
         let news = theirs > self.lives[1];
         let known = yours == self.lives[0];
         if theirs < self.lives[1] || yours > self.lives[0] {
-            return Call::Refuse;
+            return HelloVerdict::Refuse;
         }
         match (news, known) {
             // When we are up, our own life ends with this one.
-            (true, true) if self.down.is_some() => Call::Take,
-            (true, _) => Call::Answer,
-            (false, true) => Call::Take,
-            (false, false) => Call::Refuse,
+            (true, true) if self.down.is_some() => HelloVerdict::Take,
+            (true, _) => HelloVerdict::Answer,
+            (false, true) => HelloVerdict::Take,
+            (false, false) => HelloVerdict::Refuse,
         }
     }
 }
 
 impl ShmRail {
     /// A hello of a known peer has come.
-    pub(crate) fn receive_from(&mut self, index: u32, greeting: &Greeting, socket: OwnedFd) {
+    pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: &ReceivedHello, socket: OwnedFd) {
         let (theirs, yours) = (greeting.hello.life.get(), greeting.hello.yours.get());
         let peer = &self.peers[index as usize];
-        let call = peer.judge(theirs, yours);
+        let call = peer.classify_hello(theirs, yours);
         // Of a lane that was given up again, nothing counts.
-        if call == Call::Refuse || peer.is_over() || self.closed || Rx::is_severed(&greeting.lane) {
+        if call == HelloVerdict::Refuse || peer.is_over() || self.closed || Rx::is_severed(&greeting.lane) {
             self.refused += 1;
             return;
         }
@@ -137,13 +137,13 @@ impl ShmRail {
             self.attempt(index);
         }
         // Our own lane could perhaps not be made just now: then there is no place for theirs, and it will call again.
-        if call == Call::Take && self.peers[index as usize].expects_lane() {
+        if call == HelloVerdict::Take && self.peers[index as usize].expects_lane() {
             match self.take_lane(index, greeting, socket) {
                 Ok(()) => self.has_taken(index),
-                Err(RailError::Hostile { .. }) => self.condemn(index, DownReason::Hostile),
-                Err(_) => self.condemn(index, DownReason::Resources),
+                Err(RailError::Hostile { .. }) => self.disconnect(index, DownReason::Hostile),
+                Err(_) => self.disconnect(index, DownReason::Resources),
             }
-        } else if call == Call::Take {
+        } else if call == HelloVerdict::Take {
             self.refused += 1;
         }
     }
@@ -154,7 +154,7 @@ impl ShmRail {
             return self.come_up(index);
         }
         self.hot.push(index);
-        self.tell(index, EventKind::PeerUp);
+        self.emit(index, EventKind::PeerUp);
     }
 
     /// Sees to it that our lane of the present lives is on its way.
@@ -169,7 +169,7 @@ impl ShmRail {
             return;
         }
         // Those of other lives were good for a call, and nothing else.
-        peer.let_go();
+        peer.sever_attempt();
         let Ok(tx) = Tx::new(self.geometry, peer.base) else {
             // Another time: the peer stays down.
             return;
@@ -179,7 +179,7 @@ impl ShmRail {
             tx: Some(Box::new(tx)),
             rx: None,
         }));
-        self.expect_contact();
+        self.expect_handshake();
         // When it fails for good, the attempt has ended.
         let _ = self.dial(index);
     }
@@ -188,7 +188,7 @@ impl ShmRail {
     pub(crate) fn come_up(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         let stands = |attempt: &Attempt| {
-            let welcomed = |tx: &Tx| matches!(tx.contact, Contact::Up(_));
+            let welcomed = |tx: &Tx| matches!(tx.handshake, Handshake::Up(_));
             attempt.rx.is_some() && attempt.tx.as_deref().is_some_and(welcomed)
         };
         if !peer.attempt.as_deref().is_some_and(stands) {
@@ -199,14 +199,14 @@ impl ShmRail {
         };
         (peer.tx, peer.rx, peer.down) = (attempt.tx, attempt.rx, None);
         self.hot.push(index);
-        self.tell(index, EventKind::PeerUp);
+        self.emit(index, EventKind::PeerUp);
     }
 
     /// What goes on to begin anew with a peer that is down has failed; our life was used for it.
     pub(crate) fn end_attempt(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         if peer.attempt.is_some() {
-            peer.let_go();
+            peer.sever_attempt();
             peer.next_life();
         }
     }
@@ -242,16 +242,16 @@ impl ShmRail {
         }
         let scope = doorbell_fabric::event::Scope::Peer(PeerIndex(index));
         self.events.retain(|event| event.scope != scope);
-        self.bury_lanes(index, DownReason::Abandoned);
+        self.retire_lanes(index, DownReason::Abandoned);
     }
 }
 
 impl Peer {
     /// Lets the lanes of an attempt go, and says so to whoever has them.
-    fn let_go(&mut self) {
+    fn sever_attempt(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.tx.iter().for_each(|tx| tx.say(SEVERED));
-            attempt.rx.iter().for_each(|rx| rx.say(SEVERED));
+            attempt.tx.iter().for_each(|tx| tx.announce_close(SEVERED));
+            attempt.rx.iter().for_each(|rx| rx.announce_close(SEVERED));
             self.memory = None;
         }
     }

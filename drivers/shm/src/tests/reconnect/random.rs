@@ -67,7 +67,7 @@ impl End {
         self.owes = false;
     }
 
-    fn hear(&mut self, told: &[RailEvent]) {
+    fn hear(&mut self, reported: &[RailEvent]) {
         for event in told {
             match event.kind {
                 UP => {
@@ -140,7 +140,7 @@ pub(super) fn severs(seed: u64) -> (u64, u64) {
             120..130 if end.owes => end.reclaim(rail, to, other),
             _ => end.send(rail, to, random.below(10)),
         }
-        let told: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
+        let reported: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
         end.hear(&told);
         end.take(other, &mut world.seen[i]);
     }
@@ -160,7 +160,7 @@ fn settle(world: &mut World, ends: &mut [End; 2], mut now: Time) {
             }
             rail.progress(now);
             rail.poll(64, &mut world.seen[i]);
-            let told: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
+            let reported: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
             end.hear(&told);
             rail.reclaim(to, &mut |_, _| ());
         }
@@ -168,13 +168,13 @@ fn settle(world: &mut World, ends: &mut [End; 2], mut now: Time) {
     for (i, end) in ends.iter().enumerate() {
         let peer = &world.rails[i].peers[1 - i];
         assert!(!end.down && peer.down.is_none() && peer.attempt.is_none());
-        assert!(peer.buried.is_empty() && peer.tx.is_some() && peer.rx.is_some());
+        assert!(peer.retired.is_empty() && peer.tx.is_some() && peer.rx.is_some());
         assert!(
             end.life.is_some() && end.life == ends[1 - i].life,
             "the same at both"
         );
         let rail = &world.rails[i];
-        assert!(rail.unheard.is_empty() && rail.strangers.is_empty());
+        assert!(rail.awaiting_hello.is_empty() && rail.pending_peers.is_empty());
     }
 }
 

@@ -11,17 +11,17 @@ use doorbell_fabric::message::{
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane;
 
-use crate::attend::{COLD, HOT};
 use crate::lease::holder;
-use crate::pull::Desk;
+use crate::pending_peers;
+use crate::pull::PullContext;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
-use crate::stranger;
 use crate::tx::{Short, Tx};
+use crate::wakeup::{COLD, HOT};
 use crate::wire::Id;
 
 /// More lanes than these are not all looked at in every poll.
-const MOST_HOT: usize = 8;
+const HOT_MAX: usize = 8;
 /// Empty polls before consumed indices are told to senders that did not need them yet.
 const PUBLISH_AFTER: u32 = 64;
 /// Empty polls between two looks for lanes to cool down.
@@ -60,20 +60,20 @@ impl Message for ShmRail {
         self.peers.push(Peer::new(id, incarnation));
         self.hot.reserve(self.peers.len());
         self.cold.reserve(self.peers.len());
-        self.expect_contact();
-        self.meet_stranger(index);
+        self.expect_handshake();
+        self.connect_pending(index);
         Ok(PeerIndex(index))
     }
 
     /// Told are senders whose lane waits to be taken, for as long as they live and have not given it up.
     #[inline]
     fn stranger(&mut self) -> Option<Caller> {
-        self.strangers.next()
+        self.pending_peers.next()
     }
 
     fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
         let id: Id = address.native_of("shm")?.try_into().ok()?;
-        Some(stranger::name(id, incarnation))
+        Some(pending_peers::caller_id(id, incarnation))
     }
 
     #[inline(always)]
@@ -84,7 +84,7 @@ impl Message for ShmRail {
         {
             let sent = tx.send_short(message);
             if sent == Err(Refused::PeerDown) {
-                self.condemn(peer.0, DownReason::Hostile);
+                self.disconnect(peer.0, DownReason::Hostile);
             }
             return sent;
         }
@@ -124,14 +124,14 @@ impl Message for ShmRail {
             match drain(rx, peer.tx.as_deref(), PeerIndex(index), budget - done, sink) {
                 Ok(taken) => done += taken,
                 Err(()) => {
-                    self.condemn(index, DownReason::Hostile);
+                    self.disconnect(index, DownReason::Hostile);
                     break;
                 }
             }
         }
         // Last, and beside the budget: what has come does not wait for it longer than for one share.
-        if !self.leases.borrowers().is_empty() && self.helps {
-            done += self.help();
+        if !self.leases.borrowers().is_empty() && self.copies_together {
+            done += self.copy_share();
         }
         if done == 0 {
             self.idle_poll();
@@ -186,7 +186,7 @@ impl Message for ShmRail {
         let &[index] = &self.hot[..] else {
             return true;
         };
-        let busy = !self.pulls.is_idle() || self.helps && !self.leases.borrowers().is_empty();
+        let busy = !self.pulls.is_idle() || self.copies_together && !self.leases.borrowers().is_empty();
         let seen = match self.peers.get(index as usize).and_then(|peer| peer.rx.as_ref()) {
             Some(rx) if !busy => rx.lane.linger(looks),
             _ => true,
@@ -206,7 +206,7 @@ impl Message for ShmRail {
             Ok(watermark) => watermark,
             Err(_) => {
                 let passed = MsgId(known.passed);
-                self.condemn(peer.0, DownReason::Hostile);
+                self.disconnect(peer.0, DownReason::Hostile);
                 passed
             }
         }
@@ -218,7 +218,7 @@ impl Message for ShmRail {
         };
         // What a hostile peer says of its consumption was an event already.
         let _ = known.watermark();
-        for mut tx in std::mem::take(&mut known.buried) {
+        for mut tx in std::mem::take(&mut known.retired) {
             // The other end may still be taking: what was taken by the look that gave the others back is passed.
             let taken = tx.reclaim(each).unwrap_or(0);
             known.passed = known.passed.max(taken);
@@ -249,7 +249,7 @@ impl Message for ShmRail {
                 if known.down.is_some() {
                     return Err(Refused::PeerDown);
                 }
-                if known.reads_us == Some(false) {
+                if known.can_read_us == Some(false) {
                     return Err(Refused::Unsupported);
                 }
                 Some((peer, holder(&known.id)))
@@ -376,7 +376,7 @@ impl ShmRail {
         };
         let sent = tx.send(head, body);
         if sent == Err(Refused::PeerDown) {
-            self.condemn(peer.0, DownReason::Hostile);
+            self.disconnect(peer.0, DownReason::Hostile);
         }
         sent
     }
@@ -388,15 +388,15 @@ impl ShmRail {
             let known = self.peers.get_mut(peer.index());
             let theirs = known.as_ref().map_or(0, |peer| holder(&peer.id));
             let (memory, socket) = known.map_or((None, None), Peer::memory_and_socket);
-            let desk = Desk {
+            let context = PullContext {
                 memory,
                 socket,
                 names: (self.holder, theirs),
-                board: self.leases.board(),
-                help: self.helps,
+                coop: self.leases.coop_state(),
+                help: self.copies_together,
             };
             // A piece is work, whether it was the last one or not.
-            done += usize::from(self.pulls.step(desk));
+            done += usize::from(self.pulls.step(context));
         }
         while done < budget.max(1) {
             let Some((op, outcome)) = self.pulls.ended() else {
@@ -413,15 +413,15 @@ impl ShmRail {
     fn idle_poll(&mut self) {
         self.idle = self.idle.wrapping_add(1);
         if !self.cold.is_empty() {
-            self.look_at_cold();
+            self.poll_cold_lanes();
         }
         if self.idle.is_multiple_of(PUBLISH_AFTER) {
-            self.catch_up();
+            self.publish_consumed();
         }
     }
 
     /// Lanes whose ready bit is set become hot; and one lane is looked at without being asked for: see `attend`.
-    fn look_at_cold(&mut self) {
+    fn poll_cold_lanes(&mut self) {
         if self.ready.any() {
             let Self {
                 ready,
@@ -430,7 +430,7 @@ impl ShmRail {
                 peers,
                 ..
             } = self;
-            ready.take(|bit| heat(bit, cold, hot, peers));
+            ready.take(|bit| make_hot(bit, cold, hot, peers));
         }
         if self.cold.is_empty() {
             return;
@@ -442,19 +442,19 @@ impl ShmRail {
             .as_ref()
             .is_some_and(|rx| rx.lane.is_ready())
         {
-            heat(index, &mut self.cold, &mut self.hot, &mut self.peers);
+            make_hot(index, &mut self.cold, &mut self.hot, &mut self.peers);
         }
     }
 
     /// Tells senders what was consumed, and cools lanes that were silent for long, when there are many.
     #[cold]
-    fn catch_up(&mut self) {
+    fn publish_consumed(&mut self) {
         for &index in &self.hot {
             if let Some(rx) = &mut self.peers[index as usize].rx {
                 rx.lane.publish();
             }
         }
-        if self.hot.len() > MOST_HOT && self.idle.is_multiple_of(COOL_EVERY) {
+        if self.hot.len() > HOT_MAX && self.idle.is_multiple_of(COOL_EVERY) {
             let Self { hot, cold, peers, .. } = self;
             hot.retain(|&index| {
                 let Some(rx) = &mut peers[index as usize].rx else {
@@ -464,7 +464,7 @@ impl ShmRail {
                 if rx.idle < COOL_AFTER || rx.lane.is_ready() {
                     return true;
                 }
-                rx.attend(COLD);
+                rx.set_attention(COLD);
                 cold.push(index);
                 false
             });
@@ -473,7 +473,7 @@ impl ShmRail {
 }
 
 /// Moves a lane from the cold list to the hot one. A bit of nobody, or of a lane that is hot, means nothing.
-fn heat(index: u32, cold: &mut Vec<u32>, hot: &mut Vec<u32>, peers: &mut [Peer]) {
+fn make_hot(index: u32, cold: &mut Vec<u32>, hot: &mut Vec<u32>, peers: &mut [Peer]) {
     let Some(at) = cold.iter().position(|&cold| cold == index) else {
         return;
     };
@@ -481,6 +481,6 @@ fn heat(index: u32, cold: &mut Vec<u32>, hot: &mut Vec<u32>, peers: &mut [Peer])
     hot.push(index);
     if let Some(rx) = &mut peers[index as usize].rx {
         rx.idle = 0;
-        rx.attend(HOT);
+        rx.set_attention(HOT);
     }
 }

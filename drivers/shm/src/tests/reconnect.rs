@@ -1,9 +1,9 @@
 //! Ways that break without a death, and are made again.
 
 use super::*;
-use crate::again::Call;
-use crate::contact::MOST_WAITING;
+use crate::handshake::PENDING_MAX;
 use crate::rail::Peer;
+use crate::reconnect::Call;
 
 const A: PeerIndex = PeerIndex(0);
 const B: PeerIndex = PeerIndex(1);
@@ -34,7 +34,7 @@ fn pair() -> World {
 /// What was told since the last call, about the other end.
 fn events(world: &mut World) -> [Vec<EventKind>; 2] {
     [0, 1].map(|i| {
-        let told = std::iter::from_fn(|| world.rails[i].event());
+        let reported = std::iter::from_fn(|| world.rails[i].event());
         let (lives, mut kinds) = (&mut world.lives[i], Vec::new());
         for event in told {
             if event.kind == UP {
@@ -57,7 +57,7 @@ fn pass(world: &mut World, time: Duration) {
 
 /// Calls until both ends have told that the other is up; what was told.
 fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
-    let mut told: [Vec<EventKind>; 2] = Default::default();
+    let mut reported: [Vec<EventKind>; 2] = Default::default();
     let start = Instant::now();
     while told.iter().any(|kinds| kinds.last() != Some(&UP)) {
         for &i in who {
@@ -67,7 +67,7 @@ fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
         for (all, more) in told.iter_mut().zip(events(world)) {
             all.extend(more);
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{told:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{reported:?}");
     }
     assert_eq!(world.lives[0], world.lives[1], "both ends tell the same life");
     told
@@ -107,7 +107,7 @@ fn severed_in_the_middle_of_a_stream() {
             world.rails[0].sever(Some(B));
             assert_eq!(events(&mut world)[0], [SILENT]);
         }
-        let told = revive(&mut world, &[round % 2]);
+        let reported = revive(&mut world, &[round % 2]);
         let at = usize::from(round % 3 != 0);
         assert_eq!(told[at], [GIVEN_UP, UP], "round {round}");
         assert_eq!(told[1 - at], [UP], "round {round}");
@@ -146,8 +146,8 @@ fn both_ends_sever_at_once() {
         world.rails[1].sever(Some(A));
         assert_eq!(events(&mut world), [[SILENT], [SILENT]]);
         world.rails[0].reclaim(B, &mut |_, _| ());
-        let told = revive(&mut world, [&[0, 1][..], &[0], &[1]][round % 3]);
-        assert_eq!(told, [[UP], [UP]], "round {round}");
+        let reported = revive(&mut world, [&[0, 1][..], &[0], &[1]][round % 3]);
+        assert_eq!(reported, [[UP], [UP]], "round {round}");
         world.seen[1].messages.clear();
         next = fill(&mut world, next, 1);
         world.until("it arrives", |world| !world.seen[1].messages.is_empty());
@@ -280,8 +280,8 @@ fn some_ends_are_for_good() {
         } else {
             DownReason::Closed
         };
-        let told = world.event(0);
-        assert_eq!(told, EventKind::PeerDown(reason));
+        let reported = world.event(0);
+        assert_eq!(reported, EventKind::PeerDown(reason));
         world.rails[0].revive(B);
         pass(&mut world, Duration::from_millis(20));
         assert_eq!(world.rails[0].event(), None);
@@ -321,9 +321,9 @@ fn after_its_close_a_rail_takes_no_lane() {
         let refused = world.rails[0].refused();
         world.until("it is refused", |world| world.rails[0].refused() > refused);
         pass(&mut world, Duration::from_millis(20));
-        let told = events(&mut world);
+        let reported = events(&mut world);
         assert_eq!(told[0], [], "{met}");
-        assert!(!told[1].contains(&UP), "{met} {told:?}");
+        assert!(!told[1].contains(&UP), "{met} {reported:?}");
         assert!(world.seen[0].messages.is_empty() && world.rails[0].peers[1].rx.is_none());
         assert!(world.rails[0].peers.iter().all(Peer::is_over));
         let refused = world.rails[0].send(B, b"x", Body::Empty);
@@ -343,7 +343,7 @@ fn a_first_lane_that_was_severed_on_its_way_is_not_taken() {
     pass(&mut world, Duration::from_millis(20));
     assert_eq!(events(&mut world), [vec![], vec![]]);
     assert!(world.seen[1].messages.is_empty() && world.rails[1].refused() == 1);
-    let told = revive(&mut world, &[0]);
+    let reported = revive(&mut world, &[0]);
     assert_eq!(told[0], [UP]);
     assert_eq!(told[1].last(), Some(&UP));
 }
@@ -353,7 +353,7 @@ fn a_first_lane_that_was_severed_on_its_way_is_not_taken() {
 fn no_message_is_neither_taken_nor_given_back() {
     let mut world = pair();
     let mut next = 2;
-    // Two lanes are buried, and the other end took some of each: of the second, more than was known until it is given back.
+    // Two lanes are retired, and the other end took some of each: of the second, more than was known until it is given back.
     for taken in [20, 30] {
         next = fill(&mut world, next, 40);
         let now = Time::ZERO + world.start.elapsed();
@@ -382,7 +382,7 @@ fn strangers_are_kept_once_and_in_nobodys_way() {
             a.revive(to_b);
         }
         b.progress(Time::from_nanos(1_000_000_000 * (round + 1)));
-        assert_eq!(b.strangers.len(), 1, "{round}");
+        assert_eq!(b.pending_peers.len(), 1, "{round}");
         if round < 5 {
             a.abandon(to_b);
             a.reclaim(to_b, &mut |_, _| ());
@@ -391,9 +391,9 @@ fn strangers_are_kept_once_and_in_nobodys_way() {
     assert_eq!(b.refused(), 5);
     // The last of them is met.
     Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
-    assert!(b.strangers.is_empty());
+    assert!(b.pending_peers.is_empty());
     let start = Instant::now();
-    let told = |rail: &mut ShmRail| std::iter::from_fn(|| rail.event()).any(|event| event.kind == UP);
+    let reported = |rail: &mut ShmRail| std::iter::from_fn(|| rail.event()).any(|event| event.kind == UP);
     let mut up = [false; 2];
     while up != [true; 2] {
         let now = Time::from_nanos(10_000_000_000) + start.elapsed();
@@ -413,10 +413,10 @@ fn a_full_list_of_strangers_is_in_no_known_peers_way() {
         stranger.send(peer, b"hello", Body::Empty).unwrap();
         stranger
     };
-    let strangers: Vec<_> = (0..MOST_WAITING + 1).map(|_| first(&b)).collect();
+    let strangers: Vec<_> = (0..PENDING_MAX + 1).map(|_| first(&b)).collect();
     b.progress(Time::from_nanos(1_000_000));
     b.progress(Time::from_nanos(2_000_000));
-    assert_eq!((b.strangers.len(), b.refused()), (MOST_WAITING, 1));
+    assert_eq!((b.pending_peers.len(), b.refused()), (PENDING_MAX, 1));
     Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
     let to_b = Message::open(&mut a, &b.address(), b.incarnation()).unwrap();
     a.send(to_b, b"hello", Body::Empty).unwrap();
@@ -458,10 +458,14 @@ fn a_hello_is_judged_by_both_lives() {
     for &(lives, [theirs, yours], up, down) in rows {
         let mut peer = Peer::new([0; 16], Incarnation(1));
         peer.lives = lives;
-        assert_eq!(peer.judge(theirs, yours), up, "up: {lives:?} {theirs} {yours}");
+        assert_eq!(
+            peer.classify_hello(theirs, yours),
+            up,
+            "up: {lives:?} {theirs} {yours}"
+        );
         peer.down = Some(DownReason::Silent);
         assert_eq!(
-            peer.judge(theirs, yours),
+            peer.classify_hello(theirs, yours),
             down,
             "down: {lives:?} {theirs} {yours}"
         );

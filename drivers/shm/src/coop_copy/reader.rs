@@ -1,4 +1,4 @@
-//! The reader's half of a read that both ends copy: see [`crate::board`].
+//! The reader's half of a read that both ends copy: see [`crate::coop_copy::state`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
 use rustix::process::Signal;
 
-use crate::board::{ALIVE, Answer, Board, Call, Cut};
+use crate::coop_copy::state::{ALIVE, CoopState, OwnerProgress, ReadRequest, Split};
 use crate::lease::Foreign;
 
 /// Looks at the owner's last share before others get their turn: as long as a share takes, about.
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     us: u64,
     number: u64,
     called: Instant,
-    cut: Cut,
+    split: Split,
     /// Shares we have begun, from the front.
     begun: u64,
     /// The first share, which is ours in any case, is still to be copied.
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
 
 /// What the reader does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum ReaderStep {
     /// Copies this share: offset and length.
     Copy(u64, u64),
     /// Waits for the owner.
@@ -54,40 +54,40 @@ pub(crate) enum Turn {
 impl Shared {
     /// Calls the owner of `from`; `None` when the read is not worth it.
     pub(crate) fn call(
-        board: Board<'_>,
+        coop: CoopState<'_>,
         owner: Owner,
         (us, whom): (u64, u64),
         number: u64,
         from: &Remote,
         into: &Landing,
     ) -> Option<Self> {
-        let cut = Cut::of(from.length.get())?;
-        board.call(&Call {
+        let split = Split::of(from.length.get())?;
+        coop.publish_request(&ReadRequest {
             number,
             whom,
             key: from.key.get(),
             from: from.address.get(),
             into: into.as_mut_ptr().addr() as u64,
             length: from.length.get(),
-            share: cut.share,
+            share: split.share,
         });
         Some(Self {
             owner,
             us,
             number,
             called: Instant::now(),
-            cut,
+            split,
             begun: 1,
             first: true,
             contested: false,
         })
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> OwnerProgress {
         self.owner
             .leases
-            .board()
-            .answer_to(self.us, self.number, &self.cut)
+            .coop_state()
+            .owner_progress(self.us, self.number, &self.split)
     }
 
     /// Whether the owner writes nothing at present. After the call was taken down it stays so.
@@ -102,11 +102,11 @@ impl Shared {
     }
 
     /// What is next; what it says to copy is begun.
-    pub(crate) fn turn(&mut self, board: Board<'_>) -> Turn {
+    pub(crate) fn step(&mut self, coop: CoopState<'_>) -> ReaderStep {
         if std::mem::take(&mut self.first) {
             return self.last_begun();
         }
-        let (answer, shares) = (self.answer(), self.cut.shares);
+        let (answer, shares) = (self.answer(), self.split.shares);
         let taken = self.begun + answer.begun;
         if self.contested && taken <= shares {
             // It stepped back.
@@ -115,30 +115,34 @@ impl Shared {
         }
         if !self.contested && taken < shares {
             self.begun += 1;
-            board.begin(self.begun);
+            coop.set_reader_begun(self.begun);
             if self.begun + self.answer().begun <= shares {
                 return self.last_begun();
             }
             self.contested = true;
-            return Turn::Wait;
+            return ReaderStep::Wait;
         }
-        if answer.settled() { Turn::Done } else { Turn::Wait }
+        if answer.settled() {
+            ReaderStep::Done
+        } else {
+            ReaderStep::Wait
+        }
     }
 
-    /// As [`Shared::turn`], but looks for a while before it says that there is something to wait for.
-    pub(crate) fn next(&mut self, board: Board<'_>) -> Turn {
+    /// As [`Shared::step`], but looks for a while before it says that there is something to wait for.
+    pub(crate) fn next(&mut self, coop: CoopState<'_>) -> ReaderStep {
         for _ in 0..LOOKS {
-            match self.turn(board) {
-                Turn::Wait => std::hint::spin_loop(),
+            match self.step(coop) {
+                ReaderStep::Wait => std::hint::spin_loop(),
                 turn => return turn,
             }
         }
-        Turn::Wait
+        ReaderStep::Wait
     }
 
-    fn last_begun(&self) -> Turn {
-        let (at, length) = self.cut.share(self.begun - 1);
-        Turn::Copy(at, length)
+    fn last_begun(&self) -> ReaderStep {
+        let (at, length) = self.split.share(self.begun - 1);
+        ReaderStep::Copy(at, length)
     }
 }
 

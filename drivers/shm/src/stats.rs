@@ -4,7 +4,7 @@ use crate::rail::{Peer, ShmRail};
 
 /// Totals of a rail since it was opened; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ShmStats {
     /// Messages put into lanes.
     pub sent: u64,
     /// Messages taken out of lanes.
@@ -17,7 +17,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-impl Tally {
+impl ShmStats {
     /// Adds what went through the lanes of `peer`.
     pub(crate) fn add(&mut self, peer: &Peer) {
         self.sent += peer.tx.as_ref().map_or(0, |tx| tx.sent());
@@ -28,14 +28,14 @@ impl Tally {
 impl ShmRail {
     /// The totals so far. It looks at every peer: for now and then.
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        let mut tally = Tally {
+    pub fn stats(&self) -> ShmStats {
+        let mut stats = ShmStats {
             pulls: self.pulls.started(),
-            helped: self.helping.shares,
+            helped: self.coop_owner.shares,
             refused: self.refused,
             ..self.past
         };
-        self.peers.iter().for_each(|peer| tally.add(peer));
-        tally
+        self.peers.iter().for_each(|peer| stats.add(peer));
+        stats
     }
 }

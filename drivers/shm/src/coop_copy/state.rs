@@ -22,26 +22,26 @@ use crate::map::WordsOf;
 /// What is older is asked for by a system call.
 pub(crate) const ALIVE: Duration = Duration::from_millis(1);
 /// Words of a board: a line for the call, a line for the answer.
-pub(crate) const BOARD_WORDS: usize = 16;
+pub(crate) const COOP_WORDS: usize = 16;
 /// From this length on, in bytes, what the owner copies is worth the second system call.
 const WORTH: u64 = 32 << 10;
 /// The least a share is where there are more than two.
 const SHARE: u64 = 32 << 10;
 /// The most: as one piece of a read, so that others are served.
-const MOST_SHARE: u64 = 256 << 10;
+const SHARE_MAX: u64 = 256 << 10;
 /// Shares end at pages of the read, where that is possible.
 const PAGE: u64 = 4096;
 
 /// How a read is cut: the same sum at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct Split {
     length: u64,
     pub(crate) share: u64,
     /// How many shares.
     pub(crate) shares: u64,
 }
 
-impl Cut {
+impl Split {
     /// `None` for a read that is not worth it.
     pub(crate) fn of(length: u64) -> Option<Self> {
         if length < WORTH {
@@ -51,7 +51,7 @@ impl Cut {
             // The owner has to hear of the call before it begins: the reader takes the longer one of two.
             (length * 9 / 16).next_multiple_of(PAGE)
         } else {
-            (length / 8).next_multiple_of(PAGE).clamp(SHARE, MOST_SHARE)
+            (length / 8).next_multiple_of(PAGE).clamp(SHARE, SHARE_MAX)
         };
         Some(Self {
             length,
@@ -69,7 +69,7 @@ impl Cut {
 
 /// What a rail reads at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct ReadRequest {
     /// Never the same again; zero is no call.
     pub(crate) number: u64,
     /// The owner's name among the holders of leases.
@@ -86,14 +86,14 @@ pub(crate) struct Call {
 
 /// What an owner says of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct OwnerProgress {
     /// Shares begun, from the back.
     pub(crate) begun: u64,
     /// How many of them have ended.
     pub(crate) ended: u64,
 }
 
-impl Answer {
+impl OwnerProgress {
     /// Whether nothing is being written.
     pub(crate) fn settled(self) -> bool {
         self.begun == self.ended
@@ -102,7 +102,7 @@ impl Answer {
 
 /// A board: ours to be written, or a peer's to be read, in which case anything may stand in it.
 #[derive(Clone, Copy)]
-pub(crate) struct Board<'a> {
+pub(crate) struct CoopState<'a> {
     words: &'a WordsOf,
     at: usize,
 }
@@ -122,7 +122,7 @@ mod word {
     pub(super) const ENDED: usize = 11;
 }
 
-impl<'a> Board<'a> {
+impl<'a> CoopState<'a> {
     /// The board whose first word is word `at`.
     pub(crate) fn new(words: &'a WordsOf, at: usize) -> Self {
         Self { words, at }
@@ -144,7 +144,7 @@ impl<'a> Board<'a> {
     }
 
     /// Puts a call up. There is none, or the one before has been taken down, though its owner may still be writing for it.
-    pub(crate) fn call(&self, call: &Call) {
+    pub(crate) fn publish_request(&self, call: &ReadRequest) {
         self.put(word::NUMBER, 0);
         self.put(word::WHOM, call.whom);
         self.put(word::KEY, call.key);
@@ -157,27 +157,27 @@ impl<'a> Board<'a> {
     }
 
     /// Takes the call down: no share begins any more.
-    pub(crate) fn take_down(&self) {
+    pub(crate) fn withdraw_request(&self) {
         self.store(word::NUMBER, 0);
     }
 
     /// The reader has begun so many shares.
-    pub(crate) fn begin(&self, shares: u64) {
+    pub(crate) fn set_reader_begun(&self, shares: u64) {
         self.store(word::BEGUN, shares);
     }
 
     /// What the owner says of a call of `us`; of another's, it has nothing to do with this one any more.
-    pub(crate) fn answer_to(&self, us: u64, number: u64, cut: &Cut) -> Answer {
+    pub(crate) fn owner_progress(&self, us: u64, number: u64, split: &Split) -> OwnerProgress {
         let of_this = || self.load(word::ANSWERED) == number && self.load(word::HELPED) == us;
         if !of_this() {
-            return Answer::default();
+            return OwnerProgress::default();
         }
         let (ended, begun) = (self.load(word::ENDED), self.load(word::BACK));
         if !of_this() {
-            return Answer::default();
+            return OwnerProgress::default();
         }
-        let begun = begun.min(cut.shares);
-        Answer {
+        let begun = begun.min(split.shares);
+        OwnerProgress {
             begun,
             ended: ended.min(begun),
         }
@@ -190,17 +190,17 @@ impl<'a> Board<'a> {
     }
 
     /// How many shares the reader has begun.
-    pub(crate) fn begun(&self) -> u64 {
+    pub(crate) fn reader_begun(&self) -> u64 {
         self.load(word::BEGUN)
     }
 
     /// The call that is up, if it is for `us`.
-    pub(crate) fn call_to(&self, us: u64) -> Option<Call> {
+    pub(crate) fn request_for(&self, us: u64) -> Option<ReadRequest> {
         let number = self.number();
         if number == 0 || self.load(word::WHOM) != us {
             return None;
         }
-        let call = Call {
+        let call = ReadRequest {
             number,
             whom: us,
             key: self.load(word::KEY),
@@ -213,7 +213,7 @@ impl<'a> Board<'a> {
     }
 
     /// The owner turns to a call of `whom`, for the first and only time: nothing of it is begun.
-    pub(crate) fn answer(&self, whom: u64, number: u64) {
+    pub(crate) fn accept_request(&self, whom: u64, number: u64) {
         self.put(word::ANSWERED, 0);
         self.put(word::HELPED, whom);
         self.put(word::BACK, 0);
@@ -222,12 +222,12 @@ impl<'a> Board<'a> {
     }
 
     /// The owner has begun so many shares, or steps back to so many.
-    pub(crate) fn begin_back(&self, shares: u64) {
+    pub(crate) fn set_owner_begun(&self, shares: u64) {
         self.store(word::BACK, shares);
     }
 
     /// So many of the owner's shares have ended.
-    pub(crate) fn end_back(&self, shares: u64) {
+    pub(crate) fn set_owner_ended(&self, shares: u64) {
         self.put(word::ENDED, shares);
     }
 }
@@ -238,29 +238,29 @@ mod tests {
 
     #[test]
     fn shares_cover_a_read_once_and_are_worth_it() {
-        assert_eq!(Cut::of(WORTH - 1), None);
+        assert_eq!(Split::of(WORTH - 1), None);
         let odd = [1 << 20, (1 << 20) + 1, 9 << 20, u64::MAX];
         for length in (WORTH..300 << 10).step_by(1021).chain(odd) {
-            let cut = Cut::of(length).unwrap();
-            assert!(cut.shares >= 2, "{length}");
-            let (_, first) = cut.share(0);
+            let split = Split::of(length).unwrap();
+            assert!(split.shares >= 2, "{length}");
+            let (_, first) = split.share(0);
             assert!(
-                first > WORTH / 2 && first <= MOST_SHARE && first % PAGE == 0,
+                first > WORTH / 2 && first <= SHARE_MAX && first % PAGE == 0,
                 "{length}"
             );
-            if cut.shares < 1000 {
+            if split.shares < 1000 {
                 let mut at = 0;
-                for index in 0..cut.shares {
-                    let (start, share) = cut.share(index);
+                for index in 0..split.shares {
+                    let (start, share) = split.share(index);
                     assert!(start == at && share > 0, "{length}: {index}");
                     at += share;
                 }
                 assert_eq!(at, length);
             }
-            assert_eq!(cut.share(cut.shares).1, 0);
-            assert_eq!(cut.share(u64::MAX).1, 0);
+            assert_eq!(split.share(split.shares).1, 0);
+            assert_eq!(split.share(u64::MAX).1, 0);
         }
-        assert_eq!(Cut::of(64 << 10).unwrap().shares, 2);
-        assert_eq!(Cut::of(1 << 20).unwrap().shares, 8);
+        assert_eq!(Split::of(64 << 10).unwrap().shares, 2);
+        assert_eq!(Split::of(1 << 20).unwrap().shares, 8);
     }
 }

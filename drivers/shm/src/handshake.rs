@@ -9,23 +9,23 @@ use doorbell_fabric::message::Refused;
 use doorbell_fabric::rail::Work;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connect::{self, Dialled, Greeting, Heard, system};
+use crate::connect::{self, DialOutcome, Received, ReceivedHello, system};
 use crate::map::sides;
 use crate::pull::Memory;
 use crate::rail::ShmRail;
 use crate::ready::Ready;
 use crate::rx::Rx;
-use crate::tx::{CLOSED, Contact, FRONT_WORDS, Far, SEVERED, Tx};
+use crate::tx::{CLOSED, FRONT_WORDS, Handshake, RemoteEnd, SEVERED, Tx};
 use crate::wire::{Hello, Welcome};
 
 /// Connections that said nothing yet, and hellos of peers not opened yet: as many of each are kept.
-pub(crate) const MOST_WAITING: usize = if cfg!(test) { 64 } else { 4096 };
+pub(crate) const PENDING_MAX: usize = if cfg!(test) { 64 } else { 4096 };
 
 /// Which descriptor an epoll event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Listener,
-    Unheard,
+    AwaitingHello,
     Rx(u32),
     Tx(u32),
 }
@@ -34,7 +34,7 @@ impl Token {
     fn data(self) -> EventData {
         EventData::new_u64(match self {
             Token::Listener => 0,
-            Token::Unheard => 1,
+            Token::AwaitingHello => 1,
             Token::Rx(peer) => 2 << 32 | u64::from(peer),
             Token::Tx(peer) => 3 << 32 | u64::from(peer),
         })
@@ -46,7 +46,7 @@ impl Token {
             2 => Token::Rx(data as u32),
             3 => Token::Tx(data as u32),
             _ if data == 0 => Token::Listener,
-            _ => Token::Unheard,
+            _ => Token::AwaitingHello,
         }
     }
 }
@@ -62,7 +62,7 @@ impl ShmRail {
     }
 
     /// Handles whatever the sockets have: one system call when they have nothing.
-    pub(crate) fn look(&mut self) -> Work {
+    pub(crate) fn poll_sockets(&mut self) -> Work {
         let none = rustix::time::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -75,7 +75,7 @@ impl ShmRail {
         // Connections first: a peer that sent its hello and ended is heard before its end is told.
         if events
             .iter()
-            .any(|event| matches!(Token::of(event.data), Token::Listener | Token::Unheard))
+            .any(|event| matches!(Token::of(event.data), Token::Listener | Token::AwaitingHello))
         {
             self.accept_all();
         }
@@ -83,7 +83,7 @@ impl ShmRail {
             let flags = event.flags;
             let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
             match Token::of(event.data) {
-                Token::Listener | Token::Unheard => {}
+                Token::Listener | Token::AwaitingHello => {}
                 Token::Rx(peer) => self.on_rx(peer, hung_up),
                 Token::Tx(peer) => self.on_tx(peer, hung_up),
             }
@@ -99,23 +99,24 @@ impl ShmRail {
 
     fn accept_all(&mut self) {
         while let Ok(Some(socket)) = connect::accept(&self.listener) {
-            if self.unheard.len() >= MOST_WAITING || self.watch(&socket, Token::Unheard).is_err() {
+            if self.awaiting_hello.len() >= PENDING_MAX || self.watch(&socket, Token::AwaitingHello).is_err()
+            {
                 self.refused += 1;
                 continue;
             }
-            self.unheard.push(socket);
+            self.awaiting_hello.push(socket);
         }
-        for socket in std::mem::take(&mut self.unheard) {
-            match connect::greeting(&socket) {
-                Ok(Heard::This(greeting)) => self.meet(greeting, socket),
-                Ok(Heard::Nothing) => self.unheard.push(socket),
-                Ok(Heard::End) | Err(_) => self.refused += 1,
+        for socket in std::mem::take(&mut self.awaiting_hello) {
+            match connect::receive_hello(&socket) {
+                Ok(Received::Message(greeting)) => self.on_hello(greeting, socket),
+                Ok(Received::Pending) => self.awaiting_hello.push(socket),
+                Ok(Received::Closed) | Err(_) => self.refused += 1,
             }
         }
     }
 
     /// A hello came: from a peer that is open, or from one that will be.
-    fn meet(&mut self, greeting: Greeting, socket: OwnedFd) {
+    fn on_hello(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
         let _ = epoll::delete(&self.epoll, &socket);
         if greeting.hello.expected.get() != self.incarnation.0 {
             self.refused += 1;
@@ -127,31 +128,31 @@ impl ShmRail {
             .iter()
             .position(|peer| peer.id == hello.id && peer.incarnation.0 == hello.incarnation.get());
         match known {
-            Some(index) => self.receive_from(index as u32, &greeting, socket),
-            None => self.keep_stranger(greeting, socket),
+            Some(index) => self.receive_hello_from(index as u32, &greeting, socket),
+            None => self.keep_pending(greeting, socket),
         }
     }
 
     /// The hello of a peer that may be opened later.
-    fn keep_stranger(&mut self, greeting: Greeting, socket: OwnedFd) {
+    fn keep_pending(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
         self.refused += match self.closed {
-            false => self.strangers.keep(greeting, socket),
+            false => self.pending_peers.keep(greeting, socket),
             true => 1,
         };
     }
 
     /// A peer is open now: its hello may have come before.
-    pub(crate) fn meet_stranger(&mut self, index: u32) {
+    pub(crate) fn connect_pending(&mut self, index: u32) {
         let peer = &self.peers[index as usize];
-        if let Some((greeting, socket)) = self.strangers.take(peer.id, peer.incarnation) {
-            self.receive_from(index, &greeting, socket);
+        if let Some((greeting, socket)) = self.pending_peers.take(peer.id, peer.incarnation) {
+            self.receive_hello_from(index, &greeting, socket);
         }
     }
 
     pub(crate) fn take_lane(
         &mut self,
         index: u32,
-        greeting: &Greeting,
+        greeting: &ReceivedHello,
         socket: OwnedFd,
     ) -> Result<(), RailError> {
         let hello = &greeting.hello;
@@ -166,7 +167,7 @@ impl ShmRail {
         let flags = (memory.readable(), self.barrier.needs_fence());
         let welcome = Welcome::new(index, self.incarnation.0, flags, self.nonce());
         // A sender that has ended meanwhile cannot be answered, but its messages are here.
-        let _ = connect::answer(
+        let _ = connect::send_welcome(
             rx.socket(),
             &welcome,
             &control,
@@ -194,15 +195,15 @@ impl ShmRail {
         let hung_up = hung_up && crate::pull::hung_up(rx.socket().as_fd());
         if (connect::drain(rx.socket()) || hung_up) && !rx.orphaned {
             rx.orphaned = true;
-            let farewell = rx.farewell();
+            let close_reason = rx.close_reason();
             let _ = epoll::delete(&self.epoll, rx.socket());
-            self.on_hang_up(index, farewell);
+            self.on_hang_up(index, close_reason);
         }
     }
 
     /// A socket of the peer is closed at the other end, after this farewell.
-    fn on_hang_up(&mut self, index: u32, farewell: u64) {
-        let reason = match farewell {
+    fn on_hang_up(&mut self, index: u32, close_reason: u64) {
+        let reason = match close_reason {
             SEVERED => DownReason::Abandoned,
             CLOSED => DownReason::Closed,
             _ => DownReason::Died,
@@ -228,22 +229,22 @@ impl ShmRail {
             && tx
                 .socket()
                 .is_some_and(|socket| crate::pull::hung_up(socket.as_fd()));
-        let outcome = match &tx.contact {
-            Contact::Dialling | Contact::Over => Ok(false),
-            Contact::Greeted(socket) => match connect::welcomed(socket) {
-                Ok(Heard::This(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
-                Ok(Heard::Nothing) => Ok(hung_up),
-                Ok(Heard::End) => Ok(true),
+        let outcome = match &tx.handshake {
+            Handshake::Connecting | Handshake::Over => Ok(false),
+            Handshake::HelloSent(socket) => match connect::receive_welcome(socket) {
+                Ok(Received::Message(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
+                Ok(Received::Pending) => Ok(hung_up),
+                Ok(Received::Closed) => Ok(true),
                 Err(error) => Err(error),
             },
-            Contact::Up(far) => Ok(connect::drain(&far.socket) || hung_up),
+            Handshake::Up(far) => Ok(connect::drain(&far.socket) || hung_up),
         };
         match outcome {
             Ok(false) => {}
             Ok(true) => self.sender_ends(index),
             Err(RailError::Hostile { .. }) if hung_up => self.sender_ends(index),
-            Err(RailError::Hostile { .. }) => self.condemn(index, DownReason::Hostile),
-            Err(_) => self.condemn(index, DownReason::Resources),
+            Err(RailError::Hostile { .. }) => self.disconnect(index, DownReason::Hostile),
+            Err(_) => self.disconnect(index, DownReason::Resources),
         }
     }
 
@@ -253,30 +254,34 @@ impl ShmRail {
             return;
         };
         let id = peer.id;
-        let theirs = peer.rx_mut().map_or(0, |rx| rx.farewell());
+        let theirs = peer.rx_mut().map_or(0, |rx| rx.close_reason());
         let Some(tx) = peer.tx_mut() else { return };
-        let mut farewell = if tx.farewell() == 0 { theirs } else { tx.farewell() };
-        let greeted = matches!(tx.contact, Contact::Greeted(_));
+        let mut close_reason = if tx.close_reason() == 0 {
+            theirs
+        } else {
+            tx.close_reason()
+        };
+        let greeted = matches!(tx.handshake, Handshake::HelloSent(_));
         if let Some(socket) = tx.socket() {
             let _ = epoll::delete(&self.epoll, socket);
         }
         // Who has not answered has no words to say farewell in; but who still listens lives.
-        if farewell == 0 && greeted {
-            match connect::is_there(&id) {
-                Ok(true) => farewell = SEVERED,
+        if close_reason == 0 && greeted {
+            match connect::is_listening(&id) {
+                Ok(true) => close_reason = SEVERED,
                 Ok(false) => {}
                 // Not to be found out at present, which is no proof of a death.
                 Err(_) => return self.end(index, DownReason::Resources),
             }
         }
-        if farewell != SEVERED {
+        if close_reason != SEVERED {
             // Its own lane may still be waiting to be accepted.
             self.accept_all();
         }
-        self.on_hang_up(index, farewell);
+        self.on_hang_up(index, close_reason);
     }
 
-    fn welcome(&mut self, index: u32, welcomed: connect::Welcomed) -> Result<(), RailError> {
+    fn welcome(&mut self, index: u32, welcomed: connect::ReceivedWelcome) -> Result<(), RailError> {
         let ready = Ready::map(&welcomed.ready)?;
         let control = sides(&welcomed.control, Protection::ReadOnly, FRONT_WORDS)?;
         let registered = self.barrier.registered();
@@ -293,12 +298,12 @@ impl ShmRail {
             return Err(RailError::hostile("answered for another life of the process"));
         }
         peer.memory.get_or_insert(memory);
-        peer.reads_us = Some(welcome.can_pull());
+        peer.can_read_us = Some(welcome.can_pull());
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
-        let Contact::Greeted(socket) = std::mem::replace(&mut tx.contact, Contact::Dialling) else {
+        let Handshake::HelloSent(socket) = std::mem::replace(&mut tx.handshake, Handshake::Connecting) else {
             return Ok(());
         };
-        let far = Far {
+        let far = RemoteEnd {
             socket,
             ready,
             bit: welcome.bit.get(),
@@ -326,7 +331,7 @@ impl ShmRail {
                 return Err(Refused::PeerDown);
             }
         }
-        self.expect_contact();
+        self.expect_handshake();
         self.dial(index)
     }
 
@@ -345,9 +350,9 @@ impl ShmRail {
             lives,
         );
         let failed = match connect::dial(&id, &hello, object, &self.leases.object) {
-            Ok(Dialled::Later) => return Ok(()),
-            Ok(Dialled::Greeted(socket)) => {
-                tx.contact = Contact::Greeted(socket);
+            Ok(DialOutcome::Later) => return Ok(()),
+            Ok(DialOutcome::HelloSent(socket)) => {
+                tx.handshake = Handshake::HelloSent(socket);
                 let socket = tx.socket().map(AsFd::as_fd);
                 let watched = socket.map(|socket| watch(&self.epoll, socket, Token::Tx(index)));
                 match watched {
@@ -355,7 +360,7 @@ impl ShmRail {
                     _ => return Ok(()),
                 }
             }
-            Ok(Dialled::Gone) => {
+            Ok(DialOutcome::Gone) => {
                 // What it sent before it ended is still to be heard.
                 self.on_hang_up(index, 0);
                 return Ok(());
@@ -371,10 +376,10 @@ impl ShmRail {
     fn redial(&mut self) {
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
-            let dialling = peer
+            let connecting = peer
                 .tx_mut()
-                .is_some_and(|tx| matches!(tx.contact, Contact::Dialling));
-            if dialling && peer.ending.is_none() {
+                .is_some_and(|tx| matches!(tx.handshake, Handshake::Connecting));
+            if connecting && peer.ending.is_none() {
                 // When it fails for good, that is an event.
                 let _ = self.dial(index as u32);
             }
@@ -383,7 +388,7 @@ impl ShmRail {
 
     /// A peer that broke the rules, or that we cannot serve: its connection ends now, with what is in its lane.
     #[cold]
-    pub(crate) fn condemn(&mut self, index: u32, reason: DownReason) {
+    pub(crate) fn disconnect(&mut self, index: u32, reason: DownReason) {
         self.end(index, reason);
     }
 }

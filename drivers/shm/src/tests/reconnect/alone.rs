@@ -13,7 +13,7 @@ fn is_alone() -> bool {
 
 /// Runs a test of this module by itself.
 fn alone(test: &str) {
-    let name = format!("tests::again::alone::{test}");
+    let name = format!("tests::reconnect::alone::{test}");
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &name, "--nocapture", "--test-threads=1"])
         .env(ALONE, "1")
@@ -240,7 +240,7 @@ fn met_with_few_descriptors() {
         look(1 - who, 3);
         for told in events(&mut world).iter().flatten() {
             let lack = [UP, SILENT, GIVEN_UP, EventKind::PeerDown(DownReason::Resources)];
-            assert!(lack.contains(told), "{case}: {told:?}");
+            assert!(lack.contains(told), "{case}: {reported:?}");
         }
         for (i, to) in [B, A].into_iter().enumerate() {
             if world.rails[i].peers[to.index()].down.is_none() {
@@ -267,7 +267,7 @@ fn refused_without_descriptors() {
     let limit = Limit::to(0);
     a.progress(Time::from_nanos(1_000_000));
     drop(limit);
-    let told = a.event().unwrap().kind;
-    assert_eq!(told, EventKind::PeerDown(DownReason::Resources));
+    let reported = a.event().unwrap().kind;
+    assert_eq!(reported, EventKind::PeerDown(DownReason::Resources));
     assert!(!a.peers[0].is_over());
 }

@@ -1,0 +1,5 @@
+//! Cooperative copy: the reader and the owner of memory copy one long read together.
+
+pub(crate) mod owner;
+pub(crate) mod reader;
+pub(crate) mod state;
