@@ -32,11 +32,11 @@ pub(crate) enum DialOutcome {
 /// What a first message came to.
 pub(crate) enum Received<T> {
     /// It has not come yet.
-    Nothing,
+    Pending,
     /// It is here.
-    This(T),
+    Message(T),
     /// The other end has closed the connection, and it will not come.
-    End,
+    Closed,
 }
 
 /// A hello that was received and checked, with the process it came from.

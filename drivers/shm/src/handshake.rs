@@ -338,7 +338,7 @@ impl ShmRail {
     pub(crate) fn dial(&mut self, index: u32) -> Result<(), Refused> {
         let nonce = (*self.nonce, self.nonce.as_ptr().addr() as u64);
         let peer = &mut self.peers[index as usize];
-        let (id, lives, expected) = (peer.id, peer.lives, peer.incarnation.0);
+        let (id, epochs, expected) = (peer.id, peer.epochs, peer.incarnation.0);
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
         let Some(object) = tx.object() else { return Ok(()) };
         let hello = Hello::new(
@@ -347,7 +347,7 @@ impl ShmRail {
             expected,
             tx.geometry(),
             (&nonce.0, nonce.1),
-            lives,
+            epochs,
         );
         let failed = match connect::dial(&id, &hello, object, &self.leases.object) {
             Ok(DialOutcome::Later) => return Ok(()),

@@ -37,10 +37,10 @@ impl PendingPeers {
     /// of for it, itself included.
     pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: OwnedFd) -> u64 {
         let (id, incarnation) = identity(&greeting);
-        let life = greeting.hello.life.get();
+        let life = greeting.hello.epoch.get();
         let before = self.waiting.len();
         self.waiting
-            .retain(|one| !one.is(id, incarnation) || one.greeting.hello.life.get() > life);
+            .retain(|one| !one.is(id, incarnation) || one.greeting.hello.epoch.get() > life);
         let newer = self.waiting.iter().any(|one| one.is(id, incarnation));
         if self.waiting.len() >= PENDING_MAX {
             self.waiting.retain(|one| !Rx::is_severed(&one.greeting.lane));

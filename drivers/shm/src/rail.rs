@@ -59,7 +59,7 @@ pub(crate) struct Peer {
     pub(crate) base: u64,
     pub(crate) passed: u64,
     /// The present lives of the way: of our end, and of the peer's as far as we heard.
-    pub(crate) lives: [u32; 2],
+    pub(crate) epochs: [u32; 2],
     /// Lanes of a peer that is down.
     pub(crate) attempt: Option<Box<Attempt>>,
     /// Its end was noticed; it is told when its lane is empty.
@@ -80,7 +80,7 @@ impl Peer {
             retired: Vec::new(),
             base: 0,
             passed: 0,
-            lives: [0; 2],
+            epochs: [0; 2],
             attempt: None,
             ending: None,
         }
@@ -248,7 +248,7 @@ impl ShmRail {
     pub(crate) fn emit(&mut self, peer: u32, kind: EventKind) {
         let life = match (kind, self.peers.get(peer as usize)) {
             // Its lanes were taken for these two, at both ends.
-            (EventKind::PeerUp, Some(peer)) => Life::of(peer.lives[0], peer.lives[1]),
+            (EventKind::PeerUp, Some(peer)) => Life::of(peer.epochs[0], peer.epochs[1]),
             _ => Life::FIRST,
         };
         self.events.push_back(RailEvent {
@@ -302,7 +302,7 @@ impl ShmRail {
             rx.announce_close(SEVERED);
         }
         (peer.memory, peer.can_read_us) = (None, None);
-        peer.next_life();
+        peer.next_epoch();
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
         self.pulls.fail(PeerIndex(index), self.leases.coop_state());

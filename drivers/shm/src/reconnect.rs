@@ -29,7 +29,7 @@ use crate::tx::{Handshake, SEVERED, Tx};
 /// Lanes of two lives that nobody uses yet.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    pub(crate) lives: [u32; 2],
+    pub(crate) epochs: [u32; 2],
     pub(crate) tx: Option<Box<Tx>>,
     pub(crate) rx: Option<Box<Rx>>,
 }
@@ -66,7 +66,7 @@ impl Peer {
 
     /// Whether a lane of the present lives has a place, and is not there yet: of the connection, or of the attempt at one.
     fn expects_lane(&mut self) -> bool {
-        let attempted = |attempt: &Attempt| attempt.lives == self.lives;
+        let attempted = |attempt: &Attempt| attempt.epochs == self.epochs;
         let place = self.down.is_none() || self.attempt.as_deref().is_some_and(attempted);
         place && self.rx_mut().is_none()
     }
@@ -99,10 +99,10 @@ impl Peer {
     }
 
     /// A hello of these lives.
-    pub(crate) fn classify_hello(&self, theirs: u32, yours: u32) -> HelloVerdict {
-        let news = theirs > self.lives[1];
-        let known = yours == self.lives[0];
-        if theirs < self.lives[1] || yours > self.lives[0] {
+    pub(crate) fn classify_hello(&self, theirs: u32, peer_epoch: u32) -> HelloVerdict {
+        let news = theirs > self.epochs[1];
+        let known = peer_epoch == self.epochs[0];
+        if theirs < self.epochs[1] || peer_epoch > self.epochs[0] {
             return HelloVerdict::Refuse;
         }
         match (news, known) {
@@ -118,20 +118,20 @@ impl Peer {
 impl ShmRail {
     /// A hello of a known peer has come.
     pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: &ReceivedHello, socket: OwnedFd) {
-        let (theirs, yours) = (greeting.hello.life.get(), greeting.hello.yours.get());
+        let (theirs, peer_epoch) = (greeting.hello.epoch.get(), greeting.hello.peer_epoch.get());
         let peer = &self.peers[index as usize];
-        let call = peer.classify_hello(theirs, yours);
+        let call = peer.classify_hello(theirs, peer_epoch);
         // Of a lane that was given up again, nothing counts.
         if call == HelloVerdict::Refuse || peer.is_over() || self.closed || Rx::is_severed(&greeting.lane) {
             self.refused += 1;
             return;
         }
-        if theirs > peer.lives[1] {
+        if theirs > peer.epochs[1] {
             if peer.down.is_none() {
                 // Half open: the peer has given the old connection up.
                 self.end(index, DownReason::Abandoned);
             }
-            self.peers[index as usize].lives[1] = theirs;
+            self.peers[index as usize].epochs[1] = theirs;
         }
         if self.peers[index as usize].down.is_some() {
             self.attempt(index);
@@ -160,11 +160,11 @@ impl ShmRail {
     /// Sees to it that our lane of the present lives is on its way.
     fn attempt(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
-        let lives = peer.lives;
+        let epochs = peer.epochs;
         if peer
             .attempt
             .as_ref()
-            .is_some_and(|attempt| attempt.lives == lives)
+            .is_some_and(|attempt| attempt.epochs == epochs)
         {
             return;
         }
@@ -175,7 +175,7 @@ impl ShmRail {
             return;
         };
         peer.attempt = Some(Box::new(Attempt {
-            lives,
+            epochs,
             tx: Some(Box::new(tx)),
             rx: None,
         }));
@@ -207,7 +207,7 @@ impl ShmRail {
         let peer = &mut self.peers[index as usize];
         if peer.attempt.is_some() {
             peer.sever_attempt();
-            peer.next_life();
+            peer.next_epoch();
         }
     }
 
@@ -257,9 +257,9 @@ impl Peer {
     }
 
     /// The present life of our end is used up.
-    pub(crate) fn next_life(&mut self) {
-        match self.lives[0].checked_add(1) {
-            Some(next) => self.lives[0] = next,
+    pub(crate) fn next_epoch(&mut self) {
+        match self.epochs[0].checked_add(1) {
+            Some(next) => self.epochs[0] = next,
             None => self.over = true,
         }
     }

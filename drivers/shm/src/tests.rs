@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) rails: Vec<ShmRail>,
     pub(crate) seen: Vec<Seen>,
     /// The last life in which each of the first two has told that the other is up.
-    lives: [Option<Life>; 2],
+    epochs: [Option<Life>; 2],
     start: Instant,
 }
 
@@ -68,7 +68,7 @@ impl World {
         Self {
             rails,
             seen: (0..ranks).map(|_| Seen::default()).collect(),
-            lives: [None; 2],
+            epochs: [None; 2],
             start: Instant::now(),
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Hello {
     magic: [u8; 8],
     version: U32,
     /// Which life of the way to the receiver, at the sender's end (`again`).
-    pub(crate) life: U32,
+    pub(crate) epoch: U32,
     /// Who sends.
     pub(crate) id: Id,
     /// Which life of it.
@@ -36,7 +36,7 @@ pub(crate) struct Hello {
     pub(crate) nonce_address: U64,
     pub(crate) nonce: [u8; 16],
     /// The life at the receiver's end, as far as the sender has heard.
-    pub(crate) yours: U32,
+    pub(crate) peer_epoch: U32,
     reserved: U32,
 }
 const _: () = assert!(size_of::<Hello>() == 88);
@@ -71,12 +71,12 @@ impl Hello {
         expected: u64,
         geometry: Geometry,
         nonce: (&[u8; 16], u64),
-        lives: [u32; 2],
+        epochs: [u32; 2],
     ) -> Self {
         Self {
             magic: MAGIC,
             version: VERSION.into(),
-            life: lives[0].into(),
+            epoch: epochs[0].into(),
             id,
             incarnation: incarnation.into(),
             expected: expected.into(),
@@ -84,7 +84,7 @@ impl Hello {
             data: (geometry.data() as u32).into(),
             nonce_address: nonce.1.into(),
             nonce: *nonce.0,
-            yours: lives[1].into(),
+            peer_epoch: epochs[1].into(),
             reserved: 0.into(),
         }
     }

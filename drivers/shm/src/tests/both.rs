@@ -248,8 +248,8 @@ fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
     let (us, number) = (world.rails[1].holder, world.rails[1].leases.coop_state().number());
     assert_ne!(number, 0, "there was no call");
     let theirs = world.rails[0].leases.coop_state();
-    theirs.answer(us, number);
-    theirs.begin_back(1);
+    theirs.accept_request(us, number);
+    theirs.set_owner_begun(1);
     let reader = &mut world.rails[1];
     reader.pulls.fail(PeerIndex(0), reader.leases.coop_state());
     let mut now = Time::ZERO;
@@ -264,7 +264,7 @@ fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
             .arm()
             .is_ok_and(|armed| matches!(armed, doorbell_fabric::rail::Armed::Ready))
     );
-    world.rails[0].leases.coop_state().end_back(1);
+    world.rails[0].leases.coop_state().set_owner_ended(1);
     world.rails[1].progress(now);
     world.rails[1].poll(64, &mut seen);
     assert_eq!(seen.ended, [(OpId(1), Err(OpError::NotDone))]);

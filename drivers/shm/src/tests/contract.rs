@@ -18,11 +18,11 @@ fn connected() -> Apart<ShmRail> {
         ..ShmConfig::default()
     };
     let (a, b) = (rail(&config), rail(&config));
-    let lives = (a.incarnation(), b.incarnation());
+    let epochs = (a.incarnation(), b.incarnation());
     let start = Instant::now();
     Apart::new(
-        (a, lives.0),
-        (b, lives.1),
+        (a, epochs.0),
+        (b, epochs.1),
         move |a: &mut ShmRail, b: Option<&mut ShmRail>| {
             std::thread::sleep(std::time::Duration::from_micros(200));
             let now = Time::ZERO + start.elapsed();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::handshake::PENDING_MAX;
 use crate::rail::Peer;
-use crate::reconnect::Call;
+use crate::reconnect::HelloVerdict;
 
 const A: PeerIndex = PeerIndex(0);
 const B: PeerIndex = PeerIndex(1);
@@ -35,10 +35,10 @@ fn pair() -> World {
 fn events(world: &mut World) -> [Vec<EventKind>; 2] {
     [0, 1].map(|i| {
         let reported = std::iter::from_fn(|| world.rails[i].event());
-        let (lives, mut kinds) = (&mut world.lives[i], Vec::new());
+        let (epochs, mut kinds) = (&mut world.epochs[i], Vec::new());
         for event in told {
             if event.kind == UP {
-                let before = lives.replace(event.life);
+                let before = epochs.replace(event.life);
                 let grows = before.is_none_or(|before| before.is_before(event.life));
                 assert!(grows, "{event:?} after {before:?}");
             }
@@ -69,7 +69,7 @@ fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{reported:?}");
     }
-    assert_eq!(world.lives[0], world.lives[1], "both ends tell the same life");
+    assert_eq!(world.epochs[0], world.epochs[1], "both ends tell the same life");
     told
 }
 
@@ -429,9 +429,9 @@ fn a_full_list_of_strangers_is_in_no_known_peers_way() {
 /// Every hello that there can be, with the lives of the moment: of a peer that is up (`true`) or down.
 #[test]
 fn a_hello_is_judged_by_both_lives() {
-    use Call::{Answer, Refuse, Take};
+    use HelloVerdict::{Answer, Refuse, Take};
     const MAX: u32 = u32::MAX;
-    let rows: &[([u32; 2], [u32; 2], Call, Call)] = &[
+    let rows: &[([u32; 2], [u32; 2], HelloVerdict, HelloVerdict)] = &[
         // Our lives, [theirs, yours] of the hello, when we are up, when we are down.
         ([0, 0], [0, 0], Take, Take),
         ([0, 0], [1, 0], Answer, Take),
@@ -455,28 +455,28 @@ fn a_hello_is_judged_by_both_lives() {
         ([MAX, 0], [MAX, MAX], Answer, Take),
         ([0, MAX], [MAX, MAX], Refuse, Refuse),
     ];
-    for &(lives, [theirs, yours], up, down) in rows {
+    for &(epochs, [theirs, peer_epoch], up, down) in rows {
         let mut peer = Peer::new([0; 16], Incarnation(1));
-        peer.lives = lives;
+        peer.epochs = epochs;
         assert_eq!(
-            peer.classify_hello(theirs, yours),
+            peer.classify_hello(theirs, peer_epoch),
             up,
-            "up: {lives:?} {theirs} {yours}"
+            "up: {epochs:?} {theirs} {peer_epoch}"
         );
         peer.down = Some(DownReason::Silent);
         assert_eq!(
-            peer.classify_hello(theirs, yours),
+            peer.classify_hello(theirs, peer_epoch),
             down,
-            "down: {lives:?} {theirs} {yours}"
+            "down: {epochs:?} {theirs} {peer_epoch}"
         );
     }
     // The last life ends for good.
     let mut peer = Peer::new([0; 16], Incarnation(1));
-    peer.lives[0] = MAX - 1;
-    peer.next_life();
-    assert!(peer.lives[0] == MAX && !peer.is_over());
-    peer.next_life();
-    assert!(peer.lives[0] == MAX && peer.is_over());
+    peer.epochs[0] = MAX - 1;
+    peer.next_epoch();
+    assert!(peer.epochs[0] == MAX && !peer.is_over());
+    peer.next_epoch();
+    assert!(peer.epochs[0] == MAX && peer.is_over());
 }
 
 mod alone;

@@ -20,7 +20,7 @@ struct End {
     owes: bool,
     down: bool,
     /// The last life in which the other end was told to be up.
-    life: Option<Life>,
+    epoch: Option<Life>,
     /// The next number from the other end.
     expected: u64,
     repeated: u64,
@@ -72,7 +72,7 @@ impl End {
             match event.kind {
                 UP => {
                     self.down = false;
-                    let before = self.life.replace(event.life);
+                    let before = self.epoch.replace(event.life);
                     let grows = before.is_none_or(|before| before.is_before(event.life));
                     assert!(grows, "{event:?} after {before:?}");
                 }
@@ -170,7 +170,7 @@ fn settle(world: &mut World, ends: &mut [End; 2], mut now: Time) {
         assert!(!end.down && peer.down.is_none() && peer.attempt.is_none());
         assert!(peer.retired.is_empty() && peer.tx.is_some() && peer.rx.is_some());
         assert!(
-            end.life.is_some() && end.life == ends[1 - i].life,
+            end.epoch.is_some() && end.epoch == ends[1 - i].epoch,
             "the same at both"
         );
         let rail = &world.rails[i];
