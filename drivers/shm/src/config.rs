@@ -4,22 +4,22 @@ use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
 use doorbell_ring::lane::Geometry;
 
-/// What can be set. The defaults suit a job of up to a few hundred ranks per host.
+/// The rail's settings. The defaults suit a job of up to a few hundred ranks per host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
     /// Messages in flight per direction and peer; a power of two.
     pub cells: usize,
     /// Bytes in flight per direction and peer, beyond the first 24 of each message; a power of two.
     pub data: usize,
-    /// Whether long messages are pulled by the receiver (`process_vm_readv`) where that works.
+    /// Whether the receiver pulls long messages (`process_vm_readv`) where that works.
     pub cma: bool,
-    /// Whether a sender that waits copies its share of a message that is pulled (`process_vm_writev`).
+    /// Whether a waiting sender copies its share of a pulled message (`process_vm_writev`).
     pub help: bool,
-    /// Largest message sent at once, in bytes, head included.
+    /// Largest message sent eagerly, in bytes, head included.
     pub eager: usize,
-    /// Bytes of one fragment of a long message that is copied through the lane.
+    /// Bytes of one fragment of a long message copied through the lane.
     pub fragment: usize,
-    /// From this size on, in bytes, head included as with `eager`, a pull is better than fragments.
+    /// Smallest size in bytes, head included, for which a pull is better than fragments.
     pub pull_from: usize,
     /// Most peers, at most 4096.
     pub peers: usize,
@@ -44,13 +44,13 @@ impl Default for ShmConfig {
 pub(crate) const PEERS_MAX: usize = 4096;
 
 impl ShmConfig {
-    /// The least and the most [`ShmConfig::cells`] may be; a power of two.
+    /// The smallest and the largest [`ShmConfig::cells`]; a power of two.
     pub const CELLS: (usize, usize) = (2, 1 << 20);
-    /// The least and the most that [`ShmConfig::data`] may be with the default `eager` and `fragment`, in bytes; a power
-    /// of two. Half of it holds the longest message.
+    /// The smallest and the largest [`ShmConfig::data`] with the default `eager` and `fragment`, in bytes; a
+    /// power of two. Half of it holds the longest message.
     pub const DATA: (usize, usize) = (128 << 10, 1 << 30);
 
-    /// Checks every value against the others.
+    /// Checks the settings against each other and returns the lane's geometry.
     pub(crate) fn geometry(&self) -> Result<Geometry, RailError> {
         let geometry = Geometry::new(self.cells, self.data).map_err(|error| unusable(&error.to_string()))?;
         if self.eager > geometry.longest() || self.fragment + 64 > geometry.longest() {

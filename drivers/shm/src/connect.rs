@@ -1,4 +1,5 @@
-//! First contact: Unix sockets between processes of one user, each carrying two messages, and then only wake-ups.
+//! Handshake sockets: Unix sockets between processes of one user, each with two handshake messages and then
+//! wake-up bytes.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,27 +20,27 @@ use crate::lease::LEASE_BYTES;
 use crate::tx::FRONT_WORDS;
 use crate::wire::{Hello, Id, Welcome};
 
-/// What came of connecting.
+/// The result of a connection attempt.
 pub(crate) enum DialOutcome {
     /// Connected; the hello has been sent.
     HelloSent(OwnedFd),
     /// The peer's backlog is full: try again.
     Later,
-    /// Nobody listens there any more.
+    /// No socket listens there any longer.
     Gone,
 }
 
-/// What a first message came to.
+/// The result of receiving a handshake message.
 pub(crate) enum Received<T> {
-    /// It has not come yet.
+    /// It has not arrived yet.
     Pending,
-    /// It is here.
+    /// It has arrived.
     Message(T),
-    /// The other end has closed the connection, and it will not come.
+    /// The other end has closed the connection without sending it.
     Closed,
 }
 
-/// A hello that was received and checked, with the process it came from.
+/// A received and validated hello, with the pid of its sender.
 pub(crate) struct ReceivedHello {
     pub(crate) hello: Hello,
     pub(crate) geometry: Geometry,
@@ -48,7 +49,7 @@ pub(crate) struct ReceivedHello {
     pub(crate) pid: i32,
 }
 
-/// What came in a welcome.
+/// A received and validated welcome.
 pub(crate) struct ReceivedWelcome {
     pub(crate) welcome: Welcome,
     pub(crate) control: Object,
@@ -79,10 +80,10 @@ fn name_of(id: &Id) -> Result<SocketAddrUnix, RailError> {
 fn socket() -> Result<OwnedFd, RailError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(|errno| system("make a Unix socket", errno))
+        .map_err(|errno| system("create a Unix socket", errno))
 }
 
-/// Listens under the rail's random name, which lives in the kernel only.
+/// Listens on the rail's random abstract name.
 pub(crate) fn listen(id: &Id) -> Result<OwnedFd, RailError> {
     let listener = socket()?;
     rustix::net::bind(&listener, &name_of(id)?).map_err(|errno| system("bind a Unix socket", errno))?;
@@ -90,7 +91,7 @@ pub(crate) fn listen(id: &Id) -> Result<OwnedFd, RailError> {
     Ok(listener)
 }
 
-/// The next connection, if any.
+/// Accepts the next connection, if there is one.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
     match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(Some(socket)),
@@ -99,31 +100,36 @@ pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
     }
 }
 
-/// The process at the other end, when it belongs to our user; 0 where it is of another pid namespace, and has no number here.
+/// Returns the pid of the other end if it belongs to our user; 0 if it is in a pid namespace that we cannot
+/// see.
 fn peer_pid(socket: &OwnedFd) -> Result<i32, RailError> {
-    let credentials = getsockopt(socket, PeerCredentials)
-        .map_err(|errno| system("ask who connected", Errno::from_raw_os_error(errno as i32)))?;
+    let credentials = getsockopt(socket, PeerCredentials).map_err(|errno| {
+        system(
+            "query the credentials of a connection",
+            Errno::from_raw_os_error(errno as i32),
+        )
+    })?;
     if credentials.uid() != rustix::process::geteuid().as_raw() {
         return Err(RailError::hostile("belongs to another user"));
     }
     Ok(credentials.pid())
 }
 
-/// Whether somebody listens under a rail's name: a process that lives, but for one that is just ending.
+/// Whether a socket listens on a rail's name; then its process is alive, unless it is just exiting.
 ///
 /// # Errors
-/// When that cannot be found out, because we lack descriptors or memory.
+/// When that cannot be determined for lack of descriptors or memory.
 pub(crate) fn is_listening(id: &Id) -> Result<bool, RailError> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &name_of(id)?) {
-        // A backlog that is full is somebody's.
+        // A full backlog belongs to a listening socket.
         Ok(()) | Err(Errno::AGAIN) => Ok(true),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
-        Err(errno) => Err(system("ask whether a rank of this host is there", errno)),
+        Err(errno) => Err(system("check whether a rank on this host is alive", errno)),
     }
 }
 
-/// Connects to a peer and passes the lane.
+/// Connects to a peer and sends the hello with the lane.
 pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Result<DialOutcome, RailError> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &name_of(id)?) {
@@ -140,7 +146,7 @@ pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Re
     }
 }
 
-/// Answers a hello.
+/// Answers a hello with a welcome.
 pub(crate) fn send_welcome(
     socket: &OwnedFd,
     welcome: &Welcome,
@@ -170,7 +176,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Resul
     }
 }
 
-/// The hello of a connection, once it is there.
+/// Receives the hello of a connection, if it has arrived.
 pub(crate) fn receive_hello(socket: &OwnedFd) -> Result<Received<ReceivedHello>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
@@ -192,7 +198,7 @@ pub(crate) fn receive_hello(socket: &OwnedFd) -> Result<Received<ReceivedHello>,
     }))
 }
 
-/// The answer of the receiver, once it is there.
+/// Receives the welcome of a receiver, if it has arrived.
 pub(crate) fn receive_welcome(socket: &OwnedFd) -> Result<Received<ReceivedWelcome>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
@@ -215,10 +221,10 @@ pub(crate) fn receive_welcome(socket: &OwnedFd) -> Result<Received<ReceivedWelco
 
 type RawMessage = (Vec<u8>, Vec<OwnedFd>);
 
-/// Descriptors of one message for which there is room: more than any of ours has.
+/// Most descriptors accepted with one message, more than any of ours carries.
 const DESCRIPTORS_MAX: usize = 8;
 
-/// One message of at most `N` bytes (a longer one is refused), with its descriptors.
+/// Receives one message of at most `N` bytes with its descriptors; a longer one is an error.
 fn receive<const N: usize>(socket: &OwnedFd) -> Result<Received<RawMessage>, RailError> {
     let mut bytes = [0; N];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -232,7 +238,7 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Received<RawMessage>, Rai
     let received = match received {
         Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Pending),
-        // Who ends before it has read what was sent to it, or has accepted the connection at all, resets it.
+        // A process that exits before it accepted the connection or read its data resets it.
         Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => return Ok(Received::Closed),
         Err(errno) => return Err(system("read a rank's first message", errno)),
     };
@@ -248,19 +254,22 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Received<RawMessage>, Rai
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(RailError::hostile("sent a first message that is too long"));
     }
-    // Where there was room for more descriptors, it was the kernel that could not give us those that were passed.
+    // If the buffer had room for more descriptors, the kernel failed to install those that were passed.
     if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < DESCRIPTORS_MAX {
-        return Err(system("take what a rank of this host passed", Errno::MFILE));
+        return Err(system(
+            "receive descriptors from a rank on this host",
+            Errno::MFILE,
+        ));
     }
     Ok(Received::Message((bytes[..received.bytes].to_vec(), descriptors)))
 }
 
-/// Signals a receiver that sleeps. Never blocks; full or gone are no concern of the sender.
+/// Wakes a sleeping receiver. Never blocks; a full or closed socket is not the sender's concern.
 pub(crate) fn signal(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Takes the signals that came, a bounded number of them; returns whether the other end has hung up.
+/// Reads a bounded number of wake-up bytes; returns whether the other end has hung up.
 pub(crate) fn drain(socket: &OwnedFd) -> bool {
     let mut bytes = [0; 64];
     for _ in 0..64 {

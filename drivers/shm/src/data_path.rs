@@ -1,4 +1,4 @@
-//! The `Message` contract: the hot loop, and everything that is not one-sided about it; then what is.
+//! The `Message` contract: the hot loop, two-sided operations, then one-sided ones.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
@@ -20,15 +20,15 @@ use crate::tx::{Short, Tx};
 use crate::wakeup::{COLD, HOT};
 use crate::wire::Id;
 
-/// More lanes than these are not all looked at in every poll.
+/// With more lanes than these, idle ones are not visited by every poll.
 const HOT_MAX: usize = 8;
-/// Empty polls before consumed indices are told to senders that did not need them yet.
+/// Empty polls before consumed indices are published to senders that did not need them yet.
 const PUBLISH_AFTER: u32 = 64;
-/// Empty polls between two looks for lanes to cool down.
+/// Empty polls between two checks for lanes that can become cold.
 const COOL_EVERY: u32 = 1024;
-/// Such looks without a message before a lane is cold.
+/// Such checks without a message before a lane becomes cold.
 const COOL_AFTER: u32 = 2;
-/// Bytes of a head that `look` knows.
+/// Bytes of a head that `look` compares.
 const HEAD_WORDS: usize = 16;
 /// Longest head, in bytes.
 const HEAD: usize = 128;
@@ -65,7 +65,7 @@ impl Message for ShmRail {
         Ok(PeerIndex(index))
     }
 
-    /// Told are senders whose lane waits to be taken, for as long as they live and have not given it up.
+    /// Returns senders with an unclaimed lane, until they exit or abandon it.
     #[inline]
     fn stranger(&mut self) -> Option<Caller> {
         self.pending_peers.next()
@@ -88,7 +88,7 @@ impl Message for ShmRail {
             }
             return sent;
         }
-        // A copy: so the body itself need not lie in memory on the short way.
+        // A copy, so that the body itself need not be in memory on the fast path.
         self.send_other(peer, head, &{ body })
     }
 
@@ -129,7 +129,7 @@ impl Message for ShmRail {
                 }
             }
         }
-        // Last, and beside the budget: what has come does not wait for it longer than for one share.
+        // Last, and beyond the budget: received messages wait no longer than one share takes.
         if !self.leases.borrowers().is_empty() && self.copies_together {
             done += self.copy_share();
         }
@@ -137,7 +137,7 @@ impl Message for ShmRail {
             self.idle_poll();
         } else {
             self.idle = 0;
-            // The next poll begins with another lane, so that a busy one cannot use up the budget for ever.
+            // The next poll starts with another lane, so that a busy one cannot use up the budget for ever.
             self.first += 1;
         }
         done
@@ -180,7 +180,7 @@ impl Message for ShmRail {
         Look::Taken(len)
     }
 
-    /// With one lane that is polled: among several, each look would cost what a poll does.
+    /// Spins only with one hot lane: among several, each look would cost what a poll does.
     #[inline(always)]
     fn linger(&mut self, looks: u32) -> bool {
         let &[index] = &self.hot[..] else {
@@ -192,7 +192,7 @@ impl Message for ShmRail {
             _ => true,
         };
         if !seen {
-            // As if they had been empty polls: the next one does what is due after some of them.
+            // Counts as that many empty polls: the next one does what is due after them.
             self.idle |= PUBLISH_AFTER - 1;
         }
         seen
@@ -216,10 +216,11 @@ impl Message for ShmRail {
         let Some(known) = self.peers.get_mut(peer.index()) else {
             return;
         };
-        // What a hostile peer says of its consumption was an event already.
+        // A hostile watermark was reported before.
         let _ = known.watermark();
         for mut tx in std::mem::take(&mut known.retired) {
-            // The other end may still be taking: what was taken by the look that gave the others back is passed.
+            // The other end may still be consuming: what the scan for unconsumed messages found consumed
+            // counts.
             let taken = tx.reclaim(each).unwrap_or(0);
             known.passed = known.passed.max(taken);
         }
@@ -271,7 +272,7 @@ impl Message for ShmRail {
         self.leases.revoke(key);
     }
 
-    /// Without contact to the peer yet, it is made, and the read waits for it.
+    /// Starts a read. Without a connection to the peer a handshake is started, and the read waits for it.
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         let known = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
         if known.down.is_some() {
@@ -301,7 +302,7 @@ impl Message for ShmRail {
         Err(Refused::Unsupported)
     }
 
-    /// Reads end inside our own calls, so a fence is done when those before it have ended.
+    /// Reads end inside our own calls, so a fence is complete when those before it have ended.
     fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
         let peer = match scope {
             FenceScope::Peer(peer) => Some(peer),
@@ -315,7 +316,7 @@ impl Message for ShmRail {
     }
 }
 
-/// Shows what is in a lane, up to `budget` messages. An error means that the lane's owner broke the rules.
+/// Delivers up to `budget` messages of a lane. An error means that the lane's owner broke the protocol.
 #[inline]
 fn drain<S: Arrivals>(
     rx: &mut Rx,
@@ -331,8 +332,8 @@ fn drain<S: Arrivals>(
             Ok(None) => break,
             Err(_) => return Err(()),
         };
-        // Who has sent something since it last took something will probably answer this, too. Many that come in a row get no
-        // more lines: the peer has a use for them.
+        // A peer that has sent something since it last consumed will probably be answered. A stream of
+        // messages gets no more prefetched lines: the peer has a use for them.
         if taken == 0
             && let Some(tx) = tx
             && tx.committed() != rx.answered
@@ -357,7 +358,7 @@ fn drain<S: Arrivals>(
 }
 
 impl ShmRail {
-    /// A message that does not fit one cell, or has an uncommon head or body; or the first one.
+    /// Sends a message that does not fit one cell, has an uncommon head or body, or is the first one.
     #[inline(never)]
     fn send_other(&mut self, peer: PeerIndex, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
         if head.len() > HEAD || matches!(body, Body::Parts(parts) if parts.len() > PARTS) {
@@ -381,7 +382,7 @@ impl ShmRail {
         sent
     }
 
-    /// One piece of the oldest pull, and what has ended.
+    /// Reads one piece of the oldest pull, and reports those that have ended.
     fn pull<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
         if let Some(peer) = self.pulls.next_peer() {
@@ -395,7 +396,7 @@ impl ShmRail {
                 coop: self.leases.coop_state(),
                 help: self.copies_together,
             };
-            // A piece is work, whether it was the last one or not.
+            // A piece counts as work, whether it was the last one or not.
             done += usize::from(self.pulls.step(context));
         }
         while done < budget.max(1) {
@@ -408,7 +409,7 @@ impl ShmRail {
         done
     }
 
-    /// Nothing was there: time for what can wait.
+    /// Does background work after an empty poll.
     #[inline]
     fn idle_poll(&mut self) {
         self.idle = self.idle.wrapping_add(1);
@@ -420,7 +421,7 @@ impl ShmRail {
         }
     }
 
-    /// Lanes whose ready bit is set become hot; and one lane is looked at without being asked for: see `attend`.
+    /// Makes lanes hot whose ready bit is set, and polls one cold lane without a bit: see `wakeup`.
     fn poll_cold_lanes(&mut self) {
         if self.ready.any() {
             let Self {
@@ -446,7 +447,7 @@ impl ShmRail {
         }
     }
 
-    /// Tells senders what was consumed, and cools lanes that were silent for long, when there are many.
+    /// Publishes consumed indices, and makes lanes cold that were silent for long if there are many.
     #[cold]
     fn publish_consumed(&mut self) {
         for &index in &self.hot {
@@ -472,7 +473,7 @@ impl ShmRail {
     }
 }
 
-/// Moves a lane from the cold list to the hot one. A bit of nobody, or of a lane that is hot, means nothing.
+/// Moves a lane from the cold list to the hot one. A bit without a cold lane is ignored.
 fn make_hot(index: u32, cold: &mut Vec<u32>, hot: &mut Vec<u32>, peers: &mut [Peer]) {
     let Some(at) = cold.iter().position(|&cold| cold == index) else {
         return;

@@ -1,4 +1,4 @@
-//! What happens on the sockets: first contact, wake-ups, and the end of peers.
+//! Socket events: handshakes, wake-ups, and peers that close or die.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,10 +18,10 @@ use crate::rx::Rx;
 use crate::tx::{CLOSED, FRONT_WORDS, Handshake, RemoteEnd, SEVERED, Tx};
 use crate::wire::{Hello, Welcome};
 
-/// Connections that said nothing yet, and hellos of peers not opened yet: as many of each are kept.
+/// Most connections without a hello, and most hellos of peers that are not open.
 pub(crate) const PENDING_MAX: usize = if cfg!(test) { 64 } else { 4096 };
 
-/// Which descriptor an epoll event is about.
+/// The descriptor that an epoll event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Listener,
@@ -61,7 +61,7 @@ impl ShmRail {
         watch(&self.epoll, descriptor, token)
     }
 
-    /// Handles whatever the sockets have: one system call when they have nothing.
+    /// Handles all pending socket events; one system call when there are none.
     pub(crate) fn poll_sockets(&mut self) -> Work {
         let none = rustix::time::Timespec {
             tv_sec: 0,
@@ -72,7 +72,8 @@ impl ShmRail {
             Ok((events, _)) => events,
             Err(_) => return 0,
         };
-        // Connections first: a peer that sent its hello and ended is heard before its end is told.
+        // Connections first: the hello of a peer that exited right after sending it is handled before its
+        // end.
         if events
             .iter()
             .any(|event| matches!(Token::of(event.data), Token::Listener | Token::AwaitingHello))
@@ -92,7 +93,7 @@ impl ShmRail {
         events.len()
     }
 
-    /// Our nonce, and where it lies.
+    /// Our nonce and its address.
     fn nonce(&self) -> (&[u8; 16], u64) {
         (&self.nonce, self.nonce.as_ptr().addr() as u64)
     }
@@ -115,7 +116,7 @@ impl ShmRail {
         }
     }
 
-    /// A hello came: from a peer that is open, or from one that will be.
+    /// Handles a hello, of an open peer or of one that may be opened later.
     fn on_hello(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
         let _ = epoll::delete(&self.epoll, &socket);
         if greeting.hello.expected.get() != self.incarnation.0 {
@@ -133,7 +134,7 @@ impl ShmRail {
         }
     }
 
-    /// The hello of a peer that may be opened later.
+    /// Keeps the hello of a peer that may be opened later.
     fn keep_pending(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
         self.refused += match self.closed {
             false => self.pending_peers.keep(greeting, socket),
@@ -141,7 +142,7 @@ impl ShmRail {
         };
     }
 
-    /// A peer is open now: its hello may have come before.
+    /// Handles the pending hello of a peer that has just been opened, if there is one.
     pub(crate) fn connect_pending(&mut self, index: u32) {
         let peer = &self.peers[index as usize];
         if let Some((greeting, socket)) = self.pending_peers.take(peer.id, peer.incarnation) {
@@ -166,7 +167,7 @@ impl ShmRail {
         let (rx, control) = Rx::new(greeting.geometry, &greeting.lane, socket)?;
         let flags = (memory.readable(), self.barrier.needs_fence());
         let welcome = Welcome::new(index, self.incarnation.0, flags, self.nonce());
-        // A sender that has ended meanwhile cannot be answered, but its messages are here.
+        // A sender that has exited meanwhile cannot be answered, but its messages are in the lane.
         let _ = connect::send_welcome(
             rx.socket(),
             &welcome,
@@ -178,7 +179,7 @@ impl ShmRail {
         let peer = &mut self.peers[index as usize];
         match &mut peer.attempt {
             Some(attempt) => attempt.rx = Some(Box::new(rx)),
-            // A peer that is down has no lane: nobody would look at it, or end it.
+            // A peer that is down has no lane: nothing would poll or end it.
             None if peer.down.is_some() => return Ok(()),
             None => peer.rx = Some(Box::new(rx)),
         }
@@ -191,7 +192,7 @@ impl ShmRail {
             return;
         };
         let Some(rx) = peer.rx_mut() else { return };
-        // What epoll told may have been of a lane that was replaced since.
+        // The epoll event may be about a lane that has been replaced since.
         let hung_up = hung_up && crate::pull::hung_up(rx.socket().as_fd());
         if (connect::drain(rx.socket()) || hung_up) && !rx.orphaned {
             rx.orphaned = true;
@@ -201,7 +202,7 @@ impl ShmRail {
         }
     }
 
-    /// A socket of the peer is closed at the other end, after this farewell.
+    /// Handles a socket that the peer closed, with the close reason that it announced.
     fn on_hang_up(&mut self, index: u32, close_reason: u64) {
         let reason = match close_reason {
             SEVERED => DownReason::Abandoned,
@@ -213,7 +214,7 @@ impl ShmRail {
             peer.over |= reason != DownReason::Abandoned;
             self.end_attempt(index);
         } else if reason == DownReason::Abandoned {
-            // Its sender has back what is in the lane.
+            // The sender has already reclaimed the messages in the lane.
             self.end(index, reason);
         } else {
             peer.ending.get_or_insert(reason);
@@ -248,7 +249,7 @@ impl ShmRail {
         }
     }
 
-    /// The receiver of our lane has ended, or has given the way up.
+    /// Handles the end of our lane's receiver, or that it gave the connection up.
     fn sender_ends(&mut self, index: u32) {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
@@ -265,17 +266,18 @@ impl ShmRail {
         if let Some(socket) = tx.socket() {
             let _ = epoll::delete(&self.epoll, socket);
         }
-        // Who has not answered has no words to say farewell in; but who still listens lives.
+        // A receiver that has not answered has no memory for a close reason, but if it still listens it is
+        // alive.
         if close_reason == 0 && greeted {
             match connect::is_listening(&id) {
                 Ok(true) => close_reason = SEVERED,
                 Ok(false) => {}
-                // Not to be found out at present, which is no proof of a death.
+                // Unknown at present, which does not prove a death.
                 Err(_) => return self.end(index, DownReason::Resources),
             }
         }
         if close_reason != SEVERED {
-            // Its own lane may still be waiting to be accepted.
+            // The peer's own lane may still be waiting to be accepted.
             self.accept_all();
         }
         self.on_hang_up(index, close_reason);
@@ -295,7 +297,7 @@ impl ShmRail {
         )?;
         let peer = &mut self.peers[index as usize];
         if welcome.incarnation.get() != peer.incarnation.0 {
-            return Err(RailError::hostile("answered for another life of the process"));
+            return Err(RailError::hostile("answered with another incarnation"));
         }
         peer.memory.get_or_insert(memory);
         peer.can_read_us = Some(welcome.can_pull());
@@ -315,7 +317,7 @@ impl ShmRail {
         Ok(())
     }
 
-    /// Makes our lane to a peer and dials. Messages can be put into the lane at once.
+    /// Creates our lane to a peer and connects. Messages can be put into the lane at once.
     #[cold]
     pub(crate) fn make_lane(&mut self, index: u32) -> Result<(), Refused> {
         let Some(peer) = self.peers.get_mut(index as usize) else {
@@ -361,7 +363,7 @@ impl ShmRail {
                 }
             }
             Ok(DialOutcome::Gone) => {
-                // What it sent before it ended is still to be heard.
+                // Messages that it sent before it exited are still to be received.
                 self.on_hang_up(index, 0);
                 return Ok(());
             }
@@ -372,7 +374,7 @@ impl ShmRail {
         Err(Refused::PeerDown)
     }
 
-    /// Dials again where the backlog was full.
+    /// Repeats connection attempts that met a full backlog.
     fn redial(&mut self) {
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
@@ -380,13 +382,13 @@ impl ShmRail {
                 .tx_mut()
                 .is_some_and(|tx| matches!(tx.handshake, Handshake::Connecting));
             if connecting && peer.ending.is_none() {
-                // When it fails for good, that is an event.
+                // A permanent failure is reported as an event.
                 let _ = self.dial(index as u32);
             }
         }
     }
 
-    /// A peer that broke the rules, or that we cannot serve: its connection ends now, with what is in its lane.
+    /// Ends the connection of a peer that broke the protocol or that we cannot serve, and drops its messages.
     #[cold]
     pub(crate) fn disconnect(&mut self, index: u32, reason: DownReason) {
         self.end(index, reason);

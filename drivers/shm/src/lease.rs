@@ -1,11 +1,11 @@
-//! Leases: which of our buffers peers may pull, in a table that only we can write and every peer can read.
+//! Leases: buffers that peers may pull, in a table that only we can write and every peer can read.
 //!
-//! An entry is eight words: the key (zero: free), for whom it is (the first half of the peer's rail name, or zero for
-//! everybody), where the memory starts and how long it is; and for memory of a region, how a puller finds its object:
-//! the descriptor plus one (zero: no region), the offset in the object, the object's serial number, its length. A puller's
-//! rail looks at them before it reads and again after: whoever withdraws a key knows that no read that ends later is
-//! believed. The table holds keys readable to all ranks of one user, which are one trust domain where memory is pulled at all.
-//! Behind the table lies the rail's [`board`](crate::coop_copy::state).
+//! An entry is eight words: the key (zero: free), its holder (the first half of the peer's rail id, or zero
+//! for all peers), start and length of the memory; and for memory of a region, how a puller finds its object:
+//! the descriptor plus one (zero: no region), the offset in the object, the object's inode number, its
+//! length. A puller checks the entry before and after reading, so the result of a read that ends after a key
+//! was withdrawn is not used. All ranks of one user can read the keys; they are one trust domain where memory
+//! is pulled at all. Behind the table lies the rail's [cooperative copy state](crate::coop_copy::state).
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,32 +21,32 @@ use crate::coop_copy::state::{COOP_WORDS, CoopState};
 use crate::map::{WordsOf, words};
 use crate::wire::Id;
 
-/// Entries: as many buffers can be exposed at a time.
+/// Entries of the table: the most buffers exposed at a time.
 pub(crate) const LEASES: usize = 1024;
 /// Words of an entry.
 const ENTRY: usize = 8;
-/// Where the board begins (see [`crate::coop_copy::state`]).
+/// Index of the cooperative copy state (see [`crate::coop_copy::state`]).
 const COOP_AT: usize = ENTRY * LEASES;
 const WORDS: usize = COOP_AT + COOP_WORDS;
 /// Bytes of a lease object.
 pub(crate) const LEASE_BYTES: usize = WORDS * 8;
 
-/// For whom a lease is, as it stands in the table.
+/// The holder of a lease, as the table stores it.
 pub(crate) fn holder(id: &Id) -> u64 {
     let mut half = [0; 8];
     half.copy_from_slice(&id[..8]);
-    // Zero means everybody.
+    // Zero means all peers.
     u64::from_ne_bytes(half) | 1
 }
 
-/// Where a region's memory is to be found by those who open its object. From a peer: anything may stand in it.
+/// How to find a region's memory in its object. Untrusted if it comes from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The descriptor in its owner.
+    /// The descriptor in its owner's process.
     pub(crate) descriptor: i32,
     /// Offset of the leased memory in the object.
     pub(crate) offset: u64,
-    /// The object's inode number: those of memfds are not given twice, whatever becomes of the descriptor.
+    /// The object's inode number; those of memfds are not reused.
     pub(crate) serial: u64,
     /// Bytes of the object.
     pub(crate) length: u64,
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-/// See [`Place::serial`].
+/// The inode number of an object.
 pub(crate) fn serial(object: &Object) -> Option<u64> {
     rustix::fs::fstat(object).ok().map(|stat| stat.st_ino)
 }
@@ -82,17 +82,17 @@ impl Foreign {
         })
     }
 
-    /// Whether the key stands, for us, for all of the memory named.
+    /// Whether the key is valid for us and covers all of `memory`.
     pub(crate) fn stands(&self, memory: &Remote, us: u64) -> bool {
         stands(&self.words, memory, us)
     }
 
-    /// What its owner reads and whom it helps.
+    /// Its owner's cooperative copy state.
     pub(crate) fn coop_state(&self) -> CoopState<'_> {
         CoopState::new(&self.words, COOP_AT)
     }
 
-    /// Where the memory named lies in its region's object; `None` when it is not a region's.
+    /// Where `memory` lies in its region's object; `None` if it is not a region's.
     pub(crate) fn place(&self, memory: &Remote) -> Option<Place> {
         let entry = ENTRY * (memory.key.get() as usize % LEASES);
         let [start, descriptor, offset, serial, length] =
@@ -107,7 +107,7 @@ impl Foreign {
     }
 }
 
-/// Whether the key stands, for `whom`, for all of the memory named.
+/// Whether the key is valid for `whom` and covers all of `memory`.
 fn stands(words: &WordsOf, memory: &Remote, whom: u64) -> bool {
     let key = memory.key.get();
     let entry = ENTRY * (key as usize % LEASES);
@@ -123,21 +123,21 @@ fn stands(words: &WordsOf, memory: &Remote, whom: u64) -> bool {
         && words.load(entry) == key
 }
 
-/// Our table, what each entry is for, and the regions that they keep alive.
+/// Our table, the holder of each entry, and the regions that the entries keep alive.
 ///
-/// The rules are those of `doorbell_fabric::domain::KeyTable`; this one lies in shared memory, because over shm it is the
-/// reader who checks. At most [`LEASES`] entries; a key is 53 random bits of the system above the entry's number, so one
-/// that is withdrawn differs from all that follow it in the same entry; every byte has to lie in the entry, for the
-/// peer that it was granted to. Since all ranks of the user can read the table (and, where pulls work, our memory), it
-/// guards against mistakes and reuse, not against malice.
+/// The rules are those of `doorbell_fabric::domain::KeyTable`; this table lies in shared memory, because over
+/// shm the reader does the check. It has at most [`LEASES`] entries. A key is 53 random bits above the
+/// entry's number, so a withdrawn key differs from all later ones of the entry. All bytes have to lie in the
+/// entry, which has to be granted to the peer. Since all ranks of the user can read the table (and, where
+/// pulls work, our memory), it guards against mistakes and reuse, not against malice.
 pub(crate) struct Leases {
     pub(crate) object: Object,
     words: WordsOf,
     free: Vec<u16>,
     keys: HashMap<u64, (Option<PeerIndex>, Option<RegionSlice>)>,
-    /// Peers that hold leases of their own, and how many.
+    /// Peers with leases granted to them alone, and how many.
     borrowers: Vec<(PeerIndex, u32)>,
-    /// The last lease that was given to one peer, and when.
+    /// The last lease granted to one peer, and when.
     last_lent: u64,
     lent_at: Instant,
     random: RandomWords,
@@ -160,7 +160,7 @@ impl Leases {
         })
     }
 
-    /// A fresh key for one peer or for all; `None` when the table is full.
+    /// Grants a lease to one peer or to all and returns its key; `None` when the table is full.
     pub(crate) fn grant(
         &mut self,
         to: Option<(PeerIndex, u64)>,
@@ -193,12 +193,12 @@ impl Leases {
         Ok(Some(RemoteKey(key)))
     }
 
-    /// Clears the key's entry. An unknown key is nobody's.
+    /// Revokes a key. An unknown key is ignored.
     pub(crate) fn revoke(&mut self, key: RemoteKey) {
         if let Some((holder, _)) = self.keys.remove(&key.0) {
             let entry = key.0 as usize % LEASES;
             self.words.put(ENTRY * entry, 0);
-            // Before whatever the owner writes into the memory from now on: who copied that finds no key.
+            // Ordered before the owner's later writes to the memory: a puller that copied those finds no key.
             fence(Ordering::Release);
             self.free.push(entry as u16);
             if let Some(peer) = holder {
@@ -207,23 +207,23 @@ impl Leases {
         }
     }
 
-    /// Our own board.
+    /// Our own cooperative copy state.
     pub(crate) fn coop_state(&self) -> CoopState<'_> {
         CoopState::new(&self.words, COOP_AT)
     }
 
-    /// Whether memory of ours is lent to `whom`, all of what is named.
+    /// Whether all of `memory` is lent to `whom`.
     pub(crate) fn lent(&self, memory: &Remote, whom: u64) -> bool {
         stands(&self.words, memory, whom)
     }
 
-    /// The peers that hold leases of their own, which may be reading at present.
+    /// Peers with leases granted to them alone, which may be reading at present.
     #[inline]
     pub(crate) fn borrowers(&self) -> &[(PeerIndex, u32)] {
         &self.borrowers
     }
 
-    /// When this lease was given, if no other was since: who reads by it was there after.
+    /// When this lease was granted, if it is the last one: its reader was alive after that.
     pub(crate) fn lent_at(&self, key: u64) -> Option<Instant> {
         (self.last_lent == key).then_some(self.lent_at)
     }
@@ -246,7 +246,7 @@ impl Leases {
         }
     }
 
-    /// A dead peer holds nothing any more.
+    /// Revokes all leases of a dead peer.
     pub(crate) fn forget(&mut self, peer: PeerIndex) {
         let dead: Vec<u64> = self
             .keys
@@ -338,7 +338,7 @@ mod tests {
                 "bit {bit}"
             );
         }
-        // The right entry, and everything that can be known of a key.
+        // The right entry and all known bits of a key.
         for guess in 0..100_000u64 {
             let guessed = guess << 11 | LEASES as u64 | (key % LEASES as u64);
             assert!(guessed == key || !foreign.stands(&remote(guessed, 4096, 100), 7));

@@ -5,37 +5,39 @@
 //!   ┌───────────────┐  lane object: leases, cells, data   ┌───────────────┐
 //!   │ writes        │ ───────────────────────────────────►│ maps read-only│
 //!   │ maps read-only│◄─────────────────────────────────── │ writes        │  control object: consumed, attention
-//!   │ sets bits     │ ───────────────────────────────────►│ clears bits   │  ready object: who has something
+//!   │ sets bits     │ ───────────────────────────────────►│ clears bits   │  ready object: lanes with messages
 //!   └───────────────┘                                     └───────────────┘
 //! ```
 //!
-//! One lane per direction, made when its first message is sent: the sender passes the lane object over a Unix
-//! socket (`connect`), the receiver answers with its control and ready objects. The socket stays open: a byte
-//! over it wakes a receiver that sleeps, and the kernel closes it when either process ends, however it ends. There are no
-//! files and no names in `/dev/shm`; when both processes are gone, so is everything.
+//! There is one lane per direction, created when its first message is sent: the sender passes the lane object
+//! over a Unix socket (`connect`), the receiver answers with its control and ready objects. The socket stays
+//! open: a byte over it wakes a sleeping receiver, and the kernel closes it when either process ends, however
+//! it ends. There are no files and no names in `/dev/shm`; when both processes are gone, so is everything.
 //!
-//! Long messages are pulled by their receiver with `process_vm_readv`, after it has proved at the connection that
-//! it can (by reading a nonce); memory of a region it maps instead, where `/proc/<pid>/fd` lets it open the object
-//! and it is read often enough for the map to pay, and copies without the kernel. The sender exposes a buffer by a *lease*: a random key in a table
-//! that it alone can write. The receiver checks it before it reads and after: a sender that withdrew in between is noticed,
-//! and the bytes are not used. From 32 KiB on a sender that waits copies shares of the message too, from the back
-//! (`process_vm_writev`, see `board`): two cores copy twice as fast as one. Pulling makes the ranks of one user one trust domain (each could read the others'
-//! memory anyway); `cma = false` turns it off, and long messages are then copied through the lane in fragments.
+//! The receiver pulls long messages with `process_vm_readv`, after the handshake has proved that it can (by
+//! reading a nonce). Memory of a region is mapped instead, if `/proc/<pid>/fd` allows the object to be opened
+//! and it is read often enough for the map to pay, and copied without the kernel. The sender exposes a buffer
+//! by a *lease*: a random key in a table that only it can write. The receiver checks the lease before and
+//! after reading: if the sender withdrew it in between, the bytes are not used. From 32 KiB on a waiting
+//! sender copies shares of the message too, from the back (`process_vm_writev`, see `coop_copy`): two cores
+//! copy twice as fast as one. Pulling makes the ranks of one user one trust domain (each could read the
+//! others' memory anyway); with `cma = false` long messages are copied through the lane in fragments.
 //!
 //! | file | job |
 //! |---|---|
 //! | [`config`] | sizes and switches |
 //! | `rail` | the rail: its parts and the `Rail` contract |
-//! | `traffic` | the `Message` contract, and the hot loop |
-//! | `contact` | what happens on the sockets: first contact, wake-ups, ends |
-//! | `stranger` | hellos of peers that are not open yet, and who they are |
-//! | `again` | how a way is given up, and made anew with a process that lives |
+//! | `data_path` | the `Message` contract, and the hot loop |
+//! | `handshake` | socket events: handshakes, wake-ups, ends of peers |
+//! | `pending_peers` | hellos of peers that are not open yet |
+//! | `reconnect` | giving a connection up, and reconnecting to a live process |
 //! | `tx`, `rx` | one direction each |
-//! | `connect`, `wire` | first contact, and its two messages |
-//! | `ready`, `attend` | who has something for us; how a sleeping process is woken |
+//! | `connect`, `wire` | handshake sockets, and the two handshake messages |
+//! | `ready`, `wakeup` | ready bits; waking a sleeping process |
 //! | `lease`, `pull` | one-sided reads |
-//! | `board`, `share`, `help` | how both ends copy one long read together |
-//! | `map`, `sys` | the unsafe rooms: areas of maps; system calls on foreign memory |
+//! | `coop_copy` | both ends copying one long read together |
+//! | `stats` | counters |
+//! | `map`, `sys` | all unsafe code: views of mapped memory; system calls on other processes' memory |
 //!
 //! ```
 //! use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, OpError, OpId, PeerIndex};

@@ -1,4 +1,4 @@
-//! Unsafe room: parts of a map as ring areas, as single words, and as bytes of a peer's region.
+//! All unsafe views of mapped memory: ring areas, single words, and the bytes of a peer's region.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_ring::Area;
 use doorbell_ring::storage::{Access, Mapped};
 
-/// A map cut in two: words at its front, for single values, and the bytes after them, for one ring.
+/// A map divided in two: words at its front for single values, and the rest for one ring.
 ///
 /// Its two halves are given out by different types, so nothing in this process reaches the same bytes both ways.
 pub(crate) struct Sides {
@@ -18,14 +18,14 @@ pub(crate) struct Sides {
     pub(crate) area: Area,
 }
 
-/// The words at the front of a map. A store through a read-only map is refused, not a fault.
+/// The words at the front of a map. A store to a read-only map is ignored instead of faulting.
 #[derive(Clone)]
 pub(crate) struct WordsOf {
     map: Arc<Map>,
     count: usize,
 }
 
-/// Maps `object`: its first `words` 64-bit words as words (a multiple of eight of them), the rest as an area.
+/// Maps `object`: its first `words` 64-bit words (a multiple of eight) as words, the rest as an area.
 pub(crate) fn sides(object: &Object, protection: Protection, words: usize) -> Result<Sides, RailError> {
     let front = words * size_of::<u64>();
     if !front.is_multiple_of(64) || front >= object.len() {
@@ -75,7 +75,7 @@ impl Window {
         self.map.len()
     }
 
-    /// `length` bytes from `at`; `None` when they are not all inside.
+    /// Returns `length` bytes from `at`; `None` if they are not all inside.
     #[inline]
     pub(crate) fn bytes(&self, at: u64, length: usize) -> Option<SharedBytes<'_>> {
         let at = usize::try_from(at).ok()?;
@@ -100,21 +100,20 @@ impl WordsOf {
         Some(unsafe { &*word })
     }
 
-    /// The word at `index`; zero beyond the end.
+    /// Loads the word at `index`; zero beyond the end.
     #[inline]
     pub(crate) fn load(&self, index: usize) -> u64 {
         self.at(index).map_or(0, |word| word.load(Ordering::SeqCst))
     }
 
-    /// Stores at `index`, before everything that this thread loads or stores after; nothing beyond the end or in a
+    /// Stores a word before all later loads and stores of this thread. Does nothing beyond the end or in a
     /// read-only map.
     #[inline]
     pub(crate) fn store(&self, index: usize, value: u64) {
         self.store_as(index, value, Ordering::SeqCst);
     }
 
-    /// As [`WordsOf::store`], after everything that this thread did before, and whenever the line comes: a look at other
-    /// words may come first.
+    /// Stores a word after everything that this thread did before. Later loads of other words may come first.
     #[inline]
     pub(crate) fn put(&self, index: usize, value: u64) {
         self.store_as(index, value, Ordering::Release);

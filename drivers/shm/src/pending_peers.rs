@@ -1,7 +1,8 @@
-//! Who called and is not open: hellos that wait, with the lanes that they passed, until their peer is opened.
+//! Hellos of peers that are not open, kept with their lanes until the peer is opened.
 //!
-//! A hello is sent once, so the name of its sender is told once; a process that gives its lane up and calls anew is told
-//! anew. What it puts into the lane stays there meanwhile, and its socket tells it of our end as that of any receiver.
+//! A hello is sent once, so its sender is reported once; a process that gives its lane up and connects again
+//! is reported again. Its messages stay in the lane meanwhile, and its socket reports our end to it as that
+//! of any receiver.
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +26,7 @@ impl PendingPeer {
     }
 }
 
-/// Hellos of peers that are not open, of each process at most one, and [`PENDING_MAX`] in all.
+/// Hellos of peers that are not open: at most one of each process, and [`PENDING_MAX`] in all.
 #[derive(Default)]
 pub(crate) struct PendingPeers {
     waiting: Vec<PendingPeer>,
@@ -33,14 +34,14 @@ pub(crate) struct PendingPeers {
 }
 
 impl PendingPeers {
-    /// Keeps a hello: of one process the newest, and none that was given up again. Returns how many hellos were let go
-    /// of for it, itself included.
+    /// Keeps the newest hello of a process, unless it was given up again. Returns how many hellos were
+    /// dropped for it, itself included.
     pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: OwnedFd) -> u64 {
         let (id, incarnation) = identity(&greeting);
-        let life = greeting.hello.epoch.get();
+        let epoch = greeting.hello.epoch.get();
         let before = self.waiting.len();
         self.waiting
-            .retain(|one| !one.is(id, incarnation) || one.greeting.hello.epoch.get() > life);
+            .retain(|one| !one.is(id, incarnation) || one.greeting.hello.epoch.get() > epoch);
         let newer = self.waiting.iter().any(|one| one.is(id, incarnation));
         if self.waiting.len() >= PENDING_MAX {
             self.waiting.retain(|one| !Rx::is_severed(&one.greeting.lane));
@@ -60,7 +61,7 @@ impl PendingPeers {
         refused
     }
 
-    /// The hello of a peer that is open now.
+    /// Removes and returns the hello of a peer that has been opened.
     pub(crate) fn take(&mut self, id: Id, incarnation: Incarnation) -> Option<(ReceivedHello, OwnedFd)> {
         let at = self.waiting.iter().position(|one| one.is(id, incarnation))?;
         let PendingPeer { greeting, socket, .. } = self.waiting.remove(at);
@@ -68,29 +69,29 @@ impl PendingPeers {
         Some((greeting, socket))
     }
 
-    /// The next one that was not told yet, oldest first.
+    /// The oldest peer that has not been reported yet.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Caller> {
         if self.unreported == 0 {
             return None;
         }
-        self.emit()
+        self.report_next()
     }
 
     #[cold]
-    fn emit(&mut self) -> Option<Caller> {
-        let stranger = self.waiting.iter_mut().find(|one| !one.reported)?;
-        stranger.reported = true;
+    fn report_next(&mut self) -> Option<Caller> {
+        let peer = self.waiting.iter_mut().find(|one| !one.reported)?;
+        peer.reported = true;
         self.unreported -= 1;
-        let (id, incarnation) = identity(&stranger.greeting);
-        Some(name(id, incarnation))
+        let (id, incarnation) = identity(&peer.greeting);
+        Some(caller_id(id, incarnation))
     }
 
     fn count(&mut self) {
         self.unreported = self.waiting.iter().filter(|one| !one.reported).count();
     }
 
-    /// Lets go of all: who waits learns it from its socket.
+    /// Drops all hellos; their senders find their sockets closed.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -112,7 +113,7 @@ fn identity(greeting: &ReceivedHello) -> (Id, Incarnation) {
     (hello.id, Incarnation(hello.incarnation.get()))
 }
 
-/// Both are random: the one names the rail, the other its life.
-pub(crate) fn name(id: Id, incarnation: Incarnation) -> Caller {
+/// Combines the rail's id and incarnation, both of which are random.
+pub(crate) fn caller_id(id: Id, incarnation: Incarnation) -> Caller {
     Caller(u128::from_le_bytes(id) ^ u128::from(incarnation.0))
 }

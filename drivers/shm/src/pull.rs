@@ -1,7 +1,7 @@
-//! Pulling: one-sided reads of a peer's memory, in bounded pieces; and fences, which wait for them.
+//! Pulls: one-sided reads of a peer's memory in bounded pieces, and fences, which wait for them.
 //!
-//! Memory of a region is copied out of a map of its object, without the kernel; everything else, and a region that
-//! cannot be opened or of which too little is read to make a map worth while, by `process_vm_readv`.
+//! Memory of a region is copied out of a map of its object, without the kernel; everything else is read by
+//! `process_vm_readv`, as is a region that cannot be opened or is read too little for a map to pay.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,24 +19,25 @@ use crate::lease::{Foreign, Place, serial};
 use crate::map::Window;
 use crate::sys;
 
-/// Bytes per poll: long enough that the system call is nothing, short enough that other peers are served.
+/// Bytes per poll: long enough to make the system call negligible, short enough that other peers are served.
 const PIECE: usize = 256 << 10;
 
-/// What the first contact told about a peer's memory, whichever side made it.
+/// A peer's memory, as the handshake described it.
 pub(crate) struct Memory {
     leases: Foreign,
     pid: i32,
     readable: bool,
-    /// Regions of the peer, the one used last at the end.
+    /// Regions of the peer, the most recently used at the end.
     windows: Vec<Slot>,
-    /// [`WORTH`], but in tests.
+    /// [`WORTH`], except in tests.
     pub(crate) worth: u64,
-    /// Its process, from the first read on that both ends copy; `Some(None)` where the system refuses handles of processes.
+    /// A pidfd of its process, opened at the first cooperative copy; `Some(None)` where the system has no
+    /// pidfds.
     handle: Option<Option<Arc<OwnedFd>>>,
-    /// The numbers of its last call that we turned to, and of its last call to which we have nothing to add.
+    /// Numbers of its last request that we served, and of its last one for which no share is left.
     pub(crate) answered: u64,
     pub(crate) helped: u64,
-    /// The system does not let us write to it.
+    /// The system does not let us write to its memory.
     pub(crate) unwritable: bool,
     #[cfg(test)]
     pub(crate) mapped: usize,
@@ -44,18 +45,18 @@ pub(crate) struct Memory {
 
 /// Regions known per peer.
 pub(crate) const MOST_WINDOWS: usize = 16;
-/// Bytes mapped per peer, unless one region alone is longer: a map keeps the memory of a region that its owner has
-/// dropped.
+/// Most bytes mapped per peer, unless one region alone is longer: a map keeps the memory of a region that its
+/// owner has dropped.
 const MOST_MAPPED: usize = 256 << 20;
-/// A map is made when the object has been read as often as this, counted in bytes: with 4 KiB pages it costs 0.22 ns a
-/// byte, and a byte read from it comes 0.06 ns sooner than by the kernel. Memory that is used once is never mapped.
+/// Reads of an object, counted in bytes, after which it is mapped: with 4 KiB pages the map costs 0.22 ns a
+/// byte, and saves 0.06 ns for each byte read. Memory that is used once is never mapped.
 const WORTH: u64 = 4;
 
-/// What is known of one region.
+/// One region of the peer.
 struct Slot {
     descriptor: i32,
     serial: u64,
-    /// Bytes asked for so far.
+    /// Bytes read so far.
     asked: u64,
     window: Opened,
 }
@@ -67,7 +68,7 @@ enum Opened {
 }
 
 impl Memory {
-    /// The map of a region of which `length` bytes are wanted, when it is worth while and possible.
+    /// The map of a region from which `length` bytes are to be read, if one pays and is possible.
     fn window(&mut self, place: &Place, length: u64) -> Option<Window> {
         let known = self
             .windows
@@ -108,7 +109,8 @@ impl Memory {
         self.windows.iter().map(bytes).sum()
     }
 
-    /// Not there, not ours to open, not sealed, or no longer the object of the lease: then it is read otherwise.
+    /// Opens a region's object. Fails if it is gone, not accessible, not sealed, or not the lease's any
+    /// longer.
     #[cold]
     fn open(&self, place: &Place) -> Option<Window> {
         let process = u32::try_from(self.pid).ok()?;
@@ -120,7 +122,7 @@ impl Memory {
         Window::of(&object).ok()
     }
 
-    /// Maps the peer's leases and proves, by its nonce, that its memory can be read.
+    /// Maps the peer's leases, and checks by its nonce that its memory can be read.
     pub(crate) fn prove(
         leases: &Object,
         pid: i32,
@@ -155,9 +157,9 @@ impl Memory {
         self.pid
     }
 
-    /// What the owner is known by even when the way to it is gone; `None` where the system has no handles of processes.
+    /// Identifies the owner beyond its connection; `None` where the system has no pidfds.
     fn owner(&mut self) -> Option<Owner> {
-        // Whatever process it is a handle of by now: only one that answers a call that is put up after this is waited for.
+        // Whichever process the pidfd refers to: only one that answers a later request is waited for.
         let handle = self.handle.get_or_insert_with(|| {
             let pid = rustix::process::Pid::from_raw(self.pid)?;
             let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
@@ -170,7 +172,7 @@ impl Memory {
     }
 }
 
-/// A read under way.
+/// A read in progress.
 struct Pull {
     op: OpId,
     peer: PeerIndex,
@@ -178,23 +180,23 @@ struct Pull {
     into: Landing,
     done: usize,
     number: u64,
-    /// Decided at the first piece, so that many reads at a time do not throw out each other's maps.
+    /// Chosen at the first piece, so that concurrent reads do not evict each other's maps.
     way: Option<Way>,
 }
 
-/// How a read is done.
+/// How a read is performed.
 enum Way {
     Kernel,
-    /// From this offset of the map.
+    /// From a map, starting at this offset.
     Map(Window, u64),
-    /// By the kernel, at both ends.
+    /// By the kernel, on both ends' cores.
     Both(Shared),
 }
 
-/// What a piece came to.
+/// The result of one piece.
 enum Piece {
     More,
-    /// For the owner.
+    /// It waits for the owner.
     Waits,
     Ended(Result<u64, OpError>),
 }
@@ -202,12 +204,12 @@ enum Piece {
 /// What a piece is read with.
 pub(crate) struct PullContext<'a> {
     pub(crate) memory: Option<&'a mut Memory>,
-    /// A descriptor that breaks when the peer's process ends.
+    /// The peer's socket, which the kernel closes when its process ends.
     pub(crate) socket: Option<BorrowedFd<'a>>,
-    /// Our name in the leases of others, and the peer's.
+    /// Our id as a lease holder, and the peer's.
     pub(crate) names: (u64, u64),
     pub(crate) coop: CoopState<'a>,
-    /// Whether owners are called for help.
+    /// Whether owners are asked to copy shares.
     pub(crate) help: bool,
 }
 
@@ -215,16 +217,16 @@ pub(crate) struct PullContext<'a> {
 struct Fence {
     op: OpId,
     peer: Option<PeerIndex>,
-    /// Reads with smaller numbers were posted before.
+    /// It waits for reads with smaller numbers.
     before: u64,
 }
 
-/// Reads under way, fences, and outcomes not told yet.
+/// Reads in progress, fences, and unreported outcomes.
 pub(crate) struct Pulls {
     running: VecDeque<Pull>,
-    /// Over, and still being written to.
+    /// Finished reads whose owner still writes.
     closing: Vec<Closing>,
-    /// The number of the last call, and whether it is up.
+    /// The number of the last request, and whether it is published.
     called: u64,
     calling: bool,
     fences: Vec<Fence>,
@@ -232,7 +234,7 @@ pub(crate) struct Pulls {
     started: u64,
 }
 
-/// Most reads and fences under way at a time.
+/// Most reads and fences in progress.
 const MOST: usize = 1024;
 
 impl Pulls {
@@ -248,7 +250,7 @@ impl Pulls {
         }
     }
 
-    /// Whether another one can be started.
+    /// Whether another operation can be started.
     pub(crate) fn has_room(&self) -> bool {
         self.running.len() + self.closing.len() + self.ended.len() + self.fences.len() < MOST
     }
@@ -276,7 +278,7 @@ impl Pulls {
         });
     }
 
-    /// A fence: done when everything started before it, in its scope, has ended.
+    /// Starts a fence, which is complete when all earlier operations in its scope have ended.
     pub(crate) fn fence(&mut self, op: OpId, peer: Option<PeerIndex>) {
         self.fences.push(Fence {
             op,
@@ -286,13 +288,13 @@ impl Pulls {
         self.settle();
     }
 
-    /// The peer whose memory the oldest read wants.
+    /// The peer whose memory the oldest read needs.
     pub(crate) fn next_peer(&self) -> Option<PeerIndex> {
         self.running.front().map(|pull| pull.peer)
     }
 
-    /// One piece of the oldest read, from the memory given; nothing while contact is being made. The oldest goes to
-    /// the back of the queue afterwards, so that a long read does not hold up a short one. Returns whether
+    /// Reads one piece of the oldest read; does nothing while the handshake is in progress. The read goes to
+    /// the back of the queue afterwards, so that a long one does not delay a short one. Returns whether
     /// something was done.
     pub(crate) fn step(&mut self, context: PullContext<'_>) -> bool {
         let Some(mut pull) = self.running.pop_front() else {
@@ -324,7 +326,7 @@ impl Pulls {
         true
     }
 
-    /// A read has ended, unless its owner still writes to it.
+    /// Ends a read, or keeps it as closing while its owner still writes to it.
     fn end(&mut self, pull: Pull, outcome: Result<u64, OpError>, coop: CoopState<'_>) {
         if let Some(Way::Both(shared)) = pull.way {
             self.calling = false;
@@ -347,7 +349,7 @@ impl Pulls {
         self.settle();
     }
 
-    /// All reads end: nothing is begun any more.
+    /// Ends all reads; none is started any more.
     pub(crate) fn fail_all(&mut self, coop: CoopState<'_>) {
         while let Some(pull) = self.running.pop_front() {
             self.end(pull, Err(OpError::NotDone), coop);
@@ -355,12 +357,12 @@ impl Pulls {
         self.settle();
     }
 
-    /// Whether memory of ours is still being written to by peers.
+    /// Whether peers still write to memory of ours.
     pub(crate) fn is_written_to(&self) -> bool {
         !self.closing.is_empty()
     }
 
-    /// Ends what was given up, where nobody writes to it any more.
+    /// Ends abandoned reads that no owner writes to any more.
     pub(crate) fn close(&mut self, now: Time) {
         if self.closing.is_empty() {
             return;
@@ -380,8 +382,8 @@ impl Pulls {
         self.ended.pop_front()
     }
 
-    /// The peer is gone: its reads end. None of them touches memory any more, because reads happen inside `step`, but for
-    /// those that their owner is writing to: these end when that has.
+    /// Ends the reads of a peer that is down. They touch no memory any more, because reads happen inside
+    /// `step`, except those that the owner is writing to: these end when that has.
     pub(crate) fn fail(&mut self, peer: PeerIndex, coop: CoopState<'_>) {
         for _ in 0..self.running.len() {
             let Some(pull) = self.running.pop_front() else {
@@ -396,7 +398,7 @@ impl Pulls {
         self.settle();
     }
 
-    /// Ends the fences that have nothing left to wait for.
+    /// Completes the fences that have nothing left to wait for.
     fn settle(&mut self) {
         let Self {
             running,
@@ -420,7 +422,7 @@ impl Pulls {
 }
 
 impl Pull {
-    /// How this read is best done; with a board, our names and a number where its owner may be called.
+    /// Chooses how to perform this read; `call` allows a request to its owner.
     fn choose(&self, memory: &mut Memory, call: Option<(CoopState<'_>, (u64, u64), u64)>) -> Way {
         let place = memory.leases.place(&self.from);
         let window =
@@ -436,7 +438,7 @@ impl Pull {
         shared.map_or(Way::Kernel, Way::Both)
     }
 
-    /// Reads the next piece; the outcome when that was the last one.
+    /// Reads the next piece.
     fn piece(&mut self, memory: &mut Memory, us: u64, socket: BorrowedFd<'_>, coop: CoopState<'_>) -> Piece {
         if !memory.leases.stands(&self.from, us) {
             return Piece::Ended(Err(if self.done == 0 {
@@ -465,7 +467,7 @@ impl Pull {
             _ if !memory.readable => Piece::Ended(Err(OpError::System(libc::EPERM))),
             _ => self.by_kernel(memory.pid),
         };
-        // A map stays what it is when its owner ends; a process number may become somebody else's.
+        // A map stays valid when its owner ends; a pid may be reused.
         let finished = matches!(piece, Piece::Ended(Ok(_)));
         if matches!(piece, Piece::Ended(Err(_)) | Piece::Waits) {
             return piece;
@@ -475,7 +477,7 @@ impl Pull {
             Some(Way::Both(shared)) => !shared.alive(),
             _ => true,
         };
-        // The read before the second look: a lease that still stands now stood during all of the read.
+        // The read before the second check: a lease that is valid now was valid during all of the read.
         fence(Ordering::SeqCst);
         if !memory.leases.stands(&self.from, us) || (ask && hung_up(socket)) {
             return Piece::Ended(Err(OpError::Withdrawn));
@@ -502,7 +504,7 @@ impl Pull {
         self.more()
     }
 
-    /// Shares of a read that both ends copy, until a piece is full.
+    /// Copies shares of a cooperative copy, until a piece is full.
     fn shares(&mut self, pid: i32, coop: CoopState<'_>) -> Piece {
         let Some(Way::Both(shared)) = &mut self.way else {
             return Piece::More;
@@ -535,7 +537,7 @@ impl Pull {
     }
 }
 
-/// Whether the process at the other end has ended (and its number may belong to another one). A system call.
+/// Whether the process at the other end has ended (its pid may be reused). One system call.
 pub(crate) fn hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut look = [rustix::event::PollFd::from_borrowed_fd(
         socket.as_fd(),

@@ -32,37 +32,37 @@ use crate::tx::{CLOSED, FRONT_WORDS, Handshake, SEVERED, Tx};
 use crate::wakeup::{ASLEEP, Barrier, COLD, HOT};
 use crate::wire::Id;
 
-/// How often the sockets are looked at while first contact is likely.
+/// Interval of socket polls while a handshake is likely.
 const POLL_SOCKETS_OFTEN: Duration = Duration::from_micros(50);
-/// How often otherwise: a twentieth of the bound within which the death of a peer is to be noticed.
+/// Interval otherwise: a twentieth of the time within which the death of a peer has to be noticed.
 const POLL_SOCKETS_SELDOM: Duration = Duration::from_millis(5);
-/// For how long after a peer was opened, or a lane made, first contact is likely.
+/// How long a handshake is likely after a peer was opened or a lane created.
 const HANDSHAKE_LIKELY: Duration = Duration::from_secs(1);
 
-/// What the rail knows of one peer.
+/// The state of one peer.
 pub(crate) struct Peer {
     pub(crate) id: Id,
     pub(crate) incarnation: Incarnation,
     pub(crate) tx: Option<Box<Tx>>,
     pub(crate) rx: Option<Box<Rx>>,
-    /// What first contact told about its memory.
+    /// Its memory, from the handshake.
     pub(crate) memory: Option<Memory>,
-    /// Whether it proved that it can read ours; unknown before it welcomed us.
+    /// Whether it proved that it can read our memory; unknown before its welcome.
     pub(crate) can_read_us: Option<bool>,
-    /// Set when the peer's end has been reported, until it is up anew.
+    /// Set from the reported end of the connection until it is up again.
     pub(crate) down: Option<DownReason>,
-    /// Nothing comes after this.
+    /// It can never reconnect.
     pub(crate) over: bool,
-    /// Our former lanes, oldest first, for `reclaim`.
+    /// Our former lanes, oldest first, kept for `reclaim`.
     pub(crate) retired: Vec<Tx>,
-    /// Messages that went into them, and the last watermark of those that are gone.
+    /// Messages sent over former lanes, and the last watermark of the dropped ones.
     pub(crate) base: u64,
     pub(crate) passed: u64,
-    /// The present lives of the way: of our end, and of the peer's as far as we heard.
+    /// The current epochs of the connection: our end's, and the peer's as far as known.
     pub(crate) epochs: [u32; 2],
-    /// Lanes of a peer that is down.
+    /// The lanes of a reconnect attempt.
     pub(crate) attempt: Option<Box<Attempt>>,
-    /// Its end was noticed; it is told when its lane is empty.
+    /// Its end was noticed; it is reported once its lane is empty.
     pub(crate) ending: Option<DownReason>,
 }
 
@@ -86,7 +86,8 @@ impl Peer {
         }
     }
 
-    /// What a read of its memory needs: the memory, and a socket that breaks when its process ends.
+    /// What a read of its memory needs: the memory, and a socket that the kernel closes when its process
+    /// ends.
     pub(crate) fn memory_and_socket(&mut self) -> (Option<&mut Memory>, Option<BorrowedFd<'_>>) {
         let theirs = self.rx.as_ref().map(|rx| rx.socket());
         let socket = theirs.or_else(|| self.tx.as_ref().and_then(|tx| tx.socket()));
@@ -94,7 +95,7 @@ impl Peer {
     }
 }
 
-/// Messages between the processes of one host. See the crate's documentation.
+/// A rail between the processes of one host; see the crate's documentation.
 pub struct ShmRail {
     name: RailName,
     pub(crate) capabilities: Capabilities,
@@ -109,41 +110,41 @@ pub struct ShmRail {
     pub(crate) barrier: Barrier,
     pub(crate) nonce: Box<[u8; 16]>,
     pub(crate) peers: Vec<Peer>,
-    /// Peers whose lanes are looked at in every poll.
+    /// Peers whose lanes every poll visits.
     pub(crate) hot: Vec<u32>,
-    /// Peers with lanes that are looked at when their ready bit is set, or the sweep comes by.
+    /// Peers whose lanes are polled when their ready bit is set or the sweep reaches them.
     pub(crate) cold: Vec<u32>,
     pub(crate) sweep: usize,
-    /// Which hot lane the next poll begins with.
+    /// The hot lane that the next poll starts with.
     pub(crate) first: usize,
     /// Empty polls in a row.
     pub(crate) idle: u32,
     pub(crate) pulls: Pulls,
     pub(crate) leases: Leases,
-    /// Whether owners and readers copy together, and what we have done of it.
+    /// Whether owners and readers copy together, and our work as an owner.
     pub(crate) copies_together: bool,
     pub(crate) coop_owner: CoopOwner,
-    /// Our name in the leases of others.
+    /// Our id as a lease holder.
     pub(crate) holder: u64,
-    /// Connections whose hello has not come.
+    /// Connections that have not sent their hello.
     pub(crate) awaiting_hello: Vec<OwnedFd>,
-    /// Hellos of peers that were not opened yet.
+    /// Hellos of peers that are not open.
     pub(crate) pending_peers: PendingPeers,
     pub(crate) events: VecDeque<RailEvent>,
     pub(crate) now: Time,
     next_socket_poll: Time,
     likely_until: Time,
     pub(crate) refused: u64,
-    /// What went through lanes that are gone.
+    /// Counters of dropped lanes.
     pub(crate) past: ShmStats,
     pub(crate) closed: bool,
 }
 
 impl ShmRail {
-    /// Opens the rail: a socket under a random name, a page of ready bits, nothing else.
+    /// Opens the rail: a socket with a random name and a page of ready bits.
     ///
     /// # Errors
-    /// When the settings do not fit each other, or the system refuses sockets or shared memory.
+    /// When the settings are inconsistent, or the system refuses sockets or shared memory.
     pub fn open(name: &RailName, config: &ShmConfig) -> Result<Self, RailError> {
         if name.kind() != "shm" || !name.object().is_empty() {
             return Err(RailError::Unusable {
@@ -153,11 +154,11 @@ impl ShmRail {
             });
         }
         let geometry = config.geometry()?;
-        // Now, and not when the first peer comes.
+        // Checked now, not when the first peer connects.
         let lane = FRONT_WORDS * 8 + geometry.bytes();
         check_file_size(lane as u64).map_err(|source| {
             RailError::memory(
-                "make shared memory objects for lanes",
+                "create shared memory objects for lanes",
                 name.as_str(),
                 lane,
                 source,
@@ -173,8 +174,8 @@ impl ShmRail {
             })?;
         }
         let listener = connect::listen(&id)?;
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| system("make an epoll set", errno))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| system("create an epoll instance", errno))?;
         let ready_object = Object::new("doorbell-ready", READY_BYTES)?;
         let ready = Ready::map(&ready_object)?;
         let cma = config.cma && own_memory_is_readable(&nonce);
@@ -216,30 +217,30 @@ impl ShmRail {
         Ok(rail)
     }
 
-    /// Which life of this process the rail belongs to: published with the address.
+    /// Returns the incarnation of this rail, which is published with its address.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Where peers read this rail's nonce, by which they prove that they can, and the nonce: for who wants to try it alone
-    /// ([`try_read`](crate::try_read)).
+    /// Returns this rail's nonce and its address. Peers read it to prove that they can;
+    /// [`try_read`](crate::try_read) does the same alone.
     pub fn nonce_place(&self) -> (u64, [u8; 16]) {
         (self.nonce.as_ptr().addr() as u64, *self.nonce)
     }
 
-    /// Connections refused so far: other users, other versions, nonsense.
+    /// Returns the number of refused connections: other users, other versions, invalid messages.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// How long messages reach `peer` at present: pulled by it, or copied in fragments.
+    /// Whether `peer` pulls long messages from us; otherwise they are copied in fragments.
     pub fn pulls_from_us(&self, peer: PeerIndex) -> bool {
         self.peers
             .get(peer.index())
             .is_some_and(|peer| peer.can_read_us == Some(true))
     }
 
-    /// First contact is likely for a while.
+    /// Polls the sockets often for a while, because a handshake is likely.
     pub(crate) fn expect_handshake(&mut self) {
         self.likely_until = self.now + HANDSHAKE_LIKELY;
         self.next_socket_poll = self.next_socket_poll.min(self.now + POLL_SOCKETS_OFTEN);
@@ -247,7 +248,7 @@ impl ShmRail {
 
     pub(crate) fn emit(&mut self, peer: u32, kind: EventKind) {
         let life = match (kind, self.peers.get(peer as usize)) {
-            // Its lanes were taken for these two, at both ends.
+            // Both ends accepted lanes for these two epochs.
             (EventKind::PeerUp, Some(peer)) => Life::of(peer.epochs[0], peer.epochs[1]),
             _ => Life::FIRST,
         };
@@ -259,7 +260,7 @@ impl ShmRail {
         });
     }
 
-    /// Tells the end of every peer that has ended and whose lane is empty. Returns how many.
+    /// Reports the end of every peer that has ended and whose lane is empty. Returns how many.
     fn retire_ended(&mut self) -> Work {
         let mut retired = 0;
         for index in 0..self.peers.len() {
@@ -273,7 +274,7 @@ impl ShmRail {
         retired
     }
 
-    /// The peer is down: it is told.
+    /// Ends a peer's connection and reports it.
     pub(crate) fn end(&mut self, index: u32, reason: DownReason) {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
@@ -286,7 +287,7 @@ impl ShmRail {
         self.emit(index, EventKind::PeerDown(reason));
     }
 
-    /// Everything that comes with the end of a peer but the event.
+    /// Ends a peer's connection without an event.
     pub(crate) fn retire_lanes(&mut self, index: u32, reason: DownReason) {
         let peer = &mut self.peers[index as usize];
         peer.down = Some(reason);
@@ -309,7 +310,7 @@ impl ShmRail {
         self.leases.forget(PeerIndex(index));
     }
 
-    /// Attention of every lane according to its list.
+    /// Sets the attention of every lane to hot or cold, by the list that it is in.
     fn restore_attention(&mut self) {
         for (list, attention) in [(&self.hot, HOT), (&self.cold, COLD)] {
             for &index in list {
@@ -382,7 +383,7 @@ impl Rail for ShmRail {
     fn disarm(&mut self) {
         self.restore_attention();
         self.poll_sockets();
-        // Whatever came while nobody looked at hot lanes only: the next polls look at all of them.
+        // During the sleep only hot lanes were polled; the next polls visit all lanes.
         for index in std::mem::take(&mut self.cold) {
             self.hot.push(index);
             if let Some(rx) = &mut self.peers[index as usize].rx {
@@ -420,8 +421,8 @@ impl Rail for ShmRail {
 }
 
 impl ShmRail {
-    /// Messages in our lanes stay readable for their receivers, who have them mapped or find them, with the hello,
-    /// in their socket: nobody has to be waited for.
+    /// Closes all lanes. Messages in them stay readable for receivers, which have them mapped or find them
+    /// with the hello in their socket, so there is nothing to wait for.
     fn close_lanes(&mut self) {
         if self.closed {
             return;
@@ -441,14 +442,15 @@ impl ShmRail {
         }
         self.hot.clear();
         self.cold.clear();
-        // Who is about to call learns from its socket that nobody answers.
+        // A process that is about to connect finds its socket closed.
         self.awaiting_hello.clear();
         self.pending_peers.clear();
     }
 }
 
 impl Drop for ShmRail {
-    /// Memory that a peer writes to cannot be given back before it has ended: microseconds, unless its process was stopped.
+    /// Memory that a peer writes to cannot be freed before that has ended: microseconds, unless its process
+    /// is stopped.
     fn drop(&mut self) {
         self.close_lanes();
         let start = std::time::Instant::now();

@@ -1,8 +1,9 @@
-//! Who has something for us: one bit per peer, so that an idle poll does not grow with their number.
+//! Ready bits: one bit per peer says that its lane has messages, so that an idle poll does not grow with
+//! their number.
 //!
-//! Word 0 summarises the words 1 to 64; bit `b` of the peers lies in word `1 + b / 64`. Setting a bit twice is the
-//! same as setting it once, and a bit set for nothing costs one look at a lane: a peer that dies anywhere in
-//! between, or writes nonsense, blocks nobody. A bit *lost* is found by the sweep (see `rail`).
+//! Word 0 summarises words 1 to 64; bit `b` of the peers lies in word `1 + b / 64`. Setting a bit twice is
+//! the same as setting it once, and a bit set for nothing costs one poll of a lane: a peer that dies in
+//! between, or writes garbage, blocks no one else. A *lost* bit is found by the sweep (see `rail`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use doorbell_fabric::map::{Object, Protection, Words};
 /// Bytes of a ready object.
 pub(crate) const READY_BYTES: usize = 65 * 8;
 
-/// A view of one receiver's bits: its own, or a peer's.
+/// A view of one receiver's ready bits, our own or a peer's.
 pub(crate) struct Ready {
     words: Words,
 }
@@ -27,11 +28,11 @@ impl Ready {
         Ok(Self { words })
     }
 
-    /// Sender: there is something in our lane.
+    /// Sender: marks our lane as non-empty.
     pub(crate) fn set(&self, bit: u32) {
         let word = bit as usize / 64 % 64;
         if let (Some(own), Some(summary)) = (self.words.get(1 + word), self.words.get(0)) {
-            // Release: who takes the bit sees the message that was committed before.
+            // Release: a receiver that takes the bit sees the message committed before.
             own.fetch_or(1 << (bit % 64), Ordering::Release);
             summary.fetch_or(1 << word, Ordering::Release);
         }
@@ -45,7 +46,7 @@ impl Ready {
             .is_some_and(|summary| summary.load(Ordering::Relaxed) != 0)
     }
 
-    /// Receiver: takes all bits, giving each to `each`.
+    /// Receiver: clears all bits and calls `each` with their indices.
     pub(crate) fn take(&self, mut each: impl FnMut(u32)) {
         let Some(summary) = self.words.get(0) else { return };
         // The summary first: a bit set after this swap sets the summary again.
@@ -67,7 +68,7 @@ impl Ready {
     }
 }
 
-/// The set bits of a word, from the lowest.
+/// Iterates over the set bits of a word, from the lowest.
 struct Bits(u64);
 
 impl Iterator for Bits {

@@ -1,19 +1,22 @@
-//! Beginning anew with a peer whose process lives: how a way ends without a death, and how first contact is made again.
+//! Reconnects to a peer whose process is alive: how a connection ends without a death, and how a new
+//! handshake is made.
 //!
 //! ```text
-//!   A (down, life 1) ── hello 1, yours 0 ──►  B: 1 is news: its old lanes are over (PeerDown), its life is 1
-//!                    ◄── hello 1, yours 1 ──  B: its new lane, for these two lives
-//!   A: takes it      ── hello 1, yours 1 ──►  B: takes it
-//!                    ◄──── welcome both ways ─►  whose lane was welcomed, and who has taken the other, tells PeerUp
+//!   A (down, epoch 1) ── hello 1, peer 0 ──►  B: epoch 1 is new: its old lanes are dropped (PeerDown), its epoch is 1
+//!                      ◄── hello 1, peer 1 ──  B: sends a new lane for these two epochs
+//!   A: maps it         ── hello 1, peer 1 ──►  B: maps it
+//!                      ◄── welcome both ways ──►  an end whose lane was welcomed and that has mapped the other emits PeerUp
 //! ```
 //!
-//! Each end counts its own lives of the way, from zero, and a hello names both. A lane is taken only when both are those
-//! of the moment, so none of an older connection ever is; a hello with a life of its sender that is news is a call, which
-//! is answered by our own hello. The lanes of an attempt are not polled before the peer is up.
+//! Each end counts its own epochs of the connection from zero, and a hello names both. A lane is accepted
+//! only if both are current, so no lane of an older connection is. A hello with a new epoch of its sender is
+//! a reconnect request, and is answered with a hello of our own. The lanes of an attempt are not polled
+//! before the peer is up.
 //!
-//! Who gives a way up says so in the word of the farewell ([`SEVERED`]), in front of its lane and of its control block,
-//! before its sockets close; where nothing is said the process has died. What was not taken out of such a lane is left in
-//! it: its sender has it back already. A lane that was passed, and severed before anybody took it, is not taken at all.
+//! An end that gives a connection up writes the close reason [`SEVERED`] in front of its lane and of its
+//! control block before its sockets close; without a close reason the process has died. Messages left in such
+//! a lane stay there: their sender has already reclaimed them. A lane that was severed before it was accepted
+//! is not accepted at all.
 
 use std::os::fd::OwnedFd;
 
@@ -26,7 +29,7 @@ use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
 use crate::tx::{Handshake, SEVERED, Tx};
 
-/// Lanes of two lives that nobody uses yet.
+/// Lanes for two epochs that are not in use yet.
 #[derive(Default)]
 pub(crate) struct Attempt {
     pub(crate) epochs: [u32; 2],
@@ -34,19 +37,19 @@ pub(crate) struct Attempt {
     pub(crate) rx: Option<Box<Rx>>,
 }
 
-/// What is to be done with a hello.
+/// What to do with a received hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelloVerdict {
-    /// Its lane is of the lives of the moment.
+    /// Both epochs are current: accept its lane.
     Take,
-    /// It is news of the peer's life, and the peer has not heard of ours.
+    /// The peer has a new epoch and does not know ours: answer with a hello.
     Answer,
-    /// It is old.
+    /// It belongs to an older connection.
     Refuse,
 }
 
 impl Peer {
-    /// Our lane to it, of the connection or of the attempt at one.
+    /// Our lane to the peer, of the connection or of the current attempt.
     pub(crate) fn tx_mut(&mut self) -> Option<&mut Tx> {
         let attempted = self
             .attempt
@@ -55,7 +58,7 @@ impl Peer {
         self.tx.as_deref_mut().or(attempted)
     }
 
-    /// Its lane to us, of the connection or of the attempt at one.
+    /// The peer's lane to us, of the connection or of the current attempt.
     pub(crate) fn rx_mut(&mut self) -> Option<&mut Rx> {
         let attempted = self
             .attempt
@@ -64,14 +67,14 @@ impl Peer {
         self.rx.as_deref_mut().or(attempted)
     }
 
-    /// Whether a lane of the present lives has a place, and is not there yet: of the connection, or of the attempt at one.
+    /// Whether a lane of the current epochs is expected and has not arrived.
     fn expects_lane(&mut self) -> bool {
         let attempted = |attempt: &Attempt| attempt.epochs == self.epochs;
         let place = self.down.is_none() || self.attempt.as_deref().is_some_and(attempted);
         place && self.rx_mut().is_none()
     }
 
-    /// Whether nothing comes after its end.
+    /// Whether the peer can never reconnect.
     pub(crate) fn is_over(&self) -> bool {
         let for_good = |reason| {
             matches!(
@@ -82,14 +85,14 @@ impl Peer {
         self.over || self.down.is_some_and(for_good)
     }
 
-    /// The watermark: of the oldest lane of which something may be given back, or of the present one.
+    /// The watermark of the oldest lane with reclaimable messages, or else of the current one.
     pub(crate) fn watermark(&mut self) -> Result<MsgId, RailError> {
         while let Some(retired) = self.retired.first_mut() {
             self.passed = retired.consumed()?.0;
             if self.passed < retired.last() {
                 return Ok(MsgId(self.passed));
             }
-            // All of it was taken after all.
+            // All of it was consumed after all.
             self.retired.remove(0);
         }
         if let Some(tx) = &mut self.tx {
@@ -98,7 +101,7 @@ impl Peer {
         Ok(MsgId(self.passed))
     }
 
-    /// A hello of these lives.
+    /// Classifies a hello by its epochs.
     pub(crate) fn classify_hello(&self, theirs: u32, peer_epoch: u32) -> HelloVerdict {
         let news = theirs > self.epochs[1];
         let known = peer_epoch == self.epochs[0];
@@ -106,7 +109,7 @@ impl Peer {
             return HelloVerdict::Refuse;
         }
         match (news, known) {
-            // When we are up, our own life ends with this one.
+            // If we are up, our own epoch ends with the old connection.
             (true, true) if self.down.is_some() => HelloVerdict::Take,
             (true, _) => HelloVerdict::Answer,
             (false, true) => HelloVerdict::Take,
@@ -116,19 +119,19 @@ impl Peer {
 }
 
 impl ShmRail {
-    /// A hello of a known peer has come.
+    /// Handles a hello of a known peer.
     pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: &ReceivedHello, socket: OwnedFd) {
         let (theirs, peer_epoch) = (greeting.hello.epoch.get(), greeting.hello.peer_epoch.get());
         let peer = &self.peers[index as usize];
         let call = peer.classify_hello(theirs, peer_epoch);
-        // Of a lane that was given up again, nothing counts.
+        // A lane that was given up again does not count.
         if call == HelloVerdict::Refuse || peer.is_over() || self.closed || Rx::is_severed(&greeting.lane) {
             self.refused += 1;
             return;
         }
         if theirs > peer.epochs[1] {
             if peer.down.is_none() {
-                // Half open: the peer has given the old connection up.
+                // Half-open: the peer has given up the old connection.
                 self.end(index, DownReason::Abandoned);
             }
             self.peers[index as usize].epochs[1] = theirs;
@@ -136,7 +139,7 @@ impl ShmRail {
         if self.peers[index as usize].down.is_some() {
             self.attempt(index);
         }
-        // Our own lane could perhaps not be made just now: then there is no place for theirs, and it will call again.
+        // If our own lane could not be created just now, theirs is refused, and the peer tries again.
         if call == HelloVerdict::Take && self.peers[index as usize].expects_lane() {
             match self.take_lane(index, greeting, socket) {
                 Ok(()) => self.has_taken(index),
@@ -148,7 +151,8 @@ impl ShmRail {
         }
     }
 
-    /// A lane of the peer was taken: it is up at first contact, and anew when ours was welcomed as well.
+    /// Handles an accepted lane: at the first handshake the peer is up, at a reconnect once our lane was
+    /// welcomed too.
     fn has_taken(&mut self, index: u32) {
         if self.peers[index as usize].down.is_some() {
             return self.come_up(index);
@@ -157,7 +161,7 @@ impl ShmRail {
         self.emit(index, EventKind::PeerUp);
     }
 
-    /// Sees to it that our lane of the present lives is on its way.
+    /// Makes sure that our lane of the current epochs is on its way.
     fn attempt(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         let epochs = peer.epochs;
@@ -168,10 +172,10 @@ impl ShmRail {
         {
             return;
         }
-        // Those of other lives were good for a call, and nothing else.
+        // Lanes of older epochs have served as a reconnect request only.
         peer.sever_attempt();
         let Ok(tx) = Tx::new(self.geometry, peer.base) else {
-            // Another time: the peer stays down.
+            // The peer stays down until the next attempt.
             return;
         };
         peer.attempt = Some(Box::new(Attempt {
@@ -180,11 +184,11 @@ impl ShmRail {
             rx: None,
         }));
         self.expect_handshake();
-        // When it fails for good, the attempt has ended.
+        // A permanent failure has already ended the attempt.
         let _ = self.dial(index);
     }
 
-    /// The peer is up anew, if both lanes stand.
+    /// Marks the peer as up if both lanes of the attempt are established.
     pub(crate) fn come_up(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         let stands = |attempt: &Attempt| {
@@ -202,7 +206,7 @@ impl ShmRail {
         self.emit(index, EventKind::PeerUp);
     }
 
-    /// What goes on to begin anew with a peer that is down has failed; our life was used for it.
+    /// Ends a failed attempt and uses up our epoch.
     pub(crate) fn end_attempt(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         if peer.attempt.is_some() {
@@ -211,19 +215,19 @@ impl ShmRail {
         }
     }
 
-    /// Calls a peer that is down.
+    /// Requests a reconnect to a peer that is down.
     pub(crate) fn call(&mut self, index: u32) {
         let Some(peer) = self.peers.get(index as usize) else {
             return;
         };
-        // A hello that waits at the peer is not sent again.
+        // A hello that is pending at the peer is not sent again.
         if peer.down.is_some() && !peer.is_over() && peer.attempt.is_none() && !self.closed {
             self.attempt(index);
         }
     }
 
-    /// As if the ways to all peers, or to one, had broken by themselves: down as [`Silent`](DownReason::Silent), and told
-    /// so. For tests and drills; the owner may revive them whenever it likes.
+    /// Breaks the connections to one peer or to all, as [`Silent`](DownReason::Silent), and emits the events.
+    /// For tests and fault injection; the owner may revive the peers at any time.
     pub fn sever(&mut self, peer: Option<PeerIndex>) {
         let all = 0..self.peers.len() as u32;
         match peer {
@@ -232,7 +236,7 @@ impl ShmRail {
         }
     }
 
-    /// The owner gives a peer up: it knows, so nothing that was to be told about the peer is news any more.
+    /// Gives a peer up at its owner's request, so pending events about the peer are dropped.
     pub(crate) fn give_up(&mut self, index: u32) {
         let Some(peer) = self.peers.get(index as usize) else {
             return;
@@ -247,7 +251,7 @@ impl ShmRail {
 }
 
 impl Peer {
-    /// Lets the lanes of an attempt go, and says so to whoever has them.
+    /// Drops the lanes of an attempt and announces that to the peer.
     fn sever_attempt(&mut self) {
         if let Some(attempt) = self.attempt.take() {
             attempt.tx.iter().for_each(|tx| tx.announce_close(SEVERED));
@@ -256,7 +260,7 @@ impl Peer {
         }
     }
 
-    /// The present life of our end is used up.
+    /// Advances the epoch of our end.
     pub(crate) fn next_epoch(&mut self) {
         match self.epochs[0].checked_add(1) {
             Some(next) => self.epochs[0] = next,

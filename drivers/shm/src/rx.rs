@@ -13,23 +13,23 @@ use crate::wakeup::HOT;
 /// A peer's lane to us.
 pub(crate) struct Rx {
     pub(crate) lane: Consumer,
-    /// The words in front of the peer's lane: its farewell.
+    /// The words in front of the peer's lane, with its close reason.
     theirs: WordsOf,
     /// The words in front of our control block.
     ours: WordsOf,
     socket: OwnedFd,
-    /// Attention as last set.
+    /// The attention last set.
     pub(crate) attention: u64,
     /// Empty polls in a row while hot.
     pub(crate) idle: u32,
-    /// Messages that had been sent to the peer when something of it was taken last.
+    /// Messages that had been sent to the peer when its last message was received.
     pub(crate) answered: u64,
-    /// The peer ended; what is in the lane is still delivered.
+    /// The peer has ended; messages in the lane are still delivered.
     pub(crate) orphaned: bool,
 }
 
 impl Rx {
-    /// Maps a lane that a peer passed, and makes the control object for it (to be passed back).
+    /// Maps a lane that a peer passed, and creates the control object that is passed back.
     pub(crate) fn new(
         geometry: Geometry,
         lane: &Object,
@@ -56,18 +56,18 @@ impl Rx {
         Ok((rx, control))
     }
 
-    /// Whether a lane that was passed was given up before we took it. One that cannot be mapped is as good as that.
+    /// Whether a lane was given up before it was accepted; one that cannot be mapped counts as such.
     pub(crate) fn is_severed(lane: &Object) -> bool {
         words(lane, Protection::ReadOnly, FRONT_WORDS)
             .map_or(true, |words| words.load(CLOSE_REASON) == SEVERED)
     }
 
-    /// The peer's farewell; zero when it said none.
+    /// The peer's close reason, or zero.
     pub(crate) fn close_reason(&self) -> u64 {
         self.theirs.load(CLOSE_REASON)
     }
 
-    /// Says farewell to the sender. The first word counts.
+    /// Writes our close reason for the sender. Only the first one counts.
     pub(crate) fn announce_close(&self, close_reason: u64) {
         if self.ours.load(CLOSE_REASON) == 0 {
             self.ours.store(CLOSE_REASON, close_reason);

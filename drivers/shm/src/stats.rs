@@ -1,24 +1,25 @@
-//! What a rail has done, summed over its peers from what its lanes know anyway: counting costs a message nothing.
+//! Counters of a rail, summed over its peers from indices that the lanes keep anyway: counting costs a
+//! message nothing.
 
 use crate::rail::{Peer, ShmRail};
 
-/// Totals of a rail since it was opened; they only grow.
+/// Counters of a rail since it was opened; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShmStats {
-    /// Messages put into lanes.
+    /// Messages sent.
     pub sent: u64,
-    /// Messages taken out of lanes.
+    /// Messages received.
     pub received: u64,
     /// One-sided reads started.
     pub pulls: u64,
-    /// Shares of peers' reads that were copied for them.
+    /// Shares of peers' reads copied by this end (cooperative copy).
     pub helped: u64,
-    /// Connections refused: other users, other versions, nonsense.
+    /// Connections refused: other users, other versions, invalid messages.
     pub refused: u64,
 }
 
 impl ShmStats {
-    /// Adds what went through the lanes of `peer`.
+    /// Adds the messages of the peer's lanes.
     pub(crate) fn add(&mut self, peer: &Peer) {
         self.sent += peer.tx.as_ref().map_or(0, |tx| tx.sent());
         self.received += peer.rx.as_ref().map_or(0, |rx| rx.lane.consumed());
@@ -26,7 +27,7 @@ impl ShmStats {
 }
 
 impl ShmRail {
-    /// The totals so far. It looks at every peer: for now and then.
+    /// Returns the counters. It visits every peer, so it is not for the hot path.
     #[must_use]
     pub fn stats(&self) -> ShmStats {
         let mut stats = ShmStats {

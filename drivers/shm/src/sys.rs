@@ -1,11 +1,11 @@
-//! Unsafe room: reading another process's memory, and writing to it.
+//! All unsafe system calls: reading and writing another process's memory.
 
 use std::io;
 
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Landing;
 
-/// Copies from `address` of process `pid` into `into`; returns how many bytes came.
+/// Copies from `address` of process `pid` into `into`; returns the number of bytes copied.
 ///
 /// # Errors
 /// As process_vm_readv(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address.
@@ -24,8 +24,8 @@ pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
-/// Copies `length` bytes at `address` of this process to `into` in process `pid`; returns how many went. Whose memory
-/// that is, and that it is lent for this, is the caller's to know: see [`crate::coop_copy::state`].
+/// Copies `length` bytes at `address` of this process to `into` in process `pid`; returns the number of bytes
+/// copied. The caller has to know that the destination is lent for this: see [`crate::coop_copy::state`].
 ///
 /// # Errors
 /// As process_vm_writev(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address at
@@ -35,24 +35,24 @@ pub(crate) fn write_process(pid: i32, address: u64, into: u64, length: usize) ->
         iov_base: std::ptr::without_provenance_mut(at as usize),
         iov_len: length,
     });
-    // SAFETY: the kernel reads at most `length` bytes at `address` and refuses what is not mapped. What it writes is the
-    // other process's (ours only where both ends are in one process), which has lent it to us by its call and keeps it
-    // until we have said that we are done.
+    // SAFETY: the kernel reads at most `length` bytes at `address` and refuses what is not mapped. What it
+    // writes is the other process's memory (ours only where both ends are in one process), lent by its
+    // request and kept until our progress says that the share has ended.
     let written = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads a nonce of another process; `None` when that is not allowed, or not there.
+/// Reads the nonce of another process; `None` if that is not possible.
 pub(crate) fn read_nonce(pid: i32, address: u64) -> Option<[u8; 16]> {
     try_read(pid, address).ok()
 }
 
-/// Copies 16 bytes at `address` of process `pid`, as the rail does it for long messages (process_vm_readv(2)): for who wants to
-/// know why it is not allowed.
+/// Copies 16 bytes at `address` of process `pid` as the rail does it for long messages (process_vm_readv(2)),
+/// for diagnosis.
 ///
 /// # Errors
-/// As the system tells it: `EPERM` without the right, `ENOSYS` where a container forbids the call, `ESRCH` when the process
-/// is gone, `EFAULT` for a bad address.
+/// The system's error: `EPERM` without the right, `ENOSYS` where a container forbids the call, `ESRCH` when
+/// the process is gone, `EFAULT` for a bad address.
 pub fn try_read(pid: i32, address: u64) -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     // SAFETY: the loan is used within this call only, while `bytes` is borrowed by nothing else.

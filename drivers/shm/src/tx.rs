@@ -14,34 +14,34 @@ use crate::map::{WordsOf, sides};
 use crate::ready::Ready;
 use crate::wakeup::{ASLEEP, HOT};
 
-/// Words in front of a lane, and of a control block: a line of its own for the farewell.
+/// Words in front of a lane and of a control block: a cache line for the close reason.
 pub(crate) const FRONT_WORDS: usize = 8;
-/// The word of the farewell.
+/// Index of the close reason.
 pub(crate) const CLOSE_REASON: usize = 0;
-/// This end was closed in good order.
+/// Close reason: the rail was closed in order.
 pub(crate) const CLOSED: u64 = 1;
-/// This end has given the way up, and its process lives.
+/// Close reason: this end gave the connection up, and its process is alive.
 pub(crate) const SEVERED: u64 = 2;
 
-/// How far first contact has come.
+/// The state of a lane's handshake.
 pub(crate) enum Handshake {
-    /// The peer's backlog is full: to be tried again.
+    /// Not connected, because the peer's backlog is full: to be retried.
     Connecting,
-    /// The hello is on its way; messages wait in the lane.
+    /// The hello was sent; messages wait in the lane.
     HelloSent(OwnedFd),
-    /// The receiver has the lane.
+    /// The receiver has mapped the lane.
     Up(RemoteEnd),
-    /// It is over: no socket is open any more.
+    /// The connection is over and the socket closed.
     Over,
 }
 
-/// What the receiver gave us.
+/// What the receiver's welcome contained.
 pub(crate) struct RemoteEnd {
     pub(crate) socket: OwnedFd,
     pub(crate) ready: Ready,
     pub(crate) bit: u32,
     pub(crate) fence: bool,
-    /// Words in front of the control block: only the farewell is used.
+    /// Words in front of the control block: only the close reason is used.
     pub(crate) words: WordsOf,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct Tx {
     words: WordsOf,
     object: Option<Object>,
     pub(crate) handshake: Handshake,
-    /// Messages of the lanes before: numbers go on.
+    /// Messages sent over earlier lanes; message numbers continue.
     base: u64,
 }
 
 impl Tx {
-    /// Makes the lane; it can be filled at once, before the peer knows of it.
+    /// Creates the lane; it accepts messages at once, before the peer has it.
     pub(crate) fn new(geometry: Geometry, base: u64) -> Result<Self, RailError> {
         let object = Object::new("doorbell-lane", FRONT_WORDS * 8 + geometry.bytes())?;
         let ours = sides(&object, Protection::ReadWrite, FRONT_WORDS)?;
@@ -91,14 +91,14 @@ impl Tx {
         self.base + self.lane.committed()
     }
 
-    /// The way is over: what nobody has taken stays for `reclaim`.
+    /// Ends the connection; messages that were not consumed stay for `reclaim`.
     pub(crate) fn retire(&mut self) {
         self.announce_close(SEVERED);
         self.object = None;
         self.handshake = Handshake::Over;
     }
 
-    /// The receiver answered: from here on its consumption and its attention count.
+    /// Handles the receiver's welcome: from now on its consumed index and attention count.
     pub(crate) fn welcomed(&mut self, control: Area, far: RemoteEnd) -> Result<(), RailError> {
         self.lane.set_control(control).map_err(ring)?;
         self.object = None;
@@ -113,20 +113,20 @@ impl Tx {
         self.lane.committed()
     }
 
-    /// A message of the peer was just taken, and many are answered by one as long.
+    /// Prefetches for an answer of the same length: most received messages are answered by one.
     #[inline(always)]
     pub(crate) fn expect_to_send(&self, rest: usize) {
         self.lane.expect_to_send(rest);
     }
 
-    /// Copies a message of one cell into the lane, or takes nothing.
+    /// Copies a message of one cell into the lane, or refuses it without effect.
     #[inline(always)]
     pub(crate) fn send_short(&mut self, message: Short) -> Result<MsgId, Refused> {
         let sent = self.lane.push_short(message.len, message.words);
         self.outcome(sent)
     }
 
-    /// Copies head and body into the lane, or takes nothing.
+    /// Copies head and body into the lane, or refuses them without effect.
     pub(crate) fn send(&mut self, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
         let len = head.len() + body.len();
         let sent = if len <= lane::FIRST_BYTES {
@@ -182,7 +182,7 @@ impl Tx {
         Ok(true)
     }
 
-    /// Does what the receiver's attention asks for.
+    /// Notifies the receiver as its attention requires.
     #[inline]
     fn notify(&self) {
         if let Handshake::Up(far) = &self.handshake {
@@ -196,13 +196,15 @@ impl Tx {
         }
     }
 
-    /// What the receiver took. Its word is believed only between the last one and what was sent.
+    /// The number of the last consumed message. The receiver's index is accepted only between the last one
+    /// and what was sent.
     pub(crate) fn consumed(&mut self) -> Result<MsgId, RailError> {
         let taken = self.lane.consumed().map_err(ring)?;
         Ok(MsgId(self.base + taken))
     }
 
-    /// Gives back what is not known to be taken. Returns the last message that was, if any of this lane was.
+    /// Returns the messages that are not known to be consumed. The result is the last message that was
+    /// consumed, if any.
     pub(crate) fn reclaim(&mut self, each: &mut dyn FnMut(MsgId, &[u8])) -> Option<u64> {
         let (mut message, base) = (Vec::new(), self.base);
         let shown = self.lane.unconsumed(|index, first, rest| {
@@ -211,12 +213,13 @@ impl Tx {
             message.extend_from_slice(&rest.to_vec());
             each(MsgId(base + index + 1), &message);
         });
-        // A hostile watermark was an event already; then nothing can be said about what arrived, and nothing is.
+        // A hostile watermark was reported before; nothing is known about what arrived then, so nothing is
+        // returned.
         debug_assert!(shown.is_ok() || matches!(shown, Err(doorbell_ring::RingError::Corrupt { .. })));
         shown.ok().filter(|taken| *taken > 0).map(|taken| base + taken)
     }
 
-    /// The receiver's farewell; zero when it said none.
+    /// The receiver's close reason, or zero.
     pub(crate) fn close_reason(&self) -> u64 {
         match &self.handshake {
             Handshake::Up(far) => far.words.load(CLOSE_REASON),
@@ -224,14 +227,15 @@ impl Tx {
         }
     }
 
-    /// Says farewell: what is in the lane stays there for the receiver, who has it mapped. The first word counts.
+    /// Writes our close reason. Messages stay in the lane for the receiver, which has it mapped. Only the
+    /// first reason counts.
     pub(crate) fn announce_close(&self, close_reason: u64) {
         if self.words.load(CLOSE_REASON) == 0 {
             self.words.store(CLOSE_REASON, close_reason);
         }
     }
 
-    /// The descriptor that breaks when the peer ends.
+    /// The socket, which the kernel closes when the peer ends.
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         match &self.handshake {
             Handshake::Connecting | Handshake::Over => None,
@@ -303,8 +307,8 @@ fn refused(error: &doorbell_ring::RingError) -> Refused {
     }
 }
 
-/// The commonest messages, whole in one cell: a head of 16 bytes (the PML's), or of 8 (a put's that is like the one before), and
-/// at most 8 contiguous ones.
+/// The most common messages, which fit one cell: a head of 16 bytes (the PML's) or of 8 (a put like the one
+/// before), and at most 8 contiguous bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Short {
     words: [u64; 3],
@@ -312,8 +316,8 @@ pub(crate) struct Short {
 }
 
 impl Short {
-    /// Taken word by word: assembled in memory and read back wider than it was written, it would wait for the store
-    /// buffer.
+    /// Built word by word: assembled in memory and read back wider than it was written, it would stall on
+    /// store forwarding.
     #[inline(always)]
     pub(crate) fn of(head: &[u8], body: &Body<'_>) -> Option<Self> {
         let (last, len) = match body {
@@ -337,7 +341,7 @@ impl Short {
     }
 }
 
-/// The body of a message that fits one cell.
+/// Copies the body of a message that fits one cell.
 #[inline]
 fn copy_short(body: &Body<'_>, to: &mut [u8]) {
     match body {
@@ -375,7 +379,7 @@ fn words(cell: &[u8; lane::FIRST_BYTES]) -> [u64; 3] {
     [word(0), word(8), word(16)]
 }
 
-/// Takes pieces one after the other: the first bytes, which go into the cell last, and the rest, in place.
+/// Writes pieces one after the other: the first bytes go into the cell last, the rest in place.
 struct Writer<'a> {
     first: [u8; lane::FIRST_BYTES],
     rest: SharedSliceMut<'a>,

@@ -1,7 +1,8 @@
-//! The two messages of first contact, little endian, sent once per lane over its socket.
+//! The two handshake messages, little endian, sent once per lane over its socket.
 //!
-//! [`Hello`] (with the lane object and the lease object) goes from the sender to the receiver, [`Welcome`] (with the
-//! control object, the ready object and the lease object, in this order) comes back. Everything in them is checked before use.
+//! [`Hello`] (with the lane object and the lease object) goes from the sender to the receiver, [`Welcome`]
+//! (with the control object, the ready object and the lease object, in this order) comes back. Every field is
+//! validated before use.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,26 +23,26 @@ pub(crate) type Id = [u8; 16];
 pub(crate) struct Hello {
     magic: [u8; 8],
     version: U32,
-    /// Which life of the way to the receiver, at the sender's end (`again`).
+    /// Epoch of the connection at the sender's end (`reconnect`).
     pub(crate) epoch: U32,
-    /// Who sends.
+    /// Identity of the sender.
     pub(crate) id: Id,
-    /// Which life of it.
+    /// Incarnation of the sender.
     pub(crate) incarnation: U64,
-    /// Which life of the receiver it means.
+    /// Incarnation of the receiver that the sender expects.
     pub(crate) expected: U64,
     cells: U32,
     data: U32,
-    /// Where the receiver finds `nonce` in the sender's memory.
+    /// Address of `nonce` in the sender's memory.
     pub(crate) nonce_address: U64,
     pub(crate) nonce: [u8; 16],
-    /// The life at the receiver's end, as far as the sender has heard.
+    /// Epoch of the receiver's end, as far as the sender knows.
     pub(crate) peer_epoch: U32,
     reserved: U32,
 }
 const _: () = assert!(size_of::<Hello>() == 88);
 
-/// The answer.
+/// The receiver's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Welcome {
@@ -51,17 +52,17 @@ pub(crate) struct Welcome {
     /// The sender's bit in the ready object.
     pub(crate) bit: U32,
     reserved: U32,
-    /// Which life of the receiver answers.
+    /// Incarnation of the receiver.
     pub(crate) incarnation: U64,
-    /// Where the sender finds `nonce` in the receiver's memory.
+    /// Address of `nonce` in the receiver's memory.
     pub(crate) nonce_address: U64,
     pub(crate) nonce: [u8; 16],
 }
 const _: () = assert!(size_of::<Welcome>() == 56);
 
-/// The receiver can read the sender's memory: leases are worth making.
+/// Flag: the receiver can read the sender's memory, so leases are useful.
 const CAN_PULL: u32 = 1;
-/// The receiver cannot order its sleep by itself: the sender has to put a fence after each message.
+/// Flag: the receiver has no membarrier, so the sender has to fence after each message.
 const NEEDS_FENCE: u32 = 2;
 
 impl Hello {
@@ -89,7 +90,7 @@ impl Hello {
         }
     }
 
-    /// A whole, known hello; or the reason why not.
+    /// Parses and validates a hello.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, Geometry), &'static str> {
         let hello = Self::read_from_bytes(bytes).map_err(|_| "sent a first message of the wrong length")?;
         if hello.magic != MAGIC || hello.version.get() != VERSION {

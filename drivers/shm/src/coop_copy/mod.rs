@@ -1,4 +1,4 @@
-//! Cooperative copy: the reader and the owner of memory copy one long read together.
+//! Cooperative copy: the reader and the owner of the memory copy one long read together.
 
 pub(crate) mod owner;
 pub(crate) mod reader;

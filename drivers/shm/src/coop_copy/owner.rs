@@ -1,4 +1,4 @@
-//! The owner's half of a read that both ends copy: see [`crate::coop_copy::state`].
+//! The owner's half of a cooperative copy; see [`crate::coop_copy::state`].
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use crate::pull::{Memory, hung_up};
 use crate::rail::ShmRail;
 use crate::sys;
 
-/// The call that our answer is about, and what we have done for it.
+/// The request that we serve, and our work for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CoopOwner {
-    /// The reader's name among the holders of leases, and the number of its call.
+    /// The reader's id as a lease holder, and the number of its request.
     call: (u64, u64),
-    /// Shares begun, all of which have ended, and when the last one did: the reader was there then.
+    /// Finished shares, and when the last one ended: the reader was alive then.
     begun: u64,
     last: Option<Instant>,
     /// Shares copied for peers so far.
@@ -23,7 +23,8 @@ pub(crate) struct CoopOwner {
 }
 
 impl ShmRail {
-    /// Copies one share of what a peer reads of us at present, if one is left. Returns how many were copied.
+    /// Copies one share of what a peer reads from us at present, if one is left. Returns how many were
+    /// copied.
     #[inline(never)]
     pub(crate) fn copy_share(&mut self) -> usize {
         for at in 0..self.leases.borrowers().len() {
@@ -57,14 +58,14 @@ impl ShmRail {
         }
         let current = coop_owner.call == (reader, number);
         if memory.answered == number && !current {
-            // We turned to another one meanwhile.
+            // We have turned to another request meanwhile.
             memory.helped = number;
             return false;
         }
         let Some(call) = memory.leases().coop_state().request_for(*us) else {
             return false;
         };
-        // The number of a process that has ended may be somebody else's by now.
+        // The pid of an ended process may have been reused.
         let sign = if current {
             coop_owner.last
         } else {
@@ -80,7 +81,7 @@ impl ShmRail {
 }
 
 impl CoopOwner {
-    /// Copies one share; `false` when there is none left, or none that may be copied, for good.
+    /// Copies one share; `false` if none is left for us, which is final.
     fn share(&mut self, memory: &mut Memory, leases: &Leases, reader: u64, call: &ReadRequest) -> bool {
         let lent = Remote {
             key: call.key.into(),
@@ -100,13 +101,14 @@ impl CoopOwner {
         }
         let mine = self.begun + 1;
         let theirs = memory.leases().coop_state();
-        // Whatever the reader says, the first share is its own.
+        // The first share is always the reader's own, whatever it publishes.
         let free = || theirs.reader_begun().max(1).saturating_add(mine) <= split.shares;
         if !free() {
             return false;
         }
         ours.set_owner_begun(mine);
-        // Only now: see the board's rule. The number last: what the next call says of its beginning comes after its end.
+        // Only now, by the protocol. The number is read last: the count of a later request is published after
+        // this one's end.
         if free() && theirs.number() == call.number {
             let (at, length) = split.share(split.shares - mine);
             match write(memory.process(), call, at, length) {
@@ -123,7 +125,7 @@ impl CoopOwner {
     }
 }
 
-/// Writes all of a share; an error tells whether the system will refuse all others too.
+/// Writes a whole share; an error says whether the system would refuse all others too.
 fn write(pid: i32, call: &ReadRequest, at: u64, length: u64) -> Result<(), bool> {
     let mut done = 0;
     while done < length {

@@ -1,4 +1,4 @@
-//! The reader's half of a read that both ends copy: see [`crate::coop_copy::state`].
+//! The reader's half of a cooperative copy; see [`crate::coop_copy::state`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use rustix::process::Signal;
 use crate::coop_copy::state::{ALIVE, CoopState, OwnerProgress, ReadRequest, Split};
 use crate::lease::Foreign;
 
-/// Looks at the owner's last share before others get their turn: as long as a share takes, about.
+/// Polls of the owner's last share before other peers are served: about as long as a share takes.
 const LOOKS: u32 = 512;
-/// How long an owner may take over a share of a read that has been given up before it is told to go on.
+/// How long an owner may take over a share of an abandoned read before it is sent SIGCONT.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the system is asked whether it has ended.
+/// How often the kernel is asked whether its process has ended.
 const ASK_EVERY: Duration = Duration::from_millis(1);
 
-/// What the owner is known by after the way to it has been given up.
+/// Identifies the owner after its connection has been given up.
 #[derive(Clone)]
 pub(crate) struct Owner {
     pub(crate) leases: Foreign,
@@ -34,25 +34,25 @@ pub(crate) struct Shared {
     split: Split,
     /// Shares we have begun, from the front.
     begun: u64,
-    /// The first share, which is ours in any case, is still to be copied.
+    /// The first share, which is always ours, is still to be copied.
     first: bool,
-    /// The owner had begun the last of them too: it is the owner's, unless it steps back.
+    /// The owner had begun our last share too: it is the owner's, unless the owner steps back.
     contested: bool,
 }
 
-/// What the reader does next.
+/// The reader's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReaderStep {
-    /// Copies this share: offset and length.
+    /// Copy this share, given by offset and length.
     Copy(u64, u64),
-    /// Waits for the owner.
+    /// Wait for the owner.
     Wait,
-    /// Nothing: everything has been copied, and nobody writes any more.
+    /// Everything has been copied, and the owner writes nothing.
     Done,
 }
 
 impl Shared {
-    /// Calls the owner of `from`; `None` when the read is not worth it.
+    /// Publishes a request for the owner of `from`; `None` if that does not pay.
     pub(crate) fn call(
         coop: CoopState<'_>,
         owner: Owner,
@@ -90,18 +90,18 @@ impl Shared {
             .owner_progress(self.us, self.number, &self.split)
     }
 
-    /// Whether the owner writes nothing at present. After the call was taken down it stays so.
+    /// Whether the owner writes nothing at present; final once the request was withdrawn.
     pub(crate) fn settled(&self) -> bool {
         self.answer().settled()
     }
 
-    /// Whether the owner has answered, and not long ago: then its process was there after all that we have read but the
+    /// Whether the owner has answered recently: then its process was alive during all of the read but the
     /// last moments.
     pub(crate) fn alive(&self) -> bool {
         self.answer().ended != 0 && self.called.elapsed() < ALIVE
     }
 
-    /// What is next; what it says to copy is begun.
+    /// Returns the next step; a share to copy is marked as begun.
     pub(crate) fn step(&mut self, coop: CoopState<'_>) -> ReaderStep {
         if std::mem::take(&mut self.first) {
             return self.last_begun();
@@ -109,7 +109,7 @@ impl Shared {
         let (answer, shares) = (self.answer(), self.split.shares);
         let taken = self.begun + answer.begun;
         if self.contested && taken <= shares {
-            // It stepped back.
+            // The owner stepped back.
             self.contested = false;
             return self.last_begun();
         }
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::step`], but looks for a while before it says that there is something to wait for.
+    /// Like [`Shared::step`], but polls for a while before it returns [`ReaderStep::Wait`].
     pub(crate) fn next(&mut self, coop: CoopState<'_>) -> ReaderStep {
         for _ in 0..LOOKS {
             match self.step(coop) {
@@ -146,23 +146,23 @@ impl Shared {
     }
 }
 
-/// A read that is over while its owner may still write a share of it: its memory is not given back before that has ended
-/// too.
+/// A finished read whose owner may still write a share of it; its memory is kept until that has ended.
 pub(crate) struct Closing {
     pub(crate) op: OpId,
     pub(crate) peer: PeerIndex,
     pub(crate) number: u64,
     pub(crate) outcome: Result<u64, OpError>,
-    /// Kept for as long as it may be written to.
+    /// Kept for as long as the owner may write to it.
     pub(crate) _into: Landing,
     pub(crate) shared: Shared,
-    /// When the system is asked about the owner's process next, and when that is told to go on.
+    /// When the owner's process is checked next, and when it is sent SIGCONT.
     pub(crate) ask_at: Time,
     pub(crate) urge_at: Option<Time>,
 }
 
 impl Closing {
-    /// Whether the owner is out of it, by its word, or because its process has ended: the system is asked now and then.
+    /// Whether the owner has finished, by its own progress or because its process has ended, which is checked
+    /// now and then.
     pub(crate) fn over(&mut self, now: Time) -> bool {
         if self.shared.settled() {
             return true;
@@ -177,15 +177,16 @@ impl Closing {
         let urge_at = *self.urge_at.get_or_insert(now + PATIENCE);
         if now >= urge_at {
             self.urge_at = Some(now + PATIENCE);
-            // Stopped in the middle of a share it would hold this memory for ever. Nothing happens to a process that
-            // runs; one that a debugger or a freezer holds stays where it is, and this lasts until they let go.
+            // A process stopped in the middle of a share would keep this memory for ever. SIGCONT does
+            // nothing to a running process; one that a debugger or a freezer holds stays stopped, and so does
+            // this read until it is released.
             let _ = rustix::process::pidfd_send_signal(&*self.shared.owner.process, Signal::CONT);
         }
         false
     }
 }
 
-/// Whether a process has ended, all threads of it.
+/// Whether all threads of a process have ended.
 fn ended(process: &OwnedFd) -> bool {
     let mut look = [rustix::event::PollFd::from_borrowed_fd(
         process.as_fd(),

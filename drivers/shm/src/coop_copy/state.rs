@@ -1,54 +1,56 @@
-//! The board: how both ends of one long read copy it together.
+//! Shared state of a cooperative copy, by which both ends of one long read divide it.
 //!
-//! The kernel copies between two processes on whichever core asks it to. While the reader pulls, the owner of the memory
-//! mostly waits for the end of it, so it takes a share: the reader copies from the front, the owner from the back
-//! (`process_vm_writev`), until they meet. Who does not look takes no share, and the reader does it all.
+//! The kernel copies between two processes on the core of the caller. While the reader pulls, the owner of
+//! the memory mostly waits for it, so it takes a part: the reader copies from the front, the owner from the
+//! back (`process_vm_writev`), until they meet. An owner that does not poll copies nothing, and the reader
+//! copies it all.
 //!
-//! Each rail has one board behind its leases, which it alone can write and its peers can read: a *call* (what it reads at
-//! present, and how many shares it has begun) and an *answer* (whom it helps at present, how many shares it has begun and
-//! how many of those have ended).
+//! Each rail has one such state behind its leases, which it alone can write and its peers can read: a
+//! *request* (what it reads at present, and how many shares it has begun) and its *progress* as an owner
+//! (whose request it serves at present, how many shares it has begun, and how many of those have ended).
 //!
-//! The first share is the reader's. Who begins another one says so first and looks at the other's count then, both in the
-//! one order of sequentially consistent stores: of two that begin the same share at least one sees the other. The owner
-//! then steps back; the reader waits until the owner has ended it or stepped back. For the same reason no share begins
-//! after a call was taken down: what has begun by then is in the answer, and the reader keeps its memory until it has ended.
-//! An owner that has turned to another call does not come back to the one before: what it said of that one is gone.
+//! The first share is the reader's. An end that begins another share first publishes that and then reads the
+//! other end's count, both sequentially consistent: of two ends that begin the same share at least one sees
+//! the other. The owner then steps back; the reader waits until the owner has ended the share or stepped
+//! back. For the same reason no share begins after a request was withdrawn: what has begun by then is in the
+//! owner's progress, and the reader keeps its memory until that has ended. An owner that has turned to
+//! another request does not return to the one before: its progress is lost.
 
 use std::time::Duration;
 
 use crate::map::WordsOf;
 
-/// Who gave a sign of life so lately is the same process still: the numbers of all processes do not come round so soon.
-/// What is older is asked for by a system call.
+/// An end that gave a sign of life this recently is the same process still, since pids are not reused so
+/// soon. Beyond this age a system call checks.
 pub(crate) const ALIVE: Duration = Duration::from_millis(1);
-/// Words of a board: a line for the call, a line for the answer.
+/// Words of the state: a cache line for the request, one for the owner's progress.
 pub(crate) const COOP_WORDS: usize = 16;
-/// From this length on, in bytes, what the owner copies is worth the second system call.
+/// Shortest read, in bytes, for which the owner's system call pays.
 const WORTH: u64 = 32 << 10;
-/// The least a share is where there are more than two.
+/// Smallest share where there are more than two.
 const SHARE: u64 = 32 << 10;
-/// The most: as one piece of a read, so that others are served.
+/// Largest share: the same as a piece of a read, so that other peers are served.
 const SHARE_MAX: u64 = 256 << 10;
-/// Shares end at pages of the read, where that is possible.
+/// Shares end at pages of the read, if possible.
 const PAGE: u64 = 4096;
 
-/// How a read is cut: the same sum at both ends.
+/// The division of a read into shares, computed alike at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     length: u64,
     pub(crate) share: u64,
-    /// How many shares.
+    /// Number of shares.
     pub(crate) shares: u64,
 }
 
 impl Split {
-    /// `None` for a read that is not worth it.
+    /// Divides a read of `length` bytes; `None` if that does not pay.
     pub(crate) fn of(length: u64) -> Option<Self> {
         if length < WORTH {
             return None;
         }
         let share = if length <= 2 * SHARE {
-            // The owner has to hear of the call before it begins: the reader takes the longer one of two.
+            // The owner has to notice the request first, so the reader takes the longer one of two.
             (length * 9 / 16).next_multiple_of(PAGE)
         } else {
             (length / 8).next_multiple_of(PAGE).clamp(SHARE, SHARE_MAX)
@@ -60,47 +62,47 @@ impl Split {
         })
     }
 
-    /// Offset and length of a share; nothing behind the last.
+    /// Offset and length of a share; empty beyond the last.
     pub(crate) fn share(&self, index: u64) -> (u64, u64) {
         let at = self.share.saturating_mul(index).min(self.length);
         (at, self.share.min(self.length - at))
     }
 }
 
-/// What a rail reads at present.
+/// The read that a rail asks the owner to help with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
-    /// Never the same again; zero is no call.
+    /// Unique number; zero means no request.
     pub(crate) number: u64,
-    /// The owner's name among the holders of leases.
+    /// The owner's id as a lease holder.
     pub(crate) whom: u64,
-    /// The lease, and the address from which on it is read.
+    /// The lease, and the address from which it is read.
     pub(crate) key: u64,
     pub(crate) from: u64,
-    /// Where to, in the reader.
+    /// Destination address in the reader.
     pub(crate) into: u64,
     pub(crate) length: u64,
-    /// Bytes of a share, so that two ends that cut differently do not agree on numbers only.
+    /// Bytes of a share, so that two ends that divide differently do not agree by number alone.
     pub(crate) share: u64,
 }
 
-/// What an owner says of one call.
+/// The owner's progress with one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnerProgress {
-    /// Shares begun, from the back.
+    /// Shares begun by the owner, from the back.
     pub(crate) begun: u64,
     /// How many of them have ended.
     pub(crate) ended: u64,
 }
 
 impl OwnerProgress {
-    /// Whether nothing is being written.
+    /// Whether the owner writes nothing at present.
     pub(crate) fn settled(self) -> bool {
         self.begun == self.ended
     }
 }
 
-/// A board: ours to be written, or a peer's to be read, in which case anything may stand in it.
+/// The state of a rail: ours to be written, or a peer's to be read, which is untrusted.
 #[derive(Clone, Copy)]
 pub(crate) struct CoopState<'a> {
     words: &'a WordsOf,
@@ -123,7 +125,7 @@ mod word {
 }
 
 impl<'a> CoopState<'a> {
-    /// The board whose first word is word `at`.
+    /// The state whose first word is word `at`.
     pub(crate) fn new(words: &'a WordsOf, at: usize) -> Self {
         Self { words, at }
     }
@@ -133,17 +135,17 @@ impl<'a> CoopState<'a> {
         self.words.load(self.at + word)
     }
 
-    /// Seen by the other end before this end looks at anything else.
+    /// Stores a word before all later loads of this thread.
     fn store(&self, word: usize, value: u64) {
         self.words.store(self.at + word, value);
     }
 
-    /// Seen by the other end in the order of this end's stores.
+    /// Stores a word after all earlier stores of this thread.
     fn put(&self, word: usize, value: u64) {
         self.words.put(self.at + word, value);
     }
 
-    /// Puts a call up. There is none, or the one before has been taken down, though its owner may still be writing for it.
+    /// Publishes a request. The one before has been withdrawn, though its owner may still be writing for it.
     pub(crate) fn publish_request(&self, call: &ReadRequest) {
         self.put(word::NUMBER, 0);
         self.put(word::WHOM, call.whom);
@@ -156,17 +158,17 @@ impl<'a> CoopState<'a> {
         self.put(word::NUMBER, call.number);
     }
 
-    /// Takes the call down: no share begins any more.
+    /// Withdraws the request: no further share begins.
     pub(crate) fn withdraw_request(&self) {
         self.store(word::NUMBER, 0);
     }
 
-    /// The reader has begun so many shares.
+    /// Publishes how many shares the reader has begun.
     pub(crate) fn set_reader_begun(&self, shares: u64) {
         self.store(word::BEGUN, shares);
     }
 
-    /// What the owner says of a call of `us`; of another's, it has nothing to do with this one any more.
+    /// The owner's progress with request `number` of `us`; empty if it serves another request.
     pub(crate) fn owner_progress(&self, us: u64, number: u64, split: &Split) -> OwnerProgress {
         let of_this = || self.load(word::ANSWERED) == number && self.load(word::HELPED) == us;
         if !of_this() {
@@ -183,7 +185,7 @@ impl<'a> CoopState<'a> {
         }
     }
 
-    /// The number of the call that is up; zero for none.
+    /// The number of the published request, or zero.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.load(word::NUMBER)
@@ -194,7 +196,7 @@ impl<'a> CoopState<'a> {
         self.load(word::BEGUN)
     }
 
-    /// The call that is up, if it is for `us`.
+    /// The published request, if it is for `us`.
     pub(crate) fn request_for(&self, us: u64) -> Option<ReadRequest> {
         let number = self.number();
         if number == 0 || self.load(word::WHOM) != us {
@@ -212,7 +214,7 @@ impl<'a> CoopState<'a> {
         (self.number() == number).then_some(call)
     }
 
-    /// The owner turns to a call of `whom`, for the first and only time: nothing of it is begun.
+    /// Starts to serve a request of `whom`, with no share begun. The owner does this once per request.
     pub(crate) fn accept_request(&self, whom: u64, number: u64) {
         self.put(word::ANSWERED, 0);
         self.put(word::HELPED, whom);
@@ -221,12 +223,12 @@ impl<'a> CoopState<'a> {
         self.store(word::ANSWERED, number);
     }
 
-    /// The owner has begun so many shares, or steps back to so many.
+    /// Publishes how many shares the owner has begun; a smaller number steps back.
     pub(crate) fn set_owner_begun(&self, shares: u64) {
         self.store(word::BACK, shares);
     }
 
-    /// So many of the owner's shares have ended.
+    /// Publishes how many of the owner's shares have ended.
     pub(crate) fn set_owner_ended(&self, shares: u64) {
         self.put(word::ENDED, shares);
     }
