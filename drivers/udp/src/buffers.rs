@@ -84,7 +84,7 @@ impl Inbox {
 
     /// Ends the last poll: what it showed is given back. Returns whether frames wait that were never shown.
     #[inline]
-    pub(crate) fn turn(&mut self) -> bool {
+    pub(crate) fn end_poll(&mut self) -> bool {
         self.first += self.shown;
         self.shown = 0;
         if self.first < self.entries.len() {
@@ -252,7 +252,7 @@ mod tests {
                 seen.push(bytes.to_vec());
             }
             assert!(inbox.frame(budget).is_none());
-            inbox.turn();
+            inbox.end_poll();
         }
         assert_eq!(seen, [&b"aa"[..], b"bb", b"c"]);
         assert_eq!((inbox.room(), inbox.waiting(), inbox.show(9)), (2, 0, 0));
@@ -266,7 +266,7 @@ mod tests {
         let (a, b) = (inbox.keep(0).unwrap(), inbox.keep(1).unwrap());
         assert!(inbox.frame(0).is_none() && inbox.keep(0).is_err() && inbox.keep(2).is_err());
         for round in 0..5u8 {
-            assert!(!inbox.turn());
+            assert!(!inbox.end_poll());
             arrive(&mut inbox, &[round; 4], 4);
             assert_eq!(inbox.show(8), 1);
             drop(inbox.keep(0).unwrap());
@@ -277,11 +277,11 @@ mod tests {
         );
         assert_eq!(inbox.made, 2, "dropped ones came back");
         drop(a);
-        inbox.turn();
+        inbox.end_poll();
         arrive(&mut inbox, b"x", 1);
         inbox.show(1);
         let x = inbox.keep(0).unwrap();
-        inbox.turn();
+        inbox.end_poll();
         arrive(&mut inbox, b"y", 1);
         inbox.show(1);
         assert_eq!(

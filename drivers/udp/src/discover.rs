@@ -28,7 +28,7 @@ pub struct UdpDriver {
 }
 
 impl UdpDriver {
-    fn judge(&self, name: RailName) -> Candidate {
+    fn probe_one(&self, name: RailName) -> Candidate {
         let found = match Interface::find(&name, &self.config.interface_query()) {
             Ok(found) => found,
             Err(error) => {
@@ -70,12 +70,15 @@ impl Driver for UdpDriver {
     }
 
     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
-        Ok(rails("udp")?.into_iter().map(|name| self.judge(name)).collect())
+        Ok(rails("udp")?
+            .into_iter()
+            .map(|name| self.probe_one(name))
+            .collect())
     }
 
     /// Rails named by an address, its label, or an alternative name.
     fn named(&self, name: &RailName) -> Option<Candidate> {
-        is_other_name(name).then(|| self.judge(name.clone()))
+        is_other_name(name).then(|| self.probe_one(name.clone()))
     }
 }
 

@@ -55,8 +55,8 @@
 mod buffers;
 mod config;
 mod discover;
-mod hints;
-mod lookout;
+mod icmp;
+mod poll_schedule;
 mod rail;
 mod refused;
 mod rx;

@@ -22,17 +22,17 @@ use doorbell_inet::{CaptureWriter, Interface, LinkMonitor, NoRoute, Tap, headers
 use rustix::io::Errno;
 
 use crate::config::UdpConfig;
-use crate::hints::Hints;
-use crate::lookout::NOBODY;
+use crate::icmp::UnreachablePeers;
+use crate::poll_schedule::UNKNOWN_PEER;
 use crate::refused::Refusals;
 use crate::rx::UdpRx;
 use crate::sockets::{self, Granted};
 use crate::stats::UdpStats;
 use crate::sys::Name;
-use crate::tx::{PARTS_MAX, UdpTx, Way};
+use crate::tx::{PARTS_MAX, PeerPath, UdpTx};
 
 /// How often the link is looked at: a fifth of the bound within which its failure is acted on.
-const LOOK: Duration = Duration::from_millis(20);
+const LINK_POLL: Duration = Duration::from_millis(20);
 
 /// Datagrams over UDP sockets. See the crate's documentation.
 pub struct UdpRail {
@@ -47,7 +47,7 @@ pub struct UdpRail {
     tx: UdpTx,
     rx: UdpRx,
     link: LinkMonitor,
-    hints: Hints,
+    unreachable: UnreachablePeers,
     connected: usize,
     /// What opening peers counted.
     opened: UdpStats,
@@ -83,7 +83,7 @@ impl UdpRail {
         let sockets = own.sockets.map(Arc::new);
         let mut rx = UdpRx::new(link.socket(), limit, granted.gro, config).map_err(refused)?;
         for (channel, socket) in sockets.iter().enumerate() {
-            rx.add(Arc::clone(socket), NOBODY, channel, granted.gro)
+            rx.add(Arc::clone(socket), UNKNOWN_PEER, channel, granted.gro)
                 .map_err(refused)?;
         }
         Ok(Self {
@@ -92,7 +92,7 @@ impl UdpRail {
             tx: UdpTx::new(sockets, limit, granted.gso, config),
             rx,
             link,
-            hints: Hints::default(),
+            unreachable: UnreachablePeers::default(),
             connected: 0,
             opened: UdpStats::default(),
             events: VecDeque::new(),
@@ -133,8 +133,8 @@ impl UdpRail {
     /// learns from routers that refuse longer ones; it may be wrong, so the probe of the layer above decides.
     #[must_use]
     pub fn path_limit(&self, peer: PeerIndex) -> Option<usize> {
-        let way = self.tx.ways.get(peer.index())?;
-        let mtu = match &way.sockets {
+        let path = self.tx.paths.get(peer.index())?;
+        let mtu = match &path.sockets {
             Some(sockets) => sockets::path_mtu(sockets[1].as_fd()).ok(),
             None => self.rx.path(peer.0),
         };
@@ -165,7 +165,7 @@ impl UdpRail {
             clock,
             told,
             own,
-            self.tx.ways.iter().map(|way| way.addresses()),
+            self.tx.paths.iter().map(|path| path.addresses()),
         );
         (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
     }
@@ -180,9 +180,9 @@ impl UdpRail {
     #[must_use]
     pub fn is_connected(&self, peer: PeerIndex) -> bool {
         self.tx
-            .ways
+            .paths
             .get(peer.index())
-            .is_some_and(|way| way.sockets.is_some())
+            .is_some_and(|path| path.sockets.is_some())
     }
 
     /// Whether the interface and its link are up, as far as `progress` has seen.
@@ -201,9 +201,9 @@ impl UdpRail {
         if !in_doubt && self.rx.stats.received > 0 {
             return None;
         }
-        let way = self.tx.ways.get(peer.index())?;
+        let path = self.tx.paths.get(peer.index())?;
         let refused = self.tx.refused.of(peer.0);
-        let [to, _] = way.addresses();
+        let [to, _] = path.addresses();
         let name = &self.interface.name;
         let filtered = self.interface.filters_reverse_path(to.ip()).then(|| {
             format!(
@@ -247,7 +247,7 @@ impl UdpRail {
         self.interface.place(&self.config.interface_query())
     }
 
-    fn tell(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
+    fn emit(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
         let life = Life::FIRST;
         events.push_back(RailEvent {
             at,
@@ -258,16 +258,16 @@ impl UdpRail {
     }
 
     /// What came of refused frames: events about peers.
-    fn judge(&mut self) {
+    fn report_unreachable(&mut self) {
         while let Some(peer) = self.tx.refusals.pop().or_else(|| self.rx.refusals.pop()) {
-            if self.hints.refused(peer, self.now) {
+            if self.unreachable.refused(peer, self.now) {
                 self.rx.suspect(peer);
             }
         }
         let (rx, events, now) = (&mut self.rx, &mut self.events, self.now);
         let heard = |peer| rx.heard(peer);
-        self.hints.judge(heard, |peer, kind| {
-            Self::tell(events, now, Scope::Peer(PeerIndex(peer)), kind);
+        self.unreachable.update(heard, |peer, kind| {
+            Self::emit(events, now, Scope::Peer(PeerIndex(peer)), kind);
         });
     }
 }
@@ -278,7 +278,7 @@ impl fmt::Debug for UdpRail {
             .field("name", &self.name)
             .field("address", &self.interface.address)
             .field("port", &self.port)
-            .field("peers", &self.tx.ways.len())
+            .field("peers", &self.tx.paths.len())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -386,18 +386,18 @@ impl Rail for UdpRail {
         } else {
             0
         };
-        if !self.tx.refusals.is_empty() || !self.rx.refusals.is_empty() || self.hints.any() {
-            self.judge();
+        if !self.tx.refusals.is_empty() || !self.rx.refusals.is_empty() || self.unreachable.any() {
+            self.report_unreachable();
         }
         if now < self.next_look && !self.rx.link_changed() {
             return work;
         }
         self.rx.link_was_read();
-        self.next_look = now + LOOK;
+        self.next_look = now + LINK_POLL;
         self.link.request_state_if_idle(self.rx.stats.received);
         let before = self.events.len();
         let events = &mut self.events;
-        self.link.poll(|kind| Self::tell(events, now, Scope::Rail, kind));
+        self.link.poll(|kind| Self::emit(events, now, Scope::Rail, kind));
         work += self.events.len() - before;
         work
     }
@@ -442,7 +442,7 @@ impl Rail for UdpRail {
         }
         self.tx.release();
         self.rx.release();
-        self.hints = Hints::default();
+        self.unreachable = UnreachablePeers::default();
         true
     }
 }
@@ -457,14 +457,14 @@ impl Datagram for UdpRail {
         if let Some(known) = self
             .rx
             .named(to[0])
-            .filter(|&peer| self.tx.ways[peer as usize].starts_at(to[0]))
+            .filter(|&peer| self.tx.paths[peer as usize].starts_at(to[0]))
         {
             return Ok(PeerIndex(known));
         }
         if let Err(no) = self.interface.next_hop(to[0]) {
             return Err(no.into_rail_error(&self.name, address));
         }
-        let peer = self.tx.ways.len() as u32;
+        let peer = self.tx.paths.len() as u32;
         let sockets = self.connect(to)?;
         if let Some(sockets) = &sockets {
             for (channel, socket) in sockets.iter().enumerate() {
@@ -476,7 +476,7 @@ impl Datagram for UdpRail {
         } else {
             self.opened.unconnected += 1;
         }
-        to.iter().for_each(|&address| self.rx.name(address, peer));
+        to.iter().for_each(|&address| self.rx.add_peer(address, peer));
         if let Some(tap) = &self.tx.tap {
             tap.add_peer(to);
         }
@@ -486,7 +486,7 @@ impl Datagram for UdpRail {
         if address.kind == "xdp" && !self.interface.is_wire() {
             self.tx.singles.push(peer);
         }
-        self.tx.ways.push(Way { names, sockets });
+        self.tx.paths.push(PeerPath { names, sockets });
         Ok(PeerIndex(peer))
     }
 

@@ -20,7 +20,7 @@ use rustix::net::RecvFlags;
 
 use crate::buffers::{Inbox, UdpKept};
 use crate::config::UdpConfig;
-use crate::lookout::{Lookout, Merging, NOBODY};
+use crate::poll_schedule::{Gro, PollSchedule, UNKNOWN_PEER};
 use crate::stats::UdpStats;
 use crate::sys::{self, Received, Receiver};
 use crate::tx::{REFUSALS_MAX, channel_index};
@@ -30,7 +30,7 @@ const BATCH_AFTER: u32 = 2;
 /// The receiving half of a [`UdpRail`](crate::UdpRail).
 pub struct UdpRx {
     inboxes: [Inbox; 2],
-    lookout: Lookout,
+    schedule: PollSchedule,
     names: FxHashMap<(IpAddr, u16), u32>,
     receiver: Receiver,
     limit: usize,
@@ -52,7 +52,7 @@ impl UdpRx {
         let sizes = [limit; 2];
         Ok(Self {
             inboxes: sizes.map(|size| Inbox::new(config.batch, size, config.spare)),
-            lookout: Lookout::new(link)?,
+            schedule: PollSchedule::new(link)?,
             names: FxHashMap::default(),
             receiver: Receiver::new(),
             limit,
@@ -72,29 +72,29 @@ impl UdpRx {
         channel: usize,
         gro: bool,
     ) -> Result<(), Errno> {
-        self.lookout.add(fd, peer, channel, gro)
+        self.schedule.add(fd, peer, channel, gro)
     }
 
     /// Frames from `address` are of `peer`.
-    pub(crate) fn name(&mut self, address: SocketAddr, peer: u32) {
+    pub(crate) fn add_peer(&mut self, address: SocketAddr, peer: u32) {
         self.names.insert((address.ip(), address.port()), peer);
     }
 
     /// The peer with this address.
-    pub(crate) fn named(&self, address: SocketAddr) -> Option<u32> {
+    pub(crate) fn peer_at(&self, address: SocketAddr) -> Option<u32> {
         self.names.get(&(address.ip(), address.port())).copied()
     }
 
     /// Readable, after [`UdpRx::sleep`], when there is something to do.
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
-        self.lookout.epoll()
+        self.schedule.epoll()
     }
 
     /// Prepares to sleep; returns whether something waits: in the kernel, or received and not shown.
     pub(crate) fn sleep(&mut self) -> Result<bool, Errno> {
-        self.lookout.watch_all()?;
-        let waits = self.inboxes.iter().any(Inbox::has_more) || self.lookout.sweep() > 0;
-        if self.lookout.errors {
+        self.schedule.watch_all()?;
+        let waits = self.inboxes.iter().any(Inbox::has_more) || self.schedule.sweep() > 0;
+        if self.schedule.errors {
             self.read_errors();
         }
         Ok(waits)
@@ -102,17 +102,17 @@ impl UdpRx {
 
     /// Whether something was announced about links since this was last asked.
     pub(crate) fn link_changed(&self) -> bool {
-        self.lookout.link_changed
+        self.schedule.link_changed
     }
 
     pub(crate) fn link_was_read(&mut self) {
-        self.lookout.link_changed = false;
+        self.schedule.link_changed = false;
     }
 
     /// From here on it counts whether `peer` is heard.
     pub(crate) fn suspect(&mut self, peer: u32) {
         let mut own = self
-            .lookout
+            .schedule
             .sockets
             .iter_mut()
             .filter(|socket| socket.peer == peer)
@@ -126,7 +126,7 @@ impl UdpRx {
     /// Whether `peer` was heard since it was suspected.
     pub(crate) fn heard(&mut self, peer: u32) -> bool {
         let own = self
-            .lookout
+            .schedule
             .sockets
             .iter()
             .any(|socket| socket.peer == peer && socket.heard);
@@ -144,15 +144,15 @@ impl UdpRx {
 
     /// Frames that the kernel dropped because our buffers were full.
     pub(crate) fn kernel_drops(&self) -> u64 {
-        let sockets = self.lookout.sockets.iter();
+        let sockets = self.schedule.sockets.iter();
         sockets.map(|socket| sys::kernel_drops(socket.fd.as_fd())).sum()
     }
 
     /// Asks the sockets of `channel` that may have something, until `budget` frames are there.
     #[inline]
     fn fill(&mut self, channel: usize, budget: usize) {
-        let all = self.lookout.turn(channel);
-        if self.lookout.errors {
+        let all = self.schedule.begin_poll(channel);
+        if self.schedule.errors {
             self.read_errors();
         }
         // One that cools on the way makes the list shorter: the next poll asks the one that is missed.
@@ -160,7 +160,7 @@ impl UdpRx {
             if self.inboxes[channel].waiting() >= budget {
                 return;
             }
-            if let Some(index) = self.lookout.pick(channel, n, all) {
+            if let Some(index) = self.schedule.pick(channel, n, all) {
                 self.receive(index);
             }
         }
@@ -169,7 +169,7 @@ impl UdpRx {
     /// One system call on one socket.
     #[inline]
     fn receive(&mut self, index: usize) {
-        let socket = &self.lookout.sockets[index];
+        let socket = &self.schedule.sockets[index];
         let (peer, channel) = (socket.peer, socket.channel);
         let inbox = &mut self.inboxes[channel];
         // What is more than this poll may show is shown by the next ones, without a system call.
@@ -182,9 +182,9 @@ impl UdpRx {
         if wanted == 0 {
             return;
         }
-        let merged = matches!(socket.merging, Merging::On | Merging::Ending);
+        let merged = matches!(socket.merging, Gro::On | Gro::Ending);
         let mut frames = 0;
-        let outcome = if wanted == 1 && peer != NOBODY && !merged {
+        let outcome = if wanted == 1 && peer != UNKNOWN_PEER && !merged {
             let Some(buffer) = inbox.buffers(1).next() else {
                 return;
             };
@@ -205,13 +205,13 @@ impl UdpRx {
                 })
                 .map_err(io::Error::from)
         } else {
-            let what = (peer == NOBODY, merged);
+            let what = (peer == UNKNOWN_PEER, merged);
             let got = self
                 .receiver
                 .receive(socket.fd.as_fd(), inbox.buffers(wanted), what);
             got.inspect(|&got| {
                 for i in 0..got {
-                    let shared = peer == NOBODY;
+                    let shared = peer == UNKNOWN_PEER;
                     let from = if shared {
                         self.sender(i)
                     } else {
@@ -228,13 +228,13 @@ impl UdpRx {
         match outcome {
             Ok(got) => {
                 self.stats.receive_calls += 1;
-                self.lookout.gave(index, got == wanted || got > 1);
-                if peer != NOBODY {
-                    self.lookout.adapt(index, frames);
+                self.schedule.received_from(index, got == wanted || got > 1);
+                if peer != UNKNOWN_PEER {
+                    self.schedule.adapt(index, frames);
                 }
             }
             Err(error) => {
-                self.lookout.nothing(index);
+                self.schedule.nothing(index);
                 if error.kind() != io::ErrorKind::WouldBlock {
                     self.failed(peer, &error);
                 }
@@ -267,12 +267,12 @@ impl UdpRx {
         }
         let peer = match from {
             RemoteEnd::Peer(peer) => peer,
-            RemoteEnd::Unknown(_) => NOBODY,
+            RemoteEnd::Unknown(_) => UNKNOWN_PEER,
         };
         let frames = inbox.fill(one.length, segment, peer);
         self.stats.received += frames;
         self.stats.received_runs += u64::from(frames > 1);
-        if peer == NOBODY {
+        if peer == UNKNOWN_PEER {
             self.stats.strangers += frames;
         }
         if let Some(tap) = &self.tap {
@@ -286,7 +286,7 @@ impl UdpRx {
     /// An error that the kernel kept for the socket; a receive tells it and forgets it. Nothing of ours ends by it.
     #[cold]
     fn failed(&mut self, peer: u32, error: &io::Error) {
-        if peer == NOBODY {
+        if peer == UNKNOWN_PEER {
             self.read_errors();
             return;
         }
@@ -307,12 +307,16 @@ impl UdpRx {
     /// Reads what the network answered to frames that went over the rail's own sockets.
     #[cold]
     fn read_errors(&mut self) {
-        self.lookout.errors = false;
-        let own = self.lookout.sockets.iter().filter(|socket| socket.peer == NOBODY);
+        self.schedule.errors = false;
+        let own = self
+            .schedule
+            .sockets
+            .iter()
+            .filter(|socket| socket.peer == UNKNOWN_PEER);
         let own: Vec<Arc<OwnedFd>> = own.map(|socket| Arc::clone(&socket.fd)).collect();
         for socket in own {
             // Bounded: whoever makes more of them waits for the next call.
-            let mut answers = (0..64).map_while(|_| sys::answer(socket.as_fd()).ok());
+            let mut answers = (0..64).map_while(|_| sys::icmp_error(socket.as_fd()).ok());
             answers.by_ref().for_each(|answer| {
                 let peer = answer.to.and_then(|to| self.named(to));
                 match (answer.errno, peer) {
@@ -329,7 +333,7 @@ impl UdpRx {
 
     /// Gives up the sockets.
     pub(crate) fn release(&mut self) {
-        self.lookout.release();
+        self.schedule.release();
         self.names.clear();
         self.suspects.clear();
     }
@@ -341,7 +345,7 @@ impl Receive for UdpRx {
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
         let at = channel_index(channel);
-        if !self.inboxes[at].turn() && budget > 0 {
+        if !self.inboxes[at].end_poll() && budget > 0 {
             self.fill(at, budget);
         }
         self.inboxes[at].show(budget)
@@ -351,7 +355,7 @@ impl Receive for UdpRx {
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
         let (bytes, from) = self.inboxes[channel_index(channel)].frame(i)?;
         Some(Frame {
-            from: (from != NOBODY).then_some(PeerIndex(from)),
+            from: (from != UNKNOWN_PEER).then_some(PeerIndex(from)),
             bytes: SharedBytes::of(bytes),
         })
     }

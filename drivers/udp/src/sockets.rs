@@ -57,14 +57,18 @@ impl Granted {
 }
 
 /// The rail's own two sockets.
-pub(crate) struct Own {
+pub(crate) struct OwnSockets {
     pub(crate) sockets: [OwnedFd; 2],
     pub(crate) port: u16,
     pub(crate) granted: Granted,
 }
 
 /// Binds the rail's own two sockets to neighbouring ports.
-pub(crate) fn own(name: &RailName, interface: &Interface, config: &UdpConfig) -> Result<Own, RailError> {
+pub(crate) fn own(
+    name: &RailName,
+    interface: &Interface,
+    config: &UdpConfig,
+) -> Result<OwnSockets, RailError> {
     let (sockets, port) = claim(name, interface, config.port, config.pairs)?;
     finish(name, sockets, port, config)
 }
@@ -81,17 +85,22 @@ pub(crate) fn offered(interface: &Interface, config: &UdpConfig) -> io::Result<G
     Ok(granted)
 }
 
-fn finish(name: &RailName, sockets: [OwnedFd; 2], port: u16, config: &UdpConfig) -> Result<Own, RailError> {
+fn finish(
+    name: &RailName,
+    sockets: [OwnedFd; 2],
+    port: u16,
+    config: &UdpConfig,
+) -> Result<OwnSockets, RailError> {
     let mut granted = Granted::default();
     for (channel, socket) in sockets.iter().enumerate() {
         sockopt::set_socket_reuseport(socket, true)
             .map_err(|errno| system_error(name, "share a port among own sockets", errno.into()))?;
         set_up(socket.as_fd(), channel, config, &mut granted)
-            .and_then(|()| hear_answers(socket.as_fd()))
+            .and_then(|()| receive_icmp_errors(socket.as_fd()))
             .map_err(|error| system_error(name, "set up a socket", error))?;
     }
     granted.notes.dedup();
-    Ok(Own {
+    Ok(OwnSockets {
         sockets,
         port,
         granted,
@@ -174,7 +183,7 @@ fn never_fragment(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// What the network answers to frames of a socket that is not connected is kept in its error queue.
-fn hear_answers(socket: BorrowedFd<'_>) -> io::Result<()> {
+fn receive_icmp_errors(socket: BorrowedFd<'_>) -> io::Result<()> {
     if sockopt::socket_domain(socket)? == AddressFamily::INET {
         return set_int(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
     }

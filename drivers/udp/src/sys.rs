@@ -68,7 +68,7 @@ pub(crate) fn kernel_drops(fd: BorrowedFd<'_>) -> u64 {
 
 /// What the network answered to a frame that was sent (ip(7), `IP_RECVERR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct IcmpError {
     /// As an error of the system.
     pub(crate) errno: i32,
     /// Whether this host's kernel itself said so, when the frame was to be sent.
@@ -79,7 +79,7 @@ pub(crate) struct Answer {
     pub(crate) to: Option<SocketAddr>,
 }
 
-impl Answer {
+impl IcmpError {
     /// From one control message: a `cmsghdr`, then a `sock_extended_err` (linux/errqueue.h).
     fn read(control: &[u8], to: Option<SocketAddr>) -> Option<Self> {
         const ORIGIN_LOCAL: u8 = 1;
@@ -102,7 +102,7 @@ impl Answer {
 }
 
 /// Takes the oldest answer out of a socket's error queue.
-pub(crate) fn answer(fd: BorrowedFd<'_>) -> io::Result<Answer> {
+pub(crate) fn icmp_error(fd: BorrowedFd<'_>) -> io::Result<IcmpError> {
     #[repr(C, align(8))]
     struct Room([u8; 128]);
     let (mut room, mut name) = (Room([0; 128]), Name::EMPTY);
@@ -118,7 +118,7 @@ pub(crate) fn answer(fd: BorrowedFd<'_>) -> io::Result<Answer> {
     }
     name.length = header.msg_namelen;
     let control = &room.0[..header.msg_controllen.min(room.0.len())];
-    Answer::read(control, name.get()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    IcmpError::read(control, name.get()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// A socket address in the kernel's form: `sockaddr_in`, or `sockaddr_in6`.
@@ -468,7 +468,7 @@ mod tests {
             }
             assert!(start.elapsed().as_secs() < 5, "never happened: an answer");
         };
-        let expected = Answer {
+        let expected = IcmpError {
             errno: libc::ECONNREFUSED,
             local: false,
             mtu: 0,
@@ -485,16 +485,16 @@ mod tests {
         control[16..20].copy_from_slice(&libc::EMSGSIZE.to_ne_bytes());
         control[20] = 2;
         control[24..28].copy_from_slice(&1280i32.to_ne_bytes());
-        let expected = Answer {
+        let expected = IcmpError {
             errno: libc::EMSGSIZE,
             local: false,
             mtu: 1280,
             to: None,
         };
-        assert_eq!(Answer::read(&control, None), Some(expected));
-        (0..28).for_each(|cut| assert_eq!(Answer::read(&control[..cut], None), None));
+        assert_eq!(IcmpError::read(&control, None), Some(expected));
+        (0..28).for_each(|cut| assert_eq!(IcmpError::read(&control[..cut], None), None));
         control[12] ^= 1;
-        assert_eq!(Answer::read(&control, None), None);
+        assert_eq!(IcmpError::read(&control, None), None);
     }
 
     #[test]

@@ -41,13 +41,13 @@ pub(crate) fn channel_index(channel: Channel) -> usize {
 }
 
 /// Where a peer is, on each channel.
-pub(crate) struct Way {
+pub(crate) struct PeerPath {
     pub(crate) names: [Name; 2],
     /// Its own sockets, when it has some.
     pub(crate) sockets: Option<[Arc<OwnedFd>; 2]>,
 }
 
-impl Way {
+impl PeerPath {
     /// Its addresses, for those who read.
     pub(crate) fn addresses(&self) -> [SocketAddr; 2] {
         // A name was made from an address, so it gives one.
@@ -63,7 +63,7 @@ impl Way {
 
 /// The sending half of a [`UdpRail`](crate::UdpRail).
 pub struct UdpTx {
-    pub(crate) ways: Vec<Way>,
+    pub(crate) paths: Vec<PeerPath>,
     /// The few peers to which no runs of frames go in one piece.
     pub(crate) singles: Vec<u32>,
     pub(crate) own: Option<[Arc<OwnedFd>; 2]>,
@@ -81,7 +81,7 @@ pub struct UdpTx {
     pub(crate) tap: Option<Tap>,
 }
 
-struct Post {
+struct PostedFrame {
     peer: u32,
     length: u32,
 }
@@ -89,7 +89,7 @@ struct Post {
 /// What is posted on one channel and not sent yet. Memory and list start again from the front when all is sent.
 struct Queue {
     memory: Box<[u8]>,
-    posts: Vec<Post>,
+    posts: Vec<PostedFrame>,
     places: usize,
     /// The first frame that is not sent, and its place in memory.
     first: usize,
@@ -136,7 +136,7 @@ impl Queue {
 
     /// The frames that are to be sent, and their bytes.
     #[inline]
-    fn waiting(&self) -> (&[Post], &[u8]) {
+    fn waiting(&self) -> (&[PostedFrame], &[u8]) {
         (
             &self.posts[self.first..self.rung],
             &self.memory[self.first_at..self.end],
@@ -161,22 +161,22 @@ impl Queue {
 }
 
 /// How many frames from the first on make one message: of one size, the last may be shorter.
-fn run(posts: &[Post], segments: bool) -> usize {
+fn run(posts: &[PostedFrame], segments: bool) -> usize {
     let (peer, size) = (posts[0].peer, posts[0].length);
     if !segments || size == 0 {
         return 1;
     }
     let most = RUN_MAX.min(RUN_BYTES / size as usize).max(1);
-    let like = |post: &&Post| post.peer == peer && post.length == size;
+    let like = |post: &&PostedFrame| post.peer == peer && post.length == size;
     let n = posts.iter().take(most).take_while(like).count();
-    let tail = |post: &Post| post.peer == peer && post.length < size && post.length > 0;
+    let tail = |post: &PostedFrame| post.peer == peer && post.length < size && post.length > 0;
     n + usize::from(n < most && posts.get(n).is_some_and(tail))
 }
 
 impl UdpTx {
     pub(crate) fn new(own: [Arc<OwnedFd>; 2], limit: usize, gso: bool, config: &UdpConfig) -> Self {
         Self {
-            ways: Vec::new(),
+            paths: Vec::new(),
             singles: Vec::new(),
             own: Some(own),
             queues: [config.priority_ring, config.data_ring].map(|places| Queue::new(places, limit)),
@@ -238,15 +238,17 @@ impl UdpTx {
         let queue = &self.queues[channel];
         let (posts, bytes) = queue.waiting();
         let bytes = &bytes[..posts[0].length as usize];
-        let way = &self.ways[posts[0].peer as usize];
-        match &way.sockets {
+        let path = &self.paths[posts[0].peer as usize];
+        match &path.sockets {
             Some(sockets) => rustix::net::send(&sockets[channel], bytes, SendFlags::empty())
                 .map(|_| 1)
                 .map_err(|errno| (errno.into(), false)),
             None => {
                 let one = std::iter::once(Outbound { bytes, segment: 0 });
                 let own = self.own.as_ref().map(|own| own[channel].as_fd());
-                let sent = own.map_or(Ok(1), |own| self.sender.send(own, Some(&way.names[channel]), one));
+                let sent = own.map_or(Ok(1), |own| {
+                    self.sender.send(own, Some(&path.names[channel]), one)
+                });
                 sent.map_err(|error| (error, false))
             }
         }
@@ -258,10 +260,10 @@ impl UdpTx {
         let queue = &self.queues[channel];
         let (posts, bytes) = queue.waiting();
         let peer = posts[0].peer;
-        let way = &self.ways[peer as usize];
-        let (fd, to): (BorrowedFd<'_>, Option<&Name>) = match (&way.sockets, &self.own) {
+        let path = &self.paths[peer as usize];
+        let (fd, to): (BorrowedFd<'_>, Option<&Name>) = match (&path.sockets, &self.own) {
             (Some(sockets), _) => (sockets[channel].as_fd(), None),
-            (None, Some(own)) => (own[channel].as_fd(), Some(&way.names[channel])),
+            (None, Some(own)) => (own[channel].as_fd(), Some(&path.names[channel])),
             (None, None) => return Ok(posts.len()),
         };
         let mut taken = [0u8; BATCH_MAX];
@@ -308,7 +310,7 @@ impl UdpTx {
                 let (posts, _) = self.queues[channel].waiting();
                 let peer = posts[0].peer;
                 // What comes by the rail's own sockets may be about anybody: their error queue tells.
-                let known = self.ways[peer as usize].sockets.is_some();
+                let known = self.paths[peer as usize].sockets.is_some();
                 if known && errno == Errno::CONNREFUSED {
                     self.stats.refused += 1;
                     if self.refusals.len() < REFUSALS_MAX {
@@ -346,7 +348,7 @@ impl UdpTx {
             queue.pop(queue.posts.len() - queue.first);
             queue.room = 0;
         }
-        self.ways.clear();
+        self.paths.clear();
         self.singles.clear();
         self.own = None;
     }
@@ -376,7 +378,7 @@ impl Transmit for UdpTx {
         if length > self.limit || matches!(body, Body::Parts(parts) if parts.len() > PARTS_MAX) {
             return Err(Refused::TooLong);
         }
-        if peer.index() >= self.ways.len() {
+        if peer.index() >= self.paths.len() {
             return Err(Refused::PeerDown);
         }
         let queue = &mut self.queues[channel_index(channel)];
@@ -385,7 +387,7 @@ impl Transmit for UdpTx {
         first.copy_from_slice(head);
         fill(rest, body);
         queue.end += length;
-        queue.posts.push(Post {
+        queue.posts.push(PostedFrame {
             peer: peer.0,
             length: length as u32,
         });
@@ -448,8 +450,10 @@ mod tests {
 
     #[test]
     fn runs_are_of_one_peer_and_one_size_with_a_shorter_end() {
-        let posts = |list: &[(u32, u32)]| -> Vec<Post> {
-            list.iter().map(|&(peer, length)| Post { peer, length }).collect()
+        let posts = |list: &[(u32, u32)]| -> Vec<PostedFrame> {
+            list.iter()
+                .map(|&(peer, length)| PostedFrame { peer, length })
+                .collect()
         };
         let cases: [(&[(u32, u32)], usize); 8] = [
             (&[(0, 64)], 1),

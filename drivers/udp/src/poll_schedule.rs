@@ -41,13 +41,13 @@ const EVENTS: usize = 16;
 const LINK: u64 = u64::MAX;
 
 /// "No peer", in a frame's record.
-pub(crate) const NOBODY: u32 = u32::MAX;
+pub(crate) const UNKNOWN_PEER: u32 = u32::MAX;
 
 /// Whether the kernel merges frames that come in a row (`UDP_GRO`). A merged run says how it is cut in a control message,
 /// and to ask for that makes each receive dearer by an eighth of a microsecond, also those that find nothing, of which a
 /// ping-pong makes most. So a socket of one peer merges only while its frames do come in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Merging {
+pub(crate) enum Gro {
     /// The kernel cannot, or must not.
     Never,
     Off,
@@ -59,10 +59,10 @@ pub(crate) enum Merging {
 /// One socket, and what it gave lately.
 pub(crate) struct Socket {
     pub(crate) fd: Arc<OwnedFd>,
-    /// Whom it is connected to, or [`NOBODY`].
+    /// Whom it is connected to, or [`UNKNOWN_PEER`].
     pub(crate) peer: u32,
     pub(crate) channel: usize,
-    pub(crate) merging: Merging,
+    pub(crate) merging: Gro,
     /// Receives in a row that gave one frame.
     single: u32,
     /// Receives in a row that gave all that was asked for.
@@ -77,7 +77,7 @@ pub(crate) struct Socket {
 }
 
 /// All sockets of a rail.
-pub(crate) struct Lookout {
+pub(crate) struct PollSchedule {
     pub(crate) sockets: Vec<Socket>,
     hot: [Vec<u32>; 2],
     /// Sockets that have something and are not hot.
@@ -91,7 +91,7 @@ pub(crate) struct Lookout {
     pub(crate) errors: bool,
 }
 
-impl Lookout {
+impl PollSchedule {
     pub(crate) fn new(link: &OwnedFd) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = epoll::EventData::new_u64(LINK);
@@ -121,7 +121,7 @@ impl Lookout {
             peer,
             channel,
             // It was asked to when it was made.
-            merging: if gro { Merging::On } else { Merging::Never },
+            merging: if gro { Gro::On } else { Gro::Never },
             single: 0,
             full: 0,
             heard: false,
@@ -146,7 +146,7 @@ impl Lookout {
         Ok(())
     }
 
-    /// What becomes readable, after [`Lookout::watch_all`], when there is something to do.
+    /// What becomes readable, after [`PollSchedule::watch_all`], when there is something to do.
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -168,17 +168,17 @@ impl Lookout {
                 self.link_changed = true;
                 continue;
             }
-            self.heat(token as u32);
+            self.make_hot(token as u32);
             let flags = event.flags;
             self.errors |=
-                flags.contains(epoll::EventFlags::ERR) && self.sockets[token as usize].peer == NOBODY;
+                flags.contains(epoll::EventFlags::ERR) && self.sockets[token as usize].peer == UNKNOWN_PEER;
         }
         found.len()
     }
 
     /// Begins a poll of `channel`; returns how many sockets may have something.
     #[inline]
-    pub(crate) fn turn(&mut self, channel: usize) -> usize {
+    pub(crate) fn begin_poll(&mut self, channel: usize) -> usize {
         self.polls = self.polls.wrapping_add(1);
         let idle = self.hot.iter().all(Vec::is_empty);
         let every = if idle { SWEEP_IDLE } else { SWEEP_BUSY };
@@ -190,7 +190,7 @@ impl Lookout {
         self.hot[channel].len() + self.ready[channel].len()
     }
 
-    /// The `n`th of the `all` sockets that [`Lookout::turn`] found; each poll begins with another one.
+    /// The `n`th of the `all` sockets that [`PollSchedule::begin_poll`] found; each poll begins with another one.
     #[inline]
     pub(crate) fn pick(&self, channel: usize, n: usize, all: usize) -> Option<usize> {
         let place = if all == 1 {
@@ -205,7 +205,7 @@ impl Lookout {
 
     /// A socket gave something; `full`: as much as it was asked for.
     #[inline]
-    pub(crate) fn gave(&mut self, index: usize, full: bool) {
+    pub(crate) fn received_from(&mut self, index: usize, full: bool) {
         let socket = &mut self.sockets[index];
         socket.heard = true;
         socket.empty = 0;
@@ -221,13 +221,13 @@ impl Lookout {
     pub(crate) fn adapt(&mut self, index: usize, frames: u64) {
         let socket = &mut self.sockets[index];
         match socket.merging {
-            Merging::On => {
+            Gro::On => {
                 socket.single = if frames == 1 { socket.single + 1 } else { 0 };
                 if socket.single == SINGLES {
                     self.merge(index, false);
                 }
             }
-            Merging::Off | Merging::Ending if frames > 1 => self.merge(index, true),
+            Gro::Off | Gro::Ending if frames > 1 => self.merge(index, true),
             _ => {}
         }
     }
@@ -239,11 +239,11 @@ impl Lookout {
         socket.single = 0;
         let told = sys::set_int(socket.fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, on.into());
         socket.merging = match (told, on) {
-            (Ok(()), true) => Merging::On,
-            (Ok(()), false) => Merging::Ending,
+            (Ok(()), true) => Gro::On,
+            (Ok(()), false) => Gro::Ending,
             // As it was, and not asked again.
-            (Err(_), true) => Merging::Never,
-            (Err(_), false) => Merging::On,
+            (Err(_), true) => Gro::Never,
+            (Err(_), false) => Gro::On,
         };
     }
 
@@ -251,8 +251,8 @@ impl Lookout {
     #[inline]
     pub(crate) fn nothing(&mut self, index: usize) {
         let socket = &mut self.sockets[index];
-        if socket.merging == Merging::Ending {
-            socket.merging = Merging::Off;
+        if socket.merging == Gro::Ending {
+            socket.merging = Gro::Off;
         }
         socket.full = 0;
         socket.empty = socket.empty.saturating_add(1);
@@ -267,7 +267,7 @@ impl Lookout {
         self.sockets.clear();
     }
 
-    fn heat(&mut self, index: u32) {
+    fn make_hot(&mut self, index: u32) {
         let channel = self.sockets[index as usize].channel;
         if self.hot[channel].contains(&index) {
             return;
@@ -302,7 +302,11 @@ impl Lookout {
     fn leave(&mut self, index: usize) {
         let socket = &mut self.sockets[index];
         let hot = self.hot[socket.channel].contains(&(index as u32));
-        if hot && socket.watched && socket.peer != NOBODY && epoll::delete(&self.epoll, &*socket.fd).is_ok() {
+        if hot
+            && socket.watched
+            && socket.peer != UNKNOWN_PEER
+            && epoll::delete(&self.epoll, &*socket.fd).is_ok()
+        {
             socket.watched = false;
         }
     }
@@ -335,70 +339,70 @@ mod tests {
     }
 
     /// One poll of channel 0, one receive from each socket that is picked; returns which gave something.
-    fn poll(lookout: &mut Lookout) -> Vec<usize> {
-        let all = lookout.turn(0);
-        let picked: Vec<usize> = (0..all).filter_map(|n| lookout.pick(0, n, all)).collect();
+    fn poll(schedule: &mut PollSchedule) -> Vec<usize> {
+        let all = schedule.begin_poll(0);
+        let picked: Vec<usize> = (0..all).filter_map(|n| schedule.pick(0, n, all)).collect();
         let mut gave = Vec::new();
         for index in picked {
-            let socket = &lookout.sockets[index];
+            let socket = &schedule.sockets[index];
             if rustix::net::recv(&*socket.fd, &mut [0u8; 8], rustix::net::RecvFlags::empty()).is_ok() {
-                lookout.gave(index, false);
+                schedule.received_from(index, false);
                 gave.push(index);
             } else {
-                lookout.nothing(index);
+                schedule.nothing(index);
             }
         }
         gave
     }
 
-    fn lookout(n: usize) -> (Lookout, Vec<UdpSocket>) {
+    fn schedule(n: usize) -> (PollSchedule, Vec<UdpSocket>) {
         let (link, _) = socket();
-        let mut lookout = Lookout::new(&link).unwrap();
+        let mut schedule = PollSchedule::new(&link).unwrap();
         let others = (0..n as u32).map(|peer| {
             let (ours, other) = socket();
-            lookout.add(ours, peer, 0, false).unwrap();
+            schedule.add(ours, peer, 0, false).unwrap();
             other
         });
         let others = others.collect();
         // The set keeps nothing alive: the link's socket went with its descriptor.
-        (lookout, others)
+        (schedule, others)
     }
 
     #[test]
     fn a_busy_socket_leaves_the_set_and_comes_back_when_it_cools_or_the_rail_sleeps() {
-        let (mut lookout, others) = lookout(1);
-        let busy = |lookout: &mut Lookout| {
+        let (mut schedule, others) = schedule(1);
+        let busy = |schedule: &mut PollSchedule| {
             for _ in 0..2 * LEAVE_AFTER {
                 others[0].send(b"x").unwrap();
-                while poll(lookout).is_empty() {}
+                while poll(schedule).is_empty() {}
             }
-            assert!(!lookout.sockets[0].watched);
+            assert!(!schedule.sockets[0].watched);
         };
-        busy(&mut lookout);
-        (0..COOL_AFTER).for_each(|_| assert!(poll(&mut lookout).is_empty()));
-        assert!(lookout.sockets[0].watched && lookout.hot[0].is_empty());
-        busy(&mut lookout);
-        lookout.watch_all().unwrap();
-        assert!(lookout.sockets[0].watched);
+        busy(&mut schedule);
+        (0..COOL_AFTER).for_each(|_| assert!(poll(&mut schedule).is_empty()));
+        assert!(schedule.sockets[0].watched && schedule.hot[0].is_empty());
+        busy(&mut schedule);
+        schedule.watch_all().unwrap();
+        assert!(schedule.sockets[0].watched);
         others[0].send(b"x").unwrap();
-        assert_eq!(lookout.sweep(), 1, "what comes after that is seen");
+        assert_eq!(schedule.sweep(), 1, "what comes after that is seen");
     }
 
     #[test]
     fn nobody_waits_for_ever_behind_busy_ones() {
-        let (mut lookout, others) = lookout(5);
+        let (mut schedule, others) = schedule(5);
         let mut given = [0; 5];
         for _ in 0..100 {
             others.iter().for_each(|other| {
                 other.send(b"x").unwrap();
             });
             // Room for one frame a poll only.
-            let all = lookout.turn(0);
+            let all = schedule.begin_poll(0);
             for n in 0..all.min(1) {
-                let index = lookout.pick(0, n, all).unwrap();
-                let fd = &lookout.sockets[index].fd;
+                let index = schedule.pick(0, n, all).unwrap();
+                let fd = &schedule.sockets[index].fd;
                 rustix::net::recv(&**fd, &mut [0u8; 8], rustix::net::RecvFlags::empty()).unwrap();
-                lookout.gave(index, true);
+                schedule.received_from(index, true);
                 given[index] += 1;
             }
         }

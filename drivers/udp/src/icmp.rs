@@ -18,16 +18,16 @@ struct Suspect {
     first: Time,
     last: Time,
     refusals: u32,
-    told: bool,
+    reported: bool,
 }
 
 /// Peers that refused frames and were not heard since.
 #[derive(Default)]
-pub(crate) struct Hints {
+pub(crate) struct UnreachablePeers {
     suspects: Vec<Suspect>,
 }
 
-impl Hints {
+impl UnreachablePeers {
     /// Whether there is anything to judge.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -46,23 +46,30 @@ impl Hints {
             first: now,
             last: now,
             refusals: 1,
-            told: false,
+            reported: false,
         });
         true
     }
 
     /// Tells what is certain enough; forgets whoever was heard.
-    pub(crate) fn judge(&mut self, mut heard: impl FnMut(u32) -> bool, mut tell: impl FnMut(u32, EventKind)) {
+    pub(crate) fn update(
+        &mut self,
+        mut heard: impl FnMut(u32) -> bool,
+        mut emit: impl FnMut(u32, EventKind),
+    ) {
         self.suspects.retain_mut(|suspect| {
             if heard(suspect.peer) {
-                if suspect.told {
-                    tell(suspect.peer, EventKind::PeerUp);
+                if suspect.reported {
+                    emit(suspect.peer, EventKind::PeerUp);
                 }
                 return false;
             }
-            if !suspect.told && suspect.refusals >= REFUSALS && suspect.last.since(suspect.first) >= LASTING {
-                suspect.told = true;
-                tell(suspect.peer, EventKind::PeerDown(DownReason::Died));
+            if !suspect.reported
+                && suspect.refusals >= REFUSALS
+                && suspect.last.since(suspect.first) >= LASTING
+            {
+                suspect.reported = true;
+                emit(suspect.peer, EventKind::PeerDown(DownReason::Died));
             }
             true
         });
@@ -75,26 +82,26 @@ mod tests {
 
     #[test]
     fn only_refusals_that_last_are_told_and_a_frame_takes_them_back() {
-        let mut hints = Hints::default();
+        let mut unreachable = UnreachablePeers::default();
         let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let mut told = Vec::new();
-        let mut at = |hints: &mut Hints, now, heard: bool| {
-            hints.judge(|_| heard, |peer, kind| told.push((now, peer, kind)));
+        let mut at = |unreachable: &mut UnreachablePeers, now, heard: bool| {
+            unreachable.update(|_| heard, |peer, kind| told.push((now, peer, kind)));
         };
-        assert!(hints.refused(4, ms(0)));
+        assert!(unreachable.refused(4, ms(0)));
         for now in 1..5 {
-            assert!(!hints.refused(4, ms(now)));
-            at(&mut hints, now, false);
+            assert!(!unreachable.refused(4, ms(now)));
+            at(&mut unreachable, now, false);
         }
-        at(&mut hints, 6, true);
-        assert!(!hints.any());
-        hints.refused(4, ms(10));
-        hints.refused(4, ms(31));
-        at(&mut hints, 31, false);
-        hints.refused(4, ms(32));
-        at(&mut hints, 32, false);
-        at(&mut hints, 33, false);
-        at(&mut hints, 40, true);
+        at(&mut unreachable, 6, true);
+        assert!(!unreachable.any());
+        unreachable.refused(4, ms(10));
+        unreachable.refused(4, ms(31));
+        at(&mut unreachable, 31, false);
+        unreachable.refused(4, ms(32));
+        at(&mut unreachable, 32, false);
+        at(&mut unreachable, 33, false);
+        at(&mut unreachable, 40, true);
         let down = EventKind::PeerDown(DownReason::Died);
         assert_eq!(told, [(32, 4, down), (40, 4, EventKind::PeerUp)]);
     }
