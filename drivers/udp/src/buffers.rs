@@ -1,8 +1,9 @@
-//! The buffers of one channel: a ring that the kernel fills, the frames in it, and the ones that were kept.
+//! The receive buffers of one channel: a ring that the kernel fills, the frames in it, and the ones that are
+//! kept.
 //!
-//! A buffer never moves and is never freed while the rail lives. One that is kept is shared with whoever keeps it, and
-//! a fresh one takes its place in the ring; it can be filled again when nobody else has it any more, which the count
-//! of its owners tells. So nothing is given back in a `Drop`, and no buffer that is looked at is ever written.
+//! A buffer never moves and is never freed while the rail lives. A kept one is shared with its user, and a
+//! fresh one takes its place in the ring; it is reused when its reference count shows that the user has
+//! dropped it. So nothing happens in a `Drop`, and no buffer is written while it can be read.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use doorbell_fabric::message::Refused;
 
 type Buffer = Arc<Box<[u8]>>;
 
-/// A received frame whose buffer was taken out of the ring; dropping it lets the buffer be used again.
+/// A received frame that the application keeps; dropping it frees its buffer.
 #[derive(Debug)]
 pub struct UdpKept {
     buffer: Buffer,
@@ -26,7 +27,7 @@ impl UdpKept {
     }
 }
 
-/// Where a frame lies, and whose it is.
+/// The position and the sender of a frame.
 struct Entry {
     place: u32,
     at: u32,
@@ -35,23 +36,24 @@ struct Entry {
     kept: bool,
 }
 
-/// Frames of one buffer that the record has room for from the start, as many as the kernel merges (128 from Linux 6.9).
+/// Frames of one buffer for which there is room from the start: as many as the kernel merges (128 from Linux
+/// 6.9).
 const RUN_MAX: usize = 128;
 
 /// One channel's buffers and frames.
 pub(crate) struct Inbox {
     ring: Box<[Buffer]>,
-    /// The buffer that takes the place of one of which a frame was kept.
+    /// Fresh buffers that replace those of which a frame was kept.
     instead: Box<[Option<Buffer>]>,
     any_kept: bool,
-    /// Buffers of the ring that hold something.
+    /// Buffers of the ring that are filled.
     used: usize,
     entries: Vec<Entry>,
-    /// The frames that are shown: `shown` from `first` on. Behind them wait more.
+    /// The shown frames: `shown` from `first` on. More may be queued behind them.
     first: usize,
     shown: usize,
     size: usize,
-    /// Fresh buffers, and those that somebody may still have.
+    /// Fresh buffers, and those that may still be in use.
     fresh: Vec<Buffer>,
     lent: Vec<Buffer>,
     made: usize,
@@ -63,7 +65,7 @@ fn buffer(size: usize) -> Buffer {
 }
 
 impl Inbox {
-    /// `count` buffers of `size` bytes in the ring, and up to `spare` that can be kept.
+    /// Creates a ring of `count` buffers of `size` bytes, of which up to `spare` can be kept.
     pub(crate) fn new(count: usize, size: usize, spare: usize) -> Self {
         let size = size.next_multiple_of(64);
         Self {
@@ -82,7 +84,7 @@ impl Inbox {
         }
     }
 
-    /// Ends the last poll: what it showed is given back. Returns whether frames wait that were never shown.
+    /// Ends the last poll and frees what it showed. Returns whether more frames are queued.
     #[inline]
     pub(crate) fn end_poll(&mut self) -> bool {
         self.first += self.shown;
@@ -99,7 +101,7 @@ impl Inbox {
         false
     }
 
-    /// Puts a fresh buffer in the place of each one that was kept.
+    /// Replaces each buffer of which a frame was kept by a fresh one.
     #[cold]
     fn swap(&mut self) {
         for (place, instead) in self.ring[..self.used].iter_mut().zip(&mut self.instead) {
@@ -110,18 +112,18 @@ impl Inbox {
         self.any_kept = false;
     }
 
-    /// Frames that are neither shown nor given back.
+    /// Frames that are queued and not shown.
     #[inline]
     pub(crate) fn waiting(&self) -> usize {
         self.entries.len() - self.first - self.shown
     }
 
-    /// Whether the next poll has something to show without asking the kernel.
+    /// Whether the next poll can show something without a system call.
     pub(crate) fn has_more(&self) -> bool {
         self.waiting() > 0
     }
 
-    /// Shows up to `budget` of the frames that wait.
+    /// Shows up to `budget` of the queued frames.
     #[inline]
     pub(crate) fn show(&mut self, budget: usize) -> usize {
         self.shown = budget.min(self.entries.len() - self.first);
@@ -134,20 +136,21 @@ impl Inbox {
         self.ring.len() - self.used
     }
 
-    /// The next `n` buffers, to be filled. One that is not ours alone would end the list; there is none.
+    /// The next `n` buffers to fill. A buffer that is shared would end the list; there is none.
     #[inline]
     pub(crate) fn buffers(&mut self, n: usize) -> impl Iterator<Item = &mut [u8]> {
         let next = self.ring[self.used..].iter_mut().take(n);
         next.map_while(|buffer| Arc::get_mut(buffer).map(|buffer| &mut buffer[..]))
     }
 
-    /// The next buffer holds nothing that is wanted.
+    /// Marks the next buffer as filled without frames.
     #[inline]
     pub(crate) fn skip(&mut self) {
         self.used += 1;
     }
 
-    /// The next buffer holds `length` bytes in frames of `segment` bytes (the last may be shorter); returns how many.
+    /// Marks the next buffer as filled with `length` bytes in frames of `segment` bytes (the last may be
+    /// shorter); returns how many.
     #[inline]
     pub(crate) fn fill(&mut self, length: usize, segment: usize, from: u32) -> u64 {
         let place = self.used as u32;
@@ -170,7 +173,7 @@ impl Inbox {
         n as u64
     }
 
-    /// The `n` frames that were filled in last.
+    /// The `n` frames that were filled last.
     pub(crate) fn newest(&self, n: usize) -> impl Iterator<Item = &[u8]> {
         let newest = &self.entries[self.entries.len() - n..];
         newest.iter().map(|entry| {
@@ -179,7 +182,7 @@ impl Inbox {
         })
     }
 
-    /// The `i`th shown frame, and whose it is.
+    /// The `i`th shown frame and its sender.
     #[inline]
     pub(crate) fn frame(&self, i: usize) -> Option<(&[u8], u32)> {
         if i >= self.shown {
@@ -190,7 +193,7 @@ impl Inbox {
         Some((&buffer[entry.at as usize..][..entry.length as usize], entry.from))
     }
 
-    /// Takes the `i`th shown frame out.
+    /// Keeps the `i`th shown frame.
     pub(crate) fn keep(&mut self, i: usize) -> Result<UdpKept, Refused> {
         if i >= self.shown || self.entries[self.first + i].kept {
             return Err(Refused::BadMemory);
@@ -209,7 +212,7 @@ impl Inbox {
         })
     }
 
-    /// A buffer that nobody has: one that came back, or a new one while there are fewer than allowed.
+    /// A free buffer: one that was returned, or a new one up to the limit.
     fn fresh_buffer(&mut self) -> Option<Buffer> {
         if self.fresh.is_empty() {
             let mut at = 0;

@@ -6,14 +6,14 @@ use doorbell_inet::{Family, InterfaceQuery, unusable};
 
 use crate::sys::BATCH_MAX;
 
-/// What can be set.
+/// The rail's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// Which addresses of the interface.
+    /// The address family that is used of an interface.
     pub family: Family,
     /// The port of the priority channel; the data channel has the next one. 0: the kernel chooses both.
     pub port: u16,
-    /// How many pairs of ports to try from `port` upwards, before the rail is refused (several ranks of one host).
+    /// Pairs of ports to try from `port` upwards before the rail is refused (several ranks of one host).
     pub pairs: u16,
     /// Largest IP packet, in bytes, when it is to be smaller than the interface's MTU.
     pub mtu: Option<usize>,
@@ -22,11 +22,11 @@ pub struct UdpConfig {
     pub frame: usize,
     /// Frames that can be posted between two doorbells on the priority channel.
     pub priority_ring: usize,
-    /// The same on the data channel.
+    /// Frames that can be posted between two doorbells on the data channel.
     pub data_ring: usize,
     /// Most messages received by one system call, from 1 to 64.
     pub batch: usize,
-    /// Receive buffers that can be kept out of each channel's ring at a time; made when first needed.
+    /// Receive buffers of each channel that can be kept at a time; allocated when first needed.
     pub spare: usize,
     /// Peers that get connected sockets of their own, two descriptors each; later ones share the rail's own sockets.
     pub connected: usize,
@@ -34,9 +34,10 @@ pub struct UdpConfig {
     pub receive_buffer: usize,
     /// The kernel's send buffer of each socket, in bytes.
     pub send_buffer: usize,
-    /// Runs of frames of one size to one peer are given to the kernel in one piece (`UDP_SEGMENT`), where it has that.
+    /// Whether runs of frames of one size to one peer are sent in one piece (`UDP_SEGMENT`), if the kernel
+    /// has that.
     pub gso: bool,
-    /// Runs of frames are taken from the kernel in one piece (`UDP_GRO`), where it has that.
+    /// Whether runs of frames are received in one piece (`UDP_GRO`), if the kernel has that.
     pub gro: bool,
     /// For how many microseconds a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN). Only
     /// for devices with hardware queues: the loopback and veth have nothing to poll.
@@ -50,7 +51,7 @@ impl Default for UdpConfig {
             port: 0,
             pairs: 64,
             mtu: None,
-            // Four of them are one piece of 64 KiB for the kernel.
+            // Four of them fill one 64 KiB piece of the kernel's.
             frame: RUN_BYTES / 4 / 16 * 16,
             priority_ring: 64,
             data_ring: 256,
@@ -66,12 +67,12 @@ impl Default for UdpConfig {
     }
 }
 
-/// Longest run of frames in one piece: Linux takes IPv4 packets of 0xfff0 bytes (`IP_MAX_MTU`), headers included, where
-/// it is to cut them up.
+/// Longest run of frames in one piece: Linux accepts IPv4 packets of 0xfff0 bytes (`IP_MAX_MTU`), headers
+/// included, for segmentation.
 pub(crate) const RUN_BYTES: usize = 0xfff0 - 20 - 8;
 
 impl UdpConfig {
-    /// What it asks of an interface.
+    /// Returns what the rail requires of an interface.
     #[must_use]
     pub fn interface_query(&self) -> InterfaceQuery {
         InterfaceQuery {
@@ -85,15 +86,15 @@ impl UdpConfig {
     pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
         let rings = [self.priority_ring, self.data_ring];
         let reason = if rings.iter().any(|&ring| ring == 0 || ring > 1 << 14) {
-            "its send rings hold from 1 to 16384 frames"
+            "the send rings hold between 1 and 16384 frames"
         } else if self.batch == 0 || self.batch > BATCH_MAX {
-            "its batch is from 1 to 64 messages"
+            "udp.batch is between 1 and 64 messages"
         } else if self.spare > 1 << 16 || self.connected > 1 << 14 {
             "at most 65536 buffers can be kept and 16384 peers be connected"
         } else if self.port == u16::MAX || self.pairs == 0 {
-            "a pair of ports starts at 65534 at most, and at least one pair is tried"
+            "udp.port is at most 65534, and udp.pairs at least 1"
         } else if self.receive_buffer > 1 << 30 || self.send_buffer > 1 << 30 {
-            "the kernel's buffers have at most 1 GiB"
+            "the kernel's buffers are at most 1 GiB"
         } else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! Discovery: each interface of this machine as a candidate, with what was found out about it.
+//! Discovery: each interface of this machine as a candidate, with its properties.
 
 use doorbell_fabric::discover::{Candidate, Driver, Verdict};
 use doorbell_fabric::error::RailError;
@@ -9,9 +9,10 @@ use crate::config::UdpConfig;
 use crate::rail::expected;
 use crate::sockets;
 
-/// Finds udp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
-/// address that is named. All are used only when named: an open rail listens on its interface, and nothing listens
-/// beyond the loopback that the user did not ask for; on one host shared memory is better than the loopback.
+/// Finds udp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface,
+/// and one for each named address. All are used only when named: an open rail listens on its interface, and
+/// nothing listens beyond the loopback unless the user asked for it; on one host shared memory is better than
+/// the loopback.
 ///
 /// ```
 /// use doorbell_fabric::discover::discover;
@@ -23,7 +24,7 @@ use crate::sockets;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct UdpDriver {
-    /// With what rails will be opened.
+    /// The configuration that rails will be opened with.
     pub config: UdpConfig,
 }
 
@@ -76,7 +77,7 @@ impl Driver for UdpDriver {
             .collect())
     }
 
-    /// Rails named by an address, its label, or an alternative name.
+    /// Handles rails named by an address, its label, or an alternative name.
     fn named(&self, name: &RailName) -> Option<Candidate> {
         is_other_name(name).then(|| self.probe_one(name.clone()))
     }

@@ -1,15 +1,15 @@
-//! "Port unreachable" answers: hints that a peer has ended, told as an event when they last.
+//! ICMP "port unreachable" errors: hints that a peer has ended, reported as an event when they persist.
 //!
-//! A router or anybody who guesses ports can send such an answer, so one means nothing. Three of them over 20 ms, and
-//! nothing heard from the peer in between, is told as [`EventKind::PeerDown`]; a frame of the peer after that, as
-//! [`EventKind::PeerUp`]. The rail itself goes on sending to the peer: what to make of it is for the layers above.
+//! A router, or anyone who guesses ports, can send such an error, so a single one means nothing. Three of
+//! them over 20 ms with no frame of the peer in between are reported as [`EventKind::PeerDown`]; a later
+//! frame of the peer as [`EventKind::PeerUp`]. The rail goes on sending to the peer; the layers above decide.
 
 use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::time::Time;
 
-/// How many refusals, and over how long, before they are told.
+/// How many errors, and over how long, before they are reported.
 const REFUSALS: u32 = 3;
 const LASTING: Duration = Duration::from_millis(20);
 
@@ -21,20 +21,20 @@ struct Suspect {
     reported: bool,
 }
 
-/// Peers that refused frames and were not heard since.
+/// Peers that answered with ICMP errors and have sent nothing since.
 #[derive(Default)]
 pub(crate) struct UnreachablePeers {
     suspects: Vec<Suspect>,
 }
 
 impl UnreachablePeers {
-    /// Whether there is anything to judge.
+    /// Whether there are any.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         !self.suspects.is_empty()
     }
 
-    /// `peer` refused a frame. Returns whether it is a new suspect.
+    /// Records an ICMP error of `peer`. Returns whether it is its first.
     pub(crate) fn refused(&mut self, peer: u32, now: Time) -> bool {
         if let Some(suspect) = self.suspects.iter_mut().find(|suspect| suspect.peer == peer) {
             suspect.refusals += 1;
@@ -51,7 +51,7 @@ impl UnreachablePeers {
         true
     }
 
-    /// Tells what is certain enough; forgets whoever was heard.
+    /// Emits events about peers whose errors persist, and removes peers that have sent something.
     pub(crate) fn update(
         &mut self,
         mut heard: impl FnMut(u32) -> bool,

@@ -1,36 +1,38 @@
 //! `udp`: datagrams over the kernel's UDP sockets, IPv4 and IPv6.
 //!
 //! ```text
-//!            ┌─ priority, port P   ─┬─ the rail's own socket          strangers, and peers without their own
-//!   address ─┤                      └─ connected sockets, one a peer  no address to look up
+//!            ┌─ priority, port P   ─┬─ the rail's own socket          unknown senders, and peers without a socket
+//!   address ─┤                      └─ connected sockets, one a peer  no address lookup
 //!            └─ data, port P + 1   ─── the same                       UDP_SEGMENT, UDP_GRO: runs in one piece
 //! ```
 //!
-//! The two channels are two neighbouring ports, as the usNIC BTL gives each channel a queue pair and port of its own
-//! (reference: vic, section 6): the channel of a frame is known before a byte of it is looked at, and short urgent frames
-//! never wait behind long ones. The published address names the first port. Frames are carried as they are: nothing is
-//! added to them.
+//! The two channels are two consecutive ports, as the usNIC BTL gives each channel a queue pair and port of
+//! its own (reference: vic, section 6): the channel of a frame is known before its first byte is read, and
+//! short urgent frames never wait behind long ones. The published address has the first port. Frames are
+//! carried without a header of our own.
 //!
-//! What the kernel does for a frame is nearly all of its cost, so this driver spares calls: connected sockets per peer
-//! (`UdpConfig::connected` of them), single frames by `send`, batches by `sendmmsg` and `recvmmsg`, runs of frames of
-//! one size by one message, on both channels: a burst of short messages is such a run. Which sockets are asked when is told in `lookout`.
+//! The kernel's work is nearly all of a frame's cost, so this driver saves system calls: connected sockets
+//! for up to `UdpConfig::connected` peers, single frames by `send`, batches by `sendmmsg` and `recvmmsg`, and
+//! runs of frames of one size in one message, on both channels: a burst of short messages is such a run.
+//! `poll_schedule` decides which sockets are polled when.
 //!
-//! Frames are never fragmented: one that is too long for the path is dropped and counted, and the path's limit can be
-//! asked for. A "port unreachable" answer is a hint and no error. The rail's name decides the address that frames come
-//! from, the only one that is bound, and the interface through which they leave (`SO_BINDTODEVICE`): a peer that is
-//! not reached by it cannot be opened, whatever other ways there are.
-//!
+//! Frames are never fragmented: one that is too long for the path is dropped and counted, and
+//! `UdpRail::path_limit` returns the path's limit. An ICMP "port unreachable" is a hint and no error. The
+//! rail's name determines the source address, which is the only one bound, and the interface
+//! (`SO_BINDTODEVICE`): a peer that cannot be reached through it cannot be opened, whatever other routes
+//! there are.
 //! | file | job |
 //! |---|---|
 //! | `config` | sizes and switches |
 //! | `sockets` | binding, connecting, options |
 //! | `rail` | opening, peers, and the `Rail` contract |
 //! | `tx`, `rx`, `buffers` | the two halves, and the receive buffers |
-//! | `lookout` | which sockets are asked when |
-//! | `hints` | peers that refuse |
+//! | `poll_schedule` | which sockets are polled when |
+//! | `icmp` | peers that answer with ICMP "port unreachable" |
+//! | `refused` | peers to which the kernel refuses to send |
 //! | `discover` | candidates for discovery |
-//! | `stats` | what is counted |
-//! | `sys` | the unsafe room: calls without safe wrappers |
+//! | `stats` | counters |
+//! | `sys` | all unsafe code: system calls without safe wrappers |
 //!
 //! ```
 //! use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};

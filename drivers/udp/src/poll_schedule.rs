@@ -1,9 +1,10 @@
-//! Which sockets are asked when.
+//! Decides which sockets are polled when.
 //!
-//! An empty receive is a system call, and a rail has two sockets and two more for each active peer. So a socket that
-//! gave something lately is *hot* and asked in every poll (at most two per channel). The others wait in an epoll set,
-//! which is asked now and then: what it names becomes hot or, while others are hotter, *ready*: asked in turn with
-//! them, so that no busy peer keeps a quiet one waiting.
+//! An empty receive is a system call, and a rail has two sockets and two more for each active peer. So a
+//! socket that received something recently is *hot* and polled in every poll (at most two per channel). The
+//! others wait in an epoll set, which is polled now and then: the sockets that it returns become hot or,
+//! while others are hotter, *ready*, which are polled in turn with the hot ones, so that no busy peer starves
+//! a quiet one.
 //!
 //! ```text
 //!   in the epoll set ──named──► hot, in the set ──gave 64 times──► hot, out of the set
@@ -25,51 +26,52 @@ use crate::sys;
 
 /// Hot sockets of one channel.
 const HOT_MAX: usize = 2;
-/// Empty receives after which a socket is not hot any more; and after which it makes room for another.
+/// Empty receives after which a socket is no longer hot, and after which it makes room for another one.
 const COOL_AFTER: u32 = 1024;
 const YIELD_AFTER: u32 = 64;
-/// Receives with something in them after which a hot socket leaves the set.
+/// Successful receives after which a hot socket leaves the epoll set.
 const LEAVE_AFTER: u32 = 64;
-/// Receives of one frame in a row after which the kernel is told not to merge.
+/// Consecutive receives of one frame after which GRO is turned off.
 const SINGLES: u32 = 256;
-/// The epoll set is asked in every `SWEEP_BUSY`th poll while something is hot, else in every `SWEEP_IDLE`th.
+/// The epoll set is polled in every `SWEEP_BUSY`th poll while a socket is hot, else in every `SWEEP_IDLE`th.
 const SWEEP_BUSY: u32 = 64;
 const SWEEP_IDLE: u32 = 2;
-/// Sockets that one look at the epoll set can name.
+/// Most sockets that one poll of the epoll set returns.
 const EVENTS: usize = 16;
-/// The token of the socket that announces changes of links.
+/// The epoll token of the link monitor's socket.
 const LINK: u64 = u64::MAX;
 
-/// "No peer", in a frame's record.
+/// The peer index of frames from unknown senders.
 pub(crate) const UNKNOWN_PEER: u32 = u32::MAX;
 
-/// Whether the kernel merges frames that come in a row (`UDP_GRO`). A merged run says how it is cut in a control message,
-/// and to ask for that makes each receive dearer by an eighth of a microsecond, also those that find nothing, of which a
-/// ping-pong makes most. So a socket of one peer merges only while its frames do come in a row.
+/// Whether the kernel merges consecutive frames (`UDP_GRO`). A merged run has its segment size in a control
+/// message, and requesting that makes each receive slower by an eighth of a microsecond, also those that find
+/// nothing, which are most of a ping-pong's. So a peer's socket merges only while its frames do arrive in
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gro {
-    /// The kernel cannot, or must not.
+    /// Not supported or not configured.
     Never,
     Off,
     On,
-    /// Turned off; runs that were merged before may still wait.
+    /// Turned off; runs merged earlier may still be queued.
     Ending,
 }
 
-/// One socket, and what it gave lately.
+/// A socket and its recent activity.
 pub(crate) struct Socket {
     pub(crate) fd: Arc<OwnedFd>,
-    /// Whom it is connected to, or [`UNKNOWN_PEER`].
+    /// The peer that it is connected to, or [`UNKNOWN_PEER`].
     pub(crate) peer: u32,
     pub(crate) channel: usize,
     pub(crate) merging: Gro,
-    /// Receives in a row that gave one frame.
+    /// Consecutive receives that returned one frame.
     single: u32,
-    /// Receives in a row that gave all that was asked for.
+    /// Consecutive receives that returned as much as was requested.
     pub(crate) full: u32,
-    /// It gave something since `progress` last asked.
+    /// It has received something since `progress` last cleared this.
     pub(crate) heard: bool,
-    /// Empty receives since it last gave something; receives that gave something since it became hot.
+    /// Empty receives since the last successful one; successful receives since it became hot.
     empty: u32,
     given: u32,
     /// It is in the epoll set.
@@ -80,14 +82,14 @@ pub(crate) struct Socket {
 pub(crate) struct PollSchedule {
     pub(crate) sockets: Vec<Socket>,
     hot: [Vec<u32>; 2],
-    /// Sockets that have something and are not hot.
+    /// Sockets that are readable and not hot.
     ready: [Vec<u32>; 2],
     epoll: OwnedFd,
     polls: u32,
     turns: [u32; 2],
-    /// Something was announced about links.
+    /// The link monitor has notifications.
     pub(crate) link_changed: bool,
-    /// A socket of nobody's in particular has errors in its queue.
+    /// A socket of the rail's own has errors in its queue.
     pub(crate) errors: bool,
 }
 
@@ -108,7 +110,7 @@ impl PollSchedule {
         })
     }
 
-    /// Adds one more socket of `channel`, connected to `peer` or to nobody.
+    /// Adds a socket of `channel`, connected to `peer` or unconnected.
     pub(crate) fn add(
         &mut self,
         fd: Arc<OwnedFd>,
@@ -120,7 +122,7 @@ impl PollSchedule {
             fd,
             peer,
             channel,
-            // It was asked to when it was made.
+            // GRO was turned on when the socket was created.
             merging: if gro { Gro::On } else { Gro::Never },
             single: 0,
             full: 0,
@@ -136,7 +138,7 @@ impl PollSchedule {
         added
     }
 
-    /// Puts all sockets back into the set, so that each makes it readable.
+    /// Puts all sockets back into the epoll set, before the rail sleeps.
     pub(crate) fn watch_all(&mut self) -> Result<(), Errno> {
         for channel in 0..self.hot.len() {
             for place in 0..self.hot[channel].len() {
@@ -146,12 +148,12 @@ impl PollSchedule {
         Ok(())
     }
 
-    /// What becomes readable, after [`PollSchedule::watch_all`], when there is something to do.
+    /// The epoll set, readable after [`PollSchedule::watch_all`] when there is something to do.
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Asks the epoll set; returns how many sockets have something. Those become hot or ready.
+    /// Polls the epoll set; the sockets that it returns become hot or ready. Returns how many.
     pub(crate) fn sweep(&mut self) -> usize {
         self.ready.iter_mut().for_each(Vec::clear);
         let now = Timespec {
@@ -182,7 +184,7 @@ impl PollSchedule {
         self.polls = self.polls.wrapping_add(1);
         let idle = self.hot.iter().all(Vec::is_empty);
         let every = if idle { SWEEP_IDLE } else { SWEEP_BUSY };
-        // While more sockets are busy than can be hot, they are looked for every time.
+        // While more sockets are busy than can be hot, every poll looks for them.
         if self.polls.is_multiple_of(every) || !self.ready[channel].is_empty() {
             self.sweep();
         }
@@ -190,7 +192,8 @@ impl PollSchedule {
         self.hot[channel].len() + self.ready[channel].len()
     }
 
-    /// The `n`th of the `all` sockets that [`PollSchedule::begin_poll`] found; each poll begins with another one.
+    /// The `n`th of the `all` sockets that [`PollSchedule::begin_poll`] counted; each poll starts with
+    /// another one.
     #[inline]
     pub(crate) fn pick(&self, channel: usize, n: usize, all: usize) -> Option<usize> {
         let place = if all == 1 {
@@ -203,7 +206,7 @@ impl PollSchedule {
         index.map(|&index| index as usize)
     }
 
-    /// A socket gave something; `full`: as much as it was asked for.
+    /// Records a successful receive; `full`: it returned as much as was requested.
     #[inline]
     pub(crate) fn received_from(&mut self, index: usize, full: bool) {
         let socket = &mut self.sockets[index];
@@ -216,7 +219,7 @@ impl PollSchedule {
         }
     }
 
-    /// A socket of one peer gave so many frames with one call: whether merging them pays.
+    /// Turns GRO on or off by the number of frames that one receive returned.
     #[inline]
     pub(crate) fn adapt(&mut self, index: usize, frames: u64) {
         let socket = &mut self.sockets[index];
@@ -241,13 +244,13 @@ impl PollSchedule {
         socket.merging = match (told, on) {
             (Ok(()), true) => Gro::On,
             (Ok(()), false) => Gro::Ending,
-            // As it was, and not asked again.
+            // Unchanged, and not tried again.
             (Err(_), true) => Gro::Never,
             (Err(_), false) => Gro::On,
         };
     }
 
-    /// A socket gave nothing.
+    /// Records an empty receive.
     #[inline]
     pub(crate) fn nothing(&mut self, index: usize) {
         let socket = &mut self.sockets[index];
@@ -261,7 +264,7 @@ impl PollSchedule {
         }
     }
 
-    /// Gives up the sockets.
+    /// Closes the sockets.
     pub(crate) fn release(&mut self) {
         self.hot.iter_mut().chain(&mut self.ready).for_each(Vec::clear);
         self.sockets.clear();
@@ -287,7 +290,7 @@ impl PollSchedule {
         }
     }
 
-    /// A hot socket that cannot be watched again stays hot: it would be forgotten.
+    /// A hot socket that cannot be added to the epoll set again stays hot, else it would never be polled.
     #[cold]
     fn cool(&mut self, index: usize) {
         if self.watch(index).is_ok() {
@@ -296,8 +299,8 @@ impl PollSchedule {
         }
     }
 
-    /// Takes a socket that gave much out of the epoll set, when it is hot and a peer's: errors of the others are found
-    /// by the set.
+    /// Takes a busy socket out of the epoll set if it is hot and connected to a peer: errors of unconnected
+    /// sockets are found through the set.
     #[cold]
     fn leave(&mut self, index: usize) {
         let socket = &mut self.sockets[index];
@@ -338,7 +341,7 @@ mod tests {
         (Arc::new(ours.into()), other)
     }
 
-    /// One poll of channel 0, one receive from each socket that is picked; returns which gave something.
+    /// Polls channel 0 once, with one receive from each picked socket; returns those that received something.
     fn poll(schedule: &mut PollSchedule) -> Vec<usize> {
         let all = schedule.begin_poll(0);
         let picked: Vec<usize> = (0..all).filter_map(|n| schedule.pick(0, n, all)).collect();
@@ -364,7 +367,7 @@ mod tests {
             other
         });
         let others = others.collect();
-        // The set keeps nothing alive: the link's socket went with its descriptor.
+        // The epoll set keeps nothing alive: the link's socket was closed with its descriptor.
         (schedule, others)
     }
 

@@ -31,10 +31,10 @@ use crate::stats::UdpStats;
 use crate::sys::Name;
 use crate::tx::{PARTS_MAX, PeerPath, UdpTx};
 
-/// How often the link is looked at: a fifth of the bound within which its failure is acted on.
+/// Interval of link polls: a fifth of the time within which a link failure has to be handled.
 const LINK_POLL: Duration = Duration::from_millis(20);
 
-/// Datagrams over UDP sockets. See the crate's documentation.
+/// A rail of datagrams over UDP sockets; see the crate's documentation.
 pub struct UdpRail {
     name: RailName,
     incarnation: Incarnation,
@@ -49,7 +49,7 @@ pub struct UdpRail {
     link: LinkMonitor,
     unreachable: UnreachablePeers,
     connected: usize,
-    /// What opening peers counted.
+    /// Counters of opening peers.
     opened: UdpStats,
     events: VecDeque<RailEvent>,
     now: Time,
@@ -57,7 +57,7 @@ pub struct UdpRail {
 }
 
 impl UdpRail {
-    /// Opens the rail `name`: `udp:eth0` (an interface; `config.family` says which of its addresses) or
+    /// Opens the rail `name`: `udp:eth0` (an interface; `config.family` selects one of its addresses) or
     /// `udp:10.0.0.1`, `udp:fd00::1` (an address of this machine). Only that address is bound.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl UdpRail {
         if name.kind() != "udp" {
             return Err(unusable(
                 name,
-                "it is not a udp rail",
+                "its kind is not udp",
                 "name it udp:INTERFACE or udp:ADDRESS",
             ));
         }
@@ -107,30 +107,32 @@ impl UdpRail {
         })
     }
 
-    /// This rail's life: random, new at every opening; peers pass it to `open`.
+    /// Returns this rail's incarnation: random, new at every opening; peers pass it to `open`.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// What the kernel granted of what the configuration asked for.
+    /// Returns what the kernel granted of the configured options.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }
 
-    /// The totals so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> UdpStats {
         self.tx.stats.plus(self.rx.stats).plus(self.opened)
     }
 
-    /// Frames that the kernel dropped because a receive buffer was full. Asks every socket: for now and then.
+    /// Returns how many frames the kernel dropped because a receive buffer was full. It queries every socket,
+    /// so it is not for the hot path.
     #[must_use]
     pub fn kernel_drops(&self) -> u64 {
         self.rx.kernel_drops()
     }
 
-    /// Longest frame that the kernel believes the path to `peer` passes, in bytes; `None` while it believes nothing. It
-    /// learns from routers that refuse longer ones; it may be wrong, so the probe of the layer above decides.
+    /// Returns the longest frame in bytes that fits the path to `peer` by the kernel's path MTU; `None` while
+    /// that is unknown. The kernel learns it from routers and may be wrong, so the probe of the layer above
+    /// decides.
     #[must_use]
     pub fn path_limit(&self, peer: PeerIndex) -> Option<usize> {
         let path = self.tx.paths.get(peer.index())?;
@@ -142,9 +144,9 @@ impl UdpRail {
         Some(by_path.min(self.capabilities.limits.message))
     }
 
-    /// Writes every frame from now on to a capture: those that the kernel took and those that it gave, as they were on
-    /// the wire (runs in one piece as single frames). `clock` is the one whose epoch the writer was told. It costs a
-    /// copy of each frame; an earlier capture ends.
+    /// Captures every frame that the kernel takes or delivers from now on, as it is on the wire (merged runs
+    /// as single frames). `clock` is the one whose epoch the writer has. It costs a copy of each frame; an
+    /// earlier capture ends.
     ///
     /// ```
     /// # use doorbell_fabric::{clock::Clock, pcapng::Writer};
@@ -170,7 +172,7 @@ impl UdpRail {
         (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
     }
 
-    /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
+    /// Ends the capture, flushes it and returns its writer, which knows what was lost, and why.
     pub fn end_capture(&mut self) -> Option<CaptureWriter> {
         self.rx.tap = None;
         self.tx.tap.take()?.end()
@@ -185,19 +187,21 @@ impl UdpRail {
             .is_some_and(|path| path.sockets.is_some())
     }
 
-    /// Whether the interface and its link are up, as far as `progress` has seen.
+    /// Whether the interface and its link are up, as of the last `progress`.
     #[must_use]
     pub fn is_link_up(&self) -> bool {
         self.link.is_up()
     }
 
-    /// What is wrong on the way to a peer, in words, as far as the kernel says it: frames that it has refused to
-    /// send since one to that peer was sent, or that it drops when they come in. That is a reason only where there is trouble, which is
+    /// Returns what is wrong on the path to a peer as far as the kernel reports it: frames that it refuses to
+    /// send to that peer, or drops on receipt. With `in_doubt` the layers above see trouble; otherwise
+    /// refusals count only before anything was received, since a link that was down for a moment refuses
+    /// frames too.
     /// `in_doubt`: a link that was down for a moment refuses frames, too.
     #[cold]
     #[must_use]
     pub fn trouble(&self, peer: PeerIndex, in_doubt: bool) -> Option<String> {
-        // Where nothing has ever come, whatever the kernel says is news.
+        // Before anything has been received, every refusal counts.
         if !in_doubt && self.rx.stats.received > 0 {
             return None;
         }
@@ -217,8 +221,8 @@ impl UdpRail {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// Sockets of its own for a peer; `None` when it has to share the rail's, because there are enough or the system
-    /// gives no more.
+    /// Opens connected sockets for a peer; `None` if it has to share the rail's, because the limit is reached
+    /// or the system refuses more.
     fn connect(&mut self, to: [SocketAddr; 2]) -> Result<Option<[Arc<OwnedFd>; 2]>, RailError> {
         if self.connected >= self.config.connected {
             return Ok(None);
@@ -241,7 +245,7 @@ impl UdpRail {
         }
     }
 
-    /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
+    /// Returns the location of the interface as it was opened, from which peers compute what connects them.
     #[must_use]
     pub fn place(&self) -> Place {
         self.interface.place(&self.config.interface_query())
@@ -257,7 +261,7 @@ impl UdpRail {
         });
     }
 
-    /// What came of refused frames: events about peers.
+    /// Emits events about peers that answer with ICMP errors.
     fn report_unreachable(&mut self) {
         while let Some(peer) = self.tx.refusals.pop().or_else(|| self.rx.refusals.pop()) {
             if self.unreachable.refused(peer, self.now) {
@@ -284,7 +288,7 @@ impl fmt::Debug for UdpRail {
     }
 }
 
-/// What it means that the kernel refuses to send, with what to look at.
+/// Describes frames that the kernel refuses to send, with the command to run.
 fn refusal(refused: &Refusals) -> String {
     let (count, errno) = (refused.frames, refused.errno);
     let look = match errno {
@@ -297,9 +301,9 @@ fn refusal(refused: &Refusals) -> String {
              list ruleset`"
         }
         Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL => {
-            "no way leads to the peer now: `ip route get` with its address, `ip -br address`"
+            "no route to the peer: run `ip route get` with its address, and `ip -br address`"
         }
-        _ => "look at `ip -br address`, `ip route` and `nft list ruleset`",
+        _ => "run `ip -br address`, `ip route` and `nft list ruleset`",
     };
     let frames = if count == 1 { "frame" } else { "frames" };
     format!(
@@ -313,10 +317,10 @@ fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
     Capabilities {
         features: Features {
             gather: true,
-            // Not even over the loopback: what the word means is that another rail adds nothing, and there shared memory
-            // adds nearly all.
+            // False even over the loopback: true would mean that another rail adds nothing, and there shared
+            // memory adds nearly all.
             within_host: false,
-            // UDP's own, made and checked by the kernel or the device: 16 bits.
+            // UDP's own 16-bit checksum, computed and verified by the kernel or the device.
             checksum: true,
             ..Features::default()
         },
@@ -344,18 +348,18 @@ fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
     }
 }
 
-/// What discovery shows before a rail is opened.
+/// The capabilities that discovery shows before a rail is opened.
 pub(crate) fn expected(interface: &Interface, config: &UdpConfig) -> Capabilities {
     capabilities(interface, config)
 }
 
-/// The cost of an empty receive, in nanoseconds: the least of a few rounds.
+/// Measures the cost of an empty receive in nanoseconds: the minimum of a few rounds.
 fn measure(socket: &OwnedFd) -> u32 {
     const TIMES: u32 = 32;
     let round = |_| {
         let start = Instant::now();
         for _ in 0..TIMES {
-            // Peeks: a frame that came already stays.
+            // Peeks, so that a frame that has arrived stays queued.
             let flags = rustix::net::RecvFlags::PEEK;
             std::hint::black_box(rustix::net::recv(socket, &mut [0u8; 1], flags)).ok();
         }
@@ -373,8 +377,8 @@ impl Rail for UdpRail {
         &self.capabilities
     }
 
-    /// The address and the priority channel's port; the data channel has the next port. Without a scope, which means
-    /// something here only.
+    /// The address with the priority channel's port; the data channel has the next port. Without a scope,
+    /// which is valid on this host only.
     fn address(&self) -> RailAddress {
         RailAddress::inet("udp", SocketAddr::new(self.interface.address, self.port))
     }
@@ -410,8 +414,8 @@ impl Rail for UdpRail {
         })
     }
 
-    /// All sockets are in one epoll set, by level: what came before the call is found by asking it once, what comes
-    /// later makes it readable.
+    /// All sockets are in one level-triggered epoll set: one poll finds what arrived before the call, and
+    /// what arrives later makes the set readable.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.tx.flush();
         let waits = self.rx.sleep();
@@ -451,7 +455,7 @@ impl Datagram for UdpRail {
     type Tx = UdpTx;
     type Rx = UdpRx;
 
-    /// Knows an address once: opening it again gives the same peer.
+    /// Opening an address again returns the same peer.
     fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
         let to = self.interface.sockets_of(&self.name, address)?;
         if let Some(known) = self
@@ -481,8 +485,8 @@ impl Datagram for UdpRail {
             tap.add_peer(to);
         }
         let names = to.map(Name::of);
-        // But for hardware nothing cuts a run up before it is there, and a rail that takes frames before the peer's kernel does
-        // would get the run as one frame, which is too long for it.
+        // Without hardware nothing segments a run before it arrives, and a rail that takes frames before the
+        // peer's kernel does would receive the run as one frame that is too long.
         if address.kind == "xdp" && !self.interface.is_wire() {
             self.tx.singles.push(peer);
         }
@@ -496,7 +500,7 @@ impl Datagram for UdpRail {
     }
 }
 
-// A rail moves to the thread that owns it.
+// A rail can be moved to the thread that owns it.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<UdpRail>();

@@ -1,12 +1,13 @@
-//! Peers to which the kernel refuses to send, with its last word: a short list, since most peers are never refused.
+//! Peers to which the kernel refuses to send, with its last error. A short list, since most peers are never
+//! refused.
 
 use rustix::io::Errno;
 
-/// Paths that are remembered. Where more are refused at once, the oldest ones are forgotten: they share their reason with
+/// Most paths remembered. When more are refused at once, the oldest are dropped: they have the same reason as
 /// the others.
 const MOST: usize = 64;
 
-/// Frames to one peer that the kernel refused to send on one channel, one after the other.
+/// Consecutive frames to one peer that the kernel refused to send on one channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusals {
     peer: u32,
@@ -21,7 +22,7 @@ pub(crate) struct Refusals {
 pub(crate) struct RefusedPaths(Vec<Refusals>);
 
 impl RefusedPaths {
-    /// A frame was refused.
+    /// Records a refused frame.
     #[cold]
     pub(crate) fn note(&mut self, peer: u32, channel: usize, errno: Errno) {
         if let Some(known) = self
@@ -44,7 +45,7 @@ impl RefusedPaths {
         });
     }
 
-    /// A frame has left.
+    /// Forgets the refusals of a path on which a frame was sent.
     #[inline]
     pub(crate) fn clear(&mut self, peer: u32, channel: usize) {
         if !self.0.is_empty() {
@@ -52,7 +53,7 @@ impl RefusedPaths {
         }
     }
 
-    /// What is refused to a peer, on the channel where it is more.
+    /// The refusals of a peer, on the channel that has more.
     pub(crate) fn of(&self, peer: u32) -> Option<&Refusals> {
         let own = self.0.iter().filter(|one| one.peer == peer);
         own.max_by_key(|one| one.frames)

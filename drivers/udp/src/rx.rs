@@ -1,8 +1,8 @@
-//! The receiving half: how sockets are asked, and where the frames lie.
+//! The receiving half: how sockets are read.
 //!
-//! A frame at a time is taken with `recvmsg`; after two in a row the next polls use `recvmmsg`, for as many as there is
-//! room for: what a poll may not show is shown by the next ones. The kernel may hand over a whole run of frames in one
-//! buffer (`UDP_GRO`). Which sockets are asked is `lookout`'s to say.
+//! A single frame is received with `recvmsg`; after two in a row the next polls use `recvmmsg` for as many as
+//! there is room for, and frames beyond one poll's budget are shown by the next ones. The kernel may deliver
+//! a whole run of frames in one buffer (`UDP_GRO`). `poll_schedule` decides which sockets are polled.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ use crate::stats::UdpStats;
 use crate::sys::{self, Received, Receiver};
 use crate::tx::{REFUSALS_MAX, channel_index};
 
-/// Full receives in a row after which a batch is asked for.
+/// Consecutive full receives after which batches are used.
 const BATCH_AFTER: u32 = 2;
 /// The receiving half of a [`UdpRail`](crate::UdpRail).
 pub struct UdpRx {
@@ -35,19 +35,19 @@ pub struct UdpRx {
     receiver: Receiver,
     limit: usize,
     pub(crate) stats: UdpStats,
-    /// Peers that refused a frame, since `progress` last looked.
+    /// Peers that answered with an ICMP error since the last `progress`.
     pub(crate) refusals: Vec<u32>,
-    /// Suspects without a socket of their own, and whether they were heard.
+    /// Suspected peers without a socket of their own, and whether they have sent something since.
     suspects: Vec<(u32, bool)>,
-    /// Paths to peers without a socket of their own: the longest IP packet, as routers told.
+    /// Path MTU in bytes of peers without a socket of their own, as routers reported.
     paths: FxHashMap<u32, usize>,
     pub(crate) tap: Option<Tap>,
 }
 
 impl UdpRx {
     pub(crate) fn new(link: &OwnedFd, limit: usize, gro: bool, config: &UdpConfig) -> Result<Self, Errno> {
-        // A run that the kernel merged is at most as long as the longest datagram.
-        // The other end's frames may be longer than ours: what the buffers hold is good.
+        // A merged run is at most as long as the longest datagram. The other end's frames may be longer than
+        // ours; what fits the buffers is accepted.
         let limit = if gro { limit.max(1 << 16) } else { limit };
         let sizes = [limit; 2];
         Ok(Self {
@@ -64,7 +64,7 @@ impl UdpRx {
         })
     }
 
-    /// Adds one more socket of `channel`, connected to `peer` or to nobody.
+    /// Adds a socket of `channel`, connected to `peer` or unconnected.
     pub(crate) fn add(
         &mut self,
         fd: Arc<OwnedFd>,
@@ -75,22 +75,22 @@ impl UdpRx {
         self.schedule.add(fd, peer, channel, gro)
     }
 
-    /// Frames from `address` are of `peer`.
+    /// Assigns frames from `address` to `peer`.
     pub(crate) fn add_peer(&mut self, address: SocketAddr, peer: u32) {
         self.names.insert((address.ip(), address.port()), peer);
     }
 
-    /// The peer with this address.
+    /// Looks up the peer with this address.
     pub(crate) fn peer_at(&self, address: SocketAddr) -> Option<u32> {
         self.names.get(&(address.ip(), address.port())).copied()
     }
 
-    /// Readable, after [`UdpRx::sleep`], when there is something to do.
+    /// The epoll set, readable after [`UdpRx::sleep`] when there is something to do.
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
         self.schedule.epoll()
     }
 
-    /// Prepares to sleep; returns whether something waits: in the kernel, or received and not shown.
+    /// Prepares to sleep; returns whether something is pending, in the kernel or received and not shown.
     pub(crate) fn sleep(&mut self) -> Result<bool, Errno> {
         self.schedule.watch_all()?;
         let waits = self.inboxes.iter().any(Inbox::has_more) || self.schedule.sweep() > 0;
@@ -100,7 +100,7 @@ impl UdpRx {
         Ok(waits)
     }
 
-    /// Whether something was announced about links since this was last asked.
+    /// Whether the link monitor has notifications since they were last read.
     pub(crate) fn link_changed(&self) -> bool {
         self.schedule.link_changed
     }
@@ -109,7 +109,7 @@ impl UdpRx {
         self.schedule.link_changed = false;
     }
 
-    /// From here on it counts whether `peer` is heard.
+    /// Starts to watch whether `peer` sends anything.
     pub(crate) fn suspect(&mut self, peer: u32) {
         let mut own = self
             .schedule
@@ -123,7 +123,7 @@ impl UdpRx {
         own.for_each(|socket| socket.heard = false);
     }
 
-    /// Whether `peer` was heard since it was suspected.
+    /// Whether `peer` has sent anything since it was suspected.
     pub(crate) fn heard(&mut self, peer: u32) -> bool {
         let own = self
             .schedule
@@ -137,25 +137,25 @@ impl UdpRx {
         own || shared
     }
 
-    /// The longest IP packet that a router told for the path to a peer without a socket of its own.
+    /// The path MTU that a router reported for a peer without a socket of its own.
     pub(crate) fn path(&self, peer: u32) -> Option<usize> {
         self.paths.get(&peer).copied()
     }
 
-    /// Frames that the kernel dropped because our buffers were full.
+    /// Frames that the kernel dropped because receive buffers were full.
     pub(crate) fn kernel_drops(&self) -> u64 {
         let sockets = self.schedule.sockets.iter();
         sockets.map(|socket| sys::kernel_drops(socket.fd.as_fd())).sum()
     }
 
-    /// Asks the sockets of `channel` that may have something, until `budget` frames are there.
+    /// Receives from the sockets of `channel` that may be readable, until `budget` frames are queued.
     #[inline]
     fn fill(&mut self, channel: usize, budget: usize) {
         let all = self.schedule.begin_poll(channel);
         if self.schedule.errors {
             self.read_errors();
         }
-        // One that cools on the way makes the list shorter: the next poll asks the one that is missed.
+        // A socket that cools meanwhile shortens the list: the next poll reads the one that is missed.
         for n in 0..all {
             if self.inboxes[channel].waiting() >= budget {
                 return;
@@ -166,13 +166,13 @@ impl UdpRx {
         }
     }
 
-    /// One system call on one socket.
+    /// Receives from one socket with one system call.
     #[inline]
     fn receive(&mut self, index: usize) {
         let socket = &self.schedule.sockets[index];
         let (peer, channel) = (socket.peer, socket.channel);
         let inbox = &mut self.inboxes[channel];
-        // What is more than this poll may show is shown by the next ones, without a system call.
+        // Frames beyond this poll's budget are shown by the next polls, without a system call.
         let room = inbox.room();
         let wanted = if socket.full < BATCH_AFTER {
             room.min(1)
@@ -242,7 +242,7 @@ impl UdpRx {
         }
     }
 
-    /// Who sent the `i`th message that came over a socket of the rail's own.
+    /// The sender of the `i`th message received on a socket of the rail's own.
     fn sender(&mut self, i: usize) -> RemoteEnd {
         let sender = self.receiver.sender(i);
         let known = sender.and_then(|from| self.named(from));
@@ -255,7 +255,8 @@ impl UdpRx {
         RemoteEnd::Peer(peer)
     }
 
-    /// Records what came in the next buffer: nothing, one frame, or a run; returns how many frames.
+    /// Records the contents of the next buffer (nothing, one frame, or a run) and returns the number of
+    /// frames.
     #[inline]
     fn take(&mut self, channel: usize, one: Received, from: RemoteEnd) -> u64 {
         let inbox = &mut self.inboxes[channel];
@@ -283,7 +284,8 @@ impl UdpRx {
         frames
     }
 
-    /// An error that the kernel kept for the socket; a receive tells it and forgets it. Nothing of ours ends by it.
+    /// Handles an error that the kernel queued on the socket; receiving it clears it. Nothing of ours fails
+    /// by it.
     #[cold]
     fn failed(&mut self, peer: u32, error: &io::Error) {
         if peer == UNKNOWN_PEER {
@@ -304,7 +306,7 @@ impl UdpRx {
         }
     }
 
-    /// Reads what the network answered to frames that went over the rail's own sockets.
+    /// Reads the ICMP errors of frames sent over the rail's own sockets.
     #[cold]
     fn read_errors(&mut self) {
         self.schedule.errors = false;
@@ -315,7 +317,7 @@ impl UdpRx {
             .filter(|socket| socket.peer == UNKNOWN_PEER);
         let own: Vec<Arc<OwnedFd>> = own.map(|socket| Arc::clone(&socket.fd)).collect();
         for socket in own {
-            // Bounded: whoever makes more of them waits for the next call.
+            // Bounded: the next call reads the rest.
             let mut answers = (0..64).map_while(|_| sys::icmp_error(socket.as_fd()).ok());
             answers.by_ref().for_each(|answer| {
                 let peer = answer.to.and_then(|to| self.named(to));
@@ -331,7 +333,7 @@ impl UdpRx {
         }
     }
 
-    /// Gives up the sockets.
+    /// Closes the sockets.
     pub(crate) fn release(&mut self) {
         self.schedule.release();
         self.names.clear();

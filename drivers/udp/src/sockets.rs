@@ -1,18 +1,20 @@
-//! Making sockets: a pair for the rail, and a connected one for each channel of an active peer.
+//! Opens sockets: a pair for the rail, and a connected one for each channel of an active peer.
 //!
 //! ```text
-//!   10.0.0.1:56080  priority ─┬─ the rail's own: everybody who has no other
+//!   10.0.0.1:56080  priority ─┬─ the rail's own: all senders without another socket
 //!                            ├─ connected to 10.0.0.2:56080
 //!                            └─ connected to 10.0.0.3:5000
 //!   10.0.0.1:56081  data ─────┴─ the same again
 //! ```
 //!
-//! The kernel gives a frame to the socket that fits it best: one that is connected to its sender, else the rail's
-//! own. All sockets of one port share it by `SO_REUSEPORT`, which the kernel allows to sockets of one user only. The
-//! rail's own is bound *before* it gets that option, so that a port that anybody has is a clash and not shared.
+//! The kernel delivers a frame to the most specific socket: the one connected to its sender, else the rail's
+//! own. All sockets of one port share it by `SO_REUSEPORT`, which the kernel allows to sockets of one user
+//! only. The rail's own is bound *before* it gets that option, so that a port in use is an error and not
+//! shared.
 //!
-//! Between its `bind` and its `connect`, a new socket is nobody's in particular, and the kernel may give it frames of
-//! anybody. They are thrown away after `connect`: frames may be lost, but not credited to the wrong peer.
+//! Between its `bind` and its `connect`, a new socket is unconnected, and the kernel may deliver frames of
+//! any sender to it. They are discarded after `connect`: frames may be lost, but not attributed to the wrong
+//! peer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,23 +30,23 @@ use doorbell_inet::{Interface, bind, claim, system_error, unbound};
 use crate::config::UdpConfig;
 use crate::sys::{get_int, set_int};
 
-/// What the kernel granted, as the rail's report shows it.
+/// The options that the kernel granted, for the rail's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
-    /// Runs of frames go out in one piece.
+    /// Runs of frames are sent in one piece.
     pub gso: bool,
-    /// Runs of frames come in in one piece.
+    /// Runs of frames are received in one piece.
     pub gro: bool,
-    /// Bytes of the receive buffer of each socket, by the kernel's own count (it doubles what it grants).
+    /// Bytes of each socket's receive buffer by the kernel's own count (it doubles what it grants).
     pub receive_buffer: usize,
-    /// The same of the send buffer.
+    /// Bytes of each socket's send buffer, counted likewise.
     pub send_buffer: usize,
-    /// What was asked for and not granted, each with what to do.
+    /// Options that were not granted, each with what to do.
     pub notes: Vec<String>,
 }
 
 impl Granted {
-    /// The offloads in words.
+    /// Names the offloads.
     #[must_use]
     pub fn offloads(&self) -> &'static str {
         match (self.gso, self.gro) {
@@ -63,7 +65,7 @@ pub(crate) struct OwnSockets {
     pub(crate) granted: Granted,
 }
 
-/// Binds the rail's own two sockets to neighbouring ports.
+/// Binds the rail's own two sockets to consecutive ports.
 pub(crate) fn own(
     name: &RailName,
     interface: &Interface,
@@ -73,7 +75,7 @@ pub(crate) fn own(
     finish(name, sockets, port, config)
 }
 
-/// What a data channel's socket at `interface` would be granted; the one that is asked is never bound.
+/// Queries what a data channel's socket at `interface` would be granted, with a socket that is never bound.
 pub(crate) fn offered(interface: &Interface, config: &UdpConfig) -> io::Result<Granted> {
     let mut granted = Granted::default();
     set_up(
@@ -107,7 +109,7 @@ fn finish(
     })
 }
 
-/// The options that every socket of the rail gets; what was granted goes to `granted`.
+/// Sets the options that every socket of the rail has; what was granted goes to `granted`.
 fn set_up(
     socket: BorrowedFd<'_>,
     channel: usize,
@@ -115,7 +117,7 @@ fn set_up(
     granted: &mut Granted,
 ) -> io::Result<()> {
     never_fragment(socket)?;
-    // The kernel counts its own bookkeeping as well, doubles what is asked for, and caps it without CAP_NET_ADMIN.
+    // The kernel also counts its own bookkeeping, doubles the request, and caps it without CAP_NET_ADMIN.
     if sockopt::set_socket_recv_buffer_size_force(socket, config.receive_buffer).is_err() {
         sockopt::set_socket_recv_buffer_size(socket, config.receive_buffer)?;
     }
@@ -147,7 +149,7 @@ fn set_up(
                 .push(format!("no busy polling ({error}); it needs CAP_NET_ADMIN"));
         }
     }
-    // Asking for a size of 0 changes nothing and tells whether the kernel knows the option.
+    // Setting a size of 0 changes nothing and shows whether the kernel knows the option.
     granted.gso = config.gso && set_int(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
     granted.gro = config.gro && set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     for (wanted, has, what) in [
@@ -163,7 +165,7 @@ fn set_up(
     Ok(())
 }
 
-/// Frames that are too long for the path are refused here, not cut up on the way.
+/// Makes the kernel refuse frames that are too long for the path instead of fragmenting them.
 fn never_fragment(socket: BorrowedFd<'_>) -> io::Result<()> {
     if sockopt::socket_domain(socket)? == AddressFamily::INET {
         return set_int(
@@ -182,7 +184,7 @@ fn never_fragment(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)
 }
 
-/// What the network answers to frames of a socket that is not connected is kept in its error queue.
+/// Queues ICMP errors of an unconnected socket in its error queue.
 fn receive_icmp_errors(socket: BorrowedFd<'_>) -> io::Result<()> {
     if sockopt::socket_domain(socket)? == AddressFamily::INET {
         return set_int(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
@@ -190,7 +192,7 @@ fn receive_icmp_errors(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
 }
 
-/// A socket at `port` that is connected to `peer`. Adds what it had to throw away to `strays`.
+/// Opens a socket at `port` connected to `peer`. Adds the frames that it had to discard to `strays`.
 pub(crate) fn connected(
     interface: &Interface,
     port: u16,
@@ -202,7 +204,7 @@ pub(crate) fn connected(
     let socket = bind(interface, port, true)?;
     set_up(socket.as_fd(), channel, config, &mut Granted::default())?;
     rustix::net::connect(&socket, &peer)?;
-    // Bounded: from here on only the peer's frames come in, and at full speed they might never end.
+    // Bounded: from here on only the peer's frames arrive, and at full speed they might never end.
     for _ in 0..1024 {
         match rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::TRUNC) {
             Ok(_) => *strays += 1,
@@ -213,7 +215,7 @@ pub(crate) fn connected(
     Ok(socket)
 }
 
-/// Largest IP packet that the kernel believes in towards the peer of a connected socket.
+/// The path MTU in bytes that the kernel has for the peer of a connected socket.
 pub(crate) fn path_mtu(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let (level, option) = if sockopt::socket_domain(socket)? == AddressFamily::INET {
         (libc::IPPROTO_IP, libc::IP_MTU)

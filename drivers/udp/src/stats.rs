@@ -1,46 +1,46 @@
-//! What a rail has done, and why it dropped what it dropped.
+//! Counters of a rail.
 
-/// Totals of a rail since it was opened; they only grow.
+/// Counters of a rail since it was opened; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpStats {
-    /// Frames that the kernel took.
+    /// Frames sent.
     pub sent: u64,
     /// System calls that sent them.
     pub send_calls: u64,
-    /// Runs of frames that the kernel took in one piece (`UDP_SEGMENT`).
+    /// Runs of frames sent in one piece (`UDP_SEGMENT`).
     pub sent_runs: u64,
-    /// Runs that the kernel or the device refused in one piece; their frames went one by one.
+    /// Runs that the kernel or the device refused in one piece; their frames were sent one by one.
     pub runs_refused: u64,
-    /// Frames that were shown, or wait to be.
+    /// Frames received.
     pub received: u64,
-    /// Those of opened peers that came over the rail's own sockets, not over one of the peer's.
+    /// Those of opened peers received on the rail's own sockets instead of the peer's.
     pub received_shared: u64,
     /// System calls that received something.
     pub receive_calls: u64,
-    /// Runs of frames that came in one piece (`UDP_GRO`).
+    /// Runs of frames received in one piece (`UDP_GRO`).
     pub received_runs: u64,
-    /// Frames from addresses of no opened peer; they are shown, without a peer.
+    /// Frames from senders that have not been opened; they are delivered without a peer.
     pub strangers: u64,
-    /// Frames that had come to a peer's new socket before it was connected; thrown away.
+    /// Frames discarded because they reached a peer's new socket before it was connected.
     pub strays: u64,
-    /// Received frames above our MTU; thrown away.
+    /// Received frames discarded because they are longer than our MTU allows.
     pub too_long: u64,
-    /// Frames that the kernel refused to send because the path's MTU is smaller (`EMSGSIZE`); gone.
+    /// Frames dropped because the path MTU is smaller (`EMSGSIZE`).
     pub above_path_mtu: u64,
-    /// Answers of routers that the path to a peer takes shorter frames only; `UdpRail::path_limit` tells how long.
+    /// Path MTU reports of routers; `UdpRail::path_limit` returns the limit.
     pub path_answers: u64,
-    /// Frames that could not be sent for another reason: no route, no link, a firewall; gone.
+    /// Frames dropped because they could not be sent: no route, no link, a firewall.
     pub unsendable: u64,
     /// "Port unreachable" answers of peers (`ECONNREFUSED`).
     pub refused: u64,
-    /// Times that the kernel's send buffer was full; the frames went later.
+    /// Times that the kernel's send buffer was full; the frames were sent later.
     pub send_full: u64,
     /// Peers that share the rail's own sockets, because all others were taken or the system refused one.
     pub unconnected: u64,
 }
 
 impl UdpStats {
-    /// Every count with its name, in the order of declaration.
+    /// Iterates over the counters with their names, in the order of declaration.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("sent", self.sent),
@@ -64,7 +64,7 @@ impl UdpStats {
         .into_iter()
     }
 
-    /// Both halves together.
+    /// Adds the counters of both halves.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             sent: self.sent + other.sent,

@@ -1,7 +1,7 @@
-//! Unsafe room: what the kernel offers for UDP and has no safe wrapper: options, batches with segments.
+//! All unsafe code of this crate: socket options, and batches with segments.
 //!
-//! Every pointer given to the kernel is made within the function that makes the call, from memory that it borrows or
-//! owns; none is kept.
+//! Every pointer given to the kernel is made in the function that makes the call, from memory that it borrows
+//! or owns; none is kept.
 
 use std::io;
 use std::mem::size_of;
@@ -45,7 +45,8 @@ pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i
     }
 }
 
-/// Frames that the kernel dropped at this socket, mostly because its buffer was full; 0 where it does not tell.
+/// Frames that the kernel dropped at this socket, mostly because its buffer was full; 0 if it does not report
+/// them.
 pub(crate) fn kernel_drops(fd: BorrowedFd<'_>) -> u64 {
     // SK_MEMINFO_DROPS is the ninth value (linux/sock_diag.h).
     const DROPS: usize = 8;
@@ -66,21 +67,21 @@ pub(crate) fn kernel_drops(fd: BorrowedFd<'_>) -> u64 {
     if told { u64::from(values[DROPS]) } else { 0 }
 }
 
-/// What the network answered to a frame that was sent (ip(7), `IP_RECVERR`).
+/// An error of a sent frame, from ICMP or the local kernel (ip(7), `IP_RECVERR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IcmpError {
-    /// As an error of the system.
+    /// The error number.
     pub(crate) errno: i32,
-    /// Whether this host's kernel itself said so, when the frame was to be sent.
+    /// Whether this host's kernel raised it when sending.
     pub(crate) local: bool,
     /// For `EMSGSIZE`: the largest IP packet that passes.
     pub(crate) mtu: usize,
-    /// Where the frame was to go.
+    /// Destination of the frame.
     pub(crate) to: Option<SocketAddr>,
 }
 
 impl IcmpError {
-    /// From one control message: a `cmsghdr`, then a `sock_extended_err` (linux/errqueue.h).
+    /// Reads one control message: a `cmsghdr`, then a `sock_extended_err` (linux/errqueue.h).
     fn read(control: &[u8], to: Option<SocketAddr>) -> Option<Self> {
         const ORIGIN_LOCAL: u8 = 1;
         let word = |at: usize| control.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes);
@@ -101,7 +102,7 @@ impl IcmpError {
     }
 }
 
-/// Takes the oldest answer out of a socket's error queue.
+/// Takes the oldest error out of a socket's error queue.
 pub(crate) fn icmp_error(fd: BorrowedFd<'_>) -> io::Result<IcmpError> {
     #[repr(C, align(8))]
     struct Room([u8; 128]);
@@ -110,8 +111,8 @@ pub(crate) fn icmp_error(fd: BorrowedFd<'_>) -> io::Result<IcmpError> {
     (header.msg_name, header.msg_namelen) = (name.bytes.as_mut_ptr().cast(), name.bytes.len() as u32);
     (header.msg_control, header.msg_controllen) = (room.0.as_mut_ptr().cast(), room.0.len());
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header points to a name and to room for control messages, with their sizes; both live for the call.
-    // It has no buffer: of the frame itself nothing is wanted.
+    // SAFETY: the header points to a name and to room for control messages, with their sizes; both live for
+    // the call. It has no buffer: the frame itself is not needed.
     let got = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
     if got < 0 {
         return Err(io::Error::last_os_error());
@@ -135,7 +136,7 @@ impl Name {
         length: 0,
     };
 
-    /// As the kernel wants it.
+    /// Converts to the kernel's form.
     pub(crate) fn of(address: SocketAddr) -> Self {
         let mut name = Self::EMPTY;
         let family = match address {
@@ -156,7 +157,7 @@ impl Name {
         name
     }
 
-    /// As everybody else wants it; `None` for a family that is neither.
+    /// Converts to the standard library's form; `None` for another address family.
     pub(crate) fn get(&self) -> Option<SocketAddr> {
         let bytes = &self.bytes;
         let port = u16::from_be_bytes([bytes[2], bytes[3]]);
@@ -175,7 +176,7 @@ impl Name {
     }
 }
 
-/// Room for one control message that holds a number: the size of the segments.
+/// Room for one control message with a number: the segment size.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control {
@@ -196,7 +197,7 @@ impl Control {
         value: [0; 8],
     };
 
-    /// Cut what is sent into pieces of `size` bytes.
+    /// A control message that makes the kernel segment a message into `size` bytes each.
     fn segments(size: u16) -> Self {
         let mut value = [0; 8];
         value[..2].copy_from_slice(&size.to_ne_bytes());
@@ -210,7 +211,7 @@ impl Control {
         }
     }
 
-    /// The size of the pieces that were put together, if this says so in its first `length` bytes.
+    /// The segment size of a merged run, if the first `length` bytes contain one.
     fn merged(&self, length: usize) -> Option<usize> {
         let is = length >= CONTROL_HEADER + 4
             && self.header.cmsg_level == libc::SOL_UDP
@@ -230,10 +231,10 @@ fn no_header() -> libc::mmsghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// One message to be sent: bytes, and how they are cut into frames.
+/// One message to be sent, and how it is segmented into frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outbound<'a> {
-    /// What to send; several frames one after the other when `segment` is not 0.
+    /// The bytes, of several frames in a row if `segment` is not 0.
     pub(crate) bytes: &'a [u8],
     /// The size of each frame but the last; 0: one frame.
     pub(crate) segment: u16,
@@ -258,8 +259,8 @@ impl Sender {
         }
     }
 
-    /// Sends `messages`, at most [`BATCH_MAX`] of them, over one socket: to `to`, or to whom it is connected. Returns how many the
-    /// kernel took; when it took none, why not.
+    /// Sends up to [`BATCH_MAX`] `messages` over one socket, to `to` or to the connected peer. Returns how
+    /// many the kernel took; an error if it took none.
     pub(crate) fn send<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -309,14 +310,14 @@ impl Sender {
     }
 }
 
-/// What came with one call: as much as a message, its sender, and how it is cut into frames.
+/// The size, the segmentation and the truncation of one received message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
-    /// Bytes received; more than the buffer holds when it was cut off.
+    /// Bytes of the message; more than the buffer holds if it was truncated.
     pub(crate) length: usize,
     /// The size of each frame but the last; 0: one frame.
     pub(crate) segment: usize,
-    /// Whether the kernel cut something off.
+    /// Whether the kernel truncated it.
     pub(crate) cut: bool,
 }
 
@@ -341,8 +342,8 @@ impl Receiver {
         }
     }
 
-    /// Receives one message into each of `buffers`, at most [`BATCH_MAX`], for as many as there are now. Returns how
-    /// many came. Asks for the senders when `named`, and for the sizes of merged frames when `merged`.
+    /// Receives one message into each of `buffers`, at most [`BATCH_MAX`], as far as messages are queued, and
+    /// returns how many. Also receives the senders if `named`, and the segment sizes if `merged`.
     pub(crate) fn receive<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -388,7 +389,7 @@ impl Receiver {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    /// What the `i`th message of the last call was.
+    /// The `i`th message of the last call.
     pub(crate) fn received(&self, i: usize) -> Received {
         let header = &self.headers[i].msg_hdr;
         let control = header.msg_controllen;
@@ -400,7 +401,7 @@ impl Receiver {
         }
     }
 
-    /// Who sent the `i`th message of the last call, when that was asked for.
+    /// The sender of the `i`th message of the last call, if it was requested.
     pub(crate) fn sender(&self, i: usize) -> Option<SocketAddr> {
         let header = &self.headers[i].msg_hdr;
         let name = Name {

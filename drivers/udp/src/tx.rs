@@ -1,11 +1,11 @@
-//! The sending half: frames wait, one behind the other, for the doorbell; then each run of them is one message.
+//! The sending half: frames are queued contiguously until the doorbell; then each run of them is one message.
 //!
 //! ```text
 //!   post ─► │ 64 B │ 64 B │ 64 B │ 20 B │ 1472 B │ 1472 B │ …      one piece of memory per channel
 //!   doorbell  └── one UDP_SEGMENT message ──┘ └─── another ───┘     one sendmmsg per peer; a single frame: send
 //! ```
 //!
-//! The kernel copies, so it has let go of what it took when the call returns.
+//! The kernel copies, so frames are reaped when the call returns.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,10 +27,10 @@ use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
 /// Most frames of one `UDP_SEGMENT` message, on every kernel that has it (64 before Linux 6.9, then 128).
 const RUN_MAX: usize = 64;
 
-/// Most pieces of a gathered body.
+/// Most parts of a gathered body.
 pub(crate) const PARTS_MAX: usize = 64;
 
-/// Refusals that are remembered until `progress` looks at them.
+/// Most refusals queued for `progress`.
 pub(crate) const REFUSALS_MAX: usize = 64;
 
 pub(crate) fn channel_index(channel: Channel) -> usize {
@@ -40,17 +40,17 @@ pub(crate) fn channel_index(channel: Channel) -> usize {
     }
 }
 
-/// Where a peer is, on each channel.
+/// A peer's socket addresses and sockets, for each channel.
 pub(crate) struct PeerPath {
     pub(crate) names: [Name; 2],
-    /// Its own sockets, when it has some.
+    /// Its connected sockets, if it has some.
     pub(crate) sockets: Option<[Arc<OwnedFd>; 2]>,
 }
 
 impl PeerPath {
-    /// Its addresses, for those who read.
+    /// Its addresses, for display.
     pub(crate) fn addresses(&self) -> [SocketAddr; 2] {
-        // A name was made from an address, so it gives one.
+        // Each name was made from an address, so it converts back.
         self.names
             .map(|name| name.get().unwrap_or_else(|| SocketAddr::from(([0; 4], 0))))
     }
@@ -64,7 +64,7 @@ impl PeerPath {
 /// The sending half of a [`UdpRail`](crate::UdpRail).
 pub struct UdpTx {
     pub(crate) paths: Vec<PeerPath>,
-    /// The few peers to which no runs of frames go in one piece.
+    /// The few peers to which runs are not sent in one piece.
     pub(crate) singles: Vec<u32>,
     pub(crate) own: Option<[Arc<OwnedFd>; 2]>,
     queues: [Queue; 2],
@@ -72,11 +72,11 @@ pub struct UdpTx {
     limit: usize,
     gso: bool,
     pub(crate) stats: UdpStats,
-    /// Peers that refused a frame, since `progress` last looked.
+    /// Peers that answered with an ICMP error since the last `progress`.
     pub(crate) refusals: Vec<u32>,
-    /// What the kernel refuses to send.
+    /// Peers to which the kernel refuses to send.
     pub(crate) refused: RefusedPaths,
-    /// The first frame failed once, perhaps for an answer to an earlier one.
+    /// The first frame failed once, perhaps because of an ICMP error of an earlier one.
     retried: bool,
     pub(crate) tap: Option<Tap>,
 }
@@ -86,17 +86,17 @@ struct PostedFrame {
     length: u32,
 }
 
-/// What is posted on one channel and not sent yet. Memory and list start again from the front when all is sent.
+/// Frames posted on one channel and not sent yet. Memory and list restart from the front when all are sent.
 struct Queue {
     memory: Box<[u8]>,
     posts: Vec<PostedFrame>,
     places: usize,
-    /// The first frame that is not sent, and its place in memory.
+    /// Index of the first frame that is not sent, and its offset in memory.
     first: usize,
     first_at: usize,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     end: usize,
-    /// Posts before this one may be sent: the doorbell was rung for them.
+    /// Frames before this index may be sent: their doorbell was rung.
     rung: usize,
     room: usize,
     posted: u64,
@@ -122,7 +122,7 @@ impl Queue {
         self.posted - (self.posts.len() - self.first) as u64
     }
 
-    /// The first `n` frames are gone.
+    /// Removes the first `n` frames.
     #[inline]
     fn pop(&mut self, n: usize) {
         let gone = &self.posts[self.first..self.first + n];
@@ -134,7 +134,7 @@ impl Queue {
         }
     }
 
-    /// The frames that are to be sent, and their bytes.
+    /// The frames that may be sent, and their bytes.
     #[inline]
     fn waiting(&self) -> (&[PostedFrame], &[u8]) {
         (
@@ -160,7 +160,7 @@ impl Queue {
     }
 }
 
-/// How many frames from the first on make one message: of one size, the last may be shorter.
+/// How many frames from the first on form one message: of one size, only the last may be shorter.
 fn run(posts: &[PostedFrame], segments: bool) -> usize {
     let (peer, size) = (posts[0].peer, posts[0].length);
     if !segments || size == 0 {
@@ -191,7 +191,7 @@ impl UdpTx {
         }
     }
 
-    /// Sends what may be sent; returns how many frames went.
+    /// Sends the frames that may be sent; returns how many.
     pub(crate) fn flush(&mut self) -> usize {
         let before = self.stats.sent;
         self.flush_channel(0);
@@ -232,7 +232,7 @@ impl UdpTx {
         }
     }
 
-    /// One frame, as cheaply as the kernel has it.
+    /// Sends one frame with the cheapest system call.
     #[inline]
     fn send_one(&mut self, channel: usize) -> Result<usize, (io::Error, bool)> {
         let queue = &self.queues[channel];
@@ -254,7 +254,7 @@ impl UdpTx {
         }
     }
 
-    /// All frames from the first on that go to the same peer, in as few messages as possible. On failure, also whether
+    /// Sends all leading frames to the same peer in as few messages as possible. An error includes whether
     /// the first message was a run.
     fn send_many(&mut self, channel: usize, segments: bool) -> Result<usize, (io::Error, bool)> {
         let queue = &self.queues[channel];
@@ -293,7 +293,8 @@ impl UdpTx {
         }
     }
 
-    /// Decides what a failed call means for the first message (`ran`: it was a run of frames). Returns whether to go on.
+    /// Handles a failed call for the first message (`ran`: it was a run of frames). Returns whether to
+    /// continue.
     #[cold]
     fn failed(&mut self, channel: usize, error: &io::Error, ran: bool, segments: &mut bool) -> bool {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -302,14 +303,15 @@ impl UdpTx {
                 self.stats.send_full += 1;
                 return false;
             }
-            // Perhaps an answer to an earlier frame, which the kernel tells once; then this one was not sent yet.
+            // Perhaps an ICMP error of an earlier frame, which the kernel reports once; then this one was not
+            // sent yet.
             Some(errno @ (Errno::CONNREFUSED | Errno::MSGSIZE))
                 if !(self.retried || ran && errno == Errno::MSGSIZE) =>
             {
                 self.retried = true;
                 let (posts, _) = self.queues[channel].waiting();
                 let peer = posts[0].peer;
-                // What comes by the rail's own sockets may be about anybody: their error queue tells.
+                // An error on the rail's own sockets may be of any peer: their error queue has the address.
                 let known = self.paths[peer as usize].sockets.is_some();
                 if known && errno == Errno::CONNREFUSED {
                     self.stats.refused += 1;
@@ -319,7 +321,8 @@ impl UdpTx {
                 }
                 return true;
             }
-            // The device cannot cut runs up, or the path is too narrow for this run: each frame for itself then.
+            // The device cannot segment runs, or the path MTU is too small for this run: send each frame
+            // alone.
             Some(errno @ (Errno::IO | Errno::INVAL | Errno::MSGSIZE)) if ran => {
                 *segments = false;
                 self.stats.runs_refused += 1;
@@ -335,13 +338,13 @@ impl UdpTx {
                 }
             }
         }
-        // Frames may be lost, and this one is: the next ones may go elsewhere.
+        // Frames may be lost, and this one is: the next ones may have another destination.
         self.retried = false;
         self.queues[channel].pop(1);
         true
     }
 
-    /// Gives up the sockets and everything that waits.
+    /// Closes the sockets and drops the queued frames.
     pub(crate) fn release(&mut self) {
         for queue in &mut self.queues {
             self.stats.unsendable += (queue.posts.len() - queue.first) as u64;
