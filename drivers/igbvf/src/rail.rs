@@ -205,7 +205,7 @@ impl IgbvfRail {
         let way = self
             .held
             .as_ref()
-            .map(|held| held.claim.device().way().to_string());
+            .map(|held| held.claim.device().backend().to_string());
         let queues = match self.send_queues() {
             2 => "two send queues",
             _ => "one send queue",

@@ -5,7 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use doorbell_fabric::memory::Region;
-use doorbell_vfio::{Bar, Claim, Device, Error, Irq, IrqInfo, Range, RegionIndex, RegionInfo, Space, Way};
+use doorbell_vfio::{
+    Backend, Bar, Claim, Device, Error, Irq, IrqInfo, Range, RegionIndex, RegionInfo, Space,
+};
 
 /// How a command ends.
 #[derive(Clone, Debug)]
@@ -138,8 +140,8 @@ impl Device for Fake {
         "fake"
     }
 
-    fn way(&self) -> Way {
-        Way::User
+    fn backend(&self) -> Backend {
+        Backend::User
     }
 
     fn is_resettable(&self) -> bool {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use doorbell_fabric::ether::Mac;
-use doorbell_vfio::{Bdf, Claim, Error, SharedSlab, Slab, Way};
+use doorbell_vfio::{Backend, Bdf, Claim, Error, SharedSlab, Slab};
 
 use crate::config::Commands;
 use crate::devcmd::{
@@ -265,7 +265,7 @@ impl Pf {
             self.question = Some(thread);
             return None;
         }
-        if self.claim.device().way() != Way::User {
+        if self.claim.device().backend() != Backend::User {
             return Some(is_reset(&self.claim));
         }
         let claim = Arc::clone(&self.claim);

@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use doorbell_vfio::{Bdf, Claim, Error, Event, Host, Irq, Range, RegionIndex, Slab, Verdict, Way, chain};
+use doorbell_vfio::{Backend, Bdf, Claim, Error, Event, Host, Irq, Range, RegionIndex, Slab, Verdict, chain};
 use volatile_register::RO;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -41,13 +41,13 @@ fn main() -> ExitCode {
 fn walk(bdf: &str, kib: &str) -> Outcome {
     let kib: u64 = kib.parse()?;
     let steps = chain(&Host::here(), bdf.parse()?, kib << 10);
-    let steps = if by_cdev() { steps.by(Way::Cdev) } else { steps };
+    let steps = if by_cdev() { steps.by(Backend::Cdev) } else { steps };
     let mut last = Ok(());
     for step in steps {
         match step.verdict {
-            Verdict::Holds(found) => println!("holds {}: {found}", step.name),
-            Verdict::Open(why) => println!("open {}: {why}", step.name),
-            Verdict::Broken(error) => {
+            Verdict::Passed(found) => println!("holds {}: {found}", step.name),
+            Verdict::Unknown(why) => println!("open {}: {why}", step.name),
+            Verdict::Failed(error) => {
                 println!("broken {}: {}", step.name, error.reason());
                 last = Err(format!("fix: {}", error.fix()).into());
             }
@@ -65,7 +65,7 @@ fn open(bdf: &str) -> Result<Claim, Error> {
     const MEMORY: u64 = 8 << 20;
     let bdf = bdf.parse()?;
     if by_cdev() {
-        return Claim::open_by(bdf, MEMORY, Way::Cdev);
+        return Claim::open_by(bdf, MEMORY, Backend::Cdev);
     }
     Claim::open(bdf, MEMORY)
 }
@@ -122,7 +122,7 @@ fn registers(claim: &Claim) -> Outcome {
     println!(
         "{}: {vendor:04x}:{number:04x}, by {}, status {mapped:#010x}, {} bytes",
         device.name(),
-        device.way(),
+        device.backend(),
         bar.len()
     );
     Ok(())

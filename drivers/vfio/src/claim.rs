@@ -8,7 +8,7 @@ use crate::bar::Bar;
 use crate::bdf::Bdf;
 use crate::checks::Chain;
 use crate::config::Config;
-use crate::device::{Device, Irq, RegionIndex, Way};
+use crate::device::{Backend, Device, Irq, RegionIndex};
 use crate::dma::{Domain, SharedSlab, Slab};
 use crate::error::Error;
 use crate::event::Event;
@@ -37,12 +37,12 @@ impl Claim {
         Self::over(Chain::new(&Host::here(), bdf, memory).finish()?)
     }
 
-    /// The same by one of the two ways only, [`Way::Group`] or [`Way::Cdev`].
+    /// The same by one of the two ways only, [`Backend::Group`] or [`Backend::Cdev`].
     ///
     /// # Errors
     /// As of [`open`](Self::open).
-    pub fn open_by(bdf: Bdf, memory: u64, way: Way) -> Result<Self, Error> {
-        Self::over(Chain::new(&Host::here(), bdf, memory).by(way).finish()?)
+    pub fn open_by(bdf: Bdf, memory: u64, backend: Backend) -> Result<Self, Error> {
+        Self::over(Chain::new(&Host::here(), bdf, memory).by(backend).finish()?)
     }
 
     /// Connects to a process that models a device (vfio-user) at a Unix socket.

@@ -114,7 +114,7 @@ pub struct IrqInfo {
 
 /// How the device is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Backend {
     /// The kernel's VFIO, by the group of the device and a container (`/dev/vfio/N`, `/dev/vfio/vfio`).
     Group,
     /// The kernel's VFIO, by the device's own file and an iommufd (`/dev/vfio/devices/vfioN`, `/dev/iommu`), Linux 6.6.
@@ -123,7 +123,7 @@ pub enum Way {
     User,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Group => "group and container",
@@ -142,7 +142,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn name(&self) -> &str;
 
     /// How it is reached.
-    fn way(&self) -> Way;
+    fn backend(&self) -> Backend;
 
     /// Whether [`reset`](Self::reset) works.
     fn is_resettable(&self) -> bool;

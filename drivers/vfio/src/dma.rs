@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use doorbell_fabric::map::page_size;
 use doorbell_fabric::memory::{Region, RegionSlice};
 
-use crate::device::{Device, Way};
+use crate::device::{Backend, Device};
 use crate::error::Error;
 use crate::iova::BusAddresses;
 use crate::memlock::Memlock;
@@ -122,9 +122,9 @@ impl Domain {
                 wanted: length,
             })?;
         // Asked before, so that the reason has a name: afterwards it is one number for several.
-        let room = match self.device.way() {
-            Way::User => Ok(()),
-            Way::Group | Way::Cdev => Memlock::now().room_for(length),
+        let room = match self.device.backend() {
+            Backend::User => Ok(()),
+            Backend::Group | Backend::Cdev => Memlock::now().room_for(length),
         };
         room.and_then(|()| self.device.share(region, iova))
             .inspect_err(|_| {

@@ -25,7 +25,7 @@ use vfio_ioctls::{VfioContainer, VfioDevice, VfioError, VfioIommufd, VfioOps, Vf
 
 use crate::bar::Bar;
 use crate::bdf::Bdf;
-use crate::device::{Area, Device, Irq, IrqInfo, RegionIndex, RegionInfo, Way};
+use crate::device::{Area, Backend, Device, Irq, IrqInfo, RegionIndex, RegionInfo};
 use crate::error::Error;
 use crate::host::Host;
 use crate::iova::Range;
@@ -48,10 +48,10 @@ impl Domain {
         }
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn backend(&self) -> Backend {
         match self {
-            Self::Container(_) => Way::Group,
-            Self::Iommufd(_) => Way::Cdev,
+            Self::Container(_) => Backend::Group,
+            Self::Iommufd(_) => Backend::Cdev,
         }
     }
 
@@ -80,7 +80,7 @@ pub(crate) struct Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} by {}", self.name, self.domain.way())
+        write!(f, "{} by {}", self.name, self.domain.backend())
     }
 }
 
@@ -146,8 +146,8 @@ impl Device for Kernel {
         &self.name
     }
 
-    fn way(&self) -> Way {
-        self.domain.way()
+    fn backend(&self) -> Backend {
+        self.domain.backend()
     }
 
     fn is_resettable(&self) -> bool {

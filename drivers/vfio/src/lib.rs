@@ -53,7 +53,6 @@
 #[allow(unsafe_code)]
 mod bar;
 mod bdf;
-mod checks;
 mod claim;
 mod config;
 mod device;
@@ -69,6 +68,7 @@ mod host;
 mod iova;
 mod kernel;
 mod memlock;
+mod preflight;
 mod space;
 #[allow(unsafe_code)]
 mod sys;
@@ -76,10 +76,9 @@ mod user;
 
 pub use bar::{Bar, Block, Put, Registers, after_completion, before_doorbell};
 pub use bdf::Bdf;
-pub use checks::{Chain, Step, Verdict, chain};
 pub use claim::Claim;
 pub use config::Config;
-pub use device::{Area, Device, Irq, IrqInfo, RegionIndex, RegionInfo, Way};
+pub use device::{Area, Backend, Device, Irq, IrqInfo, RegionIndex, RegionInfo};
 pub use discover::{Group, Guard, Interface, Member, PciDevice, Role};
 pub use dma::{SharedSlab, Slab};
 pub use error::Error;
@@ -87,5 +86,6 @@ pub use event::Event;
 pub use host::Host;
 pub use iova::{BusAddresses, Range};
 pub use memlock::Memlock;
+pub use preflight::{Chain, Step, Verdict, chain};
 pub use space::Space;
 pub use user::UserDevice;

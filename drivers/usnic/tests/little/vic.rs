@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::memory::{Region, RegionSlice};
-use doorbell_vfio::{Bar, Claim, Device, Error, Irq, IrqInfo, Range, RegionIndex, RegionInfo, Way};
+use doorbell_vfio::{Backend, Bar, Claim, Device, Error, Irq, IrqInfo, Range, RegionIndex, RegionInfo};
 
 /// The longest that anybody is held: then `is_held` is over.
 const HELD_MOST: Duration = Duration::from_secs(10);
@@ -568,8 +568,8 @@ impl Device for Handle {
         "little"
     }
 
-    fn way(&self) -> Way {
-        Way::User
+    fn backend(&self) -> Backend {
+        Backend::User
     }
 
     fn is_resettable(&self) -> bool {

@@ -1,6 +1,6 @@
 //! One error per step: what failed, on what, the system's word, and the commands that mend it.
 
-mod words;
+mod text;
 
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ use std::time::Duration;
 use doorbell_fabric::memory::Region;
 
 use crate::bar::Bar;
-use crate::device::{Device, Irq, IrqInfo, RegionIndex, RegionInfo, Way};
+use crate::device::{Backend, Device, Irq, IrqInfo, RegionIndex, RegionInfo};
 use crate::error::Error;
 use crate::iova::Range;
 use line::Line;
@@ -230,8 +230,8 @@ impl Device for UserDevice {
         &self.name
     }
 
-    fn way(&self) -> Way {
-        Way::User
+    fn backend(&self) -> Backend {
+        Backend::User
     }
 
     fn is_resettable(&self) -> bool {

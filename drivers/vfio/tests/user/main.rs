@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use doorbell_vfio::{
-    Claim, Device, Error, Event, Irq, Put, RegionIndex, Slab, UserDevice, Way, after_completion,
+    Backend, Claim, Device, Error, Event, Irq, Put, RegionIndex, Slab, UserDevice, after_completion,
     before_doorbell,
 };
 use model::{DOORBELL, Model, PAGE, REFUSED, TRAPPED, VECTORS};
@@ -29,7 +29,7 @@ fn bar0() -> RegionIndex {
 fn a_model_is_described_as_it_is() {
     let model = Model::start(true);
     let device = UserDevice::connect(&model.socket).unwrap();
-    assert!(device.is_resettable() && device.way() == Way::User);
+    assert!(device.is_resettable() && device.backend() == Backend::User);
     let bar = device.region(bar0()).unwrap();
     let areas: Vec<_> = bar.areas.iter().map(|area| (area.at, area.length)).collect();
     assert_eq!((bar.length, bar.readable, bar.writable), (4 * PAGE, true, true));

@@ -258,11 +258,11 @@ fn vfio(walk: &mut Walk, system: &System, bdf: Bdf, memory: u64) -> Link {
             memlock::step(walk, system, memory)?;
         }
         match &step.verdict {
-            Verdict::Holds(_) if step.name == "memlock" => {}
-            Verdict::Holds(found) => walk.ok(step.name, format!("{}: {found}", step.about)),
-            Verdict::Open(why) => walk.unknown(step.name, format!("{}: {why}", step.about), Vec::new()),
-            Verdict::Broken(Error::NoIommu { group, .. }) => return Err(no_iommu(walk, system, bdf, *group)),
-            Verdict::Broken(error) => {
+            Verdict::Passed(_) if step.name == "memlock" => {}
+            Verdict::Passed(found) => walk.ok(step.name, format!("{}: {found}", step.about)),
+            Verdict::Unknown(why) => walk.unknown(step.name, format!("{}: {why}", step.about), Vec::new()),
+            Verdict::Failed(Error::NoIommu { group, .. }) => return Err(no_iommu(walk, system, bdf, *group)),
+            Verdict::Failed(error) => {
                 return Err(walk.broken(step.name, error.reason(), cause(error), vec![fix(error)]));
             }
         }

@@ -8,7 +8,7 @@
 //! Whoever only wants the device calls [`Claim::open`](crate::Claim::open), which walks the same chain. Walking it to the end
 //! opens the device, which resets the function, and closes it again with the chain.
 
-mod walk;
+mod steps;
 
 #[cfg(test)]
 mod tests;
@@ -16,10 +16,10 @@ mod tests;
 use std::sync::Arc;
 
 use crate::bdf::Bdf;
-use crate::device::{Device, Way};
+use crate::device::{Backend, Device};
 use crate::error::Error;
 use crate::host::Host;
-use walk::Walk;
+use steps::Preflight;
 
 /// One step on the way to an open device.
 #[derive(Debug)]
@@ -36,25 +36,25 @@ pub struct Step {
 #[derive(Debug)]
 pub enum Verdict {
     /// It holds; what was found.
-    Holds(String),
+    Passed(String),
     /// It does not; the steps after it are not walked.
-    Broken(Error),
+    Failed(Error),
     /// It could not be found out, and why.
-    Open(&'static str),
+    Unknown(&'static str),
 }
 
 impl Step {
     /// What to do, where it is broken.
     pub fn fix(&self) -> Option<String> {
         match &self.verdict {
-            Verdict::Broken(error) => Some(error.fix()),
+            Verdict::Failed(error) => Some(error.fix()),
             _ => None,
         }
     }
 
     /// Whether it is broken.
-    pub fn is_broken(&self) -> bool {
-        matches!(self.verdict, Verdict::Broken(_))
+    pub fn is_failed(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed(_))
     }
 }
 
@@ -65,9 +65,9 @@ impl Step {
 /// use doorbell_vfio::{Host, Verdict, chain};
 /// for step in chain(&Host::here(), "01:10.0".parse()?, 8 << 20) {
 ///     match &step.verdict {
-///         Verdict::Holds(found) => println!("ok      {}: {found}", step.about),
-///         Verdict::Broken(error) => println!("broken  {}: {}\n  do: {}", step.about, error.reason(), error.fix()),
-///         Verdict::Open(why) => println!("?       {}: {why}", step.about),
+///         Verdict::Passed(found) => println!("ok      {}: {found}", step.about),
+///         Verdict::Failed(error) => println!("broken  {}: {}\n  do: {}", step.about, error.reason(), error.fix()),
+///         Verdict::Unknown(why) => println!("?       {}: {why}", step.about),
 ///     }
 /// }
 /// # Ok::<(), doorbell_vfio::Error>(())
@@ -76,35 +76,39 @@ pub fn chain(host: &Host, bdf: Bdf, memory: u64) -> Chain {
     Chain::new(host, bdf, memory)
 }
 
-type Check = fn(&mut Walk) -> Result<Verdict, Error>;
+type Check = fn(&mut Preflight) -> Result<Verdict, Error>;
 
 /// The steps in their order.
 const STEPS: &[(&str, &str, Check)] = &[
-    ("device", "the device is there", Walk::device),
-    ("iommu", "an IOMMU stands before memory", Walk::iommu),
-    ("driver", "its driver gives it to programs", Walk::driver),
+    ("device", "the device is there", Preflight::device),
+    ("iommu", "an IOMMU stands before memory", Preflight::iommu),
+    ("driver", "its driver gives it to programs", Preflight::driver),
     (
         "group",
         "nobody else in its IOMMU group is the kernel's",
-        Walk::group,
+        Preflight::group,
     ),
-    ("device-file", "its file may be opened", Walk::device_file),
+    ("device-file", "its file may be opened", Preflight::device_file),
     (
         "container",
         "the IOMMU's file may be opened",
-        Walk::container_file,
+        Preflight::container_file,
     ),
-    ("version", "the kernel speaks our version of VFIO", Walk::version),
-    ("model", "the kernel's IOMMU model is ours", Walk::model),
-    ("free", "nobody else has it open", Walk::free),
-    ("memlock", "its memory can be locked", Walk::memlock),
-    ("answers", "it answers", Walk::answers),
+    (
+        "version",
+        "the kernel speaks our version of VFIO",
+        Preflight::version,
+    ),
+    ("model", "the kernel's IOMMU model is ours", Preflight::model),
+    ("free", "nobody else has it open", Preflight::free),
+    ("memlock", "its memory can be locked", Preflight::memlock),
+    ("answers", "it answers", Preflight::answers),
 ];
 
 /// Walks the steps; an iterator over them.
 #[derive(Debug)]
 pub struct Chain {
-    walk: Walk,
+    state: Preflight,
     next: usize,
 }
 
@@ -112,11 +116,11 @@ impl Chain {
     /// As [`chain`].
     pub fn new(host: &Host, bdf: Bdf, memory: u64) -> Self {
         Self {
-            walk: Walk {
+            state: Preflight {
                 host: host.clone(),
                 bdf,
                 memory,
-                way: None,
+                backend: None,
                 found: None,
                 domain: None,
                 open: None,
@@ -125,9 +129,9 @@ impl Chain {
         }
     }
 
-    /// By this way only: [`Way::Group`] or [`Way::Cdev`]. Unasked, by the group, unless only the other one is there.
-    pub fn by(mut self, way: Way) -> Self {
-        self.walk.way = Some(way);
+    /// By this way only: [`Backend::Group`] or [`Backend::Cdev`]. Unasked, by the group, unless only the other one is there.
+    pub fn by(mut self, backend: Backend) -> Self {
+        self.state.backend = Some(backend);
         self
     }
 
@@ -137,13 +141,13 @@ impl Chain {
     /// That of the first step that is broken.
     pub fn finish(mut self) -> Result<Arc<dyn Device>, Error> {
         for step in self.by_ref() {
-            if let Verdict::Broken(error) = step.verdict {
+            if let Verdict::Failed(error) = step.verdict {
                 return Err(error);
             }
         }
         // A tree of files has no device to open.
-        let bdf = self.walk.bdf;
-        self.walk
+        let bdf = self.state.bdf;
+        self.state
             .open
             .map(|device| device as _)
             .ok_or(Error::NoDevice { bdf })
@@ -156,9 +160,9 @@ impl Iterator for Chain {
     fn next(&mut self) -> Option<Step> {
         let &(name, about, check) = STEPS.get(self.next)?;
         self.next += 1;
-        let verdict = check(&mut self.walk).unwrap_or_else(|error| {
+        let verdict = check(&mut self.state).unwrap_or_else(|error| {
             self.next = STEPS.len();
-            Verdict::Broken(error)
+            Verdict::Failed(error)
         });
         Some(Step { name, about, verdict })
     }

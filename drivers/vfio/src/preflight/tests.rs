@@ -24,9 +24,9 @@ fn broken(tree: &Tree, name: &str) -> Error {
     let mut steps = walk(tree);
     let last = steps.pop().unwrap();
     assert_eq!(last.name, name, "{last:?}");
-    assert!(steps.iter().all(|step| !step.is_broken()));
+    assert!(steps.iter().all(|step| !step.is_failed()));
     match last.verdict {
-        Verdict::Broken(error) => error,
+        Verdict::Failed(error) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -37,13 +37,13 @@ fn all_that_files_say_is_walked_and_what_only_a_kernel_says_stays_open() {
     let names: Vec<_> = steps.iter().map(|step| step.name).collect();
     assert_eq!(names, STEPS.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
     let of = |verdict: &Verdict| match verdict {
-        Verdict::Holds(_) => 'h',
-        Verdict::Broken(_) => 'b',
-        Verdict::Open(_) => 'o',
+        Verdict::Passed(_) => 'h',
+        Verdict::Failed(_) => 'b',
+        Verdict::Unknown(_) => 'o',
     };
     let verdicts: String = steps.iter().map(|step| of(&step.verdict)).collect();
     assert_eq!(verdicts, "hhhhhhooo".to_owned() + "ho", "{steps:?}");
-    let Verdict::Holds(found) = &steps[0].verdict else {
+    let Verdict::Passed(found) = &steps[0].verdict else {
         unreachable!()
     };
     assert_eq!(
@@ -104,7 +104,7 @@ fn a_group_of_type_identity_is_translated_for_programs() {
     for (kind, word) in [("identity", "of type identity"), ("DMA-FQ", "group 7")] {
         tree.file("sys/kernel/iommu_groups/7/type", kind);
         let steps = walk(&tree);
-        let Verdict::Holds(found) = &steps[1].verdict else {
+        let Verdict::Passed(found) = &steps[1].verdict else {
             panic!("{steps:?}")
         };
         assert!(found.contains(word), "{found}");
@@ -171,7 +171,7 @@ fn somebody_else_in_the_group() {
     tree.group(7, "0000:00:1c.0");
     let steps = walk(&tree);
     assert!(
-        matches!(&steps[3].verdict, Verdict::Holds(found) if found.contains("with 2 others")),
+        matches!(&steps[3].verdict, Verdict::Passed(found) if found.contains("with 2 others")),
         "{steps:?}"
     );
     tree.driver(other, "igb");
@@ -221,7 +221,7 @@ fn a_device_with_a_file_of_its_own_is_opened_by_it_where_there_is_no_group() {
     tree.file("dev/iommu", "");
     let files = |chain: Chain| -> Vec<String> {
         let holds = |step: Step| match step.verdict {
-            Verdict::Holds(found) if found.contains("/dev/") => Some(found),
+            Verdict::Passed(found) if found.contains("/dev/") => Some(found),
             _ => None,
         };
         chain.filter_map(holds).collect()
@@ -231,7 +231,7 @@ fn a_device_with_a_file_of_its_own_is_opened_by_it_where_there_is_no_group() {
         files(of(&tree))[0].contains("/dev/vfio/7"),
         "the group comes first"
     );
-    assert!(files(of(&tree).by(Way::Cdev))[0].contains("/dev/vfio/devices/vfio3"));
+    assert!(files(of(&tree).by(Backend::Cdev))[0].contains("/dev/vfio/devices/vfio3"));
     tree.remove("dev/vfio/7");
     let found = files(of(&tree));
     assert!(
@@ -249,7 +249,7 @@ fn memory_that_cannot_be_locked_ends_the_chain() {
     let steps: Vec<_> = chain(&tree.host(), VF.parse().unwrap(), u64::MAX).collect();
     let last = steps.last().unwrap();
     match Memlock::now().limit {
-        Some(_) => assert!(last.name == "memlock" && last.is_broken() && last.fix().is_some()),
+        Some(_) => assert!(last.name == "memlock" && last.is_failed() && last.fix().is_some()),
         None => assert_eq!(last.name, "answers"),
     }
 }

@@ -10,7 +10,7 @@ use vfio_ioctls::VfioError;
 use super::Verdict;
 use crate::bdf::Bdf;
 use crate::config::Config;
-use crate::device::{Device, RegionIndex, Way};
+use crate::device::{Backend, Device, RegionIndex};
 use crate::discover::{Guard, Interface, PciDevice, Role};
 use crate::error::Error;
 use crate::holder;
@@ -19,40 +19,40 @@ use crate::kernel::{Domain, Kernel, reason};
 use crate::memlock::Memlock;
 
 /// What has been found on the way.
-pub(super) struct Walk {
+pub(super) struct Preflight {
     pub(super) host: Host,
     pub(super) bdf: Bdf,
     pub(super) memory: u64,
-    pub(super) way: Option<Way>,
+    pub(super) backend: Option<Backend>,
     pub(super) found: Option<PciDevice>,
     /// The domain, or what went wrong with it, which is told by the step that it belongs to.
     pub(super) domain: Option<Result<Domain, VfioError>>,
     pub(super) open: Option<Arc<Kernel>>,
 }
 
-impl std::fmt::Debug for Walk {
+impl std::fmt::Debug for Preflight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the way to {}", self.bdf)
     }
 }
 
 /// Why a step of the kernel's stays open.
-const NO_KERNEL: Verdict = Verdict::Open("not asked: this is a tree of files without a kernel");
+const NO_KERNEL: Verdict = Verdict::Unknown("not asked: this is a tree of files without a kernel");
 
-fn holds(found: impl Into<String>) -> Result<Verdict, Error> {
-    Ok(Verdict::Holds(found.into()))
+fn passed(found: impl Into<String>) -> Result<Verdict, Error> {
+    Ok(Verdict::Passed(found.into()))
 }
 
-impl Walk {
+impl Preflight {
     fn found(&self) -> Result<&PciDevice, Error> {
         self.found.as_ref().ok_or(Error::NoDevice { bdf: self.bdf })
     }
 
     pub(super) fn device(&mut self) -> Result<Verdict, Error> {
         let device = self.host.device(self.bdf)?;
-        let words = words(&device);
+        let summary = summary(&device);
         self.found = Some(device);
-        holds(words)
+        passed(summary)
     }
 
     pub(super) fn iommu(&mut self) -> Result<Verdict, Error> {
@@ -64,11 +64,11 @@ impl Walk {
             return Err(self.without_iommu());
         };
         match group.guard {
-            Guard::Identity => holds(format!(
+            Guard::Identity => passed(format!(
                 "group {}, of type identity: transfers are translated once a program has the device",
                 group.number
             )),
-            _ => holds(format!("group {}", group.number)),
+            _ => passed(format!("group {}", group.number)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Walk {
     pub(super) fn driver(&mut self) -> Result<Verdict, Error> {
         let device = self.found()?;
         if device.is_bound() {
-            return holds(device.driver.clone().unwrap_or_default());
+            return passed(device.driver.clone().unwrap_or_default());
         }
         Err(Error::NotBound {
             bdf: self.bdf,
@@ -113,24 +113,24 @@ impl Walk {
             });
         }
         match group.members.len() {
-            0 | 1 => holds("it is alone"),
-            count => holds(format!("with {} others, which stay out of the way", count - 1)),
+            0 | 1 => passed("it is alone"),
+            count => passed(format!("with {} others, which stay out of the way", count - 1)),
         }
     }
 
     /// The way that was asked for, or that is there.
-    fn way(&self) -> Result<Way, Error> {
-        if let Some(way) = self.way {
-            return Ok(way);
+    fn backend(&self) -> Result<Backend, Error> {
+        if let Some(backend) = self.backend {
+            return Ok(backend);
         }
         let has_group = self.host.path(&self.group_file()?).exists();
         let has_cdev = self
             .cdev_file()
             .is_some_and(|file| self.host.path(&file).exists());
         Ok(if has_cdev && !has_group {
-            Way::Cdev
+            Backend::Cdev
         } else {
-            Way::Group
+            Backend::Group
         })
     }
 
@@ -147,8 +147,8 @@ impl Walk {
 
     /// The device's file of the way that is taken.
     fn file(&self) -> Result<PathBuf, Error> {
-        let file = match self.way()? {
-            Way::Cdev => self.cdev_file().unwrap_or_else(|| "dev/vfio/devices".to_owned()),
+        let file = match self.backend()? {
+            Backend::Cdev => self.cdev_file().unwrap_or_else(|| "dev/vfio/devices".to_owned()),
             _ => self.group_file()?,
         };
         Ok(self.host.path(&file))
@@ -156,8 +156,8 @@ impl Walk {
 
     pub(super) fn device_file(&mut self) -> Result<Verdict, Error> {
         let file = self.file()?;
-        let fix = match self.way()? {
-            Way::Cdev => {
+        let fix = match self.backend()? {
+            Backend::Cdev => {
                 "boot a kernel with CONFIG_VFIO_DEVICE_CDEV (Linux 6.6), or open the device by its group"
             }
             _ => {
@@ -168,8 +168,8 @@ impl Walk {
     }
 
     pub(super) fn container_file(&mut self) -> Result<Verdict, Error> {
-        let (file, fix) = match self.way()? {
-            Way::Cdev => (
+        let (file, fix) = match self.backend()? {
+            Backend::Cdev => (
                 "dev/iommu",
                 "`modprobe iommufd`; in a container, hand it in as a device",
             ),
@@ -185,15 +185,15 @@ impl Walk {
         if !self.host.is_here() {
             return Ok(NO_KERNEL);
         }
-        let way = self.way()?;
-        let domain = match way {
-            Way::Cdev => Domain::iommufd(),
+        let backend = self.backend()?;
+        let domain = match backend {
+            Backend::Cdev => Domain::iommufd(),
             _ => Domain::container(),
         };
         let failed = match &domain {
             Err(VfioError::VfioApiVersion) => Some(Error::WrongVersion),
             Err(error @ (VfioError::OpenContainer(_) | VfioError::NewVfioIommufd(_))) => {
-                let file = if way == Way::Cdev {
+                let file = if backend == Backend::Cdev {
                     "/dev/iommu"
                 } else {
                     "/dev/vfio/vfio"
@@ -205,15 +205,15 @@ impl Walk {
         self.domain = Some(domain);
         match failed {
             Some(error) => Err(error),
-            None => holds(format!("by {way}")),
+            None => passed(format!("by {backend}")),
         }
     }
 
     pub(super) fn model(&mut self) -> Result<Verdict, Error> {
         match &self.domain {
             None => Ok(NO_KERNEL),
-            Some(Ok(Domain::Container(_))) => holds("type 1, version 2"),
-            Some(Ok(Domain::Iommufd(_))) => holds("an address space of an iommufd"),
+            Some(Ok(Domain::Container(_))) => passed("type 1, version 2"),
+            Some(Ok(Domain::Iommufd(_))) => passed("an address space of an iommufd"),
             Some(Err(_)) => Err(Error::NoType1),
         }
     }
@@ -226,7 +226,7 @@ impl Walk {
         match opened {
             Ok(device) => {
                 self.open = Some(Arc::new(device));
-                holds("open")
+                passed("open")
             }
             Err(error) => Err(self.not_opened(&error)?),
         }
@@ -267,8 +267,8 @@ impl Walk {
         limits.room_for(self.memory)?;
         let needed = self.memory.div_ceil(1024);
         match limits.limit {
-            None => holds(format!("{needed} KiB needed, no limit")),
-            Some(limit) => holds(format!("{needed} KiB needed, {} KiB allowed", limit / 1024)),
+            None => passed(format!("{needed} KiB needed, no limit")),
+            Some(limit) => passed(format!("{needed} KiB needed, {} KiB allowed", limit / 1024)),
         }
     }
 
@@ -284,13 +284,13 @@ impl Walk {
             .iter()
             .find(|(_, info)| info.readable && !info.areas.is_empty());
         let Some((bar, info)) = mappable else {
-            return holds(format!("{vendor:04x}:{number:04x}, no memory of its own"));
+            return passed(format!("{vendor:04x}:{number:04x}, no memory of its own"));
         };
         // Four bytes, as registers are read; nothing else tells a device that is powered off.
         let mut first = [0; 4];
         device.read(*bar, info.areas[0].at, &mut first)?;
         device.map(*bar)?;
-        holds(format!(
+        passed(format!(
             "{vendor:04x}:{number:04x}, {bar} of {} KiB",
             info.length / 1024
         ))
@@ -298,7 +298,7 @@ impl Walk {
 }
 
 /// What a device is, in words.
-fn words(device: &PciDevice) -> String {
+fn summary(device: &PciDevice) -> String {
     let link = |interfaces: &[Interface]| match interfaces.first() {
         None => String::new(),
         Some(interface) => {
@@ -346,7 +346,7 @@ fn permitted(path: &Path, fix: &str) -> Result<Verdict, Error> {
     };
     let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode() & 0o777);
     if rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS).is_ok() {
-        return holds(format!("{}, user {owner}'s, mode {mode:03o}", path.display()));
+        return passed(format!("{}, user {owner}'s, mode {mode:03o}", path.display()));
     }
     Err(Error::Forbidden {
         path: path.to_owned(),
