@@ -164,7 +164,7 @@ impl Bar {
         };
         if areas.is_empty() {
             return Err(none(
-                "cannot be mapped: the device has no such region, or keeps it to itself",
+                "cannot be mapped: the device has no such region, or does not allow it",
             ));
         }
         let page = doorbell_fabric::map::page_size() as u64;
@@ -227,7 +227,7 @@ impl Bar {
             reason,
         };
         if !at.is_multiple_of(align_of::<T>() as u64) {
-            return Err(failed("are not aligned as registers of that size are"));
+            return Err(failed("are not aligned to the size of the register"));
         }
         let inside = |part: &&Part| {
             let within = at.checked_sub(part.area.at);
@@ -236,7 +236,7 @@ impl Bar {
                 .is_some_and(|end| end <= part.area.length)
         };
         let part = self.inner.parts.iter().find(inside);
-        let part = part.ok_or_else(|| failed("are not mapped, or not inside of it"))?;
+        let part = part.ok_or_else(|| failed("are not mapped, or not inside it"))?;
         // Cannot wrap: it is inside of the part, whose length is a `usize`. Parts begin on pages.
         let within = (at - part.area.at) as usize;
         // SAFETY: the offset is inside the map, by the check above.

@@ -102,7 +102,7 @@ impl Claim {
                 region: RegionIndex::numbered(number.into()),
                 at: 0,
                 length: 0,
-                reason: "cannot be: devices have BARs 0 to 5",
+                reason: "are of a BAR that does not exist: devices have BARs 0 to 5",
             }),
         }
     }

@@ -83,7 +83,7 @@ impl<'a> Config<'a> {
             NOBODY => Err(Error::Unreadable {
                 device: self.device.name().to_owned(),
                 what: "its vendor in the configuration space".to_owned(),
-                found: format!("{NOBODY:#06x}, as if nobody were there"),
+                found: format!("{NOBODY:#06x}, as if no device responded"),
             }),
             vendor => Ok((vendor, self.read16(DEVICE)?)),
         }

@@ -118,7 +118,7 @@ impl Kernel {
                 region: index,
                 at,
                 length: length as u64,
-                reason: "are not all inside of it",
+                reason: "are not all inside it",
             })
     }
 
@@ -233,12 +233,12 @@ impl Device for Kernel {
                 sys::ioas_ranges(sys::descriptor(&**domain.iommufd()), domain.ioas().id())
             }
         };
-        ranges.map_err(self.refused("ask for its bus addresses"))
+        ranges.map_err(self.refused("query its bus addresses"))
     }
 
     fn share(&self, memory: &Region, iova: u64) -> Result<(), Error> {
         sys::share(&*self.domain.ops(), memory, iova)
-            .map_err(|error| Error::refused(&self.name, "let it reach memory", reason(&error)))
+            .map_err(|error| Error::refused(&self.name, "map memory for it", reason(&error)))
     }
 
     fn unshare(&self, iova: u64, length: u64) -> Result<(), Error> {
@@ -246,7 +246,7 @@ impl Device for Kernel {
         self.domain
             .ops()
             .vfio_dma_unmap(iova, length)
-            .map_err(|error| Error::refused(&self.name, "take memory back", reason(&error)))
+            .map_err(|error| Error::refused(&self.name, "unmap memory", reason(&error)))
     }
 }
 
@@ -273,7 +273,7 @@ fn whole(done: rustix::io::Result<usize>, wanted: usize) -> io::Result<()> {
     match done? {
         count if count == wanted => Ok(()),
         count => Err(io::Error::other(format!(
-            "only {count} of {wanted} bytes were passed"
+            "only {count} of {wanted} bytes were transferred"
         ))),
     }
 }

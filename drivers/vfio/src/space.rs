@@ -30,8 +30,12 @@ impl Space {
             length: 0,
             reason,
         };
-        let index = RegionIndex::bar(number)
-            .ok_or_else(|| none(number.into(), "cannot be: devices have BARs 0 to 5"))?;
+        let index = RegionIndex::bar(number).ok_or_else(|| {
+            none(
+                number.into(),
+                "are of a BAR that does not exist: devices have BARs 0 to 5",
+            )
+        })?;
         let info = device.region(index)?;
         if info.length == 0 {
             return Err(none(index.number(), "is not there"));

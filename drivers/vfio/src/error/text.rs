@@ -1,28 +1,28 @@
-//! What is said of each error: the reason, and the fix.
+//! The texts of each error: the reason and the fix.
 
 use std::io;
 
 use super::Error;
 use crate::bdf::Bdf;
 
-/// The step at which nobody has been reached yet.
+/// The step before a connection exists.
 const CONNECT: &str = "connect";
 
 impl Error {
-    /// What failed, and on what.
+    /// Returns what failed, and on what.
     pub fn reason(&self) -> String {
         match self {
-            Self::BadAddress { given } => format!("`{given}` is no address of a PCI function"),
+            Self::BadAddress { given } => format!("`{given}` is not the address of a PCI function"),
             Self::NoDevice { bdf } => format!("there is no PCI device {bdf}"),
             Self::NoIommu { bdf, group: None } => {
-                format!("no IOMMU stands between device {bdf} and this machine's memory")
+                format!("no IOMMU restricts the memory accesses of device {bdf}")
             }
             Self::NoIommu {
                 bdf,
                 group: Some(group),
             } => format!(
-                "no IOMMU stands between device {bdf} and this machine's memory: its group {group} is one \
-                 of VFIO's own, which was told to do without (enable_unsafe_noiommu_mode)"
+                "no IOMMU restricts the memory accesses of device {bdf}: its group {group} is one of VFIO's \
+                 no-IOMMU mode (enable_unsafe_noiommu_mode)"
             ),
             Self::NotBound { bdf, driver, .. } => {
                 let driver = driver.as_deref();
@@ -38,11 +38,11 @@ impl Error {
                     .collect();
                 if others.is_empty() {
                     return format!(
-                        "device {bdf} shares IOMMU group {group} with a device of the kernel, which it does not name"
+                        "device {bdf} shares IOMMU group {group} with a device of a kernel driver, which the kernel does not name"
                     );
                 }
                 format!(
-                    "device {bdf} shares IOMMU group {group} with devices of the kernel: {}",
+                    "device {bdf} shares IOMMU group {group} with devices of kernel drivers: {}",
                     others.join(", ")
                 )
             }
@@ -54,16 +54,16 @@ impl Error {
                 mode,
                 user,
             } => format!(
-                "user {user} may not open {}, which is user {owner}'s and group {group}'s with mode {mode:03o}",
+                "user {user} may not open {}, which is user {owner}'s and group {group}'s, mode {mode:03o}",
                 path.display()
             ),
-            Self::WrongVersion => "this kernel speaks another version of VFIO than 0".to_owned(),
-            Self::NoType1 => "this kernel's VFIO has no IOMMU model of type 1, version 2".to_owned(),
+            Self::WrongVersion => "this kernel's VFIO has another API version than 0".to_owned(),
+            Self::NoType1 => {
+                "this kernel's VFIO does not support the IOMMU model type 1, version 2".to_owned()
+            }
             Self::Busy { path, holder } => {
-                let holder = holder
-                    .as_deref()
-                    .unwrap_or("a process that is not seen from here");
-                format!("{} is open already, in {holder}", path.display())
+                let holder = holder.as_deref().unwrap_or("a process that is not visible here");
+                format!("{} is already open in {holder}", path.display())
             }
             Self::NotAttached { bdf, step, source } => {
                 format!("could not {step} for device {bdf}: {source}")
@@ -73,7 +73,7 @@ impl Error {
                 limit,
                 locked,
             } => format!(
-                "the device's memory is {} KiB, and this process may lock {} KiB, of which {} KiB are taken",
+                "the device's memory is {} KiB, and this process may lock {} KiB, of which {} KiB are in use",
                 needed.div_ceil(1024),
                 limit / 1024,
                 locked / 1024
@@ -96,9 +96,9 @@ impl Error {
                 kind,
                 has,
                 wanted,
-            } => format!("device {device} has {has} interrupts of kind {kind}, and {wanted} were asked for"),
+            } => format!("device {device} has {has} interrupts of kind {kind}, but {wanted} were requested"),
             Self::NoBusAddresses { device, wanted } => {
-                format!("no {wanted} bus addresses in a row are left for device {device}")
+                format!("device {device} has no {wanted} contiguous bus addresses left")
             }
             Self::Memory(error) => error.to_string(),
             Self::NoHugePages { needed, source } => {
@@ -119,15 +119,15 @@ impl Error {
                 step: CONNECT,
                 source: Some(source),
             } => match source.kind() {
-                io::ErrorKind::NotFound => format!("nobody has made the socket of device {device}"),
+                io::ErrorKind::NotFound => format!("the socket of device {device} does not exist"),
                 io::ErrorKind::ConnectionRefused => format!(
-                    "nobody listens at the socket of device {device} any more: the process that modelled it has ended without taking it away"
+                    "no process listens on the socket of device {device}: the process that emulated the device has ended without removing it"
                 ),
                 io::ErrorKind::PermissionDenied => {
-                    format!("the socket of device {device} is of another user: {source}")
+                    format!("the socket of device {device} belongs to another user: {source}")
                 }
                 io::ErrorKind::WouldBlock => format!(
-                    "more callers wait for device {device} than it takes: the process that models it is stopped, or busy"
+                    "the connection backlog of device {device} is full: the process that emulates it is stopped or busy"
                 ),
                 _ => format!("could not connect to device {device}: {source}"),
             },
@@ -143,17 +143,17 @@ impl Error {
         }
     }
 
-    /// What to do: where commands mend it, these, joined by `; `, to be run as root.
+    /// Returns what to do: commands joined by `; ` to be run as root, where commands fix it.
     pub fn fix(&self) -> String {
         match self {
             Self::BadAddress { .. } => {
                 "write it as `lspci -D` does, like 0000:01:10.0, or without the domain".to_owned()
             }
-            Self::NoDevice { .. } => "look at `lspci -D`; a virtual function is there once its number is \
-                 written, as in `echo 2 > /sys/bus/pci/devices/ADDRESS_OF_THE_PHYSICAL_FUNCTION/sriov_numvfs`"
+            Self::NoDevice { .. } => "run `lspci -D`; a virtual function exists once their number is \
+                 set, as in `echo 2 > /sys/bus/pci/devices/ADDRESS_OF_THE_PHYSICAL_FUNCTION/sriov_numvfs`"
                 .to_owned(),
-            Self::NoIommu { .. } => "switch VT-d or AMD-Vi on in the firmware, boot with `intel_iommu=on` (Intel; AMD's is on \
-                 by itself), and look at `dmesg | grep -iE 'dmar|iommu|amd-vi'`"
+            Self::NoIommu { .. } => "enable VT-d or AMD-Vi in the firmware, boot with `intel_iommu=on` (Intel; AMD's is on \
+                 by default), and run `dmesg | grep -iE 'dmar|iommu|amd-vi'`"
                 .to_owned(),
             Self::NotBound {
                 bdf,
@@ -161,46 +161,46 @@ impl Error {
                 interface,
             } => bind(*bdf, driver.is_some(), interface.as_deref()),
             Self::NotViable { group, others, .. } if others.is_empty() => {
-                format!("look at the drivers of /sys/kernel/iommu_groups/{group}/devices/*")
+                format!("check the drivers of /sys/kernel/iommu_groups/{group}/devices/*")
             }
             Self::NotViable {
                 parent: Some(parent), ..
             } => format!(
-                "{parent} is its physical function, which has to stay with the kernel; so put the card into a slot whose port keeps functions \
-                 apart (`lspci -vv` shows it with Access Control Services), or switch ACS on in the firmware"
+                "{parent} is its physical function, which has to stay with the kernel; so put the card into a slot whose port isolates \
+                 functions (`lspci -vv` shows Access Control Services), or enable ACS in the firmware"
             ),
             Self::NotViable { others, .. } => {
                 let commands: Vec<_> = others.iter().map(|(bdf, _)| bind(*bdf, true, None)).collect();
                 format!(
-                    "give these to vfio-pci as well, if nobody needs them: `{}`; else put the card into another slot",
+                    "bind these to vfio-pci as well, if they are not needed: `{}`; else put the card into another slot",
                     commands.join("; ").replace('`', "")
                 )
             }
             Self::NoFile { fix, .. } => fix.clone(),
             Self::Forbidden { path, user, .. } => format!(
-                "`chown {user} {}`, for good by a rule of udev, or run as the user who owns it",
+                "`chown {user} {}`, permanently by a udev rule, or run as the user who owns it",
                 path.display()
             ),
             Self::WrongVersion | Self::NoType1 => {
                 "`modprobe vfio_iommu_type1`, or boot a kernel with CONFIG_VFIO_IOMMU_TYPE1".to_owned()
             }
             Self::Busy { .. } => {
-                "end that process, or take another device; a group is one process's at a time".to_owned()
+                "end that process, or use another device; a group belongs to one process at a time".to_owned()
             }
-            Self::NotAttached { .. } => "look at the last lines of `dmesg`; where interrupts cannot be isolated (no interrupt \
-                 remapping), `modprobe vfio_iommu_type1 allow_unsafe_interrupts=1` gives that protection up"
+            Self::NotAttached { .. } => "see the last lines of `dmesg`; where interrupts cannot be isolated (no interrupt \
+                 remapping), `modprobe vfio_iommu_type1 allow_unsafe_interrupts=1` gives up that protection"
                 .to_owned(),
             Self::Memlock { needed, locked, .. } => format!(
                 "`ulimit -l {}` as root before the program starts, `LimitMEMLOCK=` of its service, `memlock` in \
                  /etc/security/limits.conf, or CAP_IPC_LOCK",
                 (needed + locked).div_ceil(1024)
             ),
-            Self::Unreadable { .. } => "look at `lspci -vv` for it and at `dmesg`: its power, its link, or its physical function \
+            Self::Unreadable { .. } => "run `lspci -vv` and `dmesg`: its power, its link, or its physical function \
                  may be gone; a reset of the slot or of the machine may bring it back"
                 .to_owned(),
             Self::Refused { source, .. } => refused(source).to_owned(),
             Self::OutOfRegion { .. } => {
-                "this is a fault of the driver, or another device than it takes it for; report it with `lspci -vv`"
+                "this is a bug of the driver, or the device is not what the driver takes it for; report it with `lspci -vv`"
                     .to_owned()
             }
             Self::NoInterrupt { .. } => {
@@ -213,7 +213,7 @@ impl Error {
                 "free memory, or share less of it with the device: smaller rings, fewer regions".to_owned()
             }
             Self::NoHugePages { needed, .. } => format!(
-                "add {} (pages of 2 MiB) to what `cat /proc/sys/vm/nr_hugepages` says, and write it there; or use normal pages",
+                "add {} (pages of 2 MiB) to the number in /proc/sys/vm/nr_hugepages and write it there, or use normal pages",
                 needed.div_ceil(2 << 20)
             ),
             Self::Gone {
@@ -222,18 +222,18 @@ impl Error {
                 ..
             } => match source.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    "run as the user who started the process that models it, or start one of your own".to_owned()
+                    "run as the user who started the process that emulates it, or start one of your own".to_owned()
                 }
                 io::ErrorKind::WouldBlock => {
-                    "look whether the process that models the device is stopped, and let it go on".to_owned()
+                    "check whether the process that emulates the device is stopped, and continue it".to_owned()
                 }
-                _ => "start the process that models the device, or name the folder that it has".to_owned(),
+                _ => "start the process that emulates the device, or name the folder that it uses".to_owned(),
             },
             Self::Silent { .. } | Self::Gone { .. } => {
-                "look whether the process that models the device still runs, and open the device again".to_owned()
+                "check whether the process that emulates the device still runs, and open the device again".to_owned()
             }
             Self::Hostile { .. } => {
-                "it runs another version of vfio-user, or is damaged; open the device again".to_owned()
+                "it implements another version of vfio-user, or has a bug; open the device again".to_owned()
             }
             Self::System { source, .. } => refused(source).to_owned(),
         }
@@ -266,8 +266,8 @@ fn refused(source: &io::Error) -> &'static str {
         }
         Some(libc::EBUSY) => "end the process that uses it",
         Some(libc::ENODEV | libc::EIO) => {
-            "the device is gone or broken: look at `lspci` and `dmesg`, and reset it"
+            "the device is gone or broken: run `lspci` and `dmesg`, and reset it"
         }
-        _ => "look at the last lines of `dmesg`; `doorbell doctor` walks all steps of the device",
+        _ => "see the last lines of `dmesg`; `doorbell doctor` checks all steps of opening the device",
     }
 }

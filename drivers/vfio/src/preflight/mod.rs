@@ -1,12 +1,12 @@
-//! Opening a device by one step after another, each of which can be shown: what it found, or the one error and its fix.
+//! Preflight checks: the steps of opening a device, each with what it found, or its error and the fix.
 //!
 //! ```text
 //!   device ► iommu ► driver ► group ► device-file ► container ► version ► model ► free ► memlock ► answers
 //!   └── files of the machine ───────────────────────────────┘  └── answers of its kernel ──────────────┘
 //! ```
 //!
-//! Whoever only wants the device calls [`Claim::open`](crate::Claim::open), which walks the same chain. Walking it to the end
-//! opens the device, which resets the function, and closes it again with the chain.
+//! [`Claim::open`](crate::Claim::open) runs the same steps and keeps the device. Running all steps opens the device,
+//! which resets the function, and closes it again when the chain is dropped.
 
 mod steps;
 
@@ -21,30 +21,30 @@ use crate::error::Error;
 use crate::host::Host;
 use steps::Preflight;
 
-/// One step on the way to an open device.
+/// One step of opening a device.
 #[derive(Debug)]
 pub struct Step {
-    /// Its name, which stays the same for ever.
+    /// Its name, which is stable for scripts.
     pub name: &'static str,
-    /// What has to hold, in a few words.
+    /// The condition that it checks.
     pub about: &'static str,
-    /// Whether it does.
+    /// The result.
     pub verdict: Verdict,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It holds; what was found.
+    /// The condition holds; what was found.
     Passed(String),
-    /// It does not; the steps after it are not walked.
+    /// The condition does not hold; no later step is run.
     Failed(Error),
-    /// It could not be found out, and why.
+    /// It could not be checked, for this reason.
     Unknown(&'static str),
 }
 
 impl Step {
-    /// What to do, where it is broken.
+    /// Returns the fix of a failed step.
     pub fn fix(&self) -> Option<String> {
         match &self.verdict {
             Verdict::Failed(error) => Some(error.fix()),
@@ -52,14 +52,14 @@ impl Step {
         }
     }
 
-    /// Whether it is broken.
+    /// Whether the step failed.
     pub fn is_failed(&self) -> bool {
         matches!(self.verdict, Verdict::Failed(_))
     }
 }
 
-/// All steps from the device's address to its answers, for a program that will share `memory` bytes with it. Ends after the
-/// first one that is broken.
+/// Iterates over all steps of opening a device for a program that will share `memory` bytes with it. Ends after the first
+/// step that fails.
 ///
 /// ```
 /// use doorbell_vfio::{Host, Verdict, chain};
@@ -80,32 +80,40 @@ type Check = fn(&mut Preflight) -> Result<Verdict, Error>;
 
 /// The steps in their order.
 const STEPS: &[(&str, &str, Check)] = &[
-    ("device", "the device is there", Preflight::device),
-    ("iommu", "an IOMMU stands before memory", Preflight::iommu),
-    ("driver", "its driver gives it to programs", Preflight::driver),
+    ("device", "the device exists", Preflight::device),
+    (
+        "iommu",
+        "an IOMMU restricts its memory accesses",
+        Preflight::iommu,
+    ),
+    ("driver", "it is bound to a VFIO driver", Preflight::driver),
     (
         "group",
-        "nobody else in its IOMMU group is the kernel's",
+        "no kernel driver has another device of its IOMMU group",
         Preflight::group,
     ),
-    ("device-file", "its file may be opened", Preflight::device_file),
+    (
+        "device-file",
+        "its device file can be opened",
+        Preflight::device_file,
+    ),
     (
         "container",
-        "the IOMMU's file may be opened",
+        "the IOMMU's device file can be opened",
         Preflight::container_file,
     ),
     (
         "version",
-        "the kernel speaks our version of VFIO",
+        "the kernel's VFIO version is supported",
         Preflight::version,
     ),
-    ("model", "the kernel's IOMMU model is ours", Preflight::model),
-    ("free", "nobody else has it open", Preflight::free),
+    ("model", "the kernel's IOMMU model is supported", Preflight::model),
+    ("free", "no other process has it open", Preflight::free),
     ("memlock", "its memory can be locked", Preflight::memlock),
     ("answers", "it answers", Preflight::answers),
 ];
 
-/// Walks the steps; an iterator over them.
+/// An iterator that runs the steps.
 #[derive(Debug)]
 pub struct Chain {
     state: Preflight,
@@ -113,7 +121,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// As [`chain`].
+    /// Creates the iterator; see [`chain`].
     pub fn new(host: &Host, bdf: Bdf, memory: u64) -> Self {
         Self {
             state: Preflight {
@@ -129,23 +137,23 @@ impl Chain {
         }
     }
 
-    /// By this way only: [`Backend::Group`] or [`Backend::Cdev`]. Unasked, by the group, unless only the other one is there.
+    /// Uses only this backend, [`Backend::Group`] or [`Backend::Cdev`]. By default the group is used if it exists.
     pub fn by(mut self, backend: Backend) -> Self {
         self.state.backend = Some(backend);
         self
     }
 
-    /// Walks what is left of it, and hands out the open device.
+    /// Runs the remaining steps and returns the open device.
     ///
     /// # Errors
-    /// That of the first step that is broken.
+    /// The error of the first step that fails.
     pub fn finish(mut self) -> Result<Arc<dyn Device>, Error> {
         for step in self.by_ref() {
             if let Verdict::Failed(error) = step.verdict {
                 return Err(error);
             }
         }
-        // A tree of files has no device to open.
+        // A fake file tree has no device to open.
         let bdf = self.state.bdf;
         self.state
             .open

@@ -1,4 +1,4 @@
-//! The steps themselves, and what has been found on the way.
+//! The preflight steps, and what they have found so far.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::host::{Host, names};
 use crate::kernel::{Domain, Kernel, reason};
 use crate::memlock::Memlock;
 
-/// What has been found on the way.
+/// What the steps have found so far.
 pub(super) struct Preflight {
     pub(super) host: Host,
     pub(super) bdf: Bdf,
     pub(super) memory: u64,
     pub(super) backend: Option<Backend>,
     pub(super) found: Option<PciDevice>,
-    /// The domain, or what went wrong with it, which is told by the step that it belongs to.
+    /// The domain or its error, which the step that it belongs to reports.
     pub(super) domain: Option<Result<Domain, VfioError>>,
     pub(super) open: Option<Arc<Kernel>>,
 }
@@ -36,8 +36,8 @@ impl std::fmt::Debug for Preflight {
     }
 }
 
-/// Why a step of the kernel's stays open.
-const NO_KERNEL: Verdict = Verdict::Unknown("not asked: this is a tree of files without a kernel");
+/// The result of a step that needs a kernel, on a fake file tree.
+const NO_KERNEL: Verdict = Verdict::Unknown("not checked: this is a file tree without a kernel");
 
 fn passed(found: impl Into<String>) -> Result<Verdict, Error> {
     Ok(Verdict::Passed(found.into()))
@@ -113,12 +113,12 @@ impl Preflight {
             });
         }
         match group.members.len() {
-            0 | 1 => passed("it is alone"),
-            count => passed(format!("with {} others, which stay out of the way", count - 1)),
+            0 | 1 => passed("no other devices"),
+            count => passed(format!("with {} others, none of a kernel driver", count - 1)),
         }
     }
 
-    /// The way that was asked for, or that is there.
+    /// The requested backend, or the one that exists.
     fn backend(&self) -> Result<Backend, Error> {
         if let Some(backend) = self.backend {
             return Ok(backend);
@@ -139,13 +139,13 @@ impl Preflight {
         Ok(format!("dev/vfio/{}", group.number))
     }
 
-    /// The file of the device alone, where the kernel makes one (CONFIG_VFIO_DEVICE_CDEV).
+    /// The device's own character device, if the kernel provides one (CONFIG_VFIO_DEVICE_CDEV).
     fn cdev_file(&self) -> Option<String> {
         let names = names(&self.host.folder(self.bdf).join("vfio-dev")).ok()?;
         names.first().map(|name| format!("dev/vfio/devices/{name}"))
     }
 
-    /// The device's file of the way that is taken.
+    /// The device file of the backend.
     fn file(&self) -> Result<PathBuf, Error> {
         let file = match self.backend()? {
             Backend::Cdev => self.cdev_file().unwrap_or_else(|| "dev/vfio/devices".to_owned()),
@@ -161,7 +161,7 @@ impl Preflight {
                 "boot a kernel with CONFIG_VFIO_DEVICE_CDEV (Linux 6.6), or open the device by its group"
             }
             _ => {
-                "`modprobe vfio-pci` makes it once the driver has the device; in a container, hand it in as a device"
+                "`modprobe vfio-pci` creates it once the device is bound; in a container, pass it in as a device"
             }
         };
         permitted(&file, fix)
@@ -171,11 +171,11 @@ impl Preflight {
         let (file, fix) = match self.backend()? {
             Backend::Cdev => (
                 "dev/iommu",
-                "`modprobe iommufd`; in a container, hand it in as a device",
+                "`modprobe iommufd`; in a container, pass it in as a device",
             ),
             _ => (
                 "dev/vfio/vfio",
-                "`modprobe vfio`; in a container, hand it in as a device",
+                "`modprobe vfio`; in a container, pass it in as a device",
             ),
         };
         permitted(&self.host.path(file), fix)
@@ -232,7 +232,7 @@ impl Preflight {
         }
     }
 
-    /// What it means that a device did not open.
+    /// Interprets the error of opening a device.
     pub(super) fn not_opened(&self, error: &VfioError) -> Result<Error, Error> {
         let (bdf, path, source) = (self.bdf, self.file()?, reason(error));
         // A device that is bound to another iommufd is an invalid argument to the kernel.
@@ -257,7 +257,7 @@ impl Preflight {
             VfioError::GroupSetContainer => "put the group into a container",
             VfioError::ContainerSetIOMMU(_) | VfioError::VfioDeviceAttachIommufdPt(_) => "set up the IOMMU",
             VfioError::GroupGetDeviceFD(_) | VfioError::VfioDeviceBindIommufd(_) => "open the device",
-            _ => "ask the kernel about the device",
+            _ => "query the device",
         };
         Ok(Error::NotAttached { bdf, step, source })
     }
@@ -286,7 +286,7 @@ impl Preflight {
         let Some((bar, info)) = mappable else {
             return passed(format!("{vendor:04x}:{number:04x}, no memory of its own"));
         };
-        // Four bytes, as registers are read; nothing else tells a device that is powered off.
+        // Four bytes, as registers are read: nothing else detects a device that is powered off.
         let mut first = [0; 4];
         device.read(*bar, info.areas[0].at, &mut first)?;
         device.map(*bar)?;
@@ -297,7 +297,7 @@ impl Preflight {
     }
 }
 
-/// What a device is, in words.
+/// Describes a device in one line.
 fn summary(device: &PciDevice) -> String {
     let link = |interfaces: &[Interface]| match interfaces.first() {
         None => String::new(),

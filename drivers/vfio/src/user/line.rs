@@ -137,7 +137,7 @@ impl Line {
 /// The error that a refusal names.
 fn refused(number: i32) -> io::Error {
     match number {
-        0 => io::Error::other("it refuses, and does not say why"),
+        0 => io::Error::other("it refused and does not say why"),
         number => io::Error::from_raw_os_error(number),
     }
 }
@@ -174,7 +174,9 @@ fn send(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(Trouble::Rules("cannot be passed as many descriptors"));
+        return Err(Trouble::Rules(
+            "accepts fewer descriptors per message than are needed",
+        ));
     }
     while !bytes.is_empty() {
         let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);

@@ -91,14 +91,14 @@ impl UserDevice {
         let mut line = Line::connect(socket, limit)?;
         let answer = line.ask(Command::Version, wire::version(), &[])?;
         let limits = wire::limits(&answer.payload)
-            .ok_or_else(|| line.hostile("speaks another version of vfio-user than 0"))?;
+            .ok_or_else(|| line.hostile("has another protocol version of vfio-user than 0"))?;
         let body = Writer::default().u32(16).u32(0).u32(0).u32(0);
         let answer = line.ask(Command::GetInfo, body, &[])?;
         let info =
             wire::device_info(&answer.payload).filter(|info| info.regions <= MOST && info.irqs <= MOST);
-        let info = info.ok_or_else(|| line.hostile("describes itself in a way that cannot be"))?;
+        let info = info.ok_or_else(|| line.hostile("sent an invalid description of the device"))?;
         if !info.is_pci {
-            return Err(line.hostile("is no PCI device"));
+            return Err(line.hostile("is not a PCI device"));
         }
         let regions = (0..info.regions)
             .map(|index| known(&mut line, index))
@@ -137,10 +137,10 @@ impl UserDevice {
         let end = at.checked_add(length as u64);
         let has = self.known(region).map_or(0, |known| known.info.length);
         if end.is_none_or(|end| end > has) {
-            return Err(self.outside(region, at, length, "are not all inside of it"));
+            return Err(self.outside(region, at, length, "are not all inside it"));
         }
         if length > self.limits.data {
-            return Err(self.outside(region, at, length, "are more than one message carries"));
+            return Err(self.outside(region, at, length, "are more than one message can carry"));
         }
         Ok(())
     }
@@ -190,20 +190,20 @@ fn known(line: &mut Line, index: u32) -> Result<Known, Error> {
         let answer = line.ask(Command::GetRegionInfo, body, &[])?;
         let described = wire::region_info(&answer.payload);
         let Some(Described { info, from, whole }) = described else {
-            return Err(line.hostile("describes a region in a way that cannot be"));
+            return Err(line.hostile("sent an invalid description of a region"));
         };
         if whole > room && room == REGION_INFO && whole <= wire::LONGEST_DATA {
             room = whole;
             continue;
         }
         if whole > answer.payload.len() {
-            return Err(line.hostile("announces more of a region's description than it sends"));
+            return Err(line.hostile("sent a region's description shorter than announced"));
         }
         let file = answer.descriptors.into_iter().next();
         if let Some(file) = &file
             && !reaches(file, from, &info)
         {
-            return Err(line.hostile("offers a part of a region that its file does not have"));
+            return Err(line.hostile("offers to map a part of a region beyond the end of its file"));
         }
         return Ok(Known {
             info: RegionInfo {
@@ -260,7 +260,12 @@ impl Device for UserDevice {
                 info,
                 file: Some((file, from)),
             }) => Bar::new(&self.name, index, info.length, &info.areas, (file.as_fd(), *from)),
-            _ => Err(self.outside(index, 0, 0, "cannot be mapped: the model keeps it to itself")),
+            _ => Err(self.outside(
+                index,
+                0,
+                0,
+                "cannot be mapped: the emulated device does not allow it",
+            )),
         }
     }
 
@@ -275,7 +280,7 @@ impl Device for UserDevice {
                 to.copy_from_slice(bytes);
                 Ok(())
             }
-            _ => Err(line.hostile("answers with another number of bytes than it was asked for")),
+            _ => Err(line.hostile("replied with another number of bytes than requested")),
         }
     }
 
@@ -301,7 +306,7 @@ impl Device for UserDevice {
             wire::u32_at(&answer.payload, 12),
         );
         let (Some(flags), Some(count)) = (flags, count) else {
-            return Err(line.hostile("describes its interrupts in a way that cannot be"));
+            return Err(line.hostile("sent an invalid description of its interrupts"));
         };
         Ok(IrqInfo {
             count,
@@ -334,7 +339,7 @@ impl Device for UserDevice {
 
     fn reset(&self) -> Result<(), Error> {
         if !self.is_resettable {
-            let source = io::Error::new(io::ErrorKind::Unsupported, "the model says that it has no reset");
+            let source = io::Error::new(io::ErrorKind::Unsupported, "the emulated device has no reset");
             return Err(Error::refused(&self.name, Command::Reset.step(), source));
         }
         self.line().ask(Command::Reset, Writer::default(), &[]).map(drop)

@@ -36,8 +36,8 @@ impl Command {
     pub(super) fn step(self) -> &'static str {
         match self {
             Self::Version => "agree on a version",
-            Self::DmaMap => "let it reach memory",
-            Self::DmaUnmap => "take memory back",
+            Self::DmaMap => "map memory for it",
+            Self::DmaUnmap => "unmap memory",
             Self::GetInfo => "describe itself",
             Self::GetRegionInfo => "describe a region",
             Self::GetIrqInfo => "describe its interrupts",
@@ -134,13 +134,13 @@ pub(super) fn reply(header: &[u8; HEADER], number: u16, command: Command) -> Res
     let read32 = |at| u32_at(header, at).unwrap_or_default();
     let (size, flags) = (read32(4) as usize, read32(8));
     if flags & TYPE != REPLY {
-        return Err("sent something that is no reply");
+        return Err("sent a message that is not a reply");
     }
     if read16(0) != number || read16(2) != command as u16 {
-        return Err("replied to something that it was not asked");
+        return Err("replied to a request that was not sent");
     }
     if !(HEADER..=LONGEST).contains(&size) {
-        return Err("sent a reply of an impossible length");
+        return Err("sent a reply of an invalid length");
     }
     Ok(Reply {
         length: size - HEADER,

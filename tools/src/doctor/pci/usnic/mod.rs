@@ -140,7 +140,7 @@ fn present(walk: &mut Walk, object: &Object, error: Option<&RailError>) -> Link 
     let socket = object.socket().unwrap_or_default();
     let reason = error.map(ToString::to_string).unwrap_or_default();
     // What the driver says of a connection that is refused.
-    if reason.contains("nobody listens at") && reason.contains(&*socket.to_string_lossy()) {
+    if reason.contains("no process listens on") && reason.contains(&*socket.to_string_lossy()) {
         return Err(walk.broken(
             "device",
             format!("nobody listens at {} any more", socket.display()),
