@@ -1,4 +1,4 @@
-//! Unsafe room: the registers of a device, mapped, and the ways in.
+//! All unsafe accesses to the mapped registers of a device.
 //!
 //! ```text
 //!   region    0        0x3000   0x4000            0x8000
@@ -6,10 +6,10 @@
 //!             └────────┴────────┴─────────────────┘
 //! ```
 //!
-//! A [`Block`] is a place in a mapped part, seen as a structure of `volatile-register`'s cells. Offset, size and alignment are
-//! checked when it is made, and nothing afterwards. Writing a register is safe for memory: whatever a device is told to do,
-//! the IOMMU lets it reach nothing but what was shared with it, and that is never seen as a plain slice. (vfio-user: the
-//! model has the shared objects only.)
+//! A [`Block`] is a place in a mapped part, typed as a structure of `volatile-register`'s cells. Offset, size
+//! and alignment are checked when it is created, and nothing afterwards. Writing a register is memory-safe:
+//! whatever the device does in return, the IOMMU restricts it to memory that was shared with it, which is
+//! never accessed as a plain slice. (vfio-user: the emulated device has only the shared objects.)
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -64,7 +64,8 @@ unsafe impl<T: Registers, const N: usize> Registers for [T; N] {}
 
 /// Writing a register: one store of its width.
 ///
-/// `volatile-register` leaves it to the caller to know what a store does; behind an IOMMU it can do nothing to memory.
+/// `volatile-register` leaves it to the caller to ensure that a store is safe; behind an IOMMU it cannot
+/// affect memory.
 pub trait Put<T> {
     /// Stores `value`. Registers are stored to in the order of the calls; what was written to *memory* before is seen by the
     /// device only after [`before_doorbell`].
@@ -85,7 +86,8 @@ pub fn before_doorbell() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
 }
 
-/// What is read from memory after was written by a device no later than what was read before.
+/// Orders later reads of memory after earlier ones, so that data is not older than the flag that announced
+/// it.
 ///
 /// Source: Linux's `dma_rmb`.
 #[inline(always)]
@@ -99,11 +101,11 @@ pub fn after_completion() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
 }
 
-/// A region of a device, mapped where it can be.
+/// A region of a device, mapped as far as possible.
 ///
-/// Clones are the same map, which lasts as long as one of them, or a [`Block`]. The kernel keeps a device open that is mapped:
-/// whoever is asked to give it back drops its maps too. While the device is reset, or its memory is switched off, the kernel
-/// takes the pages away, and an access ends the process with SIGBUS.
+/// Clones share one map, which lasts as long as any of them or a [`Block`]. The kernel keeps a mapped device
+/// open: when it has to be released, all maps have to be dropped. While the device is reset or its memory is
+/// disabled, the kernel removes the pages, and an access ends the process with SIGBUS.
 #[derive(Clone)]
 pub struct Bar {
     inner: Arc<Inner>,
@@ -147,7 +149,7 @@ impl fmt::Debug for Bar {
 }
 
 impl Bar {
-    /// Maps these areas of a region out of a descriptor, in which the region begins at `from`.
+    /// Maps these areas of a region from a descriptor in which the region starts at offset `from`.
     pub(crate) fn new(
         device: &str,
         region: RegionIndex,

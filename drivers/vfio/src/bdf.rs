@@ -63,7 +63,7 @@ impl Bdf {
         let (rest, function) = text.split_once('.')?;
         let (rest, device) = rest.rsplit_once(':')?;
         let (domain, bus) = rest.rsplit_once(':').unwrap_or(("0000", rest));
-        // A domain of more than four digits begins with one that counts.
+        // A domain of more than four digits has no leading zero.
         let is_padded = domain.len() > 4 && domain.starts_with('0');
         if is_padded {
             return None;

@@ -37,30 +37,30 @@ impl Claim {
         Self::over(Chain::new(&Host::here(), bdf, memory).finish()?)
     }
 
-    /// The same by one of the two ways only, [`Backend::Group`] or [`Backend::Cdev`].
+    /// Opens a device by one backend only, [`Backend::Group`] or [`Backend::Cdev`].
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_by(bdf: Bdf, memory: u64, backend: Backend) -> Result<Self, Error> {
         Self::over(Chain::new(&Host::here(), bdf, memory).by(backend).finish()?)
     }
 
-    /// Connects to a process that models a device (vfio-user) at a Unix socket.
+    /// Connects to a process that emulates a device (vfio-user) at a Unix socket.
     ///
     /// # Errors
-    /// Where nobody answers there, or not as the protocol says.
+    /// When nothing listens there, or the protocol is violated.
     pub fn connect(socket: &Path) -> Result<Self, Error> {
         Self::over(Arc::new(UserDevice::connect(socket)?))
     }
 
-    /// Takes a device that is open: resets it where it can be reset, and lets it reach memory, of which it has none yet.
+    /// Claims an open device: resets it if possible, and turns bus mastering on, with no memory shared yet.
     ///
     /// # Errors
-    /// Where it does not answer, or refuses.
+    /// When it does not respond or refuses.
     pub fn over(device: Arc<dyn Device>) -> Result<Self, Error> {
         let config = Config::of(&*device);
         config.identity()?;
-        // Whoever had it before may have left it in the middle of something.
+        // Its last user may have left it in the middle of an operation.
         config.set_bus_master(false)?;
         let was_reset = device.is_resettable();
         if was_reset {
@@ -85,7 +85,7 @@ impl Claim {
         Config::of(self.device())
     }
 
-    /// Whether it could be reset when it was opened; else it is as the last one who had it left it.
+    /// Whether it was reset when it was opened; otherwise it is as its last user left it.
     pub fn was_reset(&self) -> bool {
         self.was_reset
     }
@@ -107,19 +107,20 @@ impl Claim {
         }
     }
 
-    /// Base address register `number`, by whichever way its registers are reached. It keeps the device open: it is dropped
-    /// before the claim is closed, as bars are.
+    /// Returns base address register `number`, by mapping or by calls. It keeps the device open, so it has to
+    /// be dropped before the claim is closed, as bars have to.
     ///
     /// # Errors
-    /// Where there is none.
+    /// When there is no such register.
     pub fn space(&self, number: u8) -> Result<Space, Error> {
         Space::new(self.domain.device(), number)
     }
 
-    /// Lets the device reach a slab; on an error it comes back.
+    /// Shares a slab with the device; an error returns the slab.
     ///
     /// # Errors
-    /// [`Error::Memlock`] where it cannot be locked, [`Error::NoBusAddresses`] where it fits nowhere, or the system's.
+    /// [`Error::Memlock`] when it cannot be locked, [`Error::NoBusAddresses`] when no bus addresses are left,
+    /// or the system's.
     pub fn share(&self, slab: Slab) -> Result<SharedSlab, (Slab, Error)> {
         self.domain.share(slab)
     }
@@ -129,20 +130,20 @@ impl Claim {
         self.domain.leaked()
     }
 
-    /// An event that happens when somebody wants the device back: it is unbound or unplugged, and that waits until the device
-    /// is closed. `None` where the device cannot tell.
+    /// Returns an event that is raised when the device has to be released, because it is unbound or
+    /// unplugged; that waits until the device is closed. `None` if the device does not support it.
     ///
     /// # Errors
-    /// Where descriptors run out, or the device refuses.
+    /// When descriptors run out, or the device refuses.
     pub fn watch_request(&self) -> Result<Option<Event>, Error> {
         self.watch(Irq::Request)
     }
 
-    /// An event that happens when the bus reports an error of the device that could not be recovered. `None` where the device
-    /// cannot tell.
+    /// Returns an event that is raised when the bus reports an unrecoverable error of the device. `None` if
+    /// the device does not support it.
     ///
     /// # Errors
-    /// Where descriptors run out, or the device refuses.
+    /// When descriptors run out, or the device refuses.
     pub fn watch_error(&self) -> Result<Option<Event>, Error> {
         self.watch(Irq::Error)
     }
@@ -156,10 +157,10 @@ impl Claim {
         Ok(Some(event))
     }
 
-    /// Lets each MSI-X vector raise the event of its number.
+    /// Assigns an event to each MSI-X vector, by index, and enables the vectors.
     ///
     /// # Errors
-    /// [`Error::NoInterrupt`] where there are fewer vectors.
+    /// [`Error::NoInterrupt`] when there are fewer vectors.
     pub fn enable_msix(&self, events: &[&Event]) -> Result<(), Error> {
         let events: Vec<_> = events.iter().map(|event| event.as_fd()).collect();
         self.device().enable(Irq::Msix, &events)
@@ -173,11 +174,11 @@ impl Claim {
         self.device().disable(Irq::Msix)
     }
 
-    /// Resets the device while we have it, and lets it reach memory again: what is shared stays shared, all registers are as
-    /// after power-on, interrupts have to be enabled anew. No register may be read or written meanwhile.
+    /// Resets the claimed device and turns bus mastering on again: shared memory stays shared, all registers
+    /// are as after power-on, and interrupts have to be enabled again. No register may be accessed meanwhile.
     ///
     /// # Errors
-    /// Where it cannot be reset; it reaches no memory then.
+    /// When it cannot be reset; bus mastering is off then.
     pub fn reset(&self) -> Result<(), Error> {
         self.config().set_bus_master(false)?;
         self.device().reset()?;
@@ -206,7 +207,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
+        // A caller that needs the result calls `close`.
         let _ = self.leave();
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration space: who the device is, bus mastering, capabilities.
+//! The configuration space: identity, bus mastering, capabilities.
 //!
 //! Source: PCI Local Bus Specification 3.0, chapter 6; offsets as in linux/pci_regs.h.
 
@@ -74,10 +74,10 @@ impl<'a> Config<'a> {
         self.device.write(RegionIndex::CONFIG, at, &value.to_le_bytes())
     }
 
-    /// Vendor and device.
+    /// Reads the vendor and device numbers.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] where nobody answers any more.
+    /// [`Error::Unreadable`] when the device no longer responds.
     pub fn identity(self) -> Result<(u16, u16), Error> {
         match self.read16(VENDOR)? {
             NOBODY => Err(Error::Unreadable {
@@ -97,10 +97,10 @@ impl<'a> Config<'a> {
         Ok(self.read16(COMMAND)? & BUS_MASTER != 0)
     }
 
-    /// Lets the device access memory, or stops it: what it has begun, it ends before the write returns or never.
+    /// Turns bus mastering on or off. After it is off, no DMA is in progress.
     ///
     /// # Errors
-    /// Where the device refuses, or does not do it.
+    /// When the device refuses, or the register does not change.
     pub fn set_bus_master(self, on: bool) -> Result<(), Error> {
         let command = self.read16(COMMAND)?;
         let wanted = if on {
@@ -122,10 +122,10 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Where a capability begins; `None` where the device lacks it.
+    /// Returns the offset of a capability, or `None` if the device lacks it.
     ///
     /// # Errors
-    /// As of [`Device::read`].
+    /// As for [`Device::read`].
     pub fn capability(self, wanted: u8) -> Result<Option<u64>, Error> {
         /// Capabilities have four bytes at least, and lie between the header and the end.
         const MOST: usize = (0x100 - 0x40) / 4;

@@ -1,4 +1,4 @@
-//! The contract behind which kernel VFIO and a vfio-user server stand alike.
+//! The trait that kernel VFIO and vfio-user servers both implement.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use crate::bar::Bar;
 use crate::error::Error;
 use crate::iova::Range;
 
-/// A region of a device, by the number that VFIO gives it (linux/vfio.h, `VFIO_PCI_*_REGION_INDEX`).
+/// A region of a device, by its VFIO index (linux/vfio.h, `VFIO_PCI_*_REGION_INDEX`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionIndex(u32);
 
@@ -60,7 +60,8 @@ pub enum Irq {
     Msix = 2,
     /// Not of the device itself: the bus reports an error that could not be recovered.
     Error = 3,
-    /// Not of the device itself: somebody wants it back (it is unbound or unplugged), and waits until it is closed.
+    /// Not raised by the device itself: it has to be released (it is unbound or unplugged), which waits until
+    /// it is closed.
     Request = 4,
 }
 
@@ -147,8 +148,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether [`reset`](Self::reset) works.
     fn is_resettable(&self) -> bool;
 
-    /// Whether whoever is behind it has ended, without asking it anything: of a device that a process models. A device of this machine
-    /// tells by what its registers read as, and is never gone here.
+    /// Whether the process that emulates the device has ended, without sending it anything. A device of this
+    /// machine is never gone by this test; its registers read as all ones then.
     fn is_gone(&self) -> bool {
         false
     }
@@ -184,11 +185,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Where the device model does not answer, or breaks the rules.
     fn irq(&self, kind: Irq) -> Result<IrqInfo, Error>;
 
-    /// From now on, each vector from the first raises its eventfd. The kernel keeps these, not the descriptors. Enabling anew
-    /// replaces all.
+    /// Assigns an eventfd to each vector from the first, and enables them. The kernel keeps the eventfds, not
+    /// the descriptors. A second call replaces all.
     ///
     /// # Errors
-    /// [`Error::NoInterrupt`] where there are fewer vectors, or none of this kind.
+    /// [`Error::NoInterrupt`] when there are fewer vectors, or none of this kind.
     fn enable(&self, kind: Irq, events: &[BorrowedFd<'_>]) -> Result<(), Error>;
 
     /// No vector of this kind raises anything any more.
@@ -197,30 +198,31 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Where the device refuses.
     fn disable(&self, kind: Irq) -> Result<(), Error>;
 
-    /// Lets a vector that is enabled raise its event, as if the device had: for trying the way of an interrupt.
+    /// Raises the event of an enabled vector in software, for testing.
     ///
     /// # Errors
-    /// [`Error::NoInterrupt`] where there is no such vector; the system's where it is not enabled.
+    /// [`Error::NoInterrupt`] when there is no such vector; the system's when it is not enabled.
     fn raise(&self, kind: Irq, vector: u32) -> Result<(), Error>;
 
-    /// Resets the function: registers and rings as after power-on, no DMA under way, bus mastering off.
+    /// Resets the function: registers and rings as after power-on, no DMA in progress, bus mastering off.
     ///
     /// # Errors
-    /// Where the device cannot be reset on its own, or did not end it.
+    /// When the device cannot be reset on its own, or the reset did not complete.
     fn reset(&self) -> Result<(), Error>;
 
-    /// The bus addresses that the device can reach memory by, in rising order; what is reserved is left out.
+    /// Returns the bus addresses that can be mapped for the device, in ascending order and without reserved
+    /// ones.
     ///
     /// # Errors
-    /// Where the system refuses to tell.
+    /// When the system refuses.
     fn bus_addresses(&self) -> Result<Vec<Range>, Error>;
 
-    /// From now on, the device reaches all of a region's object, for reading and writing, at the bus addresses from `iova` on,
-    /// which is a multiple of its pages. [`Claim::share`](crate::Claim::share) is the way for drivers; whoever calls this
-    /// keeps the region until [`unshare`](Self::unshare) has succeeded.
+    /// Maps all of a region's object for the device, for reading and writing, at the bus addresses from
+    /// `iova`, a multiple of its page size. Drivers use [`Claim::share`](crate::Claim::share); other callers
+    /// have to keep the region until [`unshare`](Self::unshare) has succeeded.
     ///
     /// # Errors
-    /// Where the memory cannot be locked or passed, or the addresses are taken.
+    /// When the memory cannot be locked or passed, or the addresses are in use.
     fn share(&self, memory: &Region, iova: u64) -> Result<(), Error>;
 
     /// The device does not reach the `length` bytes from `iova` on any more, which were shared as one. On an error it may still.

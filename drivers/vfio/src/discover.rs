@@ -28,7 +28,7 @@ pub struct PciDevice {
     pub driver: Option<String>,
     /// What it is in SR-IOV.
     pub role: Role,
-    /// The devices that an IOMMU cannot tell from it, itself among them; `None` where no IOMMU is on.
+    /// The devices that an IOMMU cannot distinguish from it, itself included; `None` when no IOMMU is on.
     pub group: Option<Group>,
     /// The memory that it is near to.
     pub numa_node: Option<u32>,
@@ -50,7 +50,7 @@ pub enum Role {
     },
     /// A virtual function.
     Virtual {
-        /// Its number at the physical function, as in `ip link set INTERFACE vf NUMBER`; `None` where that is not told.
+        /// Its number at the physical function, as in `ip link set INTERFACE vf NUMBER`; `None` if unknown.
         number: Option<u32>,
         /// The physical function.
         physical: Bdf,
@@ -66,32 +66,32 @@ pub enum Role {
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Whether somebody switched it on, and it has a carrier; `None` where the kernel does not know.
+    /// Whether it is up and has a carrier; `None` if unknown.
     pub is_up: Option<bool>,
     /// Megabits a second; `None` while it is down.
     pub speed: Option<u32>,
 }
 
-/// A group of devices that an IOMMU cannot tell from each other.
+/// A group of devices that an IOMMU cannot distinguish from each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its number, which is the name of its file in `/dev/vfio`.
     pub number: u32,
     /// All devices in it.
     pub members: Vec<Member>,
-    /// What keeps them to the memory that they were given.
+    /// What restricts their memory accesses.
     pub guard: Guard,
 }
 
-/// What stands between the devices of a group and memory. That there is a group does not say it.
+/// What restricts the memory accesses of a group's devices. The existence of a group alone does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// An IOMMU, which translates.
     Translates,
-    /// An IOMMU that lets the kernel's own transfers pass as they are (type `identity`, `iommu=pt`). What a
-    /// program is given is translated all the same: VFIO puts the group into a domain of its own.
+    /// An IOMMU that passes the kernel's own transfers unchanged (type `identity`, `iommu=pt`). A program's
+    /// device is translated all the same: VFIO puts the group into a domain of its own.
     Identity,
-    /// Nothing: VFIO has made the group because it was told to do without (`enable_unsafe_noiommu_mode`).
+    /// Nothing: VFIO created the group in its no-IOMMU mode (`enable_unsafe_noiommu_mode`).
     Nothing,
 }
 
@@ -107,8 +107,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether a program may have another device of the group: this one has no driver, one that gives devices to programs, or
-    /// it is a bridge, whose driver does no DMA.
+    /// Whether the group stays viable with this device: it has no driver or a VFIO driver, or it is a bridge,
+    /// whose driver does no DMA.
     pub fn is_harmless(&self) -> bool {
         let idle = |driver: &str| is_for_programs(driver) || driver == "pci-stub" || driver == "pcieport";
         self.class >> 8 == BRIDGE || self.driver.as_deref().is_none_or(idle)
@@ -125,7 +125,7 @@ impl Group {
 }
 
 impl PciDevice {
-    /// Why no IOMMU keeps it to the memory that it is given, where none does.
+    /// Returns the error if no IOMMU restricts its memory accesses.
     pub fn unguarded(&self) -> Option<Error> {
         let group = match &self.group {
             Some(group) if group.guard == Guard::Nothing => Some(group.number),
@@ -135,7 +135,7 @@ impl PciDevice {
         Some(Error::NoIommu { bdf: self.bdf, group })
     }
 
-    /// Whether a driver that gives devices to programs has it.
+    /// Whether it is bound to a VFIO driver.
     pub fn is_bound(&self) -> bool {
         self.driver.as_deref().is_some_and(is_for_programs)
     }
@@ -161,7 +161,7 @@ impl Host {
         let found =
             names(&folder).map_err(|source| Error::system("list", &folder.display().to_string(), source))?;
         let found = found.iter().filter_map(|name| name.parse().ok());
-        // One that goes away while we look is not there.
+        // A device that disappears meanwhile is not listed.
         let mut devices: Vec<_> = found.filter_map(|bdf| self.device(bdf).ok()).collect();
         devices.sort_unstable_by_key(|device| device.bdf);
         Ok(devices)
@@ -182,7 +182,7 @@ impl Host {
             driver: target(&folder.join("driver")),
             role: self.role(bdf),
             group: self.group(bdf),
-            // -1 where the firmware does not say.
+            // -1 if the firmware does not report it.
             numa_node: number(&folder.join("numa_node")).and_then(|node| node.try_into().ok()),
             interfaces: interfaces(&folder),
         })
@@ -267,7 +267,7 @@ fn interfaces(folder: &Path) -> Vec<Interface> {
                 "unknown" => None,
                 _ => Some(false),
             },
-            // The kernel says −1, or refuses, where it is not known.
+            // The kernel reports −1, or an error, if it is unknown.
             speed: number(&folder.join("speed"))
                 .and_then(|speed| u32::try_from(speed).ok())
                 .filter(|speed| *speed > 0),

@@ -68,7 +68,7 @@ impl From<Region> for Slab {
     }
 }
 
-/// The devices' side of memory: one device, and the bus addresses that it knows.
+/// A device and the allocator of its bus addresses.
 #[derive(Debug)]
 pub(crate) struct Domain {
     device: Arc<dyn Device>,
@@ -100,7 +100,7 @@ impl Domain {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the device reach a slab.
+    /// Shares a slab with the device.
     pub(crate) fn share(self: &Arc<Self>, slab: Slab) -> Result<SharedSlab, (Slab, Error)> {
         match self.map(&slab.region) {
             Ok(iova) => Ok(SharedSlab {
@@ -121,7 +121,7 @@ impl Domain {
                 device: self.device.name().to_owned(),
                 wanted: length,
             })?;
-        // Asked before, so that the reason has a name: afterwards it is one number for several.
+        // Checked first, for a specific error: afterwards several causes have one error number.
         let room = match self.device.backend() {
             Backend::User => Ok(()),
             Backend::Group | Backend::Cdev => Memlock::now().room_for(length),

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// What an interrupt, or another event of a device, is told by. Closed on `exec`, never blocks but in [`Event::wait`].
+/// An eventfd for interrupts and other events of a device. Closed on `exec`; only [`Event::wait`] blocks.
 #[derive(Debug)]
 pub struct Event {
     descriptor: OwnedFd,
@@ -31,7 +31,7 @@ impl Event {
         let mut count = [0; 8];
         match rustix::io::read(&self.descriptor, &mut count) {
             Ok(8) => u64::from_ne_bytes(count),
-            // It has not happened; nothing else can come of an eventfd of ours.
+            // Not raised; a read of our own eventfd has no other error.
             _ => 0,
         }
     }
@@ -54,10 +54,10 @@ impl Event {
         }
     }
 
-    /// Lets it happen, as a device would.
+    /// Raises the event, as a device would.
     ///
     /// # Errors
-    /// Where it has happened 2⁶⁴ − 2 times and nobody has looked.
+    /// When it was raised 2⁶⁴ − 2 times without being read.
     pub fn raise(&self) -> io::Result<()> {
         rustix::io::write(&self.descriptor, &1u64.to_ne_bytes())?;
         Ok(())

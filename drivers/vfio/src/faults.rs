@@ -1,4 +1,4 @@
-//! What the IOMMU stopped a device from doing, as the kernel tells in its log: no other way leads from there to a process.
+//! IOMMU faults of a device from the kernel's log, the only place where a process can find them.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -13,10 +13,11 @@ const RECORD: usize = 8192;
 const RECORDS_MAX: usize = 1 << 20;
 
 impl Host {
-    /// The kernel's words about accesses of this device that an IOMMU refused, oldest first, as far back as its log goes.
+    /// Returns the kernel's messages about IOMMU faults of this device, oldest first, as far back as its log
+    /// reaches.
     ///
     /// # Errors
-    /// Where the log cannot be read: mostly that takes CAP_SYSLOG (`kernel.dmesg_restrict`).
+    /// When the log cannot be read: mostly that takes CAP_SYSLOG (`kernel.dmesg_restrict`).
     pub fn faults(&self, bdf: Bdf) -> io::Result<Vec<String>> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let mut log = OpenOptions::new()
@@ -31,7 +32,7 @@ impl Host {
                     let text = String::from_utf8_lossy(&record[..length]);
                     faults.extend(text.lines().filter_map(|line| fault(line, bdf)));
                 }
-                // The log ran over, and goes on after the gap.
+                // The log has wrapped; reading continues after the gap.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -42,10 +43,10 @@ impl Host {
     }
 }
 
-/// A record's words, where they tell of a fault of this device: Intel's and AMD's IOMMUs (linux/drivers/iommu/intel/dmar.c,
-/// amd/iommu.c).
+/// The text of a record about a fault of this device, of Intel's or AMD's IOMMU
+/// (linux/drivers/iommu/intel/dmar.c, amd/iommu.c).
 fn fault(record: &str, bdf: Bdf) -> Option<String> {
-    // Priority, number, time and flags stand before.
+    // Priority, number, time and flags come first.
     let words = record.split_once(';').map_or(record, |(_, words)| words);
     let long = bdf.to_string();
     // Intel's leave out the segment.

@@ -1,11 +1,12 @@
-//! Who has a device file open, as `/proc` shows it.
+//! Finds the processes that have a device file open, by `/proc`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::host::{Host, line};
 
-/// The processes that have this file open, in words; `None` where none is seen: it is another user's or another container's.
+/// Describes the processes that have this file open; `None` if none is visible, of another user or another
+/// container.
 pub(crate) fn of_file(host: &Host, file: &Path) -> Option<String> {
     let processes = fs::read_dir(host.path("proc")).ok()?;
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());

@@ -26,13 +26,13 @@ impl Host {
         }
     }
 
-    /// A tree of files that looks like a machine: `sys`, `dev` and `proc` below `root`. No kernel stands behind it, so that steps
-    /// that only a kernel can answer stay open.
+    /// A file tree that looks like a machine: `sys`, `dev` and `proc` below `root`. It has no kernel, so
+    /// steps that need one are not checked.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Whether a kernel stands behind the files.
+    /// Whether the files are those of this machine's kernel.
     pub fn is_here(&self) -> bool {
         self.root == Path::new("/")
     }

@@ -1,8 +1,8 @@
-//! Which bus addresses are free: our own allocator over the ranges that an IOMMU translates.
+//! Allocates bus addresses from the ranges that an IOMMU translates.
 //!
-//! Addresses are handed out from the lowest on, first fit, in whole pages. Never handed out: the first MiB, so that a zero that
-//! a device finds somewhere leads nowhere; and on x86 the window of message signalled interrupts, where a write is an
-//! interrupt and reaches no memory, also where a kernel forgets to say so.
+//! Addresses are allocated from the lowest on, first fit, in whole pages. Never allocated: the first MiB, so
+//! that a null address in a device maps to nothing; and on x86 the window of message signalled interrupts,
+//! where a write is an interrupt and reaches no memory, even if a kernel does not list it as reserved.
 
 use std::collections::BTreeMap;
 
@@ -45,9 +45,9 @@ const INTERRUPTS: Range = Range {
 /// The free bus addresses of one IOMMU domain.
 #[derive(Debug)]
 pub struct BusAddresses {
-    /// Free ranges by their first address; none touches another, all begin and end on pages.
+    /// Free ranges by start address; no two are adjacent, all start and end on pages.
     free: BTreeMap<u64, u64>,
-    /// What is handed out, by its first address, with its last.
+    /// Allocated ranges by start address, with their last address.
     taken: BTreeMap<u64, u64>,
     page: u64,
 }

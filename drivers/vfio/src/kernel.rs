@@ -1,4 +1,4 @@
-//! A device through the kernel's VFIO, by vfio-ioctls as far as that goes.
+//! Devices by the kernel's VFIO, through vfio-ioctls where possible.
 //!
 //! | vfio-ioctls 0.10.0 | here |
 //! |---|---|
@@ -31,7 +31,7 @@ use crate::host::Host;
 use crate::iova::Range;
 use crate::sys;
 
-/// What stands between devices and memory.
+/// The IOMMU domain that restricts a device's memory accesses.
 #[derive(Clone)]
 pub(crate) enum Domain {
     /// A container.
@@ -55,7 +55,7 @@ impl Domain {
         }
     }
 
-    /// Opens `/dev/vfio/vfio`, and asks for version and model.
+    /// Opens `/dev/vfio/vfio`, and checks version and model.
     pub(crate) fn container() -> Result<Self, VfioError> {
         VfioContainer::new(None).map(|container| Self::Container(Arc::new(container)))
     }
@@ -67,7 +67,7 @@ impl Domain {
     }
 }
 
-/// A device that the kernel lets us have. What it is made of is dropped in this order.
+/// An open device. Its fields are dropped in this order.
 pub(crate) struct Kernel {
     device: VfioDevice,
     domain: Domain,
@@ -126,7 +126,7 @@ impl Kernel {
         move |source| Error::refused(&self.name, step, source)
     }
 
-    /// Whether so many of the vectors can be had.
+    /// Whether `wanted` vectors of this kind are available.
     fn has(&self, kind: Irq, wanted: usize) -> Result<(), Error> {
         let info = self.irq(kind)?;
         if wanted == 0 || wanted > info.count as usize || !info.by_event {
@@ -221,7 +221,7 @@ impl Device for Kernel {
     fn bus_addresses(&self) -> Result<Vec<Range>, Error> {
         let ranges = match &self.domain {
             Domain::Container(container) => {
-                // What the narrowest IOMMUs translate, where an old kernel does not tell.
+                // The range of the narrowest IOMMUs, for old kernels that do not report it.
                 const OLD: Range = Range {
                     first: 0,
                     last: (1 << 39) - 1,
@@ -250,7 +250,7 @@ impl Device for Kernel {
     }
 }
 
-/// What of a region can be mapped that says that something can.
+/// The mappable areas of a region that is mappable in part.
 fn areas(length: u64, capabilities: &[VfioRegionInfoCap]) -> Vec<Area> {
     let sparse = capabilities.iter().find_map(|capability| match capability {
         VfioRegionInfoCap::SparseMmap(sparse) => Some(&sparse.areas),

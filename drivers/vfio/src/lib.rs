@@ -1,7 +1,7 @@
-//! PCI devices from user space: what there is, what stands in the way, and the device itself.
+//! PCI devices from user space: discovery, preflight checks, and access.
 //!
 //! ```text
-//!   discover ─► checks ─► Device ◄─ kernel VFIO (group, or iommufd)     /dev/vfio
+//!   discover ─► preflight ► Device ◄─ kernel VFIO (group, or iommufd)   /dev/vfio
 //!   (sysfs)     (chain)     ▲   ◄─ vfio-user                            a process behind a Unix socket
 //!                           │
 //!                         Claim: reset, bus master on … off
@@ -10,10 +10,10 @@
 //!               (registers)     (memory with bus addresses)
 //! ```
 //!
-//! One contract, [`Device`], is all that a driver knows. A device is opened by a chain of steps, each with one error that names
-//! its fix; `doorbell doctor` shows the same [`chain`]. A [`Claim`] keeps the order of coming and going: reset, then bus
-//! mastering, and off again at the end. Memory is a [`Slab`] while it is ours, and a [`SharedSlab`] while the device reaches it:
-//! only that one has a bus address, and where it cannot be taken back, it is leaked and never used again.
+//! A driver uses one trait, [`Device`]. A device is opened by a chain of steps, each with one error that names its fix;
+//! `doorbell doctor` shows the same [`chain`]. A [`Claim`] keeps the order of setup and teardown: reset, then bus
+//! mastering, and off again at the end. Memory is a [`Slab`] while it is ours, and a [`SharedSlab`] while the device can
+//! access it: only the latter has a bus address, and if it cannot be unshared, it is leaked and never used again.
 //!
 //! Sources: linux/vfio.h and Documentation/driver-api/vfio.rst, linux/iommufd.h; the vfio-user protocol, version 0.9.2 of its
 //! specification.
@@ -22,19 +22,19 @@
 //! |---|---|
 //! | `bdf` | addresses of PCI functions |
 //! | `host`, `discover` | devices, their groups, physical and virtual functions, from sysfs |
-//! | `checks/`, `holder`, `memlock` | the steps to an open device, and who or what is in the way |
-//! | `device` | the contract |
-//! | `kernel` | kernel VFIO behind it |
-//! | `user/` | a device model in another process behind it: `line`, the socket; `wire`, the messages |
-//! | `claim` | a device that is ours |
+//! | `preflight/`, `holder`, `memlock` | the steps of opening a device, and what prevents it |
+//! | `device` | the trait that both backends implement |
+//! | `kernel` | kernel VFIO |
+//! | `user/` | a device emulated by another process: `line`, the socket; `wire`, the messages |
+//! | `claim` | an open device |
 //! | `config` | configuration space |
-//! | `bar` | an unsafe room: registers |
+//! | `bar` | unsafe code: registers |
 //! | `space` | registers for the control path, mapped or not |
 //! | `dma`, `iova` | memory in two states; bus addresses |
 //! | `event` | eventfds |
 //! | `error/` | one error per step, with its fix |
 //! | `faults` | what the IOMMU stopped a device from doing |
-//! | `sys` | an unsafe room: calls of the kernel |
+//! | `sys` | unsafe code: system calls |
 //!
 //! ```no_run
 //! use doorbell_vfio::{Claim, Registers, Slab};

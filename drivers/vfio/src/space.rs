@@ -1,8 +1,9 @@
-//! The registers of one BAR for the control path: by loads and stores where they are mapped, by calls elsewhere.
+//! The registers of one BAR for the control path: by loads and stores where they are mapped, by calls
+//! elsewhere.
 //!
-//! A model of a device maps what a driver stores to all day, and keeps for itself what has to be answered at once (a command
-//! register that is busy from the moment it is written). So the way is chosen register by register. For the data path there are
-//! [`Block`]s.
+//! An emulated device maps registers that a driver only writes, and handles by calls those that need an
+//! immediate response (a command register that is busy as soon as it is written). So each register has its
+//! own access path. The data path uses [`Block`]s.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::bar::{Bar, Block, Put, Registers};
 use crate::device::{Device, RegionIndex};
 use crate::error::Error;
 
-/// One BAR of a device. It keeps the device open: whoever gives the device back drops it too.
+/// One BAR of a device. It keeps the device open, so it has to be dropped before the device is released.
 #[derive(Clone, Debug)]
 pub struct Space {
     device: Arc<dyn Device>,

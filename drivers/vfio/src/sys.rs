@@ -1,8 +1,8 @@
-//! Unsafe room: calls of the kernel that vfio-ioctls has no words for, or whose answer it drops.
+//! All unsafe system calls: those that vfio-ioctls lacks, or whose result it drops.
 //!
-//! Every pointer given to the kernel is made within the function that makes the call, from memory that it borrows, and none
-//! is kept, but for memory that is shared with a device: there the kernel keeps the pages themselves, so that a map of them
-//! that goes away early costs messages, and never memory that is somebody else's by then.
+//! Every pointer given to the kernel is made in the function that makes the call, from memory that it
+//! borrows, and none is kept, except memory shared with a device: there the kernel keeps the pages
+//! themselves, so unmapping early loses data but never exposes memory that has been reused.
 
 use std::io;
 use std::mem::size_of;
@@ -33,7 +33,7 @@ const fn number(number: u32) -> libc::Ioctl {
 /// The most that a description by the kernel may take; the longest real ones have a few hundred bytes.
 const LONGEST: usize = 1 << 16;
 
-/// Passes words to a call, which may answer in them.
+/// An ioctl on a structure of 64-bit words, which it may write.
 fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, words: &mut [u64]) -> io::Result<()> {
     // SAFETY: each request that this room names reads and writes at most as many bytes as the first field of its structure
     // says (argsz, size), which its callers set to no more than the words have.
@@ -44,7 +44,7 @@ fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, words: &mut [u64]) -> io::Resu
     Ok(())
 }
 
-/// Words that hold the 32-bit numbers of a structure.
+/// Packs the 32-bit numbers of a structure into words.
 fn words_of(numbers: &[u32]) -> Vec<u64> {
     let pair = |pair: &[u32]| {
         let bytes = [
@@ -78,13 +78,14 @@ pub(crate) fn device_flags(device: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(u32_at(&bytes_of(&words), 4).unwrap_or(0))
 }
 
-/// Resets a device; vfio-ioctls does not say how it went.
+/// Resets a device; vfio-ioctls drops the result.
 pub(crate) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     // It takes nothing.
     call(device, RESET, &mut [])
 }
 
-/// Lets each vector of a kind of interrupt raise an event, or, with none, none of them; vfio-ioctls drops the error's number.
+/// Assigns an event to each vector of a kind of interrupt, or disables all; vfio-ioctls drops the error
+/// number.
 pub(crate) fn set_irqs(device: BorrowedFd<'_>, index: u32, events: &[BorrowedFd<'_>]) -> io::Result<()> {
     let head = size_of::<vfio_irq_set>();
     let what = if events.is_empty() {
@@ -104,7 +105,7 @@ pub(crate) fn set_irqs(device: BorrowedFd<'_>, index: u32, events: &[BorrowedFd<
     call(device, SET_IRQS, &mut words_of(&numbers))
 }
 
-/// Lets one vector raise its event, as if the device had.
+/// Raises the event of one vector in software.
 pub(crate) fn raise(device: BorrowedFd<'_>, index: u32, vector: u32) -> io::Result<()> {
     let length = size_of::<vfio_irq_set>() as u32;
     let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
@@ -115,8 +116,8 @@ pub(crate) fn raise(device: BorrowedFd<'_>, index: u32, vector: u32) -> io::Resu
     )
 }
 
-/// The bus addresses of a container's IOMMU (VFIO_IOMMU_GET_INFO, its capability 1), which vfio-ioctls does not ask for.
-/// `None` where the kernel does not tell (before Linux 5.4).
+/// The bus addresses of a container's IOMMU (VFIO_IOMMU_GET_INFO, its capability 1), which vfio-ioctls does
+/// not query. `None` if the kernel does not report them (before Linux 5.4).
 pub(crate) fn container_ranges(container: BorrowedFd<'_>) -> io::Result<Option<Vec<Range>>> {
     // argsz, flags, iova_pgsizes, cap_offset and a hole.
     let mut words = words_of(&[24, 0, 0, 0, 0, 0]);
@@ -138,7 +139,7 @@ fn ranges_in(info: &[u8]) -> Option<Vec<Range>> {
         return None;
     }
     let mut at = u32_at(info, 16)? as usize;
-    // A chain that goes back would never end.
+    // A chain with a backward offset could be endless.
     let mut before = 0;
     while at > before {
         if u32_at(info, at)? & 0xffff == IOVA_RANGE {
@@ -158,7 +159,8 @@ fn ranges_in(info: &[u8]) -> Option<Vec<Range>> {
     None
 }
 
-/// The bus addresses of an address space of an iommufd (IOMMU_IOAS_IOVA_RANGES), which iommufd-ioctls does not ask for.
+/// The bus addresses of an iommufd address space (IOMMU_IOAS_IOVA_RANGES), which iommufd-ioctls does not
+/// query.
 pub(crate) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<Range>> {
     let mut most = 64;
     loop {
@@ -187,7 +189,7 @@ pub(crate) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<
     }
 }
 
-/// Lets the IOMMU lead from the bus addresses at `iova` to all of a region.
+/// Maps a region at the bus addresses from `iova`.
 pub(crate) fn share(ops: &dyn VfioOps, memory: &Region, iova: u64) -> Result<(), VfioError> {
     let start = memory.whole().as_mut_ptr();
     // SAFETY: the range is one whole map of a region, whose bytes nobody ever has a reference to: the region reads and
@@ -213,10 +215,10 @@ pub(crate) fn map(fd: BorrowedFd<'_>, at: u64, length: usize) -> io::Result<NonN
     Ok(start)
 }
 
-/// Takes a map of [`map`] away.
+/// Unmaps a map of [`map`].
 ///
 /// # Safety
-/// `start` and `length` are one map of ours, and nobody uses it any more.
+/// `start` and `length` are one map of ours, which is no longer in use.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
     // SAFETY: by the caller's promise.
     let unmapped = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };

@@ -1,4 +1,4 @@
-//! One error per step: what failed, on what, the system's word, and the commands that mend it.
+//! One error per step: what failed, on what, the system's error, and the commands that fix it.
 
 mod text;
 
@@ -31,15 +31,14 @@ pub enum Error {
         /// The address.
         bdf: Bdf,
     },
-    /// No IOMMU stands between the device and memory.
+    /// No IOMMU restricts the device's memory accesses.
     NoIommu {
         /// The device.
         bdf: Bdf,
-        /// The number of the group that VFIO made for it all the same, where it was told to do without an
-        /// IOMMU.
+        /// The number of the group that VFIO created for it in its no-IOMMU mode.
         group: Option<u32>,
     },
-    /// The device is not the driver's that gives devices to programs.
+    /// The device is not bound to a VFIO driver.
     NotBound {
         /// The device.
         bdf: Bdf,
@@ -87,7 +86,7 @@ pub enum Error {
     Busy {
         /// The device file.
         path: PathBuf,
-        /// Who has it open, in words, where that is seen.
+        /// The processes that have it open, if visible.
         holder: Option<String>,
     },
     /// The kernel did not put the device behind an IOMMU domain of ours.
@@ -114,7 +113,7 @@ pub enum Error {
         device: String,
         /// What was read.
         what: String,
-        /// What came of it.
+        /// The value that was read.
         found: String,
     },
     /// A call on an open device failed.
@@ -147,7 +146,7 @@ pub enum Error {
         kind: Irq,
         /// How many there are.
         has: u32,
-        /// How many were asked for.
+        /// How many were requested.
         wanted: u32,
     },
     /// No bus addresses are left.
@@ -163,14 +162,14 @@ pub enum Error {
     NoHugePages {
         /// How many bytes are needed.
         needed: usize,
-        /// Why they could not be had.
+        /// The cause.
         source: RailError,
     },
     /// A device model did not answer in time.
     Silent {
         /// The device.
         device: String,
-        /// What was asked.
+        /// The request.
         step: &'static str,
         /// How long it was waited for.
         waited: Duration,
@@ -179,7 +178,7 @@ pub enum Error {
     Gone {
         /// The device.
         device: String,
-        /// What was asked.
+        /// The request.
         step: &'static str,
         /// The system's error, where there is one.
         source: Option<io::Error>,

@@ -119,7 +119,7 @@ fn a_rail_tells_the_same() {
         let (reason, fix) = (error.reason(), error.fix());
         let of_rail = error.of_rail("igbvf:0000:01:10.0").to_string();
         assert!(of_rail.contains(&reason), "{of_rail}");
-        // What fabric says of memory has its own advice.
+        // Memory errors of fabric have their own advice.
         assert!(of_rail.contains(&fix) || of_rail == reason, "{of_rail}");
     }
 }

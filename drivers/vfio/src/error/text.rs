@@ -240,7 +240,7 @@ impl Error {
     }
 }
 
-/// The commands that give a device to vfio-pci.
+/// The commands that bind a device to vfio-pci.
 fn bind(bdf: Bdf, has_driver: bool, interface: Option<&str>) -> String {
     let folder = format!("/sys/bus/pci/devices/{bdf}");
     let unbind = if has_driver {

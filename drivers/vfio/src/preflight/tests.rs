@@ -5,7 +5,7 @@ use vfio_ioctls::VfioError;
 
 const VF: &str = "0000:01:10.0";
 
-/// A machine on which everything is right, as far as files say it.
+/// A machine whose files pass every step.
 fn good() -> Tree {
     let tree = Tree::new();
     tree.igb_with_two_virtual_functions();
@@ -71,7 +71,7 @@ fn no_iommu() {
     assert!(error.fix().contains("intel_iommu=on"), "{error}");
 }
 
-/// A group is no sign of an IOMMU: VFIO makes one where it was told to do without.
+/// A group does not imply an IOMMU: VFIO creates one in its no-IOMMU mode.
 #[test]
 fn a_group_without_an_iommu_is_none() {
     for by_name in [true, false] {
@@ -198,7 +198,7 @@ fn missing_and_forbidden_files() {
         error.reason().contains("dev/vfio/7") && error.fix().contains("modprobe vfio-pci"),
         "{error}"
     );
-    // Root may open all of them: what is told is tried by hand.
+    // Root may open all files, so the error is built by hand.
     let error = Error::Forbidden {
         path: "/dev/vfio/7".into(),
         owner: 0,

@@ -1,7 +1,7 @@
-//! The line to a device model: one question and its answer at a time, each with a deadline.
+//! The connection to an emulated device: one request and its reply at a time, each with a deadline.
 //!
-//! A line on which something went wrong is of no use any more, since nobody knows what the next bytes belong to: it is closed,
-//! and every later question says that the device is gone.
+//! After an error the position in the byte stream is unknown, so the connection is closed, and every later
+//! request reports that the device is gone.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ const DESCRIPTORS: usize = 16;
 /// Between two tries to get into a queue of callers that is full.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// What came back.
+/// A reply.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) payload: Vec<u8>,
@@ -90,7 +90,7 @@ impl Line {
         look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub(super) fn ask(
         &mut self,
         command: Command,

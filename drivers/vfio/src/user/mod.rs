@@ -1,4 +1,4 @@
-//! A device that another process models, over a Unix socket: vfio-user.
+//! A device emulated by another process, over a Unix socket: vfio-user.
 //!
 //! Registers are shared memory where the model offers them, and messages elsewhere; memory is passed as descriptors; interrupts
 //! are eventfds. So the data path is the same as with a device, and needs neither a device nor rights.
@@ -74,11 +74,12 @@ struct Known {
 }
 
 impl UserDevice {
-    /// Connects to a model and asks what its device has. No answer may take longer than two seconds.
+    /// Connects to an emulated device and queries its regions and interrupts. No reply may take longer than
+    /// two seconds.
     ///
     /// # Errors
-    /// [`Error::Gone`] where nobody listens, [`Error::Silent`] where nobody answers, [`Error::Hostile`] where the answers are
-    /// none of a PCI device.
+    /// [`Error::Gone`] when nothing listens, [`Error::Silent`] when there is no reply, [`Error::Hostile`]
+    /// when the replies are not those of a PCI device.
     pub fn connect(socket: &Path) -> Result<Self, Error> {
         Self::connect_within(socket, LIMIT)
     }
@@ -145,7 +146,7 @@ impl UserDevice {
         Ok(())
     }
 
-    /// Whether so many of the vectors can be had.
+    /// Whether `wanted` MSI-X vectors are available.
     fn has(&self, kind: Irq, wanted: usize) -> Result<(), Error> {
         let info = self.irq(kind)?;
         if wanted == 0 || wanted > info.count as usize || !info.by_event {
@@ -176,7 +177,7 @@ impl UserDevice {
     }
 }
 
-/// Asks for a region, twice where the first answer says that there is more to tell.
+/// Queries a region, twice if the first reply announces a longer description.
 fn known(line: &mut Line, index: u32) -> Result<Known, Error> {
     let mut room = REGION_INFO;
     loop {
@@ -238,7 +239,7 @@ impl Device for UserDevice {
         self.is_resettable
     }
 
-    /// Never waits: while somebody waits for an answer, its end is theirs to find.
+    /// Never waits: while another request is in progress, that one finds the end.
     fn is_gone(&self) -> bool {
         match self.line.try_lock() {
             Ok(line) => line.is_over(),

@@ -119,7 +119,7 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     part(bytes, at).map(u64::from_le_bytes)
 }
 
-/// What a header says of a reply.
+/// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     /// Bytes that follow the header.
@@ -128,7 +128,7 @@ pub(super) struct Reply {
     pub(super) refusal: Option<i32>,
 }
 
-/// Judges the header of an answer to message `number`; the error says what is wrong with it.
+/// Validates the header of the reply to message `number`; the error describes the violation.
 pub(super) fn reply(header: &[u8; HEADER], number: u16, command: Command) -> Result<Reply, &'static str> {
     let read16 = |at| u16_at(header, at).unwrap_or_default();
     let read32 = |at| u32_at(header, at).unwrap_or_default();
@@ -148,7 +148,7 @@ pub(super) fn reply(header: &[u8; HEADER], number: u16, command: Command) -> Res
     })
 }
 
-/// What a device says of itself.
+/// The description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceInfo {
     pub(super) is_pci: bool,
@@ -167,8 +167,8 @@ pub(super) fn device_info(payload: &[u8]) -> Option<DeviceInfo> {
     })
 }
 
-/// A region as it is described: what it is, where it begins in the descriptor that came along, and how long the whole
-/// description is.
+/// The description of a region: its attributes, its offset in the descriptor that came with it, and the
+/// length of the whole description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) info: RegionInfo,
@@ -262,7 +262,7 @@ pub(super) fn limits(payload: &[u8]) -> Option<Limits> {
     } else {
         serde_json::from_slice(text).ok()?
     };
-    // The specification's values for what is not said.
+    // The specification's defaults.
     let number = |name: &str, usual: u64| said["capabilities"][name].as_u64().unwrap_or(usual);
     Some(Limits {
         descriptors: number("max_msg_fds", 1).clamp(1, 16) as usize,
