@@ -4,13 +4,13 @@ use doorbell_fabric::ni::{AckReq, Ni, Piece, Put, Target};
 use doorbell_fabric::time::Time;
 
 use crate::barrier::BarrierName;
-use crate::bits::Id;
 use crate::boot::{External, Phase};
 use crate::conduit::Conduit;
 use crate::config::{Config, SYS_INDEX};
 use crate::deferred::Then;
 use crate::error::{AmError, BootError, WaitsFor};
 use crate::handler::Handlers;
+use crate::match_bits::Id;
 
 /// A conduit that is being made.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use crate::barrier::Barrier;
 use crate::boot::{Alike, Boot, RemoteSegment};
 use crate::chunks::{ChunkUse, Chunks};
 use crate::config::{Config, Ranks};
-use crate::credit::{Ask, Economy};
+use crate::credit::{Ask, CreditState};
 use crate::deferred::Deferred;
 use crate::error::{AmError, Fault};
 use crate::exit::{Exit, Leaving};
 use crate::handler::Handlers;
-use crate::lid::{Half, LidCache};
+use crate::long_cache::{Half, LidCache};
 use crate::objects::{self, Memories, Objects};
 use crate::ops::Ops;
 use crate::reqrb::ReqRb;
@@ -48,7 +48,7 @@ pub struct Conduit<N> {
     pub(crate) lids: LidCache,
     pub(crate) next_lid: u32,
     pub(crate) ops: Ops,
-    pub(crate) economy: Economy,
+    pub(crate) credits: CreditState,
     /// The request to each rank that waits for credits, three bytes each.
     pub(crate) asks: Box<[Ask]>,
     pub(crate) handlers: Handlers,
@@ -74,7 +74,7 @@ impl<N: Ni> Conduit<N> {
         let memories = objects::memories(&config, segment)?;
         let mut reqrb = objects::receive_buffers(&config, &shares)?;
         let objects = Objects::new(&mut ni, &config, &shares, &memories, &mut reqrb)?;
-        let economy = Economy::new(&settings.terms(nodes, config.me))?;
+        let credits = CreditState::new(&settings.terms(nodes, config.me))?;
         let Memories {
             segment,
             reqsb,
@@ -127,7 +127,7 @@ impl<N: Ni> Conduit<N> {
             lids: LidCache::new(halves, nodes as usize),
             next_lid: 0,
             ops: Ops::new(settings.thread, settings.message_limit as usize),
-            economy,
+            credits,
             asks: vec![Ask::new(1); nodes as usize].into(),
             handlers,
             replies_under_way: 0,
@@ -208,8 +208,8 @@ impl<N: Ni> Conduit<N> {
 
     /// The credits, for tests and tools.
     #[must_use]
-    pub const fn credits(&self) -> &Economy {
-        &self.economy
+    pub const fn credits(&self) -> &CreditState {
+        &self.credits
     }
 
     /// What was counted.
@@ -246,7 +246,7 @@ impl<N: Ni> Conduit<N> {
             (self.me, self.size()),
             &self.stats(),
             &self.resources(),
-            &self.economy,
+            &self.credits,
         )
     }
 
@@ -326,10 +326,10 @@ impl<N: Ni> Conduit<N> {
                 self.free_chunk(chunk);
             }
         }
-        let economy = &mut self.economy;
+        let credits = &mut self.credits;
         self.lids.forget(rank, |half| {
             if let Half::Request(header) = half {
-                economy.answer(rank, header.due);
+                credits.answer(rank, header.due);
             }
         });
         self.not_returned(rank);

@@ -105,7 +105,7 @@ impl Config {
     /// What the interface must have, to be asked for when it is initialised.
     ///
     /// # Errors
-    /// [`AmError::Terms`], [`AmError::NoSuchRank`]: settings that do not fit the job.
+    /// [`AmError::CreditConfig`], [`AmError::NoSuchRank`]: settings that do not fit the job.
     pub fn needs(&self) -> Result<NiLimits, AmError> {
         let shares = self.shares()?;
         let base = NiLimits::default();

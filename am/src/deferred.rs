@@ -2,9 +2,9 @@
 
 use doorbell_fabric::ni::{Get, Ni, NiError, NiFail, Process, Put};
 
-use crate::bits::{Id, OpRef, SysKind, SysMessage};
 use crate::conduit::Conduit;
 use crate::error::Fault;
+use crate::match_bits::{Id, OpRef, SysKind, SysMessage};
 use crate::ops::Ended;
 
 /// An operation that the interface had no room for: it goes before all to that process that come later.

@@ -5,7 +5,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::{NiError, NiFail};
 use thiserror::Error;
 
-use crate::credit::{NoCredits, TermsError};
+use crate::credit::{CreditConfigError, NoCredits};
 use crate::exit::Unclean;
 use crate::settings::SettingsError;
 
@@ -174,7 +174,7 @@ pub enum AmError {
     Settings(#[from] SettingsError),
     /// The credits cannot be distributed.
     #[error(transparent)]
-    Terms(#[from] TermsError),
+    CreditConfig(#[from] CreditConfigError),
     /// The credits of a request: a mistake of the conduit's own.
     #[error(transparent)]
     Credits(#[from] NoCredits),

@@ -41,7 +41,7 @@
 //! # Threads
 //!
 //! GASNet's SEQ is what the types are: a conduit is `Send` and not `Sync`, one thread owns it, there is no lock. PAR is
-//! [`par`]: other threads hold clones of a [`par::Client`], whose requests, puts and gets go through a bounded mailbox to the
+//! [`threads`]: other threads hold clones of a [`threads::Client`], whose requests, puts and gets go through a bounded mailbox to the
 //! thread that owns the conduit and come back as a word that the client looks at. Handlers run on the owner's thread, one at a time; the
 //! original lets any thread run them, which costs its locks and the second spare receive buffer. PARSYNC, where threads take
 //! turns, is moving the conduit (it is `Send`).
@@ -67,10 +67,10 @@
 //! and a peer that waits for a reply waits until then.
 #![forbid(unsafe_code)]
 
-pub mod bits;
 pub mod credit;
-pub mod par;
+pub mod match_bits;
 pub mod settings;
+pub mod threads;
 
 mod attach;
 mod barrier;
@@ -82,9 +82,9 @@ mod deferred;
 mod error;
 mod exit;
 mod handler;
-mod lid;
 mod local;
 mod long;
+mod long_cache;
 mod objects;
 mod ops;
 mod poll;

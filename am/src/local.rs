@@ -6,11 +6,11 @@
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::Ni;
 
-use crate::bits::Flags;
 use crate::conduit::Conduit;
 use crate::error::{AmError, Stall, Try};
 use crate::handler::{Payload, Reply};
 use crate::long::LongSent;
+use crate::match_bits::Flags;
 use crate::receive::{address, run_request};
 use crate::source::{PACKED_OFFSET, Source, padded, read_args, view};
 use crate::token::{Draft, From};

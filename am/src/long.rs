@@ -5,12 +5,12 @@
 
 use doorbell_fabric::ni::{AckReq, MdOptions, Ni, Piece, Put, Target};
 
-use crate::bits::{Flags, Id, LongData, LongSource, OpRef};
 use crate::conduit::Conduit;
 use crate::config::AM_INDEX;
 use crate::credit::credits_for;
 use crate::deferred::Then;
 use crate::error::{AmError, Stall, Try};
+use crate::match_bits::{Flags, Id, LongData, LongSource, OpRef};
 use crate::ops::Handle;
 use crate::request::{Head, Wait};
 use crate::source::{PACKED_OFFSET, Source, args_bytes, padded, write_args};
@@ -125,7 +125,7 @@ impl<N: Ni> Conduit<N> {
         }
         let whole = padded(args) + PACKED_OFFSET + length as usize;
         let packed = credits_for(self.settings.chunk, whole);
-        packed.is_some_and(|packed| self.economy.has(to, packed) || !self.economy.has(to, UNPACKED_CREDITS))
+        packed.is_some_and(|packed| self.credits.has(to, packed) || !self.credits.has(to, UNPACKED_CREDITS))
     }
 
     fn unpacked_long(

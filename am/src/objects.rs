@@ -8,10 +8,10 @@ use doorbell_fabric::ni::{
     NiLimits, PtOptions,
 };
 
-use crate::bits::{IGNORE, Id};
 use crate::config::{AM_INDEX, Config, OTHER_ENTRIES, OTHER_MDS, RAR_INDEX, SYS_INDEX};
 use crate::credit::Shares;
 use crate::error::AmError;
+use crate::match_bits::{IGNORE, Id};
 use crate::poll::ARRIVALS_MOST;
 use crate::reqrb::ReqRb;
 

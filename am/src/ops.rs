@@ -9,8 +9,8 @@
 
 use doorbell_fabric::ni::NiFail;
 
-use crate::bits::OpRef;
 use crate::error::AmError;
+use crate::match_bits::OpRef;
 
 /// An operation that was begun, until it is synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

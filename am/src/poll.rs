@@ -53,7 +53,7 @@ impl<N: Ni> Conduit<N> {
         if safe != 0 {
             work += self.poll_safe(safe);
         }
-        if self.economy.is_searching() {
+        if self.credits.is_searching() {
             self.revoke();
         }
         if self.exit.flag.is_set() && self.exit.is_running() {
@@ -69,7 +69,7 @@ impl<N: Ni> Conduit<N> {
         self.flush();
         let Queues { sys, safe, am } = self.objects.queues;
         !self.deferred.is_empty()
-            || self.economy.is_searching()
+            || self.credits.is_searching()
             || self.ni.eq_waiting([sys, safe, am]) != [0; 3]
             || self.ni.linger(looks)
     }
@@ -139,7 +139,7 @@ impl<N: Ni> Conduit<N> {
     /// already: then do not sleep. To be called after a poll that found nothing; [`Self::disarm`] ends it.
     pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         let work = self.ni.arm(each);
-        work || self.begun || self.economy.is_searching()
+        work || self.begun || self.credits.is_searching()
     }
 
     /// Ends what [`Self::arm`] prepared.

@@ -2,12 +2,12 @@
 
 use doorbell_fabric::ni::Ni;
 
-use crate::bits::Flags;
 use crate::chunks::ChunkUse;
 use crate::conduit::Conduit;
 use crate::credit::{BYTES_PER_CREDIT, CreditByte, credits_for};
 use crate::error::{AmError, Stall, Try};
 use crate::handler::MAX_ARGS;
+use crate::match_bits::Flags;
 use crate::request::{Head, Taken};
 use crate::source::{Source, padded, write_args};
 use crate::token::{checked, too_long};
@@ -44,7 +44,7 @@ impl<N: Ni> Conduit<N> {
             let Some(mut credits) = credits_for(self.settings.chunk, head + room) else {
                 return Ok(Try::Stalled(Stall::Credits));
             };
-            while credits > 1 && !self.economy.has(to, credits) {
+            while credits > 1 && !self.credits.has(to, credits) {
                 credits -= 1;
             }
             room = room.min((usize::from(credits) * BYTES_PER_CREDIT).saturating_sub(head));
@@ -90,7 +90,7 @@ impl<N: Ni> Conduit<N> {
 
     fn untake(&mut self, to: u32, taken: Taken) {
         if to != self.me {
-            self.economy.untake(to, taken.credit);
+            self.credits.untake(to, taken.credit);
         }
         self.free_chunk(taken.chunk);
     }

@@ -10,12 +10,12 @@
 
 use doorbell_fabric::ni::{AckReq, Get, MdHandle, MdOptions, Ni, Piece, Process, Put, Target};
 
-use crate::bits::{Id, Kind, OneSided};
 use crate::chunks::ChunkUse;
 use crate::conduit::Conduit;
 use crate::config::RAR_INDEX;
 use crate::deferred::Then;
 use crate::error::{AmError, Stall, Try};
+use crate::match_bits::{Id, Kind, OneSided};
 use crate::ops::Handle;
 use crate::request::Wait;
 use crate::source::{Destination, Source};

@@ -7,13 +7,13 @@
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::{Event, EventKind, List, Ni, NiFail};
 
-use crate::bits::{AmData, AmHeader, Flags, Id, Kind, LongData, LongSource, OneSided, REPLY_LID};
 use crate::chunks::ChunkUse;
 use crate::conduit::Conduit;
 use crate::credit::CreditByte;
 use crate::error::Fault;
 use crate::handler::{Handlers, MAX_ARGS, Payload, Reply};
-use crate::lid::{Half, ReplyHeader, RequestHeader};
+use crate::long_cache::{Half, ReplyHeader, RequestHeader};
+use crate::match_bits::{AmData, AmHeader, Flags, Id, Kind, LongData, LongSource, OneSided, REPLY_LID};
 use crate::objects;
 use crate::ops::Ended;
 use crate::putget::SENDS;
@@ -94,7 +94,7 @@ impl<N: Ni> Conduit<N> {
             return self.hostile();
         };
         let Ok(due) = self
-            .economy
+            .credits
             .arrived(data.source, CreditByte::from_wire(data.credit))
         else {
             return self.hostile();
@@ -162,7 +162,7 @@ impl<N: Ni> Conduit<N> {
                 // The same LID twice: the earlier half is what it is.
                 self.hostile();
                 let _ = self.lids.put(source, lid, other);
-                self.economy.answer(source, header.due);
+                self.credits.answer(source, header.due);
             }
         }
     }
@@ -197,9 +197,9 @@ impl<N: Ni> Conduit<N> {
     /// How much data of a rank may wait for its headers. That of requests has taken credits that we lent; that of replies
     /// answers requests of ours, which hold credits that it lent.
     fn most_data(&self, source: u32, id: Id) -> u16 {
-        match self.economy.peer(source) {
-            Some(peer) if self.economy.counts() && id == Id::RarAm => peer.loan(),
-            Some(peer) if self.economy.counts() => peer.in_use(),
+        match self.credits.peer(source) {
+            Some(peer) if self.credits.counts() && id == Id::RarAm => peer.loan(),
+            Some(peer) if self.credits.counts() => peer.in_use(),
             _ => u16::MAX,
         }
     }
@@ -282,7 +282,7 @@ impl<N: Ni> Conduit<N> {
         };
         if bytes.len() as u64 != event.mlength
             || self
-                .economy
+                .credits
                 .replied(data.source, CreditByte::from_wire(data.credit))
                 .is_err()
         {

@@ -6,13 +6,13 @@
 use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::{AckReq, Md, MdHandle, MdOptions, Memory, Ni, Piece, Put, Target};
 
-use crate::bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, REPLY_LID};
 use crate::conduit::Conduit;
 use crate::config::RAR_INDEX;
 use crate::credit::Due;
 use crate::deferred::Then;
 use crate::error::Fault;
 use crate::handler::NO_OP;
+use crate::match_bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, REPLY_LID};
 use crate::putget::SENDS;
 use crate::token::{Draft, DraftData, From};
 
@@ -34,7 +34,7 @@ impl<N: Ni> Conduit<N> {
             self.stats.no_reply += 1;
             NOTHING
         });
-        let credit = self.economy.answer(to, due).wire();
+        let credit = self.credits.answer(to, due).wire();
         let Some(process) = self.ranks.process(to) else {
             return;
         };

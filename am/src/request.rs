@@ -10,7 +10,6 @@
 use doorbell_fabric::ni::{AckReq, Ni, Piece, Process, Put, Target};
 use doorbell_fabric::time::Time;
 
-use crate::bits::{AmData, AmHeader, Flags, Id};
 use crate::chunks::ChunkUse;
 use crate::conduit::Conduit;
 use crate::config::AM_INDEX;
@@ -18,6 +17,7 @@ use crate::credit::{Ask, CreditByte, NoCredits, credits_for};
 use crate::deferred::Then;
 use crate::error::{AmError, Stall, Try};
 use crate::handler::MAX_ARGS;
+use crate::match_bits::{AmData, AmHeader, Flags, Id};
 use crate::putget::SENDS;
 use crate::reply::kind;
 use crate::source::{ARGS_BYTES, PACKED_OFFSET, Source, args_bytes, padded, write_args};
@@ -262,7 +262,7 @@ impl<N: Ni> Conduit<N> {
             return Ok(self.stall(Stall::Credits));
         };
         ask.renew(credits + (events - 1));
-        match self.economy.take(to, ask) {
+        match self.credits.take(to, ask) {
             Ok(credit) => match self.reqsb.take() {
                 Some(chunk) => {
                     *ask = Ask::new(1);
@@ -276,7 +276,7 @@ impl<N: Ni> Conduit<N> {
                     }))
                 }
                 None => {
-                    self.economy.untake(to, credit);
+                    self.credits.untake(to, credit);
                     Ok(self.stall(Stall::Chunk))
                 }
             },

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::credit::{Chunk, Limits, Terms};
+use crate::credit::{Chunk, CreditConfig, Limits};
 
 /// What all names of the conduit begin with.
 pub const PREFIX: &str = "GASNET_PORTAL_";
@@ -188,7 +188,7 @@ impl Settings {
         within("RPL_CHUNKS", self.reply_chunks, 1, 1 << 16)?;
         within("CHUNKS_PER_BUFFER", self.chunks_per_buffer, 2, 1 << 20)?;
         let bytes = u64::from(self.request_chunks) * self.chunk.bytes() as u64;
-        if bytes > u64::from(crate::bits::REPLY_LID) {
+        if bytes > u64::from(crate::match_bits::REPLY_LID) {
             return Err(SettingsError::Chunks { bytes });
         }
         let ExitTimes {
@@ -213,8 +213,8 @@ impl Settings {
 
     /// The terms of the credit economy of process `me` of so many.
     #[must_use]
-    pub const fn terms(&self, nodes: u32, me: u32) -> Terms {
-        Terms {
+    pub const fn terms(&self, nodes: u32, me: u32) -> CreditConfig {
+        CreditConfig {
             nodes,
             me,
             chunk: self.chunk,

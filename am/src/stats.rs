@@ -69,11 +69,11 @@ pub(crate) fn text(
     (me, nodes): (u32, u32),
     stats: &Stats,
     resources: &Resources,
-    economy: &credit::Economy,
+    credits: &credit::CreditState,
 ) -> String {
     let mut out = String::new();
     // Writing into a string does not fail.
-    let _ = write(&mut out, (me, nodes), stats, resources, economy);
+    let _ = write(&mut out, (me, nodes), stats, resources, credits);
     out
 }
 
@@ -82,7 +82,7 @@ fn write(
     (me, nodes): (u32, u32),
     stats: &Stats,
     resources: &Resources,
-    economy: &credit::Economy,
+    credits: &credit::CreditState,
 ) -> fmt::Result {
     writeln!(out, "rank {me} of {nodes}")?;
     for (name, [short, medium, packed, long]) in [("requests", stats.requests), ("replies", stats.replies)] {
@@ -130,11 +130,11 @@ fn write(
         resources.temporaries.0,
         resources.temporaries.1
     )?;
-    credits(out, economy)
+    credits(out, credits)
 }
 
-fn credits(out: &mut String, economy: &credit::Economy) -> fmt::Result {
-    let shares = economy.shares();
+fn credits(out: &mut String, credits: &credit::CreditState) -> fmt::Result {
+    let shares = credits.shares();
     writeln!(
         out,
         "credits at the start: {} for each, {} banked, {} in all; receive space {} bytes in {} buffers, {} events",
@@ -145,11 +145,11 @@ fn credits(out: &mut String, economy: &credit::Economy) -> fmt::Result {
         shares.buffers,
         shares.events
     )?;
-    let count = economy.counters();
+    let count = credits.counters();
     writeln!(
         out,
         "credits: bank {}, epochs {}, requests {}, stalls {}, asked {}, grants {} of {}, limited {}, bank empty {}",
-        economy.bank(),
+        credits.bank(),
         count.epochs,
         count.taken,
         count.stalls,
@@ -165,11 +165,11 @@ fn credits(out: &mut String, economy: &credit::Economy) -> fmt::Result {
         count.revocations, count.refusals, count.returned, count.given_back
     )?;
     writeln!(out, "rank lent used borrowed in-use most stalls")?;
-    for rank in 0..economy.nodes() {
+    for rank in 0..credits.nodes() {
         // Only those with whom something happened: at ten thousand ranks the rest is noise.
-        let Some(peer) = economy.peer(rank) else { continue };
+        let Some(peer) = credits.peer(rank) else { continue };
         let at_start =
-            peer.loan() == shares.of(economy.me(), rank) && peer.send() == shares.of(rank, economy.me());
+            peer.loan() == shares.of(credits.me(), rank) && peer.send() == shares.of(rank, credits.me());
         if at_start && peer.peak() == 0 && peer.held() == 0 {
             continue;
         }

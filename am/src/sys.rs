@@ -10,12 +10,12 @@ use doorbell_fabric::ni::{AckReq, Event, EventKind, Ni, NiFail, Piece, Process, 
 use doorbell_fabric::time::Time;
 
 use crate::barrier::{self, BarrierName};
-use crate::bits::{Id, SysKind, SysMessage};
 use crate::conduit::Conduit;
 use crate::config::SYS_INDEX;
 use crate::deferred::Then;
 use crate::error::{AmError, Fault, Stall};
 use crate::exit::{ExitFlag, Leaving};
+use crate::match_bits::{Id, SysKind, SysMessage};
 use crate::poll::ARRIVALS_MOST;
 use crate::request::Wait;
 
@@ -163,7 +163,7 @@ impl<N: Ni> Conduit<N> {
             }
             // It has at most one that is not answered: so what waits to be sent has a bound.
             SysKind::CreditRevoke if self.owes_return(event.initiator) => self.hostile(),
-            SysKind::CreditRevoke => match self.economy.revoked(from, second != 0) {
+            SysKind::CreditRevoke => match self.credits.revoked(from, second != 0) {
                 Ok(give) => {
                     let args = [self.me, give.give.into(), give.epoch.into()];
                     self.tell(from, SysKind::CreditReturn, args);
@@ -172,7 +172,7 @@ impl<N: Ni> Conduit<N> {
             },
             SysKind::CreditReturn => {
                 let give = u16::try_from(second);
-                let known = give.is_ok_and(|give| self.economy.returned(from, give, third != 0).is_ok());
+                let known = give.is_ok_and(|give| self.credits.returned(from, give, third != 0).is_ok());
                 if !known {
                     self.hostile();
                 }
@@ -183,7 +183,7 @@ impl<N: Ni> Conduit<N> {
     /// Takes credits back from whom the economy names.
     #[cold]
     pub(crate) fn revoke(&mut self) {
-        while let Some(revoke) = self.economy.next_revoke() {
+        while let Some(revoke) = self.credits.next_revoke() {
             if self.lost.iter().any(|(rank, _)| *rank == revoke.to) {
                 self.not_returned(revoke.to);
                 continue;
@@ -199,11 +199,11 @@ impl<N: Ni> Conduit<N> {
     /// A lost rank answers no revocation: as if it had nothing to give.
     pub(crate) fn not_returned(&mut self, rank: u32) {
         if self
-            .economy
+            .credits
             .peer(rank)
             .is_some_and(|peer| peer.is_being_revoked())
         {
-            let _ = self.economy.returned(rank, 0, false);
+            let _ = self.credits.returned(rank, 0, false);
         }
     }
 

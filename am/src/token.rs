@@ -46,9 +46,9 @@
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::Landing;
 
-use crate::bits::Flags;
 use crate::error::AmError;
 use crate::handler::{MAX_ARGS, Payload};
+use crate::match_bits::Flags;
 use crate::source::{PACKED_OFFSET, Source, args_bytes, padded, write_args};
 
 /// A request that has arrived, with the right to reply once.

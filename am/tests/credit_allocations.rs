@@ -1,6 +1,6 @@
 //! An economy allocates its table when it is made, once, and nothing afterwards: counted by the allocator itself.
 
-use doorbell_am::credit::{Ask, Chunk, Economy, Peer, Terms};
+use doorbell_am::credit::{Ask, Chunk, CreditConfig, CreditState, Peer};
 use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
@@ -10,20 +10,20 @@ const NODES: u32 = 10_000;
 
 #[test]
 fn the_table_of_ten_thousand_is_one_allocation_and_the_last() {
-    let terms = Terms {
+    let terms = CreditConfig {
         per_node: Some(4),
         banked: Some(64),
         chunks_per_buffer: 256,
-        ..Terms::new(NODES, 0, Chunk::Small)
+        ..CreditConfig::new(NODES, 0, Chunk::Small)
     };
     let (allocations, bytes) = (alloc::of_thread().allocations, alloc::of_thread().requested);
-    let mut x = Economy::new(&terms).unwrap();
+    let mut x = CreditState::new(&terms).unwrap();
     assert_eq!(alloc::of_thread().allocations - allocations, 1);
     let bytes = (alloc::of_thread().requested - bytes) as usize;
     assert_eq!(bytes, NODES as usize * size_of::<Peer>());
     assert!(bytes < 400_000, "{bytes}");
 
-    let mut y = Economy::new(&Terms { me: 1, ..terms }).unwrap();
+    let mut y = CreditState::new(&CreditConfig { me: 1, ..terms }).unwrap();
     let before = alloc::of_thread().allocations;
     let mut moved = 0;
     for _ in 0..20_000 {

@@ -2,11 +2,11 @@
 //! some back when they are revoked (gasnet.md sections 8 and 10).
 
 use super::byte::{CreditByte, MOST_EXTRA};
-use super::economy::Economy;
+use super::config::Memory;
 use super::error::{NoCredits, Violation};
+use super::mutants::Mutants;
 use super::peer::Peers;
-use super::terms::Memory;
-use super::wrong::Wrong;
+use super::state::CreditState;
 
 /// A request that wants credits: how many, and, once it has been refused, how many it lacked then. Kept while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Return {
     pub epoch: bool,
 }
 
-impl<P: Peers> Economy<P> {
+impl<P: Peers> CreditState<P> {
     /// Whether a request of so many credits would find them now. Counts no stall: for those that fail rather than wait.
     pub fn has(&self, rank: u32, credits: u8) -> bool {
         if !self.counts {
@@ -82,7 +82,7 @@ impl<P: Peers> Economy<P> {
         if !self.counts && rank < self.nodes {
             return Ok(CreditByte::NOTHING);
         }
-        let (least, wrong) = (self.least, self.wrong);
+        let (least, mutants) = (self.least, self.mutants);
         if ask.credits == 0 || u16::from(ask.credits) > least {
             return Err(NoCredits::TooMany {
                 asked: ask.credits,
@@ -91,7 +91,7 @@ impl<P: Peers> Economy<P> {
         }
         let peer = self.settled(rank).ok_or(NoCredits::NoPeer(rank))?;
         let wanted = u16::from(ask.credits);
-        let stall = match wrong.is(Wrong::INVERTED_STALL) {
+        let stall = match mutants.is(Mutants::INVERTED_STALL) {
             false => wanted > peer.available(),
             true => wanted < peer.available(),
         };
@@ -136,7 +136,7 @@ impl<P: Peers> Economy<P> {
         if !self.counts {
             return Ok(0);
         }
-        let (forget, wrong) = (self.limits.memory == Memory::Flags, self.wrong);
+        let (forget, mutants) = (self.limits.memory == Memory::Flags, self.mutants);
         let peer = self.settled(rank).ok_or(Violation::NoPeer(rank))?;
         let back = u16::from(byte.credits());
         let in_use = peer.in_use.checked_sub(back);
@@ -149,7 +149,7 @@ impl<P: Peers> Economy<P> {
         let send = send.ok_or(Violation::TooManyGranted { rank })?;
         (peer.in_use, peer.send) = (in_use, send);
         if byte.epoch() {
-            peer.fade(forget, wrong);
+            peer.fade(forget, mutants);
         }
         Ok(byte.extra())
     }
@@ -165,14 +165,14 @@ impl<P: Peers> Economy<P> {
         if !self.counts {
             return Err(Violation::NotDynamic { rank });
         }
-        let (limits, least, wrong) = (self.limits, self.least, self.wrong);
+        let (limits, least, mutants) = (self.limits, self.least, self.mutants);
         let peer = self.settled(rank).ok_or(Violation::NoPeer(rank))?;
         if epoch {
-            peer.fade(limits.memory == Memory::Flags, wrong);
+            peer.fade(limits.memory == Memory::Flags, mutants);
         }
         let mut give = 0;
         if peer.stalls == 0 && peer.revoked < limits.revoke {
-            let floor = match wrong.is(Wrong::BELOW_LEAST) {
+            let floor = match mutants.is(Mutants::BELOW_LEAST) {
                 false => least.max(peer.peak),
                 true => peer.peak,
             };

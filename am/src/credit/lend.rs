@@ -2,14 +2,14 @@
 //! it takes credits back (gasnet.md sections 8 to 10).
 
 use super::byte::CreditByte;
-use super::economy::Economy;
+use super::config::Memory;
 use super::error::Violation;
+use super::mutants::Mutants;
 use super::peer::{EPOCH_ENDED, Peers, REVOKING};
-use super::terms::Memory;
-use super::wrong::Wrong;
+use super::state::CreditState;
 
 /// What a request's reply owes its sender. Made on arrival, before the handler runs, and kept in its token; becomes the
-/// reply's byte with [`Economy::answer`], and a request that is never answered would keep its credits for good.
+/// reply's byte with [`CreditState::answer`], and a request that is never answered would keep its credits for good.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the credits of a request go back with its reply"]
 pub struct Due {
@@ -29,7 +29,7 @@ impl Due {
     }
 }
 
-impl<P: Peers> Economy<P> {
+impl<P: Peers> CreditState<P> {
     /// A request arrived: decides what its reply carries. What is granted is lent from now on. Afterwards
     /// [`next_revoke`](Self::next_revoke) may have somebody to take credits back from.
     ///
@@ -43,7 +43,7 @@ impl<P: Peers> Economy<P> {
                 granted: 0,
             });
         }
-        let (forget, wrong, me) = (self.limits.memory == Memory::Flags, self.wrong, self.me);
+        let (forget, mutants, me) = (self.limits.memory == Memory::Flags, self.mutants, self.me);
         let used = u16::from(byte.credits());
         let peer = self.settled(rank).ok_or(Violation::NoPeer(rank))?;
         let held = peer.held + used;
@@ -57,12 +57,12 @@ impl<P: Peers> Economy<P> {
         }
         peer.held = held;
         if byte.epoch() {
-            if wrong.is(Wrong::OWN_INDEX) {
+            if mutants.is(Mutants::OWN_INDEX) {
                 if let Some(own) = self.peers.get_mut(me) {
-                    own.fade(forget, wrong);
+                    own.fade(forget, mutants);
                 }
             } else {
-                peer.fade(forget, wrong);
+                peer.fade(forget, mutants);
             }
         }
         self.count_arrival();
@@ -82,7 +82,7 @@ impl<P: Peers> Economy<P> {
         if !self.counts {
             return CreditByte::NOTHING;
         }
-        let own = self.wrong.is(Wrong::OWN_INDEX);
+        let own = self.mutants.is(Mutants::OWN_INDEX);
         let Some(peer) = self.settled(rank) else {
             return CreditByte::NOTHING;
         };
@@ -96,7 +96,7 @@ impl<P: Peers> Economy<P> {
     /// # Errors
     /// [`Violation`], and nothing has changed.
     pub fn returned(&mut self, rank: u32, give: u16, epoch: bool) -> Result<(), Violation> {
-        let (limits, least, wrong) = (self.limits, self.least, self.wrong);
+        let (limits, least, mutants) = (self.limits, self.least, self.mutants);
         if !self.dynamic {
             return Err(Violation::NotDynamic { rank });
         }
@@ -114,7 +114,7 @@ impl<P: Peers> Economy<P> {
         peer.flags &= !REVOKING;
         peer.loan = left;
         if epoch {
-            peer.fade(limits.memory == Memory::Flags, wrong);
+            peer.fade(limits.memory == Memory::Flags, mutants);
         }
         if give == 0 {
             peer.refused = REFUSED;
@@ -141,7 +141,7 @@ impl<P: Peers> Economy<P> {
         if !self.dynamic {
             return 0;
         }
-        let (limits, least, bank, wrong) = (self.limits, self.least, self.bank, self.wrong);
+        let (limits, least, bank, mutants) = (self.limits, self.least, self.bank, self.mutants);
         let Some(peer) = self.settled(rank) else {
             return 0;
         };
@@ -152,7 +152,7 @@ impl<P: Peers> Economy<P> {
             .loan
             .checked_add(need)
             .filter(|&loan| loan <= limits.most_per_node);
-        let given = match wrong.is(Wrong::LIMIT_BEFORE) {
+        let given = match mutants.is(Mutants::LIMIT_BEFORE) {
             false => peer.given.saturating_add(need) <= limits.lend,
             true => peer.given <= limits.lend,
         };
@@ -169,7 +169,7 @@ impl<P: Peers> Economy<P> {
         }
         let joins = peer.loan == least;
         peer.given = peer.given.saturating_add(granted);
-        if !wrong.is(Wrong::LOAN_NOT_RAISED) {
+        if !mutants.is(Mutants::LOAN_NOT_RAISED) {
             peer.loan += granted;
         }
         self.bank -= u32::from(granted);
@@ -191,10 +191,10 @@ impl<P: Peers> Economy<P> {
         self.arrivals = 0;
         self.epoch = self.epoch.wrapping_add(1);
         self.counters.epochs += 1;
-        if self.wrong.is(Wrong::TWO_EPOCHS) {
+        if self.mutants.is(Mutants::TWO_EPOCHS) {
             self.fade_all();
         }
-        if self.wrong.is(Wrong::OWN_INDEX)
+        if self.mutants.is(Mutants::OWN_INDEX)
             && let Some(own) = self.peers.get_mut(self.me)
         {
             own.flags |= EPOCH_ENDED;
@@ -205,9 +205,9 @@ impl<P: Peers> Economy<P> {
     #[cold]
     fn fade_all(&mut self) {
         for rank in 0..self.nodes {
-            let wrong = self.wrong;
+            let mutants = self.mutants;
             if let Some(peer) = self.settled(rank) {
-                peer.fade(false, wrong);
+                peer.fade(false, mutants);
             }
         }
     }

@@ -17,21 +17,21 @@
 //!    └─ what was not used lately ── CREDIT_RETURN: E, given ─► returned ─ into the bank
 //! ```
 //!
-//! [`Economy`] is sans-IO: one call for each message that comes or goes. All of it is reckoned from [`Terms`], which are the
+//! [`CreditState`] is sans-IO: one call for each message that comes or goes. All of it is reckoned from [`CreditConfig`], which are the
 //! same everywhere but for the rank; what every process begins with is [`Shares`], by the table and the three settings.
 //!
 //! # Calls
 //!
 //! | when | call | gives |
 //! |---|---|---|
-//! | a request is to be sent | [`Economy::take`] with an [`Ask`], again after each poll while it stalls | its [`CreditByte`] |
-//! | it is not sent after all | [`Economy::untake`] | |
-//! | a request's event is polled | [`Economy::arrived`] | [`Due`], for its token |
-//! | its reply is sent | [`Economy::answer`] | the reply's byte |
-//! | after that, while system messages can be sent | [`Economy::next_revoke`], until `None` | CREDIT_REVOKE to whom |
-//! | a reply came | [`Economy::replied`] | what was granted |
-//! | CREDIT_REVOKE came | [`Economy::revoked`] | CREDIT_RETURN, always to be sent |
-//! | CREDIT_RETURN came | [`Economy::returned`] | |
+//! | a request is to be sent | [`CreditState::take`] with an [`Ask`], again after each poll while it stalls | its [`CreditByte`] |
+//! | it is not sent after all | [`CreditState::untake`] | |
+//! | a request's event is polled | [`CreditState::arrived`] | [`Due`], for its token |
+//! | its reply is sent | [`CreditState::answer`] | the reply's byte |
+//! | after that, while system messages can be sent | [`CreditState::next_revoke`], until `None` | CREDIT_REVOKE to whom |
+//! | a reply came | [`CreditState::replied`] | what was granted |
+//! | CREDIT_REVOKE came | [`CreditState::revoked`] | CREDIT_RETURN, always to be sent |
+//! | CREDIT_RETURN came | [`CreditState::returned`] | |
 //!
 //! Messages may overtake each other in any way: no rule depends on their order. A process that does not keep to the rules is a
 //! [`Violation`], which names it before it has overrun anything; its message changes nothing.
@@ -73,25 +73,27 @@
 
 mod borrow;
 mod byte;
-mod economy;
+mod config;
 mod error;
 mod lend;
+mod mutants;
 mod peer;
 mod scavenge;
 mod shares;
+mod state;
 mod table;
-mod terms;
 #[cfg(test)]
 mod tests;
-mod wrong;
 
 pub use borrow::{Ask, Return};
 pub use byte::{CreditByte, MOST_CREDITS, MOST_EXTRA};
-pub use economy::{Counters, Economy};
+pub use config::{
+    BYTES_PER_CREDIT, Chunk, CreditConfig, CreditConfigError, Limits, Memory, SEED_EVENT_BYTES, credits_for,
+};
 pub use error::{NoCredits, Violation};
 pub use lend::Due;
 pub use peer::{Dense, Peer, Peers};
 pub use scavenge::Revoke;
 pub use shares::Shares;
+pub use state::{Counters, CreditState};
 pub use table::defaults;
-pub use terms::{BYTES_PER_CREDIT, Chunk, Limits, Memory, SEED_EVENT_BYTES, Terms, TermsError, credits_for};

@@ -14,7 +14,7 @@
 //!   both           epoch, flags, links of the list of those who have more than the least
 //! ```
 
-use super::wrong::Wrong;
+use super::mutants::Mutants;
 
 /// The most that a peer may take (design.md section 10).
 const MOST_BYTES: usize = 40;
@@ -138,11 +138,11 @@ impl Peer {
 
     /// Its epoch ended: what we remember of ourselves as its borrower fades. The peak stays where the credits in use are:
     /// the original let it fall below, and gave back what it was using.
-    pub(super) fn fade(&mut self, forget: bool, wrong: Wrong) {
+    pub(super) fn fade(&mut self, forget: bool, mutants: Mutants) {
         self.stalls = if forget { 0 } else { self.stalls >> 2 };
         self.revoked >>= 2;
         self.peak >>= 2;
-        if !wrong.is(Wrong::REVOKES_WHAT_IS_IN_USE) {
+        if !mutants.is(Mutants::REVOKES_WHAT_IS_IN_USE) {
             self.peak = self.peak.max(self.in_use);
         }
     }

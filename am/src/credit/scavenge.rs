@@ -4,8 +4,8 @@
 //! A search begins when a grant that the limits allowed found the bank empty. It goes once around at most, from where the last
 //! one ended, and ends early when as many revocations are under way as may be.
 
-use super::economy::Economy;
 use super::peer::{NOBODY, Peer, Peers, REVOKING};
+use super::state::CreditState;
 
 /// A CREDIT_REVOKE that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Revoke {
     pub epoch: bool,
 }
 
-impl<P: Peers> Economy<P> {
+impl<P: Peers> CreditState<P> {
     /// The next peer that credits are to be taken back from. Ask when a system message can be sent, until `None`: the peer
     /// counts as asked from then on. One call looks at a bounded piece of the list; a search that is not over goes on with the
     /// next call, so ask in every poll, which costs one comparison while nothing is searched.

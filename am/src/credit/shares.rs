@@ -1,8 +1,8 @@
 //! Who begins with how many credits, in how many buffers: reckoned alike by every process, so that nobody has to be told
 //! (gasnet.md section 6).
 
+use super::config::{BYTES_PER_CREDIT, CreditConfig, CreditConfigError};
 use super::table::defaults;
-use super::terms::{BYTES_PER_CREDIT, Terms, TermsError};
 
 const PER_NODE: &str = "GASNET_PORTAL_CRED_PER_NODE";
 const BANKED: &str = "GASNET_PORTAL_BANKED_CREDITS";
@@ -37,8 +37,8 @@ impl Shares {
     /// The distribution of these terms.
     ///
     /// # Errors
-    /// [`TermsError`]: settings that contradict each other, or leave less than a full message needs.
-    pub fn new(terms: &Terms) -> Result<Self, TermsError> {
+    /// [`CreditConfigError`]: settings that contradict each other, or leave less than a full message needs.
+    pub fn new(terms: &CreditConfig) -> Result<Self, CreditConfigError> {
         terms.checked()?;
         if terms.nodes == 1 {
             return Ok(Self::uncounted(terms, 1, ALONE));
@@ -73,7 +73,7 @@ impl Shares {
         self.events as u64 * event as u64
     }
 
-    const fn uncounted(terms: &Terms, buffers: u32, events: u32) -> Self {
+    const fn uncounted(terms: &CreditConfig, buffers: u32, events: u32) -> Self {
         Self {
             per_node: 0,
             one_more: 0,
@@ -87,7 +87,7 @@ impl Shares {
 
     /// Whole buffers are attached, so the wish is rounded up to them; what that adds goes to the bank, or, where credits do
     /// not migrate, to everybody.
-    fn adjusted(terms: &Terms, (per_node, banked): (u16, u32)) -> Result<Self, TermsError> {
+    fn adjusted(terms: &CreditConfig, (per_node, banked): (u16, u32)) -> Result<Self, CreditConfigError> {
         let others = u64::from(terms.nodes - 1);
         let wanted = u64::from(banked) + others * u64::from(per_node);
         let per_buffer = u64::from(terms.chunks_per_buffer - 1) * u64::from(terms.chunk.least());
@@ -118,12 +118,12 @@ impl Shares {
     }
 }
 
-const fn buffer_bytes(terms: &Terms) -> u64 {
+const fn buffer_bytes(terms: &CreditConfig) -> u64 {
     terms.chunks_per_buffer as u64 * terms.chunk.bytes() as u64
 }
 
 /// What is wanted where credits migrate: for each, and in the bank.
-fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
+fn dynamic(terms: &CreditConfig) -> Result<(u16, u32), CreditConfigError> {
     let (per_node, banked) = defaults(terms.nodes, terms.chunk);
     let others = u64::from(terms.nodes - 1);
     Ok(match (terms.per_node, terms.banked, terms.space) {
@@ -143,7 +143,7 @@ fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
             let per_node = given(terms, per_node)?;
             let needed = others * u64::from(per_node) * BYTES_PER_CREDIT as u64;
             if needed > space {
-                return Err(TermsError::SpaceTooSmall {
+                return Err(CreditConfigError::SpaceTooSmall {
                     per_node,
                     others: terms.nodes - 1,
                     needed,
@@ -154,7 +154,7 @@ fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
         }
         (None, Some(banked), Some(space)) => {
             let left = (space / BYTES_PER_CREDIT as u64).checked_sub(banked.into());
-            let left = left.ok_or(TermsError::BankTooLarge {
+            let left = left.ok_or(CreditConfigError::BankTooLarge {
                 banked,
                 needed: u64::from(banked) * BYTES_PER_CREDIT as u64,
                 space,
@@ -165,7 +165,7 @@ fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
 }
 
 /// The same where they stay where they are: no bank, and too little space is raised to what is needed.
-fn fixed(terms: &Terms) -> Result<(u16, u32), TermsError> {
+fn fixed(terms: &CreditConfig) -> Result<(u16, u32), CreditConfigError> {
     let per_node = match (terms.per_node, terms.space) {
         (Some(per_node), _) => given(terms, per_node)?,
         (None, Some(space)) => {
@@ -179,12 +179,17 @@ fn fixed(terms: &Terms) -> Result<(u16, u32), TermsError> {
 }
 
 /// `CRED_PER_NODE` as it was set.
-fn given(terms: &Terms, per_node: u16) -> Result<u16, TermsError> {
+fn given(terms: &CreditConfig, per_node: u16) -> Result<u16, CreditConfigError> {
     enough(terms, per_node.into(), PER_NODE, per_node.into())
 }
 
 /// What setting `name`, which says `value`, gives each: at most what 16 bits hold, at least what a full message needs.
-fn enough(terms: &Terms, given: u64, name: &'static str, value: u64) -> Result<u16, TermsError> {
+fn enough(
+    terms: &CreditConfig,
+    given: u64,
+    name: &'static str,
+    value: u64,
+) -> Result<u16, CreditConfigError> {
     let (others, least) = (terms.nodes - 1, terms.chunk.least());
     if given >= u64::from(least) {
         return Ok(u16::try_from(given).unwrap_or(u16::MAX));
@@ -194,7 +199,7 @@ fn enough(terms: &Terms, given: u64, name: &'static str, value: u64) -> Result<u
         SPACE => all * BYTES_PER_CREDIT as u64,
         _ => least.into(),
     };
-    Err(TermsError::BelowLeast {
+    Err(CreditConfigError::BelowLeast {
         name,
         value,
         enough,
@@ -206,7 +211,7 @@ fn enough(terms: &Terms, given: u64, name: &'static str, value: u64) -> Result<u
 
 /// By whose fault so many credits are wanted: of the settings that count, the one that asks for most.
 #[cold]
-fn too_many(terms: &Terms, (per_node, banked): (u16, u32), credits: u64) -> TermsError {
+fn too_many(terms: &CreditConfig, (per_node, banked): (u16, u32), credits: u64) -> CreditConfigError {
     let lent = u64::from(terms.nodes - 1) * u64::from(per_node);
     let (name, value) = match (terms.per_node, terms.banked, terms.space) {
         (None, None, Some(space)) => (SPACE, space),
@@ -214,5 +219,5 @@ fn too_many(terms: &Terms, (per_node, banked): (u16, u32), credits: u64) -> Term
         (None, Some(_), Some(space)) => (SPACE, space),
         _ => (PER_NODE, per_node.into()),
     };
-    TermsError::TooMany { name, value, credits }
+    CreditConfigError::TooMany { name, value, credits }
 }

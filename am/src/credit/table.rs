@@ -1,6 +1,6 @@
 //! Credits at the start by the size of the job: the table of gasnet.md section 6.
 
-use super::terms::Chunk;
+use super::config::Chunk;
 
 /// Up to so many processes: so many credits for each other one, so many in the bank.
 type Row = (u32, u16, u32);

@@ -319,11 +319,11 @@ impl World {
     pub(crate) fn assert_credits(&mut self) {
         let ams = self.job.ranks();
         for (rank, am) in ams.iter().enumerate() {
-            let economy = am.credits();
-            let total = economy.shares().total;
-            let mut sum = economy.bank();
+            let credits = am.credits();
+            let total = credits.shares().total;
+            let mut sum = credits.bank();
             for (other, peer) in ams.iter().enumerate().filter(|(other, _)| *other != rank) {
-                let lent = economy.peer(other as u32).expect("a peer");
+                let lent = credits.peer(other as u32).expect("a peer");
                 let has = peer.credits().peer(rank as u32).expect("a peer");
                 assert_eq!(lent.loan(), has.send(), "{rank} lends to {other}");
                 assert_eq!(

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use doorbell_am::Conduit;
-use doorbell_am::par::{self, Desk, NotTaken, Ticket, Work};
+use doorbell_am::threads::{self, Desk, NotTaken, Ticket, Work};
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::ni::Ni;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use crate::progress::Bell;
 /// [`Am::client`](super::Am::client).
 #[derive(Clone, Debug)]
 pub struct Client {
-    client: par::Client,
+    client: threads::Client,
     // Dropped behind it: who is woken finds that it is gone.
     rope: Rope,
 }
@@ -72,7 +72,7 @@ pub(super) struct Counter {
 
 impl Counter {
     pub(super) fn open(capacity: usize) -> Result<(Client, Self), Error> {
-        let (client, desk) = par::desk(capacity).map_err(|error| Error::Interface {
+        let (client, desk) = threads::desk(capacity).map_err(|error| Error::Interface {
             what: "a mailbox for other threads",
             reason: error.to_string(),
         })?;
@@ -107,7 +107,7 @@ impl Counter {
 
 #[cfg(test)]
 mod tests {
-    use doorbell_am::par::Args;
+    use doorbell_am::threads::Args;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;

@@ -34,7 +34,7 @@ mod wait;
 use std::io::Write as _;
 use std::time::Duration;
 
-pub use doorbell_am::par::{Args, NotTaken, Outcome, Owned, Ticket, Work};
+pub use doorbell_am::threads::{Args, NotTaken, Outcome, Owned, Ticket, Work};
 pub use doorbell_am::{
     AmError, BarrierName, Conduit, Destination, Handle, Handlers, Leaving, LongSent, Payload, Remote,
     RemoteSegment, Reply, Request, Resources, Settings, SettingsError, Source, Stall, Stats, Try, Unclean,

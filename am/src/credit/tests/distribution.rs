@@ -1,14 +1,15 @@
 //! The start: table, rounding, every combination of settings, and the seed's figures.
 
 use crate::credit::{
-    Chunk, Economy, Limits, SEED_EVENT_BYTES, Shares, Terms, TermsError, credits_for, defaults,
+    Chunk, CreditConfig, CreditConfigError, CreditState, Limits, SEED_EVENT_BYTES, Shares, credits_for,
+    defaults,
 };
 
-fn terms(nodes: u32) -> Terms {
-    Terms::new(nodes, 0, Chunk::Small)
+fn terms(nodes: u32) -> CreditConfig {
+    CreditConfig::new(nodes, 0, Chunk::Small)
 }
 
-fn shares(terms: Terms) -> Shares {
+fn shares(terms: CreditConfig) -> Shares {
     Shares::new(&terms).unwrap()
 }
 
@@ -52,7 +53,7 @@ fn the_wish_is_rounded_up_to_whole_buffers_and_the_rest_is_banked() {
 #[test]
 fn each_combination_of_settings_where_credits_migrate() {
     let with = |per_node, banked, space| {
-        let terms = Terms {
+        let terms = CreditConfig {
             per_node,
             banked,
             space,
@@ -80,7 +81,7 @@ fn each_combination_of_settings_where_credits_migrate() {
     assert_eq!(with(None, Some(64), Some(64 * 11 * 256)), adjusted(10, 64));
 
     let below = |name, value, enough| {
-        Err(TermsError::BelowLeast {
+        Err(CreditConfigError::BelowLeast {
             name,
             value,
             enough,
@@ -104,19 +105,19 @@ fn each_combination_of_settings_where_credits_migrate() {
     let small = with(Some(10), None, Some(64 * 10 * 256 - 1));
     assert!(matches!(
         small,
-        Err(TermsError::SpaceTooSmall { needed: 163_840, .. })
+        Err(CreditConfigError::SpaceTooSmall { needed: 163_840, .. })
     ));
     let small = with(None, Some(100), Some(100 * 256 - 1));
     assert!(matches!(
         small,
-        Err(TermsError::BankTooLarge { needed: 25_600, .. })
+        Err(CreditConfigError::BankTooLarge { needed: 25_600, .. })
     ));
 }
 
 #[test]
 fn each_combination_where_credits_stay() {
     let with = |per_node, banked, space| {
-        let terms = Terms {
+        let terms = CreditConfig {
             dynamic: false,
             per_node,
             banked,
@@ -136,13 +137,13 @@ fn each_combination_where_credits_stay() {
 
 #[test]
 fn a_remainder_goes_to_the_same_peers_whoever_reckons() {
-    let terms = Terms {
+    let terms = CreditConfig {
         dynamic: false,
         per_node: Some(10),
         ..terms(65)
     };
-    let node = |me| Economy::new(&Terms { me, ..terms }).unwrap();
-    let nodes: Vec<Economy> = (0..65).map(node).collect();
+    let node = |me| CreditState::new(&CreditConfig { me, ..terms }).unwrap();
+    let nodes: Vec<CreditState> = (0..65).map(node).collect();
     for lender in &nodes {
         let mut lent = 0;
         for borrower in nodes.iter().filter(|node| node.me() != lender.me()) {
@@ -156,7 +157,7 @@ fn a_remainder_goes_to_the_same_peers_whoever_reckons() {
 
 #[test]
 fn without_flow_control_or_company_there_are_no_credits() {
-    let off = Terms {
+    let off = CreditConfig {
         flow_control: false,
         per_node: Some(10),
         ..terms(65)
@@ -166,37 +167,37 @@ fn without_flow_control_or_company_there_are_no_credits() {
     assert_eq!((off.events, off.buffers), (500 + 4092, 2));
     let alone = shares(terms(1));
     assert_eq!((alone.buffers, alone.events, alone.total), (1, 10, 0));
-    assert!(!Economy::new(&terms(1)).unwrap().counts());
+    assert!(!CreditState::new(&terms(1)).unwrap().counts());
 }
 
 #[test]
 fn nonsense_is_an_error() {
-    let refused = |terms: Terms| Shares::new(&terms).unwrap_err();
-    assert_eq!(refused(terms(0)), TermsError::NoNodes);
+    let refused = |terms: CreditConfig| Shares::new(&terms).unwrap_err();
+    assert_eq!(refused(terms(0)), CreditConfigError::NoNodes);
     assert_eq!(
-        refused(Terms { me: 4, ..terms(4) }),
-        TermsError::NotANode { me: 4, nodes: 4 }
+        refused(CreditConfig { me: 4, ..terms(4) }),
+        CreditConfigError::NotANode { me: 4, nodes: 4 }
     );
     for chunks_per_buffer in [0, 1, u32::MAX] {
-        let wrong = refused(Terms {
+        let wrong = refused(CreditConfig {
             chunks_per_buffer,
             ..terms(4)
         });
-        assert_eq!(wrong, TermsError::ChunksPerBuffer(chunks_per_buffer));
+        assert_eq!(wrong, CreditConfigError::ChunksPerBuffer(chunks_per_buffer));
     }
     assert_eq!(
-        refused(Terms {
+        refused(CreditConfig {
             spares: 65,
             ..terms(4)
         }),
-        TermsError::Spares(65)
+        CreditConfigError::Spares(65)
     );
 }
 
 /// Each names the variable as it is set, what it says, and what to do.
 #[test]
 fn refusals_name_the_variable_its_value_and_the_remedy() {
-    let says = |terms: Terms, words: &[&str]| {
+    let says = |terms: CreditConfig, words: &[&str]| {
         let text = Shares::new(&terms).unwrap_err().to_string();
         for word in words {
             assert!(text.contains(word), "{word}: {text}");
@@ -214,7 +215,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
             assert_eq!(text.matches(short).count(), whole, "{text}");
         }
     };
-    let chunks = Terms {
+    let chunks = CreditConfig {
         chunks_per_buffer: 1,
         ..terms(4)
     };
@@ -222,7 +223,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
         chunks,
         &["GASNET_PORTAL_CHUNKS_PER_BUFFER=1 ", "2 to 1048576", "set it"],
     );
-    let never = |limits| Terms { limits, ..terms(4) };
+    let never = |limits| CreditConfig { limits, ..terms(4) };
     let (epoch, fan_out, steps) = (
         Limits {
             epoch: 0,
@@ -240,7 +241,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
     says(never(epoch), &["GASNET_PORTAL_EPOCH_DURATION=0", "set it to 1"]);
     says(never(fan_out), &["GASNET_PORTAL_NUM_SCAVENGE=0", "set it to 1"]);
     says(never(steps), &["Limits::steps=0", "set it to 1"]);
-    let few = Terms {
+    let few = CreditConfig {
         per_node: Some(3),
         ..terms(65)
     };
@@ -251,7 +252,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
             "set GASNET_PORTAL_CRED_PER_NODE to 4",
         ],
     );
-    let space = |space, few: Terms| Terms {
+    let space = |space, few: CreditConfig| CreditConfig {
         space: Some(space),
         ..few
     };
@@ -263,11 +264,11 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
         ],
     );
     let (ten, bank) = (
-        Terms {
+        CreditConfig {
             per_node: Some(10),
             ..terms(65)
         },
-        Terms {
+        CreditConfig {
             banked: Some(100),
             ..terms(65)
         },
@@ -284,7 +285,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
             "raise",
         ],
     );
-    let all = Terms {
+    let all = CreditConfig {
         per_node: Some(u16::MAX),
         ..terms(u32::MAX)
     };
@@ -292,7 +293,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
         all,
         &["GASNET_PORTAL_CRED_PER_NODE=65535 ", "lower GASNET_PORTAL_CRED"],
     );
-    let rich = Terms {
+    let rich = CreditConfig {
         banked: Some(u32::MAX),
         ..terms(2)
     };
@@ -334,7 +335,7 @@ fn memory_attached_for_credits_is_the_seeds_and_less_than_two_buffers_more() {
         (10_000, 6, 23_040_000),
         (10_000, 640, 2_457_600_000_u64),
     ] {
-        let each = shares(Terms {
+        let each = shares(CreditConfig {
             per_node: Some(per_node),
             banked: Some(0),
             ..terms(others + 1)
@@ -352,7 +353,7 @@ fn memory_attached_for_credits_is_the_seeds_and_less_than_two_buffers_more() {
 
 #[test]
 fn a_bank_of_20_000_lends_200_more_to_each_of_100_partners() {
-    let each = shares(Terms {
+    let each = shares(CreditConfig {
         per_node: Some(4),
         banked: Some(20_000),
         ..terms(10_000)
@@ -363,7 +364,7 @@ fn a_bank_of_20_000_lends_200_more_to_each_of_100_partners() {
 /// The same with what is really attached: whole buffers, a spare one, and this conduit's events.
 #[test]
 fn four_credits_for_each_of_ten_thousand_fit_in_15_360_000_bytes() {
-    let lean = shares(Terms {
+    let lean = shares(CreditConfig {
         per_node: Some(4),
         banked: Some(0),
         ..terms(10_000)
@@ -376,8 +377,8 @@ fn four_credits_for_each_of_ten_thousand_fit_in_15_360_000_bytes() {
 
 #[test]
 fn the_state_of_ten_thousand_peers_takes_less_than_400_000_bytes() {
-    let economy = Economy::new(&terms(10_000)).unwrap();
+    let credits = CreditState::new(&terms(10_000)).unwrap();
     assert!(size_of::<crate::credit::Peer>() <= 40);
-    assert_eq!(economy.bytes(), 10_000 * size_of::<crate::credit::Peer>());
-    assert!(economy.bytes() < 400_000);
+    assert_eq!(credits.bytes(), 10_000 * size_of::<crate::credit::Peer>());
+    assert!(credits.bytes() < 400_000);
 }

@@ -3,14 +3,14 @@
 use doorbell_sim::Random;
 use proptest::prelude::*;
 
-use super::judge::{EPOCH, LIMIT, Verdict};
+use super::checker::{EPOCH, LIMIT, Verdict};
 use super::world::World;
-use crate::credit::wrong::{Rule, Wrong};
-use crate::credit::{Chunk, Limits, Memory, Terms};
+use crate::credit::mutants::{Mutants, Rule};
+use crate::credit::{Chunk, CreditConfig, Limits, Memory};
 
 /// Few credits, short epochs, low limits: everything happens soon.
-fn terms(nodes: u32, per_node: u16, banked: u32, memory: Memory) -> Terms {
-    Terms {
+fn terms(nodes: u32, per_node: u16, banked: u32, memory: Memory) -> CreditConfig {
+    CreditConfig {
         chunks_per_buffer: 2,
         per_node: Some(per_node),
         banked: Some(banked),
@@ -23,13 +23,13 @@ fn terms(nodes: u32, per_node: u16, banked: u32, memory: Memory) -> Terms {
             steps: 2,
             memory,
         },
-        ..Terms::new(nodes, 0, Chunk::Small)
+        ..CreditConfig::new(nodes, 0, Chunk::Small)
     }
 }
 
 const MEMORIES: [Memory; 3] = [Memory::Flags, Memory::Counters, Memory::Mixed];
 
-fn play(terms: Terms, rule: Option<Rule>, choices: impl IntoIterator<Item = u64>) -> Verdict {
+fn play(terms: CreditConfig, rule: Option<Rule>, choices: impl IntoIterator<Item = u64>) -> Verdict {
     let mut world = World::new(terms, rule);
     for choice in choices {
         world.step(choice)?;
@@ -76,13 +76,13 @@ fn the_rules_as_they_are_pass_the_walks_that_the_wrong_ones_fail() {
 #[test]
 fn each_wrong_rule_of_the_sources_is_noticed_by_what_it_breaks() {
     for (rule, word) in [
-        (Wrong::INVERTED_STALL, "stalled with"),
-        (Wrong::LOAN_NOT_RAISED, "accounts for"),
-        (Wrong::OWN_INDEX, "an epoch ended"),
-        (Wrong::REVOKES_WHAT_IS_IN_USE, "after"),
-        (Wrong::TWO_EPOCHS, "after"),
-        (Wrong::LIMIT_BEFORE, "in one epoch"),
-        (Wrong::BELOW_LEAST, "lends"),
+        (Mutants::INVERTED_STALL, "stalled with"),
+        (Mutants::LOAN_NOT_RAISED, "accounts for"),
+        (Mutants::OWN_INDEX, "an epoch ended"),
+        (Mutants::REVOKES_WHAT_IS_IN_USE, "after"),
+        (Mutants::TWO_EPOCHS, "after"),
+        (Mutants::LIMIT_BEFORE, "in one epoch"),
+        (Mutants::BELOW_LEAST, "lends"),
     ] {
         let fault = walks(Some(rule)).expect_err(word);
         assert!(fault.contains(word), "{rule}: {fault}");

@@ -1,26 +1,26 @@
 //! Rule by rule, between two or a few processes.
 
-use crate::credit::wrong::Wrong;
+use crate::credit::mutants::Mutants;
 use crate::credit::{
-    Ask, Chunk, CreditByte, Economy, Limits, Memory, NoCredits, Return, Revoke, Terms, Violation,
+    Ask, Chunk, CreditByte, CreditConfig, CreditState, Limits, Memory, NoCredits, Return, Revoke, Violation,
 };
 
 /// Peers begin with `per_node`; `banked` is exact, for a buffer stands for four credits only.
-fn terms(nodes: u32, per_node: u16, banked: u32) -> Terms {
-    Terms {
+fn terms(nodes: u32, per_node: u16, banked: u32) -> CreditConfig {
+    CreditConfig {
         chunks_per_buffer: 2,
         per_node: Some(per_node),
         banked: Some(banked),
-        ..Terms::new(nodes, 0, Chunk::Small)
+        ..CreditConfig::new(nodes, 0, Chunk::Small)
     }
 }
 
-fn node(terms: Terms, me: u32) -> Economy {
-    Economy::new(&Terms { me, ..terms }).unwrap()
+fn node(terms: CreditConfig, me: u32) -> CreditState {
+    CreditState::new(&CreditConfig { me, ..terms }).unwrap()
 }
 
-fn limited(terms: Terms, limits: Limits) -> Terms {
-    Terms { limits, ..terms }
+fn limited(terms: CreditConfig, limits: Limits) -> CreditConfig {
+    CreditConfig { limits, ..terms }
 }
 
 fn byte(epoch: bool, extra: u8, credits: u8) -> CreditByte {
@@ -28,20 +28,20 @@ fn byte(epoch: bool, extra: u8, credits: u8) -> CreditByte {
 }
 
 /// `from` is asked by `rank`, which lacks so many; what it grants. The request is answered at once.
-fn ask(from: &mut Economy, rank: u32, need: u8) -> u8 {
+fn ask(from: &mut CreditState, rank: u32, need: u8) -> u8 {
     let due = from.arrived(rank, byte(false, need, 1)).unwrap();
     from.answer(rank, due).extra()
 }
 
 /// Requests of others, until the epoch is over.
-fn end_epoch(node: &mut Economy, of: u32) {
+fn end_epoch(node: &mut CreditState, of: u32) {
     let before = node.epoch();
     while node.epoch() == before {
         ask(node, of, 0);
     }
 }
 
-fn next(node: &mut Economy) -> Option<u32> {
+fn next(node: &mut CreditState) -> Option<u32> {
     node.next_revoke().map(|revoke| revoke.to)
 }
 
@@ -78,7 +78,7 @@ fn a_request_stalls_while_it_wants_more_than_there_is_and_tells_what_it_lacked_a
 
 #[test]
 fn a_request_of_eight_lacks_seven_at_most() {
-    let large = Terms {
+    let large = CreditConfig {
         chunk: Chunk::Large,
         ..terms(2, 8, 0)
     };
@@ -166,7 +166,7 @@ fn limits_refuse_a_request_for_more_as_a_whole() {
 
 #[test]
 fn credits_that_stay_are_never_granted() {
-    let fixed = Terms {
+    let fixed = CreditConfig {
         dynamic: false,
         ..terms(2, 4, 8)
     };
@@ -267,8 +267,8 @@ fn a_revocation_takes_what_was_not_used_lately_down_to_the_least_and_up_to_the_l
 #[test]
 fn credits_in_use_are_not_given_back_however_long_the_request_takes() {
     for (wrong, give, send) in [
-        (Wrong::NONE, 8, 12),
-        (Wrong(Wrong::REVOKES_WHAT_IS_IN_USE), 16, 4),
+        (Mutants::NONE, 8, 12),
+        (Mutants(Mutants::REVOKES_WHAT_IS_IN_USE), 16, 4),
     ] {
         let mut x = node(terms(2, 20, 0), 0);
         x.wrong = wrong;
@@ -280,7 +280,7 @@ fn credits_in_use_are_not_given_back_however_long_the_request_takes() {
 }
 
 /// A lender of five; all but the last have more than the least.
-fn lender(limits: Limits) -> Economy {
+fn lender(limits: Limits) -> CreditState {
     let mut y = node(limited(terms(6, 4, 12), limits), 0);
     for rank in 1..5 {
         assert_eq!(ask(&mut y, rank, 3), 3);
@@ -459,7 +459,7 @@ fn a_peer_that_grants_without_end_is_stopped_at_the_counters() {
 
 #[test]
 fn without_credits_nothing_is_counted_and_nothing_waits() {
-    let off = Terms {
+    let off = CreditConfig {
         flow_control: false,
         ..terms(2, 6, 0)
     };

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::judge::{Judge, Verdict};
-use crate::credit::wrong::{Rule, Wrong};
-use crate::credit::{Ask, CreditByte, Due, Economy, NoCredits, Terms, Violation};
+use super::checker::{Judge, Verdict};
+use crate::credit::mutants::{Mutants, Rule};
+use crate::credit::{Ask, CreditByte, CreditConfig, CreditState, Due, NoCredits, Violation};
 
 /// A message under way.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Wire {
 }
 
 pub(super) struct World {
-    pub(super) nodes: Vec<Economy>,
+    pub(super) nodes: Vec<CreditState>,
     pub(super) wires: Vec<Wire>,
     /// Requests that arrived and whose handlers have not run: at whom, from whom.
     pub(super) held: Vec<(u32, u32, Due)>,
@@ -33,13 +33,13 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(terms: Terms, rule: Option<Rule>) -> Self {
+    pub(super) fn new(terms: CreditConfig, rule: Option<Rule>) -> Self {
         let node = |me| {
-            let mut economy = Economy::new(&Terms { me, ..terms }).unwrap();
-            economy.wrong = rule.map_or(Wrong::NONE, Wrong);
-            economy
+            let mut credits = CreditState::new(&CreditConfig { me, ..terms }).unwrap();
+            credits.mutants = rule.map_or(Mutants::NONE, Mutants);
+            credits
         };
-        let nodes: Vec<Economy> = (0..terms.nodes).map(node).collect();
+        let nodes: Vec<CreditState> = (0..terms.nodes).map(node).collect();
         Self {
             judge: Judge::new(&nodes),
             nodes,

@@ -2,7 +2,7 @@
 //! What a message does not touch cannot change by it; an audit of everything, now and then and at the end, shows that it did
 //! not.
 
-use doorbell_am::credit::{Economy, Limits, Peers};
+use doorbell_am::credit::{CreditState, Limits, Peers};
 
 use super::paged::Paged;
 
@@ -43,8 +43,8 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new<P: Peers>(nodes: &[Economy<P>]) -> Self {
-        let books = |node: &Economy<P>| {
+    pub(super) fn new<P: Peers>(nodes: &[CreditState<P>]) -> Self {
+        let books = |node: &CreditState<P>| {
             let total = node.shares().total;
             Books {
                 pairs: Paged::of(node.nodes(), |_| Pair::default()),
@@ -140,7 +140,7 @@ impl Judge {
 
     /// What always holds between a lender and a borrower, and of the lender's bank.
     #[inline]
-    pub(super) fn look<P: Peers>(&mut self, nodes: &[Economy<P>], lender: u32, borrower: u32) -> Judged {
+    pub(super) fn look<P: Peers>(&mut self, nodes: &[CreditState<P>], lender: u32, borrower: u32) -> Judged {
         self.looks += 1;
         let books = &self.books[lender as usize];
         let (y, x) = (&nodes[lender as usize], &nodes[borrower as usize]);
@@ -171,7 +171,7 @@ impl Judge {
     }
 
     /// Everything of everybody, from the economies' own tables.
-    pub(super) fn audit<P: Peers>(&mut self, nodes: &[Economy<P>]) -> Judged {
+    pub(super) fn audit<P: Peers>(&mut self, nodes: &[CreditState<P>]) -> Judged {
         self.audits += 1;
         for (y, books) in nodes.iter().zip(&self.books) {
             let mut lent = 0;
@@ -193,7 +193,7 @@ impl Judge {
     }
 
     /// Everything between everybody: at the end, and of few.
-    pub(super) fn audit_pairs<P: Peers>(&mut self, nodes: &[Economy<P>]) -> Judged {
+    pub(super) fn audit_pairs<P: Peers>(&mut self, nodes: &[CreditState<P>]) -> Judged {
         for lender in 0..nodes.len() as u32 {
             for borrower in (0..nodes.len() as u32).filter(|&rank| rank != lender) {
                 self.look(nodes, lender, borrower)?;

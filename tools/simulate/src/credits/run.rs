@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use doorbell_am::credit::{
-    Ask, BYTES_PER_CREDIT, Chunk, CreditByte, Economy, NoCredits, Peers, Shares, Terms,
+    Ask, BYTES_PER_CREDIT, Chunk, CreditByte, CreditConfig, CreditState, NoCredits, Peers, Shares,
 };
 use doorbell_sim::Random;
 
@@ -52,7 +52,7 @@ struct Place {
 
 pub(super) struct Run<'a, P> {
     job: &'a Job,
-    nodes: Vec<Economy<P>>,
+    nodes: Vec<CreditState<P>>,
     places: Vec<Place>,
     judge: Judge,
     wheel: Wheel,
@@ -65,9 +65,9 @@ pub(super) struct Run<'a, P> {
 
 impl<'a, P: Peers> Run<'a, P> {
     pub(super) fn new(job: &'a Job) -> Result<Self, String> {
-        let node = |me| Economy::with(&job.terms(me)).map_err(|wrong| wrong.to_string());
-        let nodes: Vec<Economy<P>> = (0..job.nodes).map(node).collect::<Result<_, _>>()?;
-        let place = |node: &Economy<P>| Place {
+        let node = |me| CreditState::with(&job.terms(me)).map_err(|wrong| wrong.to_string());
+        let nodes: Vec<CreditState<P>> = (0..job.nodes).map(node).collect::<Result<_, _>>()?;
+        let place = |node: &CreditState<P>| Place {
             buffers: Buffers::new(&job.terms(node.me()), node.shares()),
             waiting: VecDeque::new(),
             serving: false,
@@ -419,8 +419,8 @@ impl Sums {
 
 /// The terms of the economies of a job.
 impl Job {
-    pub(super) fn terms(&self, me: u32) -> Terms {
-        let mut terms = Terms::new(self.nodes, me, Chunk::Small);
+    pub(super) fn terms(&self, me: u32) -> CreditConfig {
+        let mut terms = CreditConfig::new(self.nodes, me, Chunk::Small);
         terms.flow_control = self.policy != Policy::Unlimited;
         terms.dynamic = self.policy != Policy::Fixed;
         terms.limits.memory = self.policy.memory();
@@ -434,7 +434,7 @@ impl Job {
         }
         if self.policy == Policy::Fixed {
             // As many credits as the others have.
-            let migrating = Terms {
+            let migrating = CreditConfig {
                 dynamic: true,
                 ..terms
             };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::world::{Message, Wire};
-use crate::credit::{Ask, CreditByte, Due, Economy, Peer};
+use crate::credit::{Ask, CreditByte, CreditState, Due, Peer};
 
 pub(super) type Verdict = Result<(), String>;
 
@@ -26,7 +26,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(nodes: &[Economy]) -> Self {
+    pub(super) fn new(nodes: &[CreditState]) -> Self {
         Self {
             totals: nodes.iter().map(sum).collect(),
             arrivals: vec![0; nodes.len()],
@@ -97,7 +97,7 @@ impl Judge {
     /// What the borrower remembers fades when it hears of an epoch's end, and at no other time.
     pub(super) fn delivered(
         &mut self,
-        node: &Economy,
+        node: &CreditState,
         from: u32,
         message: &Message,
         before: &[Option<Peer>],
@@ -131,7 +131,7 @@ impl Judge {
         Ok(())
     }
 
-    pub(super) fn revoking(&self, node: &Economy, to: u32) -> Verdict {
+    pub(super) fn revoking(&self, node: &CreditState, to: u32) -> Verdict {
         let asked = node.peer(to).is_some_and(|peer| peer.is_being_revoked());
         must(
             asked && node.revoking() <= u32::from(node.limits().fan_out),
@@ -140,7 +140,7 @@ impl Judge {
     }
 
     /// Everything that always holds.
-    pub(super) fn look(&self, nodes: &[Economy], wires: &[Wire], held: &[(u32, u32, Due)]) -> Verdict {
+    pub(super) fn look(&self, nodes: &[CreditState], wires: &[Wire], held: &[(u32, u32, Due)]) -> Verdict {
         for (node, total) in nodes.iter().zip(&self.totals) {
             let now = sum(node);
             must(now == *total, || {
@@ -172,7 +172,7 @@ impl Judge {
     }
 
     /// With nothing under way, both sides have the same figures and nothing is in use.
-    pub(super) fn at_rest(&self, nodes: &[Economy]) -> Verdict {
+    pub(super) fn at_rest(&self, nodes: &[CreditState]) -> Verdict {
         self.look(nodes, &[], &[])?;
         for node in nodes {
             let peers = (0..node.nodes()).filter_map(|rank| node.peer(rank));
@@ -189,8 +189,8 @@ impl Judge {
 pub(super) const EPOCH: u32 = 8;
 pub(super) const LIMIT: u16 = 5;
 
-fn pair(lender: &Economy, borrower: &Economy, wires: &[Wire], held: &[(u32, u32, Due)]) -> Verdict {
-    let of = |node: &Economy, rank| node.peer(rank).ok_or_else(|| format!("{rank} is nobody"));
+fn pair(lender: &CreditState, borrower: &CreditState, wires: &[Wire], held: &[(u32, u32, Due)]) -> Verdict {
+    let of = |node: &CreditState, rank| node.peer(rank).ok_or_else(|| format!("{rank} is nobody"));
     let (ours, theirs) = (of(lender, borrower.me())?, of(borrower, lender.me())?);
     let mut way = 0;
     for wire in wires {
@@ -225,7 +225,7 @@ fn pair(lender: &Economy, borrower: &Economy, wires: &[Wire], held: &[(u32, u32,
 }
 
 /// All credits of one process, wherever they are.
-fn sum(node: &Economy) -> u32 {
+fn sum(node: &CreditState) -> u32 {
     let peers = (0..node.nodes()).filter_map(|rank| node.peer(rank));
     node.bank() + peers.map(|peer| u32::from(peer.loan())).sum::<u32>()
 }

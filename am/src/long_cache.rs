@@ -9,9 +9,9 @@
 //! Headers have a bound of their own: those of requests hold credits, those of replies our chunks. Data has none, so it is counted
 //! for each source, and a source that sends data to no header takes no place from others.
 
-use crate::bits::REPLY_LID;
 use crate::credit::Due;
 use crate::handler::MAX_ARGS;
+use crate::match_bits::REPLY_LID;
 
 /// What arrived first.
 #[derive(Debug)]

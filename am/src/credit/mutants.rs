@@ -3,7 +3,7 @@
 
 /// One wrong rule, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wrong(#[cfg(test)] pub(super) u8);
+pub(super) struct Mutants(#[cfg(test)] pub(super) u8);
 
 #[cfg(test)]
 pub(super) type Rule = u8;
@@ -13,7 +13,7 @@ pub(super) type Rule = ();
 /// Defines each rule as a number in the tests, and as nothing elsewhere.
 macro_rules! rules {
     ($($(#[$about:meta])* $name:ident = $number:literal),* $(,)?) => {
-        impl Wrong {
+        impl Mutants {
             $(
                 $(#[$about])*
                 #[cfg(test)]
@@ -43,7 +43,7 @@ rules! {
     BELOW_LEAST = 7,
 }
 
-impl Wrong {
+impl Mutants {
     #[cfg(not(test))]
     pub(super) const NONE: Self = Self();
     #[cfg(test)]

@@ -1,14 +1,14 @@
 //! One process's economy: its bank, its peers, its epoch, and what it counts.
 
+use super::config::{CreditConfig, CreditConfigError, Limits, Memory};
+use super::mutants::Mutants;
 use super::peer::{Dense, EPOCH_ENDED, NOBODY, Peer, Peers};
 use super::shares::Shares;
-use super::terms::{Limits, Memory, Terms, TermsError};
-use super::wrong::Wrong;
 
 /// The credits that one process lends and has borrowed. Sans-IO: each message that comes or goes is one call, and what is
 /// to be sent is what the call returns.
 #[derive(Debug)]
-pub struct Economy<P = Dense> {
+pub struct CreditState<P = Dense> {
     pub(super) peers: P,
     pub(super) me: u32,
     pub(super) nodes: u32,
@@ -29,7 +29,7 @@ pub struct Economy<P = Dense> {
     pub(super) search: u32,
     /// Revocations that are not answered.
     pub(super) revoking: u32,
-    pub(super) wrong: Wrong,
+    pub(super) mutants: Mutants,
     pub(super) counters: Counters,
     shares: Shares,
 }
@@ -63,25 +63,25 @@ pub struct Counters {
     pub epochs: u64,
 }
 
-impl Economy<Dense> {
+impl CreditState<Dense> {
     /// The economy of these terms, with all that it will ever allocate: 32 bytes for each process of the job.
     ///
     /// # Errors
-    /// [`TermsError`], where the settings contradict each other.
-    pub fn new(terms: &Terms) -> Result<Self, TermsError> {
+    /// [`CreditConfigError`], where the settings contradict each other.
+    pub fn new(terms: &CreditConfig) -> Result<Self, CreditConfigError> {
         Self::with(terms)
     }
 }
 
-impl<P: Peers> Economy<P> {
+impl<P: Peers> CreditState<P> {
     /// The same with another kind of table.
     ///
     /// # Errors
-    /// [`TermsError`], where the settings contradict each other.
-    pub fn with(terms: &Terms) -> Result<Self, TermsError> {
+    /// [`CreditConfigError`], where the settings contradict each other.
+    pub fn with(terms: &CreditConfig) -> Result<Self, CreditConfigError> {
         let shares = Shares::new(terms)?;
         let counts = terms.counts();
-        let Terms { nodes, me, .. } = *terms;
+        let CreditConfig { nodes, me, .. } = *terms;
         let least = terms.chunk.least();
         let listed = counts && terms.dynamic;
         let fresh = move |rank: u32| fresh(&shares, (nodes, me), rank, least, listed);
@@ -101,7 +101,7 @@ impl<P: Peers> Economy<P> {
             listed,
             search: 0,
             revoking: 0,
-            wrong: Wrong::NONE,
+            mutants: Mutants::NONE,
             counters: Counters::default(),
             shares,
         })

@@ -108,7 +108,7 @@ impl Default for Limits {
 /// The terms of one process's economy. All processes of a job must have the same but for `me`: each reckons from them
 /// what every other lends it, and no message is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct CreditConfig {
     /// Processes of the job.
     pub nodes: u32,
     /// The rank of this one.
@@ -135,7 +135,7 @@ pub struct Terms {
     pub limits: Limits,
 }
 
-impl Terms {
+impl CreditConfig {
     /// The defaults of a job of so many processes.
     pub const fn new(nodes: u32, me: u32, chunk: Chunk) -> Self {
         Self {
@@ -158,21 +158,21 @@ impl Terms {
         self.flow_control && self.nodes > 1
     }
 
-    pub(super) const fn checked(&self) -> Result<(), TermsError> {
+    pub(super) const fn checked(&self) -> Result<(), CreditConfigError> {
         if self.nodes == 0 {
-            return Err(TermsError::NoNodes);
+            return Err(CreditConfigError::NoNodes);
         }
         if self.me >= self.nodes {
-            return Err(TermsError::NotANode {
+            return Err(CreditConfigError::NotANode {
                 me: self.me,
                 nodes: self.nodes,
             });
         }
         if self.chunks_per_buffer < 2 || self.chunks_per_buffer > 1 << 20 {
-            return Err(TermsError::ChunksPerBuffer(self.chunks_per_buffer));
+            return Err(CreditConfigError::ChunksPerBuffer(self.chunks_per_buffer));
         }
         if self.spares > MOST_SPARES {
-            return Err(TermsError::Spares(self.spares));
+            return Err(CreditConfigError::Spares(self.spares));
         }
         let name = match self.limits {
             Limits { epoch: 0, .. } => "GASNET_PORTAL_EPOCH_DURATION",
@@ -180,13 +180,13 @@ impl Terms {
             Limits { steps: 0, .. } => "Limits::steps",
             _ => return Ok(()),
         };
-        Err(TermsError::NoLimit(name))
+        Err(CreditConfigError::NoLimit(name))
     }
 }
 
 /// Why there is no economy on these terms. Settings are named as the environment has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TermsError {
+pub enum CreditConfigError {
     /// A job without processes.
     #[error("a job of no processes has no credits: name 1 process at least")]
     NoNodes,
@@ -202,7 +202,7 @@ pub enum TermsError {
     #[error("GASNET_PORTAL_CHUNKS_PER_BUFFER={0} is outside 2 to 1048576: set it to one of these")]
     ChunksPerBuffer(u32),
     /// More spare buffers than anybody needs.
-    #[error("Terms::spares is {0}, and 64 spare receive buffers are the most: lower it")]
+    #[error("CreditConfig::spares is {0}, and 64 spare receive buffers are the most: lower it")]
     Spares(u32),
     /// An epoch, a fan-out or a look of nothing would never end or never begin.
     #[error("{0}=0: credits could never migrate; set it to 1 or more")]
