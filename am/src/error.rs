@@ -24,7 +24,7 @@ pub enum AmError {
     /// More arguments than a message carries.
     #[error("{given} arguments: an active message carries at most 16, of 32 bits each")]
     TooManyArgs {
-        /// So many.
+        /// How many.
         given: usize,
     },
     /// A payload that is too long for its kind of message.
@@ -36,7 +36,7 @@ pub enum AmError {
         given: u64,
         /// The most.
         most: u64,
-        /// Which query tells the limit.
+        /// The query that returns the limit.
         query: &'static str,
     },
     /// Bytes that are only borrowed for the length of the call, and too many to be copied.
@@ -52,7 +52,7 @@ pub enum AmError {
     /// Outside the segment of its owner.
     #[error("{length} bytes from {offset} are outside the segment of rank {rank}, which has {size}")]
     OutsideSegment {
-        /// Whose.
+        /// The rank of the segment.
         rank: u32,
         /// From where.
         offset: u64,
@@ -61,7 +61,7 @@ pub enum AmError {
         /// Bytes of the segment.
         size: u64,
     },
-    /// A handler's number that cannot be given away.
+    /// A handler's number is reserved or used twice.
     #[error("handler {0} cannot be registered: 0 is the conduit's own, and a number is given once")]
     Handler(u8),
     /// A process is lost.
@@ -77,7 +77,7 @@ pub enum AmError {
     ShuttingDown {
         /// The largest status so far.
         code: u8,
-        /// Who told us.
+        /// The rank that requested it.
         by: u32,
     },
     /// The exit did not end in order.
@@ -86,15 +86,15 @@ pub enum AmError {
     /// An operation of the segment failed at its target.
     #[error("an operation on the segment of rank {rank} ended as {fail:?}")]
     Operation {
-        /// Whose segment.
+        /// The rank of the segment.
         rank: u32,
         /// How it ended.
         fail: NiFail,
     },
-    /// A handle whose operation has been told of, or that is another conduit's.
+    /// A handle whose operation has ended, or of another conduit.
     #[error("this handle names no operation that is under way: each is synchronised once")]
     Stale,
-    /// More operations are under way than 24 bits can name.
+    /// More operations are in progress than 24 bits can number.
     #[error("65536 operations are not synchronised: synchronise some before others begin")]
     TooManyOperations,
     /// A call that does not fit what was called before.
@@ -106,15 +106,15 @@ pub enum AmError {
     /// The caller ended a wait.
     #[error("the wait for {0} was ended by its caller")]
     Ended(Stall),
-    /// The interface refused a call that had to work.
+    /// The interface refused a call that has to succeed.
     #[error("{step}: {source}")]
     Interface {
         /// What was tried.
         step: &'static str,
-        /// What it said.
+        /// The interface's error.
         source: NiError,
     },
-    /// The interface is smaller than what the settings ask for.
+    /// The interface's limits are too small for the settings.
     #[error(
         "the interface has {what}={have}, and these settings need {need}: initialise it with `Config::needs`, or lower {lower}"
     )]
@@ -123,7 +123,7 @@ pub enum AmError {
         what: &'static str,
         /// What it is.
         have: u64,
-        /// What is needed.
+        /// The value that is needed.
         need: u64,
         /// Which setting to lower.
         lower: &'static str,
@@ -161,7 +161,7 @@ pub enum AmError {
         "the segment mode EVERYTHING would open all memory of the process to its peers, which nothing here can lend safely: use FAST, with a segment of the size that is needed"
     )]
     Everything,
-    /// Memory could not be had.
+    /// An allocation failed.
     #[error("memory for {what}: {source}")]
     Memory {
         /// What for.
@@ -178,7 +178,7 @@ pub enum AmError {
     /// The credits of a request: a mistake of the conduit's own.
     #[error(transparent)]
     Credits(#[from] NoCredits),
-    /// The job did not come together.
+    /// The start-up of the job failed.
     #[error("the processes did not come together: {0}")]
     Boot(#[from] BootError),
     /// Something that ends the conduit.
@@ -186,15 +186,15 @@ pub enum AmError {
     Fault(#[from] Fault),
 }
 
-/// Why the processes of a job did not come together.
+/// Why the start-up of a job failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BootError {
     /// The barrier outside the conduit failed.
     #[error("the launcher's barrier failed{}: {reason}", who(*rank))]
     External {
-        /// Whose fault it is, where that is known.
+        /// The rank at fault, where known.
         rank: Option<u32>,
-        /// In words.
+        /// The reason.
         reason: String,
     },
     /// A rank is lost.
@@ -217,26 +217,26 @@ pub enum BootError {
         /// What it is there.
         theirs: u64,
     },
-    /// A rank did not come in time.
+    /// A rank did not respond in time.
     #[error(
         "nothing came from {waits_for} within {seconds} s, while {step}: see whether it still runs and polls"
     )]
     Silent {
-        /// Whom it waited for.
+        /// What it waited for.
         waits_for: WaitsFor,
         /// During which step.
         step: &'static str,
-        /// So long.
+        /// How long it waited.
         seconds: u64,
     },
 }
 
-/// Whom a step waits for.
+/// What a step waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
     /// One rank.
     Rank(u32),
-    /// Whoever the launcher waits for.
+    /// The launcher's barrier.
     Launcher,
 }
 
@@ -249,7 +249,7 @@ impl std::fmt::Display for WaitsFor {
     }
 }
 
-/// What ends the conduit as a whole: after it, every call says so.
+/// A fault that ends the whole conduit: every later call returns it.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Fault {
     /// A request found no receive buffer.
@@ -273,9 +273,9 @@ pub enum Fault {
 pub enum Stall {
     /// Credits of the peer: its replies bring them.
     Credits,
-    /// Send tickets: operations under way give them back.
+    /// Send tickets, returned by operations in progress.
     Tickets,
-    /// A chunk of the send buffer: replies give it back.
+    /// A chunk of the send buffer, returned by replies.
     Chunk,
     /// A temporary descriptor.
     Temporary,
@@ -313,12 +313,12 @@ impl std::fmt::Display for Stall {
 pub enum Try<T> {
     /// It is done.
     Done(T),
-    /// It would have had to wait for this.
+    /// It would have to wait for this.
     Stalled(Stall),
 }
 
 impl<T> Try<T> {
-    /// What came out, if it was done.
+    /// The result, if it is done.
     #[inline]
     pub fn done(self) -> Option<T> {
         match self {

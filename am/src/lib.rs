@@ -41,10 +41,10 @@
 //! # Threads
 //!
 //! GASNet's SEQ is what the types are: a conduit is `Send` and not `Sync`, one thread owns it, there is no lock. PAR is
-//! [`threads`]: other threads hold clones of a [`threads::Client`], whose requests, puts and gets go through a bounded mailbox to the
-//! thread that owns the conduit and come back as a word that the client looks at. Handlers run on the owner's thread, one at a time; the
-//! original lets any thread run them, which costs its locks and the second spare receive buffer. PARSYNC, where threads take
-//! turns, is moving the conduit (it is `Send`).
+//! [`threads`]: other threads hold clones of a [`threads::Client`], whose requests, puts and gets go through a bounded
+//! mailbox to the thread that owns the conduit; the result is a word that the client reads. Handlers run on the owner's
+//! thread, one at a time; the original lets any thread run them, which costs its locks and the second spare receive buffer.
+//! PARSYNC, where threads take turns, is moving the conduit (it is `Send`).
 //!
 //! ```
 //! fn moves<T: Send>() {}
@@ -61,10 +61,10 @@
 //! FAST: one region, pinned at the start, which all peers reach. EVERYTHING is refused by name
 //! ([`AmError::Everything`]): it would lend peers memory that the program uses and frees at any time, which no safe Rust can.
 //!
-//! # What a user has to keep to
+//! # Rules for users
 //!
-//! All processes have the same settings and the same handlers. Handlers do not block. Somebody polls: nothing arrives otherwise,
-//! and a peer that waits for a reply waits until then.
+//! All processes have the same settings and the same handlers. Handlers do not block. The owner polls: nothing arrives
+//! otherwise, and a peer that waits for a reply waits until then.
 #![forbid(unsafe_code)]
 
 pub mod credit;

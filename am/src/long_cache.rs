@@ -1,13 +1,14 @@
-//! The LID cache: where the first half of an unpacked Long waits for the second (gasnet.md section 4).
+//! The LID cache: keeps the first half of an unpacked Long until the second arrives (gasnet.md section 4).
 //!
-//! Header and data of an unpacked Long come as two messages, in either order. The first is put in under its source and its
-//! LID (a request's is the offset of its chunk, a reply's has bit 23 set); the second finds it and takes it out.
+//! Header and data of an unpacked Long arrive as two messages, in either order. The first is inserted under
+//! its source and its LID (a request's is the offset of its chunk, a reply's has bit 23 set); the second
+//! removes it.
 //!
-//! A table with open addressing and backward shift: no tombstones, no allocation but when it grows, which it does until it
-//! holds what can be under way at most. What exceeds that was not agreed.
+//! A table with open addressing and backward shift: no tombstones, and no allocation except when it grows, up
+//! to the most that can be outstanding. Anything beyond that breaks the protocol.
 //!
-//! Headers have a bound of their own: those of requests hold credits, those of replies our chunks. Data has none, so it is counted
-//! for each source, and a source that sends data to no header takes no place from others.
+//! Headers are bounded: those of requests hold credits, those of replies our chunks. Data is not, so it is
+//! counted for each source, and a source that sends data without headers takes no room from others.
 
 use crate::credit::Due;
 use crate::handler::MAX_ARGS;
@@ -29,7 +30,7 @@ pub(crate) enum Half {
     },
 }
 
-/// What a request's header says, kept until its data is there.
+/// The fields of a request's header, kept until its data arrives.
 #[derive(Debug)]
 pub(crate) struct RequestHeader {
     pub(crate) handler: u8,
@@ -40,7 +41,7 @@ pub(crate) struct RequestHeader {
     pub(crate) due: Due,
 }
 
-/// What a reply's header says, kept until its data is there. Its arguments stay in their chunk.
+/// The fields of a reply's header, kept until its data arrives. Its arguments stay in their chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyHeader {
     /// The number of our chunk that it lies in.
@@ -68,7 +69,7 @@ pub(crate) struct LidCache {
 impl LidCache {
     const SMALLEST: usize = 64;
 
-    /// For at most so many halves, of so many sources.
+    /// Creates a cache for `most` halves of `sources` sources.
     pub(crate) fn new(most: usize, sources: usize) -> Self {
         let slots = Self::SMALLEST.min((most.max(1) * 2).next_power_of_two());
         Self {
@@ -104,10 +105,10 @@ impl LidCache {
         taken.map(|slot| self.taken(slot))
     }
 
-    /// Puts in what arrived first; not for a key that is there.
+    /// Inserts the half that arrived first; its key must not be present.
     ///
     /// # Errors
-    /// The half, where more are there than can be under way.
+    /// The half, when more are present than can be outstanding.
     pub(crate) fn put(&mut self, source: u32, lid: u32, half: Half) -> Result<(), Half> {
         if self.used >= self.most {
             return Err(half);

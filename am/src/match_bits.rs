@@ -108,9 +108,9 @@ impl Flags {
     pub const LONG: Self = Self(4);
     /// A request; else a reply.
     pub const REQUEST: Self = Self(8);
-    /// A Long whose payload travels with the header.
+    /// A Long whose payload is in the message of its header.
     pub const PACKED: Self = Self(0x10);
-    /// A Long whose payload comes by itself, and has to be waited for.
+    /// A Long whose payload is a message of its own, for which the handler waits.
     pub const SYNC: Self = Self(0x20);
 
     /// Whether all flags of `other` are set.
@@ -238,7 +238,8 @@ impl AmHeader {
 pub struct AmData {
     /// The rank that sent it.
     pub source: u32,
-    /// Length of the payload; of an unpacked Long its LID, which for a request is 0 here (its chunk's offset says it).
+    /// Length of the payload; for an unpacked Long its LID, which for a request is 0 here (it is its chunk's
+    /// offset).
     pub other: u32,
     /// Credits: see [`CreditByte`](crate::credit::CreditByte).
     pub credit: u8,
@@ -324,7 +325,7 @@ impl LongData {
 pub struct LongSource {
     /// The local memory.
     pub id: Id,
-    /// The operation, if somebody waits.
+    /// The operation, if one is to be completed.
     pub op: Option<OpRef>,
     /// Number of the temporary descriptor.
     pub temporary: u32,
@@ -375,7 +376,7 @@ pub enum SysKind {
     ShutdownRequest = 0,
     /// One step of a barrier.
     Barrier = 1,
-    /// A lender asks for credits.
+    /// A lender revokes credits.
     CreditRevoke = 2,
     /// The answer.
     CreditReturn = 3,

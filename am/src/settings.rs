@@ -34,9 +34,9 @@ use thiserror::Error;
 
 use crate::credit::{Chunk, CreditConfig, Limits};
 
-/// What all names of the conduit begin with.
+/// Prefix of the conduit's variables.
 pub const PREFIX: &str = "GASNET_PORTAL_";
-/// What the names of the exit's wait begin with.
+/// Prefix of the exit timeout's variables.
 pub const EXIT_PREFIX: &str = "GASNET_EXITTIMEOUT";
 
 /// How the conduit is set. All processes of a job must have the same, but for the limits of polls and bounces.
@@ -117,7 +117,7 @@ impl Default for Settings {
 /// How long an exit waits for the others, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExitTimes {
-    /// `GASNET_EXITTIMEOUT`: this long, whatever the others say.
+    /// `GASNET_EXITTIMEOUT`: a fixed time that overrides the others.
     pub fixed: Option<f64>,
     /// `GASNET_EXITTIMEOUT_MAX`.
     pub most: f64,
@@ -139,7 +139,7 @@ impl Default for ExitTimes {
 }
 
 impl ExitTimes {
-    /// The wait in a job of so many processes.
+    /// The timeout in a job of `nodes` processes.
     #[must_use]
     pub fn wait(&self, nodes: u32) -> Duration {
         let seconds = self
@@ -150,10 +150,10 @@ impl ExitTimes {
 }
 
 impl Settings {
-    /// Reads the settings out of an environment.
+    /// Reads the settings from an environment.
     ///
     /// # Errors
-    /// [`SettingsError`], which names the variable, what it says and what it may say.
+    /// [`SettingsError`], which names the variable, its value and the valid values.
     pub fn parse<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, SettingsError> {
         let mut settings = Self::default();
         for (name, value) in pairs {
@@ -211,7 +211,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// The terms of the credit economy of process `me` of so many.
+    /// The credit configuration of process `me` of `nodes`.
     #[must_use]
     pub const fn terms(&self, nodes: u32, me: u32) -> CreditConfig {
         CreditConfig {
@@ -236,7 +236,7 @@ impl Settings {
         self.put_bounce.map_or(most, |limit| most.min(limit as usize))
     }
 
-    /// Largest get that comes through a chunk, in bytes: the original keeps the destination in its last eight.
+    /// Largest get through a chunk, in bytes: the original keeps the destination in its last eight.
     #[must_use]
     pub fn get_bounce_limit(&self) -> usize {
         let most = self.chunk.bytes() - 8;
@@ -265,7 +265,7 @@ impl Settings {
             "ACCEL" => {}
             "PUTGET_BOUNCE_LIMIT" => {
                 let limit = number(name, value)?;
-                // The names for one direction say more, in whichever order they come.
+                // The variables for one direction take precedence, in any order.
                 self.put_bounce.get_or_insert(limit);
                 self.get_bounce.get_or_insert(limit);
             }
@@ -318,7 +318,7 @@ pub enum SettingsError {
     /// There is no such setting.
     #[error("{name} is no setting of the conduit: docs/active-messages.md lists those that there are")]
     Unknown {
-        /// As it was given.
+        /// The name, as it was given.
         name: String,
     },
     /// A value that cannot be read.
@@ -326,9 +326,9 @@ pub enum SettingsError {
     Value {
         /// The variable.
         name: String,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it may say.
+        /// The valid values.
         takes: &'static str,
     },
     /// A number outside its range.
@@ -336,7 +336,7 @@ pub enum SettingsError {
     Range {
         /// The variable, without its prefix.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
         /// The smallest.
         least: u64,
@@ -351,7 +351,7 @@ pub enum SettingsError {
         /// Its size.
         bytes: u64,
     },
-    /// The vendor's accelerated mode was asked for.
+    /// The vendor's accelerated mode was requested.
     #[error("GASNET_PORTAL_ACCEL=1: there is no accelerated mode here; leave it out, or set it to 0")]
     Accel,
 }

@@ -130,10 +130,10 @@ fn write(
         resources.temporaries.0,
         resources.temporaries.1
     )?;
-    credits(out, credits)
+    write_credits(out, credits)
 }
 
-fn credits(out: &mut String, credits: &credit::CreditState) -> fmt::Result {
+fn write_credits(out: &mut String, credits: &credit::CreditState) -> fmt::Result {
     let shares = credits.shares();
     writeln!(
         out,

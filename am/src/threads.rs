@@ -5,12 +5,12 @@
 //!        Ticket  ◄──────────────── one word ───────────────┘
 //! ```
 //!
-//! A job says what is to be sent and carries a ticket; when it is done, or cannot be, the owner's thread writes that into the
-//! ticket's word, and the client looks at it. Nothing here locks or allocates: a ticket is made once and used again.
-//! Jobs to one rank go in the order in which they came; one that has to wait holds up no other rank's.
+//! A job describes what is to be sent and carries a ticket; the owner's thread writes the result into the ticket's word, and
+//! the client reads it. Nothing here locks or allocates: a ticket is created once and reused. Jobs to one rank are sent in
+//! the order of submission; one that has to wait delays no other rank's.
 //!
 //! Payloads are short bytes that travel in the job, or memory that stays: a place in the segment, or a
-//! [`Landing`]. Handlers run on the owner's thread, and talk to other threads as the program likes.
+//! [`Landing`]. Handlers run on the owner's thread, and communicate with other threads as the program likes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,12 +102,12 @@ impl Args {
     }
 }
 
-/// What a client asks for.
+/// An operation that a client requests.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// A Short request. Done when it was sent.
     Short {
-        /// To whom.
+        /// The destination rank.
         to: u32,
         /// Which handler.
         handler: u8,
@@ -116,7 +116,7 @@ pub enum Work {
     },
     /// A Medium request. Done when it was sent and its payload may be changed.
     Medium {
-        /// To whom.
+        /// The destination rank.
         to: u32,
         /// Which handler.
         handler: u8,
@@ -127,7 +127,7 @@ pub enum Work {
     },
     /// A Long request. Done when it was sent and its payload may be changed.
     Long {
-        /// To whom.
+        /// The destination rank.
         to: u32,
         /// Which handler.
         handler: u8,
@@ -178,7 +178,7 @@ pub enum Outcome {
     Refused = 2,
     /// The rank is lost.
     Lost = 3,
-    /// It was begun and failed at its target.
+    /// It was started and failed at its target.
     Failed = 4,
     /// The job ends, or the conduit is broken or gone.
     Over = 5,
@@ -206,7 +206,7 @@ impl Outcome {
     }
 }
 
-/// What a client looks at to know how its job ended. Made once, used for one job after the other.
+/// A client's view of its job's result. Created once, used for one job after the other.
 #[derive(Debug, Default)]
 pub struct Ticket(Arc<AtomicU32>);
 
@@ -226,7 +226,7 @@ impl Ticket {
     }
 }
 
-/// A job on its way. Dropped with its mailbox, it says that it is over.
+/// A job in the mailbox. Dropped with its mailbox, it reports its end.
 #[derive(Debug)]
 struct Job {
     work: Work,
@@ -277,18 +277,18 @@ pub enum NotTaken {
     /// The ticket's job before has not ended.
     #[error("the job that this ticket stands for has not ended")]
     Busy,
-    /// Nobody serves the mailbox any more.
+    /// The mailbox is no longer served.
     #[error("the conduit's thread has given the mailbox up")]
     Closed,
 }
 
 impl Client {
-    /// Hands a job over; the ticket says how it ends.
+    /// Submits a job; the ticket reports its result.
     ///
     /// # Errors
     /// [`NotTaken`].
     pub fn begin(&self, ticket: &mut Ticket, work: Work) -> Result<(), NotTaken> {
-        // Two for a ticket that stands for a job: the client's and the job's.
+        // Two references for a ticket of a running job: the client's and the job's.
         if Arc::strong_count(&ticket.0) > 1 {
             return Err(NotTaken::Busy);
         }
@@ -309,7 +309,7 @@ pub struct Desk {
     waiting: VecDeque<Job>,
     /// Ranks that one of them waits for, in one pass.
     stalled: Vec<u32>,
-    /// Operations under way.
+    /// Operations in progress.
     open: Vec<(Handle, Word)>,
 }
 
@@ -322,7 +322,7 @@ impl std::fmt::Debug for Desk {
     }
 }
 
-/// A mailbox for so many jobs: a power of two.
+/// Creates a mailbox for `capacity` jobs, a power of two.
 ///
 /// # Errors
 /// [`RingError`].
@@ -338,7 +338,8 @@ pub fn desk(capacity: usize) -> Result<(Client, Desk), RingError> {
 }
 
 impl Desk {
-    /// Begins what can be begun, and tells of what has ended; returns the work done. Between two polls of the conduit.
+    /// Starts the jobs that can be started, and reports those that have ended; returns the work done. To be
+    /// called between polls of the conduit.
     pub fn serve<N: Ni>(&mut self, conduit: &mut Conduit<N>) -> usize {
         let mut work = self.tell(conduit);
         self.stalled.clear();
@@ -348,7 +349,7 @@ impl Desk {
             };
             work += self.attempt(conduit, job);
         }
-        // As many may wait as the mailbox holds: then it fills, and clients are told.
+        // As many may wait as the mailbox holds: then it fills, and clients get an error.
         while self.waiting.len() < self.receiver.capacity() {
             let Some(job) = self.receiver.recv() else {
                 break;
@@ -359,14 +360,14 @@ impl Desk {
         work
     }
 
-    /// Jobs that wait, and operations under way.
+    /// Waiting jobs and operations in progress.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.waiting.len() + self.open.len()
     }
 
-    /// Whether [`serve`](Self::serve) would find something that no message tells of: a job that has come, or that nobody is
-    /// left to come. To be asked before the owner sleeps.
+    /// Whether [`serve`](Self::serve) has work that no message announces: a queued job, or the end of all
+    /// clients. Check it before the owner sleeps.
     #[must_use]
     pub fn has_news(&self) -> bool {
         let has_room = self.waiting.len() < self.receiver.capacity();
@@ -379,7 +380,7 @@ impl Desk {
         self.receiver.is_abandoned() && self.receiver.is_empty() && self.pending() == 0
     }
 
-    /// Tells of operations that have ended.
+    /// Reports the operations that have ended.
     fn tell<N: Ni>(&mut self, conduit: &mut Conduit<N>) -> usize {
         let (mut at, mut told) = (0, 0);
         while let Some((handle, _)) = self.open.get(at) {
@@ -401,7 +402,7 @@ impl Desk {
         told
     }
 
-    /// Tries a job; it goes back to the end of the line when it, or one before it to the same rank, has to wait.
+    /// Tries a job; it goes to the end of the queue when it, or an earlier one to the same rank, has to wait.
     fn attempt<N: Ni>(&mut self, conduit: &mut Conduit<N>, job: Job) -> usize {
         let rank = job.work.rank();
         if self.stalled.contains(&rank) {
@@ -422,7 +423,7 @@ impl Desk {
     }
 }
 
-/// Begins a job; `Some` is an operation that ends later.
+/// Starts a job; `Some` is an operation that ends later.
 fn begin<N: Ni>(conduit: &mut Conduit<N>, work: &Work) -> Result<Try<Option<Handle>>, AmError> {
     match work {
         Work::Short { to, handler, args } => {

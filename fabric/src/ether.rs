@@ -390,15 +390,15 @@ impl Arrived {
         if length < UDP || length > room || ends > whole || !is_host(from) {
             return None;
         }
-        let length = u64::from(udp.length.get());
+        let udp_bytes = u64::from(udp.length.get());
         Some(Self {
             from: SocketAddr::new(from, udp.from.get()),
             to: SocketAddr::new(to, udp.to.get()),
             at,
             length: length - UDP,
             checksum: udp.checksum.get(),
-            pseudo: addresses + u64::from(PROTOCOL_UDP) + length,
-            head: u64::from(udp.from.get()) + u64::from(udp.to.get()) + length,
+            pseudo: addresses + u64::from(PROTOCOL_UDP) + udp_bytes,
+            head: u64::from(udp.from.get()) + u64::from(udp.to.get()) + udp_bytes,
         })
     }
 

@@ -1,5 +1,5 @@
-//! What a process does with the credits that others lend it: takes them for requests, has them back with replies, gives
-//! some back when they are revoked (gasnet.md sections 8 and 10).
+//! The borrower's side: takes credits for requests, gets them back with replies, and returns some when they
+//! are revoked (gasnet.md sections 8 and 10).
 
 use super::byte::{CreditByte, MOST_EXTRA};
 use super::config::Memory;
@@ -17,7 +17,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// A request of so many credits ([`credits_for`](super::credits_for)).
+    /// A request of `credits` credits ([`credits_for`](super::credits_for)).
     #[inline]
     pub const fn new(credits: u8) -> Self {
         Self {
@@ -27,7 +27,8 @@ impl Ask {
         }
     }
 
-    /// The same request in another form, of so many credits: that it waited, and what it lacked, stays.
+    /// The same request in another form, with its new number of credits; that it stalled, and what it lacked,
+    /// is kept.
     #[inline]
     pub const fn renew(&mut self, credits: u8) {
         self.credits = credits;
@@ -39,7 +40,7 @@ impl Ask {
         self.stalled
     }
 
-    /// What it lacked then; 7 stands for that and more.
+    /// What it lacked when it stalled; 7 means 7 or more.
     #[inline]
     pub const fn need(&self) -> u8 {
         self.need
@@ -52,17 +53,18 @@ impl Ask {
     }
 }
 
-/// What goes back to a lender that revokes: the arguments of CREDIT_RETURN.
+/// The reply to a revocation: the arguments of CREDIT_RETURN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Return {
-    /// Credits that are given back; 0 says that there are none to spare.
+    /// Credits returned; 0 if there are none to spare.
     pub give: u16,
     /// Whether our epoch ended.
     pub epoch: bool,
 }
 
 impl<P: Peers> CreditState<P> {
-    /// Whether a request of so many credits would find them now. Counts no stall: for those that fail rather than wait.
+    /// Whether a request of `credits` credits would succeed now. Counts no stall; for requests that fail
+    /// instead of waiting.
     pub fn has(&self, rank: u32, credits: u8) -> bool {
         if !self.counts {
             return rank < self.nodes;
@@ -71,12 +73,13 @@ impl<P: Peers> CreditState<P> {
             .is_some_and(|peer| u16::from(credits) <= peer.available())
     }
 
-    /// Takes the credits of a request, and returns the byte that it carries. Refused, it is tried again after a poll, with
-    /// the same `ask`: a stall counts once, and what was lacking is told to the peer when the request goes at last. With
-    /// nothing else in use the least is there, so every stall ends with the replies of earlier requests.
+    /// Takes the credits of a request, and returns the byte that it carries. A refused request is tried again
+    /// after a poll with the same `ask`: the stall counts once, and the request reports to the peer what it
+    /// lacked. With nothing else in use the minimum is available, so every stall ends with the replies of
+    /// earlier requests.
     ///
     /// # Errors
-    /// [`NoCredits::Stalled`] while too few are there; the others mean a mistake of the caller.
+    /// [`NoCredits::Stalled`] while too few are available; the others are mistakes of the caller.
     #[inline]
     pub fn take(&mut self, rank: u32, ask: &mut Ask) -> Result<CreditByte, NoCredits> {
         if !self.counts && rank < self.nodes {
@@ -105,7 +108,7 @@ impl<P: Peers> CreditState<P> {
             }
             return Err(NoCredits::Stalled);
         }
-        // Below `send`, or the request had stalled.
+        // Not above `send`, unless the request had stalled.
         peer.in_use = peer.in_use.saturating_add(wanted);
         peer.peak = peer.peak.max(peer.in_use);
         let byte = CreditByte::packed(peer.tell(), ask.need, ask.credits);
@@ -113,7 +116,7 @@ impl<P: Peers> CreditState<P> {
         Ok(byte)
     }
 
-    /// A request that took credits is not sent after all: as if it had never asked, but for the stall.
+    /// Cancels a request that took credits and is not sent; only its stall stays counted.
     pub fn untake(&mut self, rank: u32, byte: CreditByte) {
         if !self.counts {
             return;
@@ -127,10 +130,10 @@ impl<P: Peers> CreditState<P> {
         }
     }
 
-    /// A reply came: the request's credits are back, and more may be with them. Returns how many more.
+    /// Handles a reply: the request's credits are returned, and more may be granted. Returns how many more.
     ///
     /// # Errors
-    /// [`Violation`], and nothing has changed: the peer does not keep to the protocol.
+    /// [`Violation`], without effect: the peer broke the protocol.
     #[inline]
     pub fn replied(&mut self, rank: u32, byte: CreditByte) -> Result<u8, Violation> {
         if !self.counts {
@@ -154,13 +157,14 @@ impl<P: Peers> CreditState<P> {
         Ok(byte.extra())
     }
 
-    /// A CREDIT_REVOKE came, with the end of its sender's epoch or without. What it returns is to be sent, always.
+    /// Handles a CREDIT_REVOKE, with or without the end of its sender's epoch. The result always has to be
+    /// sent.
     ///
-    /// Whoever stalled lately gives nothing. Others give what they did not use lately, down to the least, and never what is in
-    /// use; no more than the limit in one epoch of the lender's.
+    /// A borrower that stalled recently returns nothing. Others return what they did not use recently, down
+    /// to the minimum, never what is in use, and no more than the limit in one epoch of the lender.
     ///
     /// # Errors
-    /// [`Violation`], and nothing has changed.
+    /// [`Violation`], without effect.
     pub fn revoked(&mut self, rank: u32, epoch: bool) -> Result<Return, Violation> {
         if !self.counts {
             return Err(Violation::NotDynamic { rank });

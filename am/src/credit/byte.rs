@@ -7,17 +7,18 @@
 //!                reply: granted  reply: given back
 //! ```
 
-/// Most that the three bits of extra hold: a request that lacks more says so much, and asks again with the next one that stalls.
+/// Largest value of the three extra bits: a request that lacks more reports this, and the next one that
+/// stalls reports again.
 pub const MOST_EXTRA: u8 = 7;
 /// Most that the four bits of the number hold.
 pub const MOST_CREDITS: u8 = 15;
 
-/// What an active message says of credits, in the lowest byte of its header data.
+/// The credit fields of an active message, in the lowest byte of its header data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CreditByte(u8);
 
 impl CreditByte {
-    /// Says nothing: of messages that take no credits.
+    /// The byte of messages that take no credits.
     pub const NOTHING: Self = Self(0);
 
     /// The byte of an epoch's end, extra credits and credits; `None` where a number does not fit its field.
@@ -59,7 +60,7 @@ impl CreditByte {
         self.0 >> 4 & MOST_EXTRA
     }
 
-    /// Of a request: credits that it uses. Of a reply: credits that come back.
+    /// Credits that a request uses, or that a reply returns.
     #[inline]
     pub const fn credits(self) -> u8 {
         self.0 & MOST_CREDITS

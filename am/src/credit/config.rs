@@ -1,6 +1,6 @@
-//! What is settled before the first message: sizes, limits, and what the user said of the start.
+//! The configuration of credits: sizes, limits, and the user's settings for the initial distribution.
 
-/// Bytes of receive buffer that one credit stands for.
+/// Bytes of receive buffer per credit.
 pub const BYTES_PER_CREDIT: usize = 256;
 /// Bytes of one event in the conduit's Portals 3.3 original: what the seed's figures reckon with.
 pub const SEED_EVENT_BYTES: usize = 128;
@@ -26,7 +26,7 @@ impl Chunk {
         }
     }
 
-    /// The chunk of so many bytes.
+    /// The chunk of `bytes` bytes.
     pub const fn of(bytes: usize) -> Option<Self> {
         match bytes {
             1024 => Some(Self::Small),
@@ -42,8 +42,8 @@ impl Chunk {
     }
 }
 
-/// Credits of a request of so many bytes in all, header and what travels with it; `None` where no chunk holds it. An
-/// unpacked Long takes one more, for the event of its data.
+/// Credits of a request of `bytes` bytes in all, header and payload; `None` if no chunk holds it. An unpacked
+/// Long takes one more, for the event of its data.
 #[inline]
 pub const fn credits_for(chunk: Chunk, bytes: usize) -> Option<u8> {
     if bytes > chunk.bytes() {
@@ -53,21 +53,21 @@ pub const fn credits_for(chunk: Chunk, bytes: usize) -> Option<u8> {
     Some(if credits == 0 { 1 } else { credits as u8 })
 }
 
-/// How stalls and refusals are remembered, when a lender chooses whom it takes credits back from. Tried both ways
-/// (docs/credits.md); the third is what the original did.
+/// How stalls and refusals are remembered when a lender chooses victims of revocations. The alternatives are
+/// compared in docs/credits.md; the third is the original's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// As flags, which the end of an epoch clears: one epoch is remembered, whatever happened in it.
     #[default]
     Flags,
-    /// As counters, which the end of an epoch divides by four: much is remembered longer than little. A peer that had
-    /// nothing to give is left alone for two epochs.
+    /// As counters, which the end of an epoch divides by four, so that frequent events are remembered longer.
+    /// A peer that had nothing to return is spared for two epochs.
     Counters,
     /// Stalls as counters, refusals as flags.
     Mixed,
 }
 
-/// The limits of the economy; all of them are settings, and all processes of a job must have the same.
+/// The limits of the credit protocol; all are settings, and all processes of a job must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most credits that one peer is ever lent (`MAX_CRED_PER_NODE`).
@@ -76,9 +76,9 @@ pub struct Limits {
     pub epoch: u32,
     /// Most that one peer is granted in an epoch, as a counter that each epoch's end divides by four.
     pub lend: u16,
-    /// Most that one peer gives back in an epoch of its lender, reckoned alike.
+    /// Most that one peer returns in an epoch of its lender, counted likewise.
     pub revoke: u16,
-    /// Revocations under way at a time.
+    /// Most revocations in flight.
     pub fan_out: u16,
     /// Entries of the list that one look for a victim passes, so that no poll takes long.
     pub steps: u16,
@@ -87,7 +87,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// As the original had them.
+    /// The original's defaults.
     pub const DEFAULT: Self = Self {
         most_per_node: 400,
         epoch: 1024,
@@ -117,9 +117,9 @@ pub struct CreditConfig {
     pub chunk: Chunk,
     /// Chunks of one receive buffer; at least 2.
     pub chunks_per_buffer: u32,
-    /// Receive buffers beyond those that credits stand for: they cover the time in which credits are back and their buffer
-    /// is not yet. 1 where one thread runs the handlers in order of arrival, which is always so here; 2 were the
-    /// original's for several threads.
+    /// Receive buffers beyond those that credits account for: they cover the time between the return of
+    /// credits and the release of their buffer. 1 where one thread runs the handlers in order of arrival,
+    /// which is always so here; the original had 2 for several threads.
     pub spares: u32,
     /// Whether there are credits at all (`FLOW_CONTROL`). A job of one process has none.
     pub flow_control: bool,
@@ -136,7 +136,7 @@ pub struct CreditConfig {
 }
 
 impl CreditConfig {
-    /// The defaults of a job of so many processes.
+    /// The defaults of a job of `nodes` processes.
     pub const fn new(nodes: u32, me: u32, chunk: Chunk) -> Self {
         Self {
             nodes,
@@ -201,10 +201,10 @@ pub enum CreditConfigError {
     /// A buffer must be able to take a chunk after the one that it is unlinked with.
     #[error("GASNET_PORTAL_CHUNKS_PER_BUFFER={0} is outside 2 to 1048576: set it to one of these")]
     ChunksPerBuffer(u32),
-    /// More spare buffers than anybody needs.
+    /// There are too many spare buffers.
     #[error("CreditConfig::spares is {0}, and 64 spare receive buffers are the most: lower it")]
     Spares(u32),
-    /// An epoch, a fan-out or a look of nothing would never end or never begin.
+    /// An epoch, a fan-out or a number of steps is zero.
     #[error("{0}=0: credits could never migrate; set it to 1 or more")]
     NoLimit(&'static str),
     /// A full message could never be sent.
@@ -215,15 +215,15 @@ pub enum CreditConfigError {
     BelowLeast {
         /// The setting to change.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
-        /// What it has to say at least.
+        /// The smallest value that suffices.
         enough: u64,
         /// Processes beside this one.
         others: u32,
-        /// What came out.
+        /// The credits that result.
         given: u64,
-        /// What is needed.
+        /// The credits that are needed.
         least: u16,
     },
     /// CRED_PER_NODE does not fit AMRECV_SPACE.
@@ -262,7 +262,7 @@ pub enum CreditConfigError {
     TooMany {
         /// The setting to lower.
         name: &'static str,
-        /// What it says, or its default in a job of this size.
+        /// Its value, or its default in a job of this size.
         value: u64,
         /// All credits.
         credits: u64,

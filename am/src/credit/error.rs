@@ -6,7 +6,7 @@ pub enum NoCredits {
     /// Too few are there now: poll, and try again.
     #[error("all credits are in use")]
     Stalled,
-    /// No request takes so many, or none.
+    /// The number of credits is not possible for a request.
     #[error("a request of {asked} credits: 1 to {most} are possible")]
     TooMany {
         /// Credits that it wants.
@@ -61,7 +61,7 @@ pub enum Violation {
         /// The peer.
         rank: u32,
     },
-    /// A return of more than may be given back.
+    /// A return exceeds what may be returned.
     #[error(
         "rank {rank} returned {give} of {loan} credits: less than the least, or what its requests hold, is left"
     )]
@@ -73,7 +73,7 @@ pub enum Violation {
         /// Credits that it was lent.
         loan: u16,
     },
-    /// Credits do not migrate in this job: nobody revokes or returns any.
+    /// A revocation or a return although credits do not migrate in this job.
     #[error("rank {rank} revoked or returned credits, and they do not migrate in this job")]
     NotDynamic {
         /// The peer.

@@ -1,5 +1,5 @@
-//! What a process does as a lender: on a request's arrival it decides what goes back with the reply, it ends its epochs, and
-//! it takes credits back (gasnet.md sections 8 to 10).
+//! The lender's side: on a request's arrival it decides what the reply grants, ends its epochs, and revokes
+//! credits (gasnet.md sections 8 to 10).
 
 use super::byte::CreditByte;
 use super::config::Memory;
@@ -18,7 +18,7 @@ pub struct Due {
 }
 
 impl Due {
-    /// Credits that come back.
+    /// Credits that are returned.
     pub const fn credits(&self) -> u8 {
         self.credits
     }
@@ -30,11 +30,11 @@ impl Due {
 }
 
 impl<P: Peers> CreditState<P> {
-    /// A request arrived: decides what its reply carries. What is granted is lent from now on. Afterwards
-    /// [`next_revoke`](Self::next_revoke) may have somebody to take credits back from.
+    /// Handles the arrival of a request: decides what its reply grants, which is lent from now on. Afterwards
+    /// [`next_revoke`](Self::next_revoke) may have revocations to send.
     ///
     /// # Errors
-    /// [`Violation`], and nothing has changed: the peer used more than it was lent, and may have overrun the buffers.
+    /// [`Violation`], without effect: the peer used more than it was lent, and may have overrun the buffers.
     #[inline]
     pub fn arrived(&mut self, rank: u32, byte: CreditByte) -> Result<Due, Violation> {
         if !self.counts {
@@ -76,7 +76,7 @@ impl<P: Peers> CreditState<P> {
         })
     }
 
-    /// The byte of the reply to a request, when it is sent: with the end of our epoch, where the peer was not told yet.
+    /// The byte of a reply when it is sent, with the end of our epoch if the peer does not know of it.
     #[inline]
     pub fn answer(&mut self, rank: u32, due: Due) -> CreditByte {
         if !self.counts {
@@ -91,10 +91,10 @@ impl<P: Peers> CreditState<P> {
         CreditByte::packed(ended, due.granted, due.credits)
     }
 
-    /// A CREDIT_RETURN came: the answer to a revocation.
+    /// Handles a CREDIT_RETURN, the reply to a revocation.
     ///
     /// # Errors
-    /// [`Violation`], and nothing has changed.
+    /// [`Violation`], without effect.
     pub fn returned(&mut self, rank: u32, give: u16, epoch: bool) -> Result<(), Violation> {
         let (limits, least, mutants) = (self.limits, self.least, self.mutants);
         if !self.dynamic {

@@ -33,13 +33,13 @@ rules! {
     LOAN_NOT_RAISED = 2,
     /// The seed's receiver works with its own entry where the sender's is meant.
     OWN_INDEX = 3,
-    /// Seed and code: the peak decays below what is in use, and a revocation gives that back.
+    /// Seed and code: the peak decays below what is in use, and a revocation returns that.
     REVOKES_WHAT_IS_IN_USE = 4,
     /// The seed's second scheme on top of the first: one's own epoch makes the borrower's counters decay, too.
     TWO_EPOCHS = 5,
-    /// The seed's limit: what was given is looked at before the grant is added.
+    /// The seed's limit: checked before the grant is added.
     LIMIT_BEFORE = 6,
-    /// A revocation that goes below the least.
+    /// A revocation goes below the minimum.
     BELOW_LEAST = 7,
 }
 

@@ -21,12 +21,12 @@ const MOST_BYTES: usize = 40;
 /// No peer: the end of a link.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-/// A revocation is under way: SYS_MSG_INFLIGHT.
+/// A revocation is in flight: SYS_MSG_INFLIGHT.
 pub(super) const REVOKING: u8 = 1;
-/// Our epoch ended, and the peer has not been told: REACHED_EPOCH.
+/// Our epoch ended, and the peer has not been notified: REACHED_EPOCH.
 pub(super) const EPOCH_ENDED: u8 = 2;
 
-/// What an economy knows of one peer.
+/// The credit counters of one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub(super) loan: u16,
@@ -69,7 +69,7 @@ impl Peer {
         }
     }
 
-    /// Credits of ours that it has, or that are on their way to it or back: LoanCredits.
+    /// Credits of ours that it has, or that are in flight to or from it: LoanCredits.
     pub const fn loan(&self) -> u16 {
         self.loan
     }
@@ -104,7 +104,7 @@ impl Peer {
         self.stalls
     }
 
-    /// The most that was in use lately: SendMax; never less than what is in use.
+    /// The most in use recently: SendMax; never less than what is in use.
     pub const fn peak(&self) -> u16 {
         self.peak
     }
@@ -114,12 +114,12 @@ impl Peer {
         self.revoked
     }
 
-    /// Whether a revocation is under way to it.
+    /// Whether a revocation is in flight to it.
     pub const fn is_being_revoked(&self) -> bool {
         self.flags & REVOKING != 0
     }
 
-    /// Whether it is on the list of those whom credits may be taken back from.
+    /// Whether it is on the list of possible victims of revocations.
     pub const fn is_listed(&self) -> bool {
         self.next != NOBODY
     }
@@ -129,15 +129,15 @@ impl Peer {
         self.send.saturating_sub(self.in_use)
     }
 
-    /// Whether the peer is to be told that our epoch ended; it counts as told then.
+    /// Whether the next message has to report the end of our epoch; clears the flag.
     pub(super) const fn tell(&mut self) -> bool {
         let ended = self.flags & EPOCH_ENDED != 0;
         self.flags &= !EPOCH_ENDED;
         ended
     }
 
-    /// Its epoch ended: what we remember of ourselves as its borrower fades. The peak stays where the credits in use are:
-    /// the original let it fall below, and gave back what it was using.
+    /// Handles the end of the peer's epoch: our counters as its borrower decay. The peak stays at what is in
+    /// use; the original let it fall below, and returned credits that were in use.
     pub(super) fn fade(&mut self, forget: bool, mutants: Mutants) {
         self.stalls = if forget { 0 } else { self.stalls >> 2 };
         self.revoked >>= 2;
@@ -151,7 +151,7 @@ impl Peer {
 /// Where an economy keeps its peers. [`Dense`] is the one for programs; a simulation of ten thousand economies keeps only
 /// those that differ from what they were at the start.
 pub trait Peers {
-    /// A table of so many peers, each as `fresh` says of its rank, which says the same whenever it is asked.
+    /// A table of `count` peers, each as the pure function `fresh` returns it for its rank.
     fn new(count: u32, fresh: impl Fn(u32) -> Peer + Send + Sync + 'static) -> Self;
     /// One of them.
     fn get(&self, rank: u32) -> Option<Peer>;

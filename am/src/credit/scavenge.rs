@@ -1,8 +1,8 @@
-//! Whom credits are taken back from: a circle of the peers that have more than the least, and where the search in it stands
-//! (gasnet.md section 10).
+//! The search for victims of revocations: a circular list of the peers above the minimum, and the position in
+//! it (gasnet.md section 10).
 //!
-//! A search begins when a grant that the limits allowed found the bank empty. It goes once around at most, from where the last
-//! one ended, and ends early when as many revocations are under way as may be.
+//! A search starts when a grant that the limits allowed found the bank empty. It goes around once at most,
+//! from where the last one ended, and ends early when the most revocations are in flight.
 
 use super::peer::{NOBODY, Peer, Peers, REVOKING};
 use super::state::CreditState;
@@ -11,16 +11,16 @@ use super::state::CreditState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the peer counts as asked, and is not asked again before it answers"]
 pub struct Revoke {
-    /// To whom.
+    /// The rank that it goes to.
     pub to: u32,
     /// Whether our epoch ended.
     pub epoch: bool,
 }
 
 impl<P: Peers> CreditState<P> {
-    /// The next peer that credits are to be taken back from. Ask when a system message can be sent, until `None`: the peer
-    /// counts as asked from then on. One call looks at a bounded piece of the list; a search that is not over goes on with the
-    /// next call, so ask in every poll, which costs one comparison while nothing is searched.
+    /// Returns the next peer to revoke credits from, which counts as asked from then on. Call it when a
+    /// system message can be sent, until `None`. One call visits a bounded part of the list, and the next
+    /// call continues; call it in every poll, which costs one comparison while no search is in progress.
     #[inline]
     pub fn next_revoke(&mut self) -> Option<Revoke> {
         if self.search == 0 {
@@ -29,7 +29,7 @@ impl<P: Peers> CreditState<P> {
         self.look()
     }
 
-    /// Whether there is a search under way.
+    /// Whether a search is in progress.
     #[inline]
     pub const fn is_searching(&self) -> bool {
         self.search > 0
@@ -77,7 +77,7 @@ impl<P: Peers> CreditState<P> {
         }
     }
 
-    /// Puts a peer at the end of the circle: the search comes to it last.
+    /// Appends a peer to the circle, where the search reaches it last.
     pub(super) fn list(&mut self, rank: u32) {
         let head = self.head;
         let last = match self.peers.get(head) {
@@ -140,8 +140,8 @@ impl<P: Peers> CreditState<P> {
     }
 }
 
-/// Nobody is asked twice at a time, nobody who has no more than the least, who had nothing to give lately, or who wanted more
-/// itself.
+/// Skips peers with a revocation in flight, at the minimum, that had nothing to return recently, or that
+/// lacked credits themselves.
 const fn is_victim(peer: &Peer, least: u16) -> bool {
     peer.flags & REVOKING == 0 && peer.loan > least && peer.refused == 0 && peer.requested == 0
 }

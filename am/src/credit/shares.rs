@@ -1,5 +1,5 @@
-//! Who begins with how many credits, in how many buffers: reckoned alike by every process, so that nobody has to be told
-//! (gasnet.md section 6).
+//! The initial distribution of credits and buffers, computed alike by every process, so that nothing has to
+//! be exchanged (gasnet.md section 6).
 
 use super::config::{BYTES_PER_CREDIT, CreditConfig, CreditConfigError};
 use super::table::defaults;
@@ -16,12 +16,12 @@ const WITHOUT_CREDITS: u32 = 500;
 /// The start-up distribution of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Credits that every other process begins with.
+    /// Initial credits of every other process.
     pub per_node: u16,
-    /// So many of the others, by rank and without this one, begin with one more: what a division left over, where credits
-    /// do not migrate.
+    /// How many of the others, by rank and without this one, start with one more: the remainder of the
+    /// division, where credits do not migrate.
     pub one_more: u32,
-    /// Credits that nobody has yet.
+    /// Credits that are not lent yet.
     pub banked: u32,
     /// All of them: lent and banked.
     pub total: u32,
@@ -56,7 +56,7 @@ impl Shares {
         Ok(adjusted)
     }
 
-    /// Credits of `borrower` at `lender` when the job begins.
+    /// Credits that `lender` initially lends to `borrower`.
     #[inline]
     pub const fn of(&self, lender: u32, borrower: u32) -> u16 {
         let place = borrower - (borrower > lender) as u32;
@@ -68,7 +68,7 @@ impl Shares {
         self.buffers as u64 * self.buffer_bytes
     }
 
-    /// Bytes of the queue of requests, when an event takes so many.
+    /// Bytes of the request queue, with `event` bytes per event.
     pub const fn event_bytes(&self, event: usize) -> u64 {
         self.events as u64 * event as u64
     }
@@ -85,8 +85,8 @@ impl Shares {
         }
     }
 
-    /// Whole buffers are attached, so the wish is rounded up to them; what that adds goes to the bank, or, where credits do
-    /// not migrate, to everybody.
+    /// Only whole buffers are attached, so the number is rounded up; the surplus goes to the bank, or, where
+    /// credits do not migrate, to all peers.
     fn adjusted(terms: &CreditConfig, (per_node, banked): (u16, u32)) -> Result<Self, CreditConfigError> {
         let others = u64::from(terms.nodes - 1);
         let wanted = u64::from(banked) + others * u64::from(per_node);
@@ -122,7 +122,7 @@ const fn buffer_bytes(terms: &CreditConfig) -> u64 {
     terms.chunks_per_buffer as u64 * terms.chunk.bytes() as u64
 }
 
-/// What is wanted where credits migrate: for each, and in the bank.
+/// The requested credits where credits migrate: for each peer, and in the bank.
 fn dynamic(terms: &CreditConfig) -> Result<(u16, u32), CreditConfigError> {
     let (per_node, banked) = defaults(terms.nodes, terms.chunk);
     let others = u64::from(terms.nodes - 1);
@@ -164,7 +164,8 @@ fn dynamic(terms: &CreditConfig) -> Result<(u16, u32), CreditConfigError> {
     })
 }
 
-/// The same where they stay where they are: no bank, and too little space is raised to what is needed.
+/// The requested credits where they do not migrate: no bank, and too little space is raised to what is
+/// needed.
 fn fixed(terms: &CreditConfig) -> Result<(u16, u32), CreditConfigError> {
     let per_node = match (terms.per_node, terms.space) {
         (Some(per_node), _) => given(terms, per_node)?,
@@ -183,7 +184,8 @@ fn given(terms: &CreditConfig, per_node: u16) -> Result<u16, CreditConfigError> 
     enough(terms, per_node.into(), PER_NODE, per_node.into())
 }
 
-/// What setting `name`, which says `value`, gives each: at most what 16 bits hold, at least what a full message needs.
+/// Checks what setting `name` of `value` gives each peer: at most 16 bits, at least what a full message
+/// needs.
 fn enough(
     terms: &CreditConfig,
     given: u64,
@@ -209,7 +211,7 @@ fn enough(
     })
 }
 
-/// By whose fault so many credits are wanted: of the settings that count, the one that asks for most.
+/// Finds the setting that causes too many credits.
 #[cold]
 fn too_many(terms: &CreditConfig, (per_node, banked): (u16, u32), credits: u64) -> CreditConfigError {
     let lent = u64::from(terms.nodes - 1) * u64::from(per_node);

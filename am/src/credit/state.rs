@@ -1,12 +1,12 @@
-//! One process's economy: its bank, its peers, its epoch, and what it counts.
+//! The credit state of one process: its bank, its peers, its epoch, and its counters.
 
 use super::config::{CreditConfig, CreditConfigError, Limits, Memory};
 use super::mutants::Mutants;
 use super::peer::{Dense, EPOCH_ENDED, NOBODY, Peer, Peers};
 use super::shares::Shares;
 
-/// The credits that one process lends and has borrowed. Sans-IO: each message that comes or goes is one call, and what is
-/// to be sent is what the call returns.
+/// The credits that one process lends and has borrowed. Sans-IO: each message sent or received is one call,
+/// and what is to be sent is its result.
 #[derive(Debug)]
 pub struct CreditState<P = Dense> {
     pub(super) peers: P,
@@ -22,7 +22,7 @@ pub struct CreditState<P = Dense> {
     pub(super) epoch: u32,
     /// Requests that arrived in this one.
     pub(super) arrivals: u32,
-    /// Where the next look for a victim begins, and how long the list is.
+    /// Where the next search starts, and the length of the list.
     pub(super) head: u32,
     pub(super) listed: u32,
     /// Entries that the present search has still to look at.
@@ -34,12 +34,12 @@ pub struct CreditState<P = Dense> {
     shares: Shares,
 }
 
-/// What an economy has counted since it began.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests that took credits.
     pub taken: u64,
-    /// Requests that had to wait for credits.
+    /// Requests that stalled for lack of credits.
     pub stalls: u64,
     /// Requests that arrived and lacked credits when they were first tried.
     pub asked: u64,
@@ -55,16 +55,16 @@ pub struct Counters {
     pub revocations: u64,
     /// Of those, how many were answered with nothing.
     pub refusals: u64,
-    /// Credits that came back.
+    /// Credits returned to this process.
     pub returned: u64,
-    /// Credits that others were given back.
+    /// Credits returned to other processes.
     pub given_back: u64,
     /// Epochs that ended here.
     pub epochs: u64,
 }
 
 impl CreditState<Dense> {
-    /// The economy of these terms, with all that it will ever allocate: 32 bytes for each process of the job.
+    /// Creates the state, with all that it ever allocates: 32 bytes for each process of the job.
     ///
     /// # Errors
     /// [`CreditConfigError`], where the settings contradict each other.
@@ -107,7 +107,7 @@ impl<P: Peers> CreditState<P> {
         })
     }
 
-    /// Whether requests take credits: flow control is on, and there is somebody else.
+    /// Whether requests take credits: flow control is on, and there are other processes.
     pub const fn counts(&self) -> bool {
         self.counts
     }
@@ -137,7 +137,7 @@ impl<P: Peers> CreditState<P> {
         &self.limits
     }
 
-    /// Credits that nobody has: BankedCredits. With all loans they are always as many as at the start.
+    /// Credits that are not lent: BankedCredits. Bank and loans add up to the initial total.
     pub const fn bank(&self) -> u32 {
         self.bank
     }
@@ -162,7 +162,7 @@ impl<P: Peers> CreditState<P> {
         &self.counters
     }
 
-    /// One peer; `None` for this process itself, and for what is no rank.
+    /// One peer; `None` for this process and for invalid ranks.
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         if rank == self.me {
             return None;
@@ -175,8 +175,8 @@ impl<P: Peers> CreditState<P> {
         self.peers.bytes()
     }
 
-    /// The peer that a message is from or to, with all its counters up to date; `None` for this process and for what is no
-    /// rank.
+    /// The peer of a message, with all its counters up to date; `None` for this process and for invalid
+    /// ranks.
     #[inline]
     pub(super) fn settled(&mut self, rank: u32) -> Option<&mut Peer> {
         if rank == self.me {
@@ -191,8 +191,8 @@ impl<P: Peers> CreditState<P> {
     }
 }
 
-/// The end of our epochs reaches each peer when it is next dealt with: as if all had been visited at each end, and no end
-/// takes longer for more peers.
+/// Applies the ends of our epochs to a peer when it is next accessed, with the same result as visiting all
+/// peers at each end, but at a cost that does not depend on their number.
 #[cold]
 fn settle(peer: &mut Peer, epoch: u32, memory: Memory) {
     let ends = epoch.wrapping_sub(peer.epoch);
@@ -208,13 +208,13 @@ fn settle(peer: &mut Peer, epoch: u32, memory: Memory) {
     peer.epoch = epoch;
 }
 
-/// A peer as it is at the start. Those who begin with more than the least are all on the list, in the order of their ranks.
+/// The initial state of a peer. Those that start above the minimum are all on the list, in rank order.
 fn fresh(shares: &Shares, (nodes, me): (u32, u32), rank: u32, least: u16, dynamic: bool) -> Peer {
     if rank == me || shares.total == 0 {
         return Peer::new(0, 0);
     }
     let mut peer = Peer::new(shares.of(me, rank), shares.of(rank, me));
-    // Where credits migrate, all begin with as many.
+    // Where credits migrate, all peers start with equally many.
     if dynamic && peer.loan > least {
         peer.next = neighbour(rank, 1, nodes, me);
         peer.previous = neighbour(rank, nodes - 1, nodes, me);

@@ -2,7 +2,7 @@
 
 use super::config::Chunk;
 
-/// Up to so many processes: so many credits for each other one, so many in the bank.
+/// Up to this many processes: credits for each other process, and in the bank.
 type Row = (u32, u16, u32);
 
 const SMALL: [Row; 10] = [
@@ -31,8 +31,8 @@ const LARGE: [Row; 10] = [
     (20_480, 8, 25_600),
 ];
 
-/// Credits for each other process, and in the bank: on a straight line between two rows, rounded down; beyond the last
-/// row, as there.
+/// Credits for each other process, and in the bank: interpolated linearly between two rows, rounded down;
+/// beyond the last row as in it.
 pub fn defaults(nodes: u32, chunk: Chunk) -> (u16, u32) {
     let rows = match chunk {
         Chunk::Small => &SMALL,

@@ -36,7 +36,7 @@ pub enum RemoteEnd {
     /// A peer of the rail, by its index.
     Peer(u32),
     /// A sender that has not been opened, with its address if the kernel gave one.
-    Stranger(Option<SocketAddr>),
+    Unknown(Option<SocketAddr>),
 }
 
 impl Tap {

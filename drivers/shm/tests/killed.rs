@@ -337,10 +337,10 @@ impl Scene {
             }
             // Killed before it had shown itself, it never was there, and nothing is told.
             quiet += usize::from(scene.others_are_heard());
-            quiet > 0 && told.is_some() || way == Way::First && over.is_none() && quiet > 20
+            quiet > 0 && reported.is_some() || way == Way::First && over.is_none() && quiet > 20
         });
         assert!(
-            told == Some(DownReason::Died) || told.is_none() && way == Way::First,
+            reported == Some(DownReason::Died) || reported.is_none() && way == Way::First,
             "{reported:?} after {steps} steps"
         );
         let mut came: Vec<Vec<u8>> = self.seen.0.drain(..).map(|(_, bytes)| bytes).collect();

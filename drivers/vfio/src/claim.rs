@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::bar::Bar;
 use crate::bdf::Bdf;
-use crate::checks::Chain;
 use crate::config::Config;
 use crate::device::{Backend, Device, Irq, RegionIndex};
 use crate::dma::{Domain, SharedSlab, Slab};
 use crate::error::Error;
 use crate::event::Event;
 use crate::host::Host;
+use crate::preflight::Chain;
 use crate::space::Space;
 use crate::user::UserDevice;
 

@@ -1,4 +1,4 @@
-//! Who watches a [`World`](super::world::World): books of its own, and every rule looked at after every step.
+//! Checks a [`World`](super::world::World): bookkeeping of its own, and every rule after every step.
 
 use std::collections::HashMap;
 

@@ -47,12 +47,15 @@ fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
         let event =
             std::iter::from_fn(|| world.rails[1].event()).find(|event| event.kind != EventKind::PeerUp);
         match event.map(|event| event.kind) {
-            None => told[0] += 1,
-            Some(EventKind::PeerDown(DownReason::Hostile)) => told[1] += 1,
+            None => reported[0] += 1,
+            Some(EventKind::PeerDown(DownReason::Hostile)) => reported[1] += 1,
             Some(other) => panic!("round {round}: {other:?}"),
         }
     }
-    assert!(told[1] > 0, "impossible lengths were never noticed: {reported:?}");
+    assert!(
+        reported[1] > 0,
+        "impossible lengths were never noticed: {reported:?}"
+    );
 }
 
 /// The receiver writes anything into its control block.

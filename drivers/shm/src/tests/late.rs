@@ -30,7 +30,7 @@ fn pass(rails: &mut [&mut ShmRail], clock: &mut Time, time: Duration, seen: &mut
     }
 }
 
-fn told(rail: &mut ShmRail) -> Vec<Caller> {
+fn reported(rail: &mut ShmRail) -> Vec<Caller> {
     std::iter::from_fn(|| rail.stranger()).collect()
 }
 
@@ -54,21 +54,21 @@ fn assert_all(seen: &Seen, peer: PeerIndex) {
 fn a_receiver_that_is_two_seconds_late_loses_nothing() {
     let (mut a, mut b, to_b, name) = half();
     let (mut clock, mut seen) = (Time::ZERO, Seen::default());
-    assert_eq!(told(&mut b), [], "nothing was looked at");
+    assert_eq!(reported(&mut b), [], "nothing was looked at");
     pass(
         &mut [&mut a, &mut b],
         &mut clock,
         Duration::from_millis(5),
         &mut seen,
     );
-    assert_eq!(told(&mut b), [name]);
+    assert_eq!(reported(&mut b), [name]);
     pass(
         &mut [&mut a, &mut b],
         &mut clock,
         Duration::from_secs(2),
         &mut seen,
     );
-    assert_eq!(told(&mut b), [], "it has called once");
+    assert_eq!(reported(&mut b), [], "it has called once");
     assert!(seen.messages.is_empty() && events(&mut a).is_empty() && events(&mut b).is_empty());
     let to_a = Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
     // The last of what was taken is published after some idle polls.
@@ -85,7 +85,7 @@ fn a_receiver_that_is_two_seconds_late_loses_nothing() {
         (events(&mut a), events(&mut b)),
         (vec![], vec![EventKind::PeerUp])
     );
-    assert_eq!((told(&mut b), b.refused()), (vec![], 0));
+    assert_eq!((reported(&mut b), b.refused()), (vec![], 0));
 }
 
 /// Its messages outlive it, and so does its name.
@@ -97,7 +97,7 @@ fn a_caller_that_has_ended_is_still_heard() {
     pass(&mut [&mut b], &mut clock, Duration::from_millis(5), &mut seen);
     drop(a);
     pass(&mut [&mut b], &mut clock, Duration::from_secs(1), &mut seen);
-    assert_eq!(told(&mut b), [name]);
+    assert_eq!(reported(&mut b), [name]);
     let to_a = Message::open(&mut b, &address, life).unwrap();
     pass(&mut [&mut b], &mut clock, Duration::from_millis(50), &mut seen);
     assert_all(&seen, to_a);
@@ -116,21 +116,21 @@ fn each_call_is_told_once() {
     let (mut clock, mut seen) = (Time::ZERO, Seen::default());
     let moment = Duration::from_millis(10);
     pass(&mut [&mut a, &mut b], &mut clock, moment, &mut seen);
-    assert_eq!(told(&mut b), [name, others]);
+    assert_eq!(reported(&mut b), [name, others]);
     for _ in 0..3 {
         a.abandon(to_b);
         pass(&mut [&mut a, &mut b], &mut clock, moment, &mut seen);
-        assert_eq!(told(&mut b), []);
+        assert_eq!(reported(&mut b), []);
         a.revive(to_b);
         pass(&mut [&mut a, &mut b], &mut clock, moment, &mut seen);
-        assert_eq!(told(&mut b), [name]);
+        assert_eq!(reported(&mut b), [name]);
     }
     a.abandon(to_b);
     a.revive(to_b);
     pass(&mut [&mut a, &mut b], &mut clock, moment, &mut seen);
     // Opened before anybody asked: it is no stranger any more.
     Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
-    assert_eq!(told(&mut b), []);
+    assert_eq!(reported(&mut b), []);
     let to_other = Message::open(&mut b, &other.address(), other.incarnation()).unwrap();
     pass(&mut [&mut b, &mut other], &mut clock, moment, &mut seen);
     assert_eq!(seen.messages, [(to_other, b"me too".to_vec())]);

@@ -36,7 +36,7 @@ fn events(world: &mut World) -> [Vec<EventKind>; 2] {
     [0, 1].map(|i| {
         let reported = std::iter::from_fn(|| world.rails[i].event());
         let (epochs, mut kinds) = (&mut world.epochs[i], Vec::new());
-        for event in told {
+        for event in reported {
             if event.kind == UP {
                 let before = epochs.replace(event.life);
                 let grows = before.is_none_or(|before| before.is_before(event.life));
@@ -59,18 +59,18 @@ fn pass(world: &mut World, time: Duration) {
 fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
     let mut reported: [Vec<EventKind>; 2] = Default::default();
     let start = Instant::now();
-    while told.iter().any(|kinds| kinds.last() != Some(&UP)) {
+    while reported.iter().any(|kinds| kinds.last() != Some(&UP)) {
         for &i in who {
             world.rails[i].revive(if i == 0 { B } else { A });
         }
         pass(world, Duration::from_millis(2));
-        for (all, more) in told.iter_mut().zip(events(world)) {
+        for (all, more) in reported.iter_mut().zip(events(world)) {
             all.extend(more);
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{reported:?}");
     }
     assert_eq!(world.epochs[0], world.epochs[1], "both ends tell the same life");
-    told
+    reported
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -109,8 +109,8 @@ fn severed_in_the_middle_of_a_stream() {
         }
         let reported = revive(&mut world, &[round % 2]);
         let at = usize::from(round % 3 != 0);
-        assert_eq!(told[at], [GIVEN_UP, UP], "round {round}");
-        assert_eq!(told[1 - at], [UP], "round {round}");
+        assert_eq!(reported[at], [GIVEN_UP, UP], "round {round}");
+        assert_eq!(reported[1 - at], [UP], "round {round}");
         let seen: Vec<u64> = world.seen[1]
             .messages
             .drain(..)
@@ -322,8 +322,8 @@ fn after_its_close_a_rail_takes_no_lane() {
         world.until("it is refused", |world| world.rails[0].refused() > refused);
         pass(&mut world, Duration::from_millis(20));
         let reported = events(&mut world);
-        assert_eq!(told[0], [], "{met}");
-        assert!(!told[1].contains(&UP), "{met} {reported:?}");
+        assert_eq!(reported[0], [], "{met}");
+        assert!(!reported[1].contains(&UP), "{met} {reported:?}");
         assert!(world.seen[0].messages.is_empty() && world.rails[0].peers[1].rx.is_none());
         assert!(world.rails[0].peers.iter().all(Peer::is_over));
         let refused = world.rails[0].send(B, b"x", Body::Empty);
@@ -344,8 +344,8 @@ fn a_first_lane_that_was_severed_on_its_way_is_not_taken() {
     assert_eq!(events(&mut world), [vec![], vec![]]);
     assert!(world.seen[1].messages.is_empty() && world.rails[1].refused() == 1);
     let reported = revive(&mut world, &[0]);
-    assert_eq!(told[0], [UP]);
-    assert_eq!(told[1].last(), Some(&UP));
+    assert_eq!(reported[0], [UP]);
+    assert_eq!(reported[1].last(), Some(&UP));
 }
 
 /// What was taken out of a lane and what is given back of it are all that went in.
@@ -399,7 +399,7 @@ fn strangers_are_kept_once_and_in_nobodys_way() {
         let now = Time::from_nanos(10_000_000_000) + start.elapsed();
         a.progress(now);
         b.progress(now);
-        (up[0], up[1]) = (up[0] | told(&mut a), up[1] | told(&mut b));
+        (up[0], up[1]) = (up[0] | reported(&mut a), up[1] | reported(&mut b));
         assert!(start.elapsed() < Duration::from_secs(10), "{up:?}");
     }
 }

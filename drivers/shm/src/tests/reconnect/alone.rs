@@ -238,9 +238,9 @@ fn met_with_few_descriptors() {
         look(who, 2);
         drop(limit);
         look(1 - who, 3);
-        for told in events(&mut world).iter().flatten() {
+        for reported in events(&mut world).iter().flatten() {
             let lack = [UP, SILENT, GIVEN_UP, EventKind::PeerDown(DownReason::Resources)];
-            assert!(lack.contains(told), "{case}: {reported:?}");
+            assert!(lack.contains(reported), "{case}: {reported:?}");
         }
         for (i, to) in [B, A].into_iter().enumerate() {
             if world.rails[i].peers[to.index()].down.is_none() {

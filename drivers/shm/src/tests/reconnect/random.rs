@@ -68,7 +68,7 @@ impl End {
     }
 
     fn hear(&mut self, reported: &[RailEvent]) {
-        for event in told {
+        for event in reported {
             match event.kind {
                 UP => {
                     self.down = false;
@@ -141,7 +141,7 @@ pub(super) fn severs(seed: u64) -> (u64, u64) {
             _ => end.send(rail, to, random.below(10)),
         }
         let reported: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
-        end.hear(&told);
+        end.hear(&reported);
         end.take(other, &mut world.seen[i]);
     }
     settle(&mut world, &mut ends, now);
@@ -161,7 +161,7 @@ fn settle(world: &mut World, ends: &mut [End; 2], mut now: Time) {
             rail.progress(now);
             rail.poll(64, &mut world.seen[i]);
             let reported: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
-            end.hear(&told);
+            end.hear(&reported);
             rail.reclaim(to, &mut |_, _| ());
         }
     }
