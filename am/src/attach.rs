@@ -67,7 +67,7 @@ impl<N: Ni> Attaching<N> {
     /// [`AmError::Order`] before.
     pub fn finish(self) -> Result<Conduit<N>, AmError> {
         if self.conduit.boot.phase != Phase::Ready {
-            return Err(AmError::Order("the processes have not come together yet"));
+            return Err(AmError::Order("the start-up of the job has not completed yet"));
         }
         Ok(self.conduit)
     }
@@ -126,11 +126,12 @@ impl<N: Ni> Attaching<N> {
     fn silent(&self, seconds: u64) -> BootError {
         let boot = &self.conduit.boot;
         let (rank, step) = match boot.phase {
-            Phase::External => (None, "all were to have their objects"),
-            Phase::Exchange { step } => (boot.waits_for(step), "segments were exchanged"),
-            Phase::Barrier | Phase::Ready => {
-                (self.conduit.barrier.waits_for(), "all were to know all segments")
-            }
+            Phase::External => (None, "waiting for all to create their objects"),
+            Phase::Exchange { step } => (boot.waits_for(step), "exchanging segments"),
+            Phase::Barrier | Phase::Ready => (
+                self.conduit.barrier.waits_for(),
+                "waiting for all to have all segments",
+            ),
         };
         BootError::Silent {
             waits_for: rank.map_or(WaitsFor::Launcher, WaitsFor::Rank),

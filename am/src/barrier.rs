@@ -97,7 +97,7 @@ impl Barrier {
     /// This rank has come. What is returned is to be sent; then [`Barrier::next`] goes on.
     pub(crate) fn notify(&mut self, name: BarrierName) -> Result<Option<Tell>, AmError> {
         if self.state != State::Idle {
-            return Err(AmError::Order("the barrier before has not been waited for"));
+            return Err(AmError::Order("the previous barrier has not been waited for"));
         }
         self.name = name;
         self.mine = name;

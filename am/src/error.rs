@@ -28,7 +28,7 @@ pub enum AmError {
         given: usize,
     },
     /// A payload that is too long for its kind of message.
-    #[error("{what} of {given} bytes: {most} are possible here; ask `max_{query}`, or send several")]
+    #[error("{what} of {given} bytes: the limit is {most}; see `max_{query}`, or send several")]
     TooLong {
         /// What was sent.
         what: &'static str,
@@ -41,7 +41,7 @@ pub enum AmError {
     },
     /// Bytes that are only borrowed for the length of the call, and too many to be copied.
     #[error(
-        "{given} borrowed bytes: up to {most} are copied; give a place in the segment, or memory that stays, for more"
+        "{given} borrowed bytes: at most {most} are copied; pass a place in the segment, or owned memory, for more"
     )]
     MustStay {
         /// Its bytes.
@@ -62,7 +62,7 @@ pub enum AmError {
         size: u64,
     },
     /// A handler's number is reserved or used twice.
-    #[error("handler {0} cannot be registered: 0 is the conduit's own, and a number is given once")]
+    #[error("handler {0} cannot be registered: 0 is reserved, and each number is used once")]
     Handler(u8),
     /// A process is lost.
     #[error("rank {rank} is lost: {}", reason_of(*reason))]
@@ -73,7 +73,7 @@ pub enum AmError {
         reason: DownReason,
     },
     /// The job ends.
-    #[error("the job ends with status {code}: rank {by} asked for it")]
+    #[error("the job ends with status {code}: rank {by} requested it")]
     ShuttingDown {
         /// The largest status so far.
         code: u8,
@@ -92,16 +92,16 @@ pub enum AmError {
         fail: NiFail,
     },
     /// A handle whose operation has ended, or of another conduit.
-    #[error("this handle names no operation that is under way: each is synchronised once")]
+    #[error("this handle refers to no operation in progress: each is synchronised once")]
     Stale,
     /// More operations are in progress than 24 bits can number.
-    #[error("65536 operations are not synchronised: synchronise some before others begin")]
+    #[error("65536 operations are not synchronised: synchronise some before starting more")]
     TooManyOperations,
     /// A call that does not fit what was called before.
     #[error("{0}")]
     Order(&'static str),
     /// The barrier's names do not agree.
-    #[error("the processes are at different barriers: one of them named another id")]
+    #[error("the processes are at different barriers: one of them passed another id")]
     BarrierMismatch,
     /// The caller ended a wait.
     #[error("the wait for {0} was ended by its caller")]
@@ -146,7 +146,7 @@ pub enum AmError {
     },
     /// More memory would be taken than the host has left.
     #[error(
-        "{receive} bytes of receive buffers and {send} of send buffers are asked for, and the host has {left} bytes of memory left: lower GASNET_PORTAL_BANKED_CREDITS, GASNET_PORTAL_CRED_PER_NODE or GASNET_PORTAL_AMRECV_SPACE, or GASNET_PORTAL_SB_CHUNKS"
+        "{receive} bytes of receive buffers and {send} of send buffers are needed, and the host has {left} bytes of memory left: lower GASNET_PORTAL_BANKED_CREDITS, GASNET_PORTAL_CRED_PER_NODE or GASNET_PORTAL_AMRECV_SPACE, or GASNET_PORTAL_SB_CHUNKS"
     )]
     NoMemory {
         /// Of the receive buffers.
@@ -158,7 +158,7 @@ pub enum AmError {
     },
     /// The segment mode is not one of this conduit.
     #[error(
-        "the segment mode EVERYTHING would open all memory of the process to its peers, which nothing here can lend safely: use FAST, with a segment of the size that is needed"
+        "the segment mode EVERYTHING would expose all memory of the process to its peers, which cannot be done safely here: use FAST, with a segment of the size that is needed"
     )]
     Everything,
     /// An allocation failed.
@@ -179,7 +179,7 @@ pub enum AmError {
     #[error(transparent)]
     Credits(#[from] NoCredits),
     /// The start-up of the job failed.
-    #[error("the processes did not come together: {0}")]
+    #[error("the start-up of the job failed: {0}")]
     Boot(#[from] BootError),
     /// Something that ends the conduit.
     #[error(transparent)]
@@ -219,7 +219,7 @@ pub enum BootError {
     },
     /// A rank did not respond in time.
     #[error(
-        "nothing came from {waits_for} within {seconds} s, while {step}: see whether it still runs and polls"
+        "{waits_for} did not respond within {seconds} s, while {step}: check whether it still runs and polls"
     )]
     Silent {
         /// What it waited for.
@@ -254,14 +254,16 @@ impl std::fmt::Display for WaitsFor {
 pub enum Fault {
     /// A request found no receive buffer.
     #[error(
-        "a request found no receive buffer and fell into the catch basin: a process sends more than its credits, or flow control is off; turn GASNET_PORTAL_FLOW_CONTROL on, or raise GASNET_PORTAL_AMRECV_SPACE"
+        "a request found no receive buffer and was dropped into the catch-all entry: a process sends more than its credits, or flow control is off; turn GASNET_PORTAL_FLOW_CONTROL on, or raise GASNET_PORTAL_AMRECV_SPACE"
     )]
     CatchBasin,
     /// An event queue overflowed.
-    #[error("the event queue {0} overflowed, and events are lost: a process sends more than was agreed")]
+    #[error(
+        "the event queue {0} overflowed, and events are lost: a process sends more than its credits allow"
+    )]
     EventsLost(&'static str),
     /// The interface failed.
-    #[error("the interface failed in the middle of the work: {0}")]
+    #[error("the interface failed: {0}")]
     Interface(NiError),
     /// A portal table entry was disabled.
     #[error("portal table entry {0} was disabled by the interface: its queue or its list ran out")]
@@ -350,15 +352,15 @@ fn who(rank: Option<u32>) -> String {
 const fn reason_of(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Closed => {
-            "it closed its end; call a barrier before the end, so that no rank leaves before the others have received everything"
+            "it closed its end; call a barrier before the end, so that no rank exits before the others have received everything"
         }
-        DownReason::Died => "its process ended or its connection broke; see what it said last",
-        DownReason::Hostile => "it broke the rules of the wire; see that both run the same version",
-        DownReason::Silent => "it did not answer within the bound; see whether it still runs and polls",
-        DownReason::Abandoned => "the way to it was given up; see the network between",
+        DownReason::Died => "its process ended or its connection broke; see its last output",
+        DownReason::Hostile => "it violated the protocol; check that both run the same version",
+        DownReason::Silent => "it did not respond within the limit; check whether it still runs and polls",
+        DownReason::Abandoned => "its connection was given up; check the network between",
         DownReason::Resources => {
-            "this process has no memory or descriptors left to talk to it; raise its limits"
+            "this process has no memory or descriptors left for its connection; raise its limits"
         }
-        DownReason::Control => "the control plane has lost it; see how its process ended",
+        DownReason::Control => "the control plane lost it; see how its process ended",
     }
 }

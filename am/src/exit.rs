@@ -62,7 +62,7 @@ impl ExitFlag {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Unclean {
     /// Somebody did not answer in time.
-    #[error("the exit with status {code} did not hear of rank {rank} within {} s: it does not poll, or hangs", waited.as_secs())]
+    #[error("the exit with status {code} got no response from rank {rank} within {} s: it does not poll, or hangs", waited.as_secs())]
     Silent {
         /// The largest status so far.
         code: u8,
@@ -72,7 +72,7 @@ pub enum Unclean {
         waited: Duration,
     },
     /// A rank is lost.
-    #[error("the exit with status {code} found rank {rank} lost ({reason:?})")]
+    #[error("the exit with status {code} found that rank {rank} is lost ({reason:?})")]
     Lost {
         /// The largest status so far.
         code: u8,

@@ -316,7 +316,7 @@ impl Settings {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum SettingsError {
     /// There is no such setting.
-    #[error("{name} is no setting of the conduit: docs/active-messages.md lists those that there are")]
+    #[error("{name} is not a setting of the conduit: docs/active-messages.md lists them")]
     Unknown {
         /// The name, as it was given.
         name: String,
@@ -345,14 +345,14 @@ pub enum SettingsError {
     },
     /// The send buffer is larger than LIDs can name.
     #[error(
-        "a send buffer of {bytes} bytes is larger than the 8388608 that header and data of a Long can name: lower GASNET_PORTAL_SB_CHUNKS or GASNET_PORTAL_CHUNK_SIZE"
+        "a send buffer of {bytes} bytes is larger than the 8388608 that a Long's header can address: lower GASNET_PORTAL_SB_CHUNKS or GASNET_PORTAL_CHUNK_SIZE"
     )]
     Chunks {
         /// Its size.
         bytes: u64,
     },
     /// The vendor's accelerated mode was requested.
-    #[error("GASNET_PORTAL_ACCEL=1: there is no accelerated mode here; leave it out, or set it to 0")]
+    #[error("GASNET_PORTAL_ACCEL=1: there is no accelerated mode; unset it, or set it to 0")]
     Accel,
 }
 
@@ -375,7 +375,8 @@ fn is_wait(seconds: f64) -> bool {
 
 /// A whole number that fits, with K, M or G for powers of 1,024.
 fn number<T: TryFrom<u64>>(name: &str, value: &str) -> Result<T, SettingsError> {
-    let takes = "a whole number that fits, with K, M or G behind it for 1024, 1024\u{b2}, 1024\u{b3}";
+    let takes =
+        "a whole number that fits, optionally with the suffix K, M or G for 1024, 1024\u{b2}, 1024\u{b3}";
     let text = value.trim();
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
@@ -560,7 +561,7 @@ mod tests {
             (
                 "GASNET_PORTAL_MSG_LIMT",
                 "12",
-                "GASNET_PORTAL_MSG_LIMT is no setting",
+                "GASNET_PORTAL_MSG_LIMT is not a setting",
             ),
             ("GASNET_PORTAL_MSG_LIMIT", "11", "MSG_LIMIT=11 is outside 12"),
             ("GASNET_PORTAL_NUM_TMPMD", "1", "NUM_TMPMD=1 is outside 2"),
@@ -583,7 +584,7 @@ mod tests {
             ("GASNET_EXITTIMEOUT", "NaN", "seconds, 0 or more"),
             ("GASNET_EXITTIMEOUT", "1e20", "at most a year"),
             ("GASNET_EXITTIMEOUT_FACTOR", "inf", "at most a year"),
-            ("GASNET_EXITTIMEOUT_MOST", "1", "is no setting"),
+            ("GASNET_EXITTIMEOUT_MOST", "1", "is not a setting"),
         ] {
             let said = refused(name, value);
             assert!(

@@ -272,13 +272,13 @@ impl std::fmt::Debug for Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
     /// The mailbox is full: try again.
-    #[error("the mailbox of the conduit's thread is full: try again, or make it larger")]
+    #[error("the mailbox of the conduit's thread is full: try again, or enlarge it")]
     Full,
     /// The ticket's job before has not ended.
-    #[error("the job that this ticket stands for has not ended")]
+    #[error("the job of this ticket has not ended")]
     Busy,
     /// The mailbox is no longer served.
-    #[error("the conduit's thread has given the mailbox up")]
+    #[error("the conduit's thread no longer serves the mailbox")]
     Closed,
 }
 

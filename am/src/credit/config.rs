@@ -188,10 +188,10 @@ impl CreditConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreditConfigError {
     /// A job without processes.
-    #[error("a job of no processes has no credits: name 1 process at least")]
+    #[error("a job of no processes has no credits: pass at least 1 process")]
     NoNodes,
     /// The rank is none of the job's.
-    #[error("rank {me} is not in a job of {nodes} processes: name one below {nodes}")]
+    #[error("rank {me} is not in a job of {nodes} processes: pass one below {nodes}")]
     NotANode {
         /// The rank.
         me: u32,
@@ -199,10 +199,10 @@ pub enum CreditConfigError {
         nodes: u32,
     },
     /// A buffer must be able to take a chunk after the one that it is unlinked with.
-    #[error("GASNET_PORTAL_CHUNKS_PER_BUFFER={0} is outside 2 to 1048576: set it to one of these")]
+    #[error("GASNET_PORTAL_CHUNKS_PER_BUFFER={0} is outside 2 to 1048576: set it within this range")]
     ChunksPerBuffer(u32),
     /// There are too many spare buffers.
-    #[error("CreditConfig::spares is {0}, and 64 spare receive buffers are the most: lower it")]
+    #[error("CreditConfig::spares is {0}, and the limit is 64 spare receive buffers: lower it")]
     Spares(u32),
     /// An epoch, a fan-out or a number of steps is zero.
     #[error("{0}=0: credits could never migrate; set it to 1 or more")]
@@ -257,7 +257,7 @@ pub enum CreditConfigError {
     },
     /// More than the counters hold.
     #[error(
-        "{name}={value} makes {credits} credits of a process, and it can account for 4294967295: lower {name}"
+        "{name}={value} results in {credits} credits of a process, and the limit is 4294967295: lower {name}"
     )]
     TooMany {
         /// The setting to lower.

@@ -7,7 +7,7 @@ pub enum NoCredits {
     #[error("all credits are in use")]
     Stalled,
     /// The number of credits is not possible for a request.
-    #[error("a request of {asked} credits: 1 to {most} are possible")]
+    #[error("a request of {asked} credits: the range is 1 to {most}")]
     TooMany {
         /// Credits that it wants.
         asked: u8,
@@ -27,7 +27,7 @@ pub enum Violation {
     NoPeer(u32),
     /// A request used more credits than its sender can have, or none.
     #[error(
-        "a request of rank {rank} used {used} credits, beside {held} that are not answered: it was lent {loan}"
+        "a request of rank {rank} used {used} credits, beside {held} of unanswered requests, but it was lent {loan}"
     )]
     Overdrawn {
         /// The peer.
@@ -40,7 +40,7 @@ pub enum Violation {
         loan: u16,
     },
     /// A reply gave back more than was in use.
-    #[error("a reply of rank {rank} gave back {back} credits, and {in_use} were in use")]
+    #[error("a reply of rank {rank} returned {back} credits, but {in_use} were in use")]
     NotInUse {
         /// The peer.
         rank: u32,
@@ -63,7 +63,7 @@ pub enum Violation {
     },
     /// A return exceeds what may be returned.
     #[error(
-        "rank {rank} returned {give} of {loan} credits: less than the least, or what its requests hold, is left"
+        "rank {rank} returned {give} of {loan} credits: less than the minimum, or than its requests hold, is left"
     )]
     TooMuchReturned {
         /// The peer.
@@ -74,7 +74,7 @@ pub enum Violation {
         loan: u16,
     },
     /// A revocation or a return although credits do not migrate in this job.
-    #[error("rank {rank} revoked or returned credits, and they do not migrate in this job")]
+    #[error("rank {rank} revoked or returned credits, which do not migrate in this job")]
     NotDynamic {
         /// The peer.
         rank: u32,

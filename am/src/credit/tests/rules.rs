@@ -271,7 +271,7 @@ fn credits_in_use_are_not_given_back_however_long_the_request_takes() {
         (Mutants(Mutants::REVOKES_WHAT_IS_IN_USE), 16, 4),
     ] {
         let mut x = node(terms(2, 20, 0), 0);
-        x.wrong = wrong;
+        x.mutants = wrong;
         (0..3).for_each(|_| _ = x.take(1, &mut Ask::new(4)).unwrap());
         (0..3).for_each(|_| _ = x.revoked(1, true).unwrap());
         let peer = x.peer(1).unwrap();

@@ -262,7 +262,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         drop(socket);
     }
     // The good one is a stranger who may be opened later; nothing of it reaches anybody before.
-    assert_eq!(target.strangers.len(), 1);
+    assert_eq!(target.pending_peers.len(), 1);
     assert!(seen.messages.is_empty());
 }
 

@@ -259,7 +259,7 @@ fn a_kernel_that_refuses_is_told_by_the_step_it_refused() {
     let tree = good();
     let mut chain = chain(&tree.host(), VF.parse().unwrap(), 1);
     chain.by_ref().take(6).for_each(drop);
-    let of = |error: VfioError| chain.walk.not_opened(&error).unwrap();
+    let of = |error: VfioError| chain.state.not_opened(&error).unwrap();
     let errno = vmm_sys_util::errno::Error::new;
     let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
     assert_eq!(of(VfioError::OpenGroup(busy, "7".into())).code(), "busy");
