@@ -103,7 +103,7 @@ impl Clock {
 
     /// The system's clock as the source, whatever the machine offers: for comparisons.
     pub fn system() -> Self {
-        Self::from_system("CLOCK_MONOTONIC because it was asked for")
+        Self::from_system("CLOCK_MONOTONIC, as requested")
     }
 
     fn from_counter(window: Duration, how: &'static str) -> Self {
@@ -421,7 +421,7 @@ mod counter {
             (_, Some(true), _) => Ok("Linux uses the counter as its clock; against CLOCK_MONOTONIC_RAW"),
             (true, _, Some(true)) => Ok("invariant by CPUID and kept by Linux; against CLOCK_MONOTONIC_RAW"),
             (true, _, None) => Ok("invariant by CPUID; against CLOCK_MONOTONIC_RAW"),
-            (true, _, Some(false)) => Err("CLOCK_MONOTONIC, because Linux found the counter out of step"),
+            (true, _, Some(false)) => Err("CLOCK_MONOTONIC, because Linux found the counter unstable"),
             (false, ..) => {
                 Err("CLOCK_MONOTONIC, because the processor's counter may stop or change its rate")
             }
@@ -441,7 +441,7 @@ mod counter {
     }
 
     pub(super) fn trusted() -> Result<&'static str, &'static str> {
-        Err("CLOCK_MONOTONIC, because this architecture's counter is not known to doorbell")
+        Err("CLOCK_MONOTONIC, because doorbell does not support this architecture's counter")
     }
 }
 

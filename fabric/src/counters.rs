@@ -140,9 +140,9 @@ impl Plan {
         }
         let row = |(at, planned): (usize, &Planned)| {
             if planned.name.is_empty() || self.entries[..at].iter().any(|other| other.name == planned.name) {
-                return Err(bad(&planned.name, "is named twice, or not at all"));
+                return Err(bad(&planned.name, "is a duplicate, or empty"));
             }
-            let text = "is longer than 96 bytes (its unit: 16) or has other characters than letters, digits and .-_:/";
+            let text = "is longer than 96 bytes (its unit: 16) or has characters other than letters, digits and .-_:/";
             Ok(layout::Row {
                 name: layout::padded(&planned.name).ok_or_else(|| bad(&planned.name, text))?,
                 unit: layout::padded(&planned.unit).ok_or_else(|| bad(&planned.name, text))?,
@@ -274,7 +274,7 @@ impl CounterFile {
     }
 
     fn absent(name: &str) -> RailError {
-        RailError::misuse("counter", name, "is not in the plan, or is of another kind there")
+        RailError::misuse("counter", name, "is not in the plan, or has another kind in it")
     }
 }
 

@@ -238,9 +238,9 @@ fn probe(driver: &dyn Driver, named: &[RailName]) -> Report {
         Err(panic) => {
             let said = panic.downcast_ref::<&str>().copied();
             let said = said.or(panic.downcast_ref::<String>().map(String::as_str));
-            let reason = format!("its driver failed: {}", said.unwrap_or("it did not say why"));
+            let reason = format!("its driver failed: {}", said.unwrap_or("it gave no reason"));
             (
-                sick(reason, "This is a fault of doorbell: please report it."),
+                sick(reason, "This is a bug of doorbell: please report it."),
                 Vec::new(),
             )
         }
@@ -319,7 +319,7 @@ impl Discovery {
             Some((Outcome::Probed, others)) if !others.is_empty() => {
                 let names: Vec<&str> = others.iter().map(|one| one.rail.as_str()).collect();
                 (
-                    "there is no such rail here".to_owned(),
+                    "this machine has no such rail".to_owned(),
                     format!("these are: {}", names.join(", ")),
                 )
             }

@@ -78,7 +78,7 @@ pub struct Help {
 #[non_exhaustive]
 pub enum RailError {
     /// The name starts with no known kind of driver.
-    #[error("`{given}` names no kind of rail{} (kinds: {})", suggestion(nearest), KINDS.join(", "))]
+    #[error("`{given}` is not a kind of rail{} (kinds: {})", suggestion(nearest), KINDS.join(", "))]
     UnknownKind {
         /// What was given.
         given: String,
@@ -133,7 +133,7 @@ pub enum RailError {
         source: io::Error,
     },
     /// A peer broke the rules.
-    #[error("a peer {what}; its connection is dropped: it runs another version, or it is not one of ours")]
+    #[error("a peer {what}; its connection is dropped: it runs another version, or is not a process of this job")]
     Hostile {
         /// What it did.
         what: &'static str,
@@ -294,11 +294,11 @@ impl RailError {
     fn usual_help(&self) -> Help {
         let (cause, next) = match self {
             Self::UnknownKind { .. } => (
-                "The part before the first colon of a rail's name is the kind of its driver, and this is none.",
+                "The part before the first colon of a rail's name has to be the kind of its driver.",
                 "Correct the name; `doorbell info` lists every kind and the rails found on this machine.",
             ),
             Self::Unusable { .. } => (
-                "The rail was named, and what it needs is not there or not permitted.",
+                "The rail was named, and something that it needs is missing or not permitted.",
                 "Do what the message says, or name another rail; a named rail is never replaced silently.",
             ),
             Self::BadAddress { .. } => (
@@ -307,34 +307,34 @@ impl RailError {
             ),
             Self::Unreachable { .. } => (
                 "The peer has ended, runs elsewhere, or something between the two drops the traffic.",
-                "See whether the peer still runs; `doorbell info` shows what this side can use.",
+                "Check whether the peer still runs; `doorbell info` shows what this side can use.",
             ),
             Self::Memory { .. } => (
                 "The machine or the container has too little free memory, or too many maps or descriptors are open.",
-                "Look at `free -m`, the container's memory limit, `ulimit -n`, `ulimit -v` and vm.max_map_count.",
+                "Check `free -m`, the container's memory limit, `ulimit -n`, `ulimit -v` and vm.max_map_count.",
             ),
             Self::Hostile { .. } => (
-                "The peer runs another version, is damaged, or is not one of this job's.",
-                "Start all ranks from one build; if they are, report it with the flight record of both sides.",
+                "The peer runs another version, has a bug, or is not a process of this job.",
+                "Start all ranks from one build; if they were, report it with the flight record of both sides.",
             ),
             Self::System { .. } => (
-                "The system refused a step that works on a machine that is set up for this rail.",
+                "The system refused a step that works on machines set up for this rail.",
                 "Do what the message says; `doorbell info` shows what the driver found.",
             ),
             Self::NoRail { .. } => (
-                "Every rail that this side has is unusable, is missing on the other side, or does not get through.",
+                "Every rail of this side is unusable, is missing on the other side, or cannot reach it.",
                 "Read the reasons in the message; `doorbell info` repeats them.",
             ),
             Self::File { .. } => (
                 "The path is wrong, or the file system does not allow it.",
-                "Look at the path with `ls -ld`, from the same user and in the same container.",
+                "Check the path with `ls -ld`, as the same user and in the same container.",
             ),
             Self::BadFile { .. } => (
                 "The file was made by another program or version, is still being written, or is damaged.",
-                "Name the right file, or run the tool of the same version as the job.",
+                "Pass the right file, or run the tool of the same version as the job.",
             ),
             Self::Misuse { .. } => (
-                "The program that calls doorbell asked for something that cannot be.",
+                "The program that calls doorbell made an invalid request.",
                 "Correct the call; the message names the object and the rule.",
             ),
         };
@@ -347,7 +347,7 @@ impl RailError {
 pub fn advice(source: &io::Error) -> Option<&'static str> {
     Some(match source.raw_os_error()? {
         libc::EMFILE => "raise the limit of open files (`ulimit -n`)",
-        libc::ENFILE => "the machine has as many files open as it may: raise fs.file-max",
+        libc::ENFILE => "the machine's limit of open files is reached: raise fs.file-max",
         libc::ENOMEM => {
             "memory or address space ran out: see `free -m`, the container's memory limit, `ulimit -v` and \
              vm.max_map_count"
@@ -386,15 +386,15 @@ pub fn check_file_size(length: u64) -> io::Result<()> {
 fn system_help(source: &io::Error) -> Option<Help> {
     let (cause, next) = match source.raw_os_error()? {
         libc::EMFILE => (
-            "This process has as many descriptors open as it may.",
+            "This process has reached its limit of open descriptors.",
             "Raise the limit with `ulimit -n`, or use fewer ranks a process.",
         ),
         libc::ENFILE => (
-            "The whole machine has as many files open as it may.",
+            "The whole machine has reached its limit of open files.",
             "Raise fs.file-max, or find what leaks files with `lsof`.",
         ),
         libc::EFBIG => (
-            "A file or a shared object would be longer than this process may make one.",
+            "A file or a shared object would exceed this process's limit of file sizes.",
             "Raise the limit with `ulimit -f`.",
         ),
         libc::ENOSPC => (
@@ -403,15 +403,15 @@ fn system_help(source: &io::Error) -> Option<Help> {
         ),
         libc::ENOMEM => (
             "Memory, the address space or the number of maps ran out.",
-            "Look at `free -m`, the container's limit, `ulimit -v`, and vm.max_map_count.",
+            "Check `free -m`, the container's limit, `ulimit -v`, and vm.max_map_count.",
         ),
         libc::EACCES | libc::EPERM => (
-            "The user or the container may not do this.",
-            "Run as the user who owns the object, or give the container the right; `doorbell info` says which one.",
+            "The user or the container lacks the permission.",
+            "Run as the user who owns the object, or grant the container the permission; `doorbell info` names it.",
         ),
         libc::ENOENT | libc::ESRCH => (
-            "It is not there: the process has ended, or the path belongs to another container.",
-            "Look whether the process still runs, and use the same container's view of /proc.",
+            "It does not exist: the process has ended, or the path is in another container.",
+            "Check whether the process still runs, and use the same container's view of /proc.",
         ),
         _ => return None,
     };

@@ -72,7 +72,7 @@ impl Object {
     /// When memory or descriptors run out, with the size that was asked for.
     pub fn new(label: &str, length: usize) -> Result<Self, RailError> {
         let failed =
-            |errno: Errno| RailError::memory("make a shared memory object", label, length, errno.into());
+            |errno: Errno| RailError::memory("create a shared memory object", label, length, errno.into());
         let length = whole_pages(length.max(1)).ok_or_else(|| failed(Errno::NOMEM))?;
         let descriptor = rustix::fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
@@ -92,7 +92,7 @@ impl Object {
     /// When fewer are free than are needed.
     pub fn huge(label: &str, length: usize) -> Result<Self, RailError> {
         let failed =
-            |errno: Errno| RailError::memory("make an object of huge pages", label, length, errno.into());
+            |errno: Errno| RailError::memory("create an object of huge pages", label, length, errno.into());
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         let descriptor = rustix::fs::memfd_create(label, flags).map_err(failed)?;
         let page = page_of(&rustix::fs::fstat(&descriptor).map_err(failed)?);
@@ -169,7 +169,7 @@ impl Object {
         }
         let stat = rustix::fs::fstat(&descriptor).map_err(|errno| {
             RailError::memory(
-                "look at a shared memory object",
+                "check a shared memory object",
                 "from a peer",
                 least,
                 errno.into(),

@@ -112,14 +112,14 @@ impl Never {
     /// In words, after "they".
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::OtherWire => "speak different things",
-            Self::OtherHost => "are apart: the peer runs on another host",
+            Self::OtherWire => "use different wire formats",
+            Self::OtherHost => "are on different hosts, and this kind connects processes of one host only",
             Self::OtherFamily => "have addresses of different families (IPv4, IPv6)",
-            Self::Loopback => "are a loopback and a network, which never meet",
-            Self::Scope => "are an address of one link and an address of a network, which do not meet",
-            Self::OtherInterface => "are two interfaces of one host, which do not hear each other",
-            Self::SameAddress => "have the same address at two places",
-            Self::NoHost => "have an address that names no single host",
+            Self::Loopback => "are a loopback and a network address, which cannot reach each other",
+            Self::Scope => "are a link-local address and a network address, which cannot reach each other",
+            Self::OtherInterface => "are two interfaces of one host, which cannot reach each other",
+            Self::SameAddress => "have the same address on both sides",
+            Self::NoHost => "have an address that is not a single host's",
         }
     }
 }

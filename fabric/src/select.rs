@@ -193,10 +193,10 @@ impl fmt::Display for Lost {
             Lost::Rejected { reason, remedy } => write!(out, "{reason}; {remedy}"),
             Lost::NotNamed => out.write_str("other rails were named"),
             Lost::OnlyWhenNamed { reason } => write!(out, "used only when named: {reason}"),
-            Lost::PeerLacks { wire } => write!(out, "the peer has no rail that speaks `{wire}`"),
+            Lost::PeerLacks { wire } => write!(out, "the peer has no rail of the wire format `{wire}`"),
             Lost::Unreachable { reason } => write!(out, "the peer cannot be reached over it: {reason}"),
             Lost::NoneLeft => out
-                .write_str("those of the peer's rails that it reaches are taken by other rails of this side"),
+                .write_str("the peer's rails that it reaches are paired with other rails of this side"),
             Lost::Broken { to, reason } => write!(
                 out,
                 "it is paired with the peer's `{to}`, which cannot be reached: {reason}"

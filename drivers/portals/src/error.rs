@@ -9,7 +9,7 @@ use thiserror::Error;
 pub enum PortalsError {
     /// No library, or one that is no libportals.
     #[error(
-        "{name} cannot be used as a Portals library: {reason}; install the one of the NIC's vendor, or name its file"
+        "{name} cannot be used as a Portals library: {reason}; install the NIC vendor's, or pass its path"
     )]
     Library {
         /// As it was asked for.
@@ -18,7 +18,7 @@ pub enum PortalsError {
         reason: String,
     },
     /// A call of the library.
-    #[error("{call} of {library} ended with {code} ({meaning}); {remedy}")]
+    #[error("{call} of {library} returned {code} ({meaning}); {remedy}")]
     Call {
         /// Which.
         call: &'static str,
@@ -79,16 +79,16 @@ pub(crate) const fn meaning(code: i32) -> &'static str {
         13 => "PTL_PT_EQ_NEEDED",
         14 => "PTL_PT_IN_USE",
         15 => "PTL_ABORTED",
-        _ => "no code of the header",
+        _ => "unknown code",
     }
 }
 
 const fn remedy(code: i32) -> &'static str {
     match code {
-        1 => "check the interface's number and the kind that was asked for",
-        9 => "the library could not be initialised: look at its own messages",
-        10 => "ask for smaller limits, or raise the locked memory that is allowed (ulimit -l)",
-        11 => "another process has this process id: ask for none in particular",
-        _ => "look at the library's own messages and at the NIC's state",
+        1 => "check the interface's number and the requested kind",
+        9 => "the library could not be initialised: see its own messages",
+        10 => "request smaller limits, or raise the limit of locked memory (ulimit -l)",
+        11 => "another process has this Portals process id: request any",
+        _ => "see the library's own messages and the NIC's state",
     }
 }

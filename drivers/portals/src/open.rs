@@ -93,7 +93,7 @@ impl Settings {
         }
         let mut last = PortalsError::Library {
             name: "libportals".to_owned(),
-            reason: "no name to look for".to_owned(),
+            reason: "no library name is configured".to_owned(),
         };
         for name in LIBRARIES {
             match Library::load(name) {
@@ -146,7 +146,7 @@ mod tests {
         let error = PortalsError::call("PtlNIInit", "libportals.so", 11);
         let text = error.to_string();
         assert!(
-            text.contains("PTL_PID_IN_USE") && text.contains("ask for none in particular"),
+            text.contains("PTL_PID_IN_USE") && text.contains("request any"),
             "{text}"
         );
         let text = PortalsError::call("PtlNIInit", "libportals.so", 4711).to_string();

@@ -228,7 +228,7 @@ impl Fate {
             Self::LostInBurst => "dropped: loss in a burst",
             Self::Aimed => "dropped: aimed at",
             Self::Cut => "dropped: longer than the path's MTU",
-            Self::Unreachable => "dropped: link, way or receiver closed",
+            Self::Unreachable => "dropped: link, path or receiver closed",
             Self::QueueFull => "dropped: the sender's queue is full",
             Self::TrunkFull => "dropped: the shared bottleneck's queue is full",
             Self::PortFull => "dropped: the receiver's port is full",

@@ -104,7 +104,7 @@ impl Handle {
         };
         let net = self.net.lock();
         let Some(nic) = net.find(self.kind, self.plane, rank, incarnation) else {
-            let reason = "no such life of this rank is attached to this plane";
+            let reason = "no such incarnation of this rank is attached to this plane";
             return Err(unreachable(
                 reason,
                 "attach the rank first, and pass its current incarnation",

@@ -79,7 +79,7 @@ pub enum Why {
 impl fmt::Display for Stuck {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.why {
-            Why::Deadlock => "nobody can ever go on",
+            Why::Deadlock => "deadlock: no rank can make progress",
             Why::Rounds => "the limit of rounds was reached",
             Why::Time => "the limit of virtual time was reached",
         };
@@ -130,7 +130,7 @@ impl<S> Job<S> {
         rounds: u64,
         step: impl FnMut(usize, &mut S, Time) -> Step,
     ) -> Result<Finished, Stuck> {
-        self.run_explained(rounds, step, |_, _| "it did not say for what".to_owned())
+        self.run_explained(rounds, step, |_, _| "it gave no reason".to_owned())
     }
 
     /// As [`Job::run`]; `explain` says what a rank waits for, and is asked only when the job is stuck.

@@ -586,7 +586,7 @@ fn last_error() -> String {
     // SAFETY: dlerror has no preconditions; it gives null or a text.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "the system does not say why".to_owned();
+        return "the system gave no reason".to_owned();
     }
     // SAFETY: not null, a text with an end, valid until the next call of dlerror in this thread.
     let text = unsafe { CStr::from_ptr(text) };
