@@ -1,6 +1,6 @@
 //! A peer that does not keep to the protocol: what it sends is dropped, counted, and harms nobody else.
 
-use doorbell_am::bits::{AmData, AmHeader, Flags, Id, LongData, REPLY_LID, SysKind, SysMessage};
+use doorbell_am::match_bits::{AmData, AmHeader, Flags, Id, LongData, REPLY_LID, SysKind, SysMessage};
 use doorbell_am::{AM_INDEX, RAR_INDEX, SYS_INDEX};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::Landing;

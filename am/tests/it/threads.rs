@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use doorbell_am::AM_INDEX;
-use doorbell_am::bits::Id;
-use doorbell_am::par::{Args, NotTaken, Outcome, Owned, Ticket, Work, desk};
+use doorbell_am::match_bits::Id;
+use doorbell_am::threads::{Args, NotTaken, Outcome, Owned, Ticket, Work, desk};
 use doorbell_am::{Destination, Handlers, Remote};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::Landing;
@@ -37,7 +37,7 @@ fn summing(sum: &Arc<AtomicU64>) -> impl FnMut(u32) -> Handlers {
 }
 
 /// Steps everybody and serves the desk of rank 0.
-fn turn(world: &mut World, desk: &mut doorbell_am::par::Desk) {
+fn turn(world: &mut World, desk: &mut doorbell_am::threads::Desk) {
     let now = world.net.now();
     let ranks = world.job.ranks().len() as u32;
     let mut work = 0;
@@ -148,7 +148,7 @@ fn many_threads_send_and_each_job_ends_once() {
 fn a_ticket_says_what_went_wrong() {
     let mut world = World::new(&Setting::new(3), |_| Handlers::new());
     let (client, mut desk) = desk(4).expect("a power of two");
-    let end = |world: &mut World, desk: &mut doorbell_am::par::Desk, work: Work| {
+    let end = |world: &mut World, desk: &mut doorbell_am::threads::Desk, work: Work| {
         let mut ticket = Ticket::new();
         assert_eq!(client.begin(&mut ticket, work.clone()), Ok(()));
         assert_eq!(client.begin(&mut ticket, work), Err(NotTaken::Busy));

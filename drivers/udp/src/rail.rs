@@ -460,7 +460,7 @@ impl Datagram for UdpRail {
         let to = self.interface.sockets_of(&self.name, address)?;
         if let Some(known) = self
             .rx
-            .named(to[0])
+            .peer_at(to[0])
             .filter(|&peer| self.tx.paths[peer as usize].starts_at(to[0]))
         {
             return Ok(PeerIndex(known));

@@ -245,7 +245,7 @@ impl UdpRx {
     /// The sender of the `i`th message received on a socket of the rail's own.
     fn sender(&mut self, i: usize) -> RemoteEnd {
         let sender = self.receiver.sender(i);
-        let known = sender.and_then(|from| self.named(from));
+        let known = sender.and_then(|from| self.peer_at(from));
         let Some(peer) = known else {
             return RemoteEnd::Unknown(sender);
         };
@@ -320,7 +320,7 @@ impl UdpRx {
             // Bounded: the next call reads the rest.
             let mut answers = (0..64).map_while(|_| sys::icmp_error(socket.as_fd()).ok());
             answers.by_ref().for_each(|answer| {
-                let peer = answer.to.and_then(|to| self.named(to));
+                let peer = answer.to.and_then(|to| self.peer_at(to));
                 match (answer.errno, peer) {
                     (libc::ECONNREFUSED, Some(peer)) => self.refused(peer),
                     (libc::EMSGSIZE, peer) => {

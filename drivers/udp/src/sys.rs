@@ -463,7 +463,7 @@ mod tests {
         a.send_to(b"x", nobody).unwrap();
         let start = std::time::Instant::now();
         let answer = loop {
-            match answer(a.as_fd()) {
+            match icmp_error(a.as_fd()) {
                 Ok(answer) => break answer,
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
