@@ -32,8 +32,8 @@ pub enum Address {
 /// An address together with the kind of rail that understands it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RailAddress {
-    /// The driver's kind, as in [`RailName::kind`](crate::name::RailName::kind); a newer peer may have others than
-    /// we know.
+    /// The driver's kind, as in [`RailName::kind`](crate::name::RailName::kind); a newer peer may have kinds
+    /// that we do not know.
     #[serde(deserialize_with = "kind")]
     pub kind: String,
     /// The address itself.

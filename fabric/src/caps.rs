@@ -13,7 +13,7 @@ pub struct Features {
     pub atomics: bool,
     /// Gathers several pieces of user memory into one message without a copy beyond its own.
     pub gather: bool,
-    /// Keeps what it accepted until it is handed over, and can give it back (`reclaim`).
+    /// Keeps accepted messages until they are handed over, and can return them (`reclaim`).
     pub reclaim: bool,
     /// It moves bytes within the host, by the processors that the ranks run on: a second rail beside it adds nothing to
     /// its bandwidth (what Open MPI's BTLs call exclusivity).

@@ -33,7 +33,7 @@ pub enum Source {
 /// How good the clock is: what a benchmark writes above its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// What is read.
+    /// The raw clock that is read.
     pub source: Source,
     /// Ticks per second.
     pub frequency_hz: f64,
@@ -41,7 +41,7 @@ pub struct Calibration {
     pub error_ppm: f64,
     /// The smallest step by which the clock was seen to advance, in nanoseconds: no single difference is finer.
     pub step_ns: f64,
-    /// Why this source, and how it was measured, in words.
+    /// Why this source was chosen, and how it was calibrated.
     pub how: &'static str,
 }
 
@@ -210,8 +210,8 @@ impl Clock {
         }
     }
 
-    /// This clock with its rate measured again over all the time since it was made. Time does not jump: it goes on
-    /// from what this clock says now, at the better rate.
+    /// Returns this clock with its rate measured over all the time since it was created. Time does not jump:
+    /// it continues from this clock's current time at the better rate.
     #[must_use]
     pub fn refined(&self) -> Self {
         if self.source == Source::Monotonic {
@@ -390,7 +390,7 @@ mod counter {
         ticks
     }
 
-    /// Whether the counter is a clock, with the reason either way.
+    /// Whether the counter can be used as a clock, with the reason either way.
     pub(super) fn trusted() -> Result<&'static str, &'static str> {
         const SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/";
         let current = read_to_string(format!("{SOURCES}current_clocksource")).ok();
@@ -429,7 +429,7 @@ mod counter {
     }
 }
 
-/// Architectures whose counter this file does not know: the system's clock stands in.
+/// Architectures whose counter is not supported: the system's clock is used.
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
     pub(super) fn read() -> u64 {

@@ -50,7 +50,7 @@ pub use layout::{
 };
 pub use reader::{Buckets, Entry, Reader, Reading, Snapshot, Value, find};
 
-/// The name of the memfd, by which [`find`] knows it.
+/// The name of the memfd, which [`find`] looks for.
 pub const LABEL: &str = "doorbell-counters";
 
 /// The ending of the names of real files.
@@ -61,8 +61,8 @@ pub const SUFFIX: &str = ".counters";
 pub enum Place {
     /// In memory, reachable as a descriptor of its process: nothing to clean up.
     Memory,
-    /// A file of mode 0600 in this directory, removed at an orderly end. The directory is made when it is missing;
-    /// it must belong to the user and be writable by nobody else.
+    /// A file of mode 0600 in this directory, removed on an orderly exit. The directory is created if it is
+    /// missing; it must belong to the user and be writable by no one else.
     Directory(PathBuf),
 }
 
@@ -108,7 +108,7 @@ impl Plan {
         self.line().with(name, unit, Kind::Histogram)
     }
 
-    /// A text that seldom changes, of at most [`TEXT_WORDS`] words: what comes behind is left out.
+    /// A text that seldom changes, truncated to [`TEXT_WORDS`] words.
     #[must_use]
     pub fn text(self, name: &str) -> Self {
         self.with(name, "", Kind::Text)
@@ -185,7 +185,7 @@ impl CounterFile {
             Place::Memory => (Object::new(LABEL, length)?, None),
             Place::Directory(directory) => {
                 let path = own(directory)?.join(format!("rank{rank}.{}{SUFFIX}", std::process::id()));
-                // What is there under our own process id is left over from an earlier process.
+                // A file with our own process id is left over from an earlier process.
                 let _ = std::fs::remove_file(&path);
                 (Object::create_file(&path, length)?, Some(path))
             }
@@ -221,7 +221,8 @@ impl CounterFile {
         &self.path
     }
 
-    /// The counter `name`. Handles may be cloned, but one thread writes: two would lose each other's counts.
+    /// Returns the counter `name`. Handles may be cloned, but only one thread may write: two would lose
+    /// counts.
     ///
     /// # Errors
     /// When the plan has no counter of that name.
@@ -281,7 +282,7 @@ impl CounterFile {
 impl Drop for CounterFile {
     fn drop(&mut self) {
         if let Some(path) = &self.file {
-            // Somebody else may have removed it already; there is nothing else to do about a failure.
+            // Another process may have removed it already; nothing else can be done about a failure.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -390,12 +391,12 @@ impl Histogram {
     }
 }
 
-/// A text that seldom changes. One thread writes it; who reads meanwhile may see parts of both.
+/// A text that seldom changes. One thread writes it; a concurrent reader may see parts of both versions.
 #[derive(Clone, Debug)]
 pub struct Text(Words);
 
 impl Text {
-    /// Overwrites it with as much of `text` as there is room for.
+    /// Overwrites it with as much of `text` as fits.
     pub fn set(&self, text: &str) {
         let room = TEXT_WORDS * WORD;
         let ends = (0..=room.min(text.len())).rev();

@@ -38,7 +38,7 @@ pub struct FrameId(pub u64);
 /// A received frame, in place, for the length of one poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Where it came from, when the sender's address belongs to an opened peer. Never proof of identity.
+    /// The sender's index, if its address belongs to an opened peer. Never proof of identity.
     pub from: Option<PeerIndex>,
     /// Its bytes, without the network's own headers. A device may still write them.
     pub bytes: SharedBytes<'a>,
@@ -46,10 +46,10 @@ pub struct Frame<'a> {
 
 /// The sending half.
 pub trait Transmit {
-    /// Room for up to `n` frames on `channel`; returns how many may be posted now without failing (0 to `n`).
-    /// The room is held until used or until the next `reserve` on the same channel, whatever becomes of the device
-    /// meanwhile: what is posted into it while the link is down, or after the queues were made anew, may be lost, as any
-    /// frame may, and is not refused. It ends with the rail.
+    /// Reserves room for up to `n` frames on `channel`; returns how many may be posted now without failing (0
+    /// to `n`). The room is held until it is used or until the next `reserve` on the same channel, whatever
+    /// happens to the device meanwhile: frames posted while the link is down, or after the queues were
+    /// recreated, may be lost like any frame, but are not refused. The reservation ends with the rail.
     fn reserve(&mut self, channel: Channel, n: usize) -> usize;
 
     /// Posts one frame into reserved room. `head` and `body` together are at most the MTU
@@ -66,26 +66,27 @@ pub trait Transmit {
         body: Body<'_>,
     ) -> Result<FrameId, Refused>;
 
-    /// Tells the device about all frames posted since the last doorbell.
+    /// Notifies the device of all frames posted since the last doorbell.
     fn doorbell(&mut self);
 
-    /// Whether frames that the doorbell was rung for wait for room in the device that only a further call
-    /// finds: a socket whose buffer is full. Queues that a device empties by itself never are.
+    /// Whether frames wait for room in the device although the doorbell was rung, and only a further call
+    /// sends them: a socket whose buffer is full. Always false for queues that a device empties by itself.
     #[inline]
     fn is_backed_up(&mut self) -> bool {
         false
     }
 
-    /// Up to which frame the device has let go of the memory: a segment is not posted again before that.
+    /// The last frame whose memory the device has released: no segment up to it is still in use.
     fn reaped(&mut self, channel: Channel) -> FrameId;
 }
 
 /// The receiving half.
 pub trait Receive {
-    /// A received buffer taken out of the ring, by [`Receive::keep`]; given back by dropping it.
+    /// A received buffer taken out of the ring by [`Receive::keep`]; dropping it returns it.
     type Kept;
 
-    /// Gives the buffers of the last poll back to the ring, then shows up to `budget` new frames; returns how many.
+    /// Returns the buffers of the last poll to the ring, then shows up to `budget` new frames; returns how
+    /// many.
     fn poll(&mut self, channel: Channel, budget: usize) -> usize;
 
     /// The `i`th frame of the last poll of `channel`; `None` beyond its count or when it was kept.

@@ -22,15 +22,15 @@ pub trait Driver {
     /// The kind, one of [`KINDS`].
     fn kind(&self) -> &'static str;
 
-    /// Every rail that this driver could make on this machine, usable or not, without opening one for use. Bounded:
-    /// looks at the system, waits for nothing.
+    /// Lists every rail that this driver could open on this machine, usable or not, without opening one.
+    /// Bounded: it queries the system and does not wait.
     ///
     /// # Errors
-    /// When the driver as a whole cannot look: its library is missing, say.
+    /// When the driver as a whole cannot query the system, for example because its library is missing.
     fn probe(&self) -> Result<Vec<Candidate>, RailError>;
 
-    /// A rail that the user named and [`Driver::probe`] did not list, for drivers whose rails cannot be listed
-    /// (the simulator has one for every seed). `None`: there is no such rail.
+    /// Returns a rail that the user named and [`Driver::probe`] did not list, for drivers whose rails cannot
+    /// be listed (the simulator has one for every seed). `None`: there is no such rail.
     fn named(&self, name: &RailName) -> Option<Candidate> {
         let _ = name;
         None
@@ -172,7 +172,7 @@ pub enum Outcome {
     },
     /// This build has no such driver.
     NotBuilt {
-        /// In plain words.
+        /// Describes it for users.
         reason: String,
     },
 }
@@ -275,7 +275,7 @@ fn unusable(rail: &RailName, reason: &str, remedy: &str) -> RailError {
     }
 }
 
-/// A kind in plain words.
+/// Describes a kind of rail.
 fn what_is(kind: &str) -> &'static str {
     match kind {
         "shm" => "shared memory between processes of one machine",

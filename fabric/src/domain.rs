@@ -20,14 +20,14 @@ use crate::error::RailError;
 use crate::memory::SharedBytes;
 use crate::message::{Access, AtomicOp, Exposure, OpError, PeerIndex, Refused, Remote, RemoteKey};
 
-/// Where keys come from.
+/// The source of keys.
 pub trait KeySource {
-    /// The next key; `None` when there is no randomness to be had now.
+    /// The next key; `None` when the system provides no randomness.
     fn next_key(&mut self) -> Option<u64>;
 }
 
-/// Keys from the system's random numbers: no key says anything about another. Fetched some at a time, so that a
-/// registration costs a system call only now and then.
+/// Keys from the system's random numbers, independent of each other. Fetched in batches, so that most
+/// registrations need no system call.
 #[derive(Debug)]
 pub struct SystemKeys {
     fresh: [u64; SystemKeys::AT_A_TIME],
@@ -66,7 +66,7 @@ impl KeySource for SystemKeys {
             self.fill().ok()?;
         }
         self.left -= 1;
-        // A key that was given out is not kept: this memory may be read by a debugger or a core dump.
+        // A key that was issued is not kept: this memory may be read by a debugger or a core dump.
         Some(std::mem::take(&mut self.fresh[self.left]))
     }
 }
@@ -78,12 +78,12 @@ impl<F: FnMut() -> u64> KeySource for F {
     }
 }
 
-/// Why an access is refused. The peer is only told [`OpError::Denied`]; the reason is for our own counters.
+/// Why an access is refused. The peer only receives [`OpError::Denied`]; the reason is for our own counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial {
     /// No memory has this key, or not any more.
     UnknownKey,
-    /// The memory was exposed to somebody else.
+    /// The memory was exposed to another peer.
     OtherPeer,
     /// The access is not among those that were allowed.
     NotAllowed,
@@ -194,11 +194,11 @@ impl<S: KeySource> KeyTable<S> {
         }
     }
 
-    /// Exposes memory to one peer, or to all for `None`, under a fresh key; its addresses count from zero.
+    /// Exposes memory to one peer, or to all for `None`, under a fresh key; its addresses start at zero.
     ///
     /// # Errors
-    /// [`Refused::Full`] when there are as many as there may be, [`Refused::BadMemory`] when the memory cannot bear
-    /// the access.
+    /// [`Refused::Full`] when the table is full, [`Refused::BadMemory`] when the memory does not permit the
+    /// access.
     pub fn expose(
         &mut self,
         memory: Exposure,
@@ -208,10 +208,11 @@ impl<S: KeySource> KeyTable<S> {
         self.expose_at(0, memory, access, to)
     }
 
-    /// As [`KeyTable::expose`], with addresses that count from `base`: a virtual or bus address, say.
+    /// Exposes memory like [`KeyTable::expose`], with addresses that start at `base`: a virtual or bus
+    /// address, for example.
     ///
     /// # Errors
-    /// As there; also [`Refused::BadMemory`] when its end is beyond the last address.
+    /// As for [`KeyTable::expose`]; also [`Refused::BadMemory`] when its end is beyond the last address.
     pub fn expose_at(
         &mut self,
         base: u64,
@@ -254,7 +255,7 @@ impl<S: KeySource> KeyTable<S> {
             .find(|key| *key != 0 && !self.entries.contains_key(key))
     }
 
-    /// Whether `peer` may make an `access` to `remote`, which is what it says: any numbers.
+    /// Checks whether `peer` may make an `access` to `remote`, whose fields are untrusted.
     ///
     /// # Errors
     /// The first reason why not.
@@ -285,12 +286,12 @@ impl<S: KeySource> KeyTable<S> {
         })
     }
 
-    /// Revokes a key; gives back what was exposed under it. An unknown key is ignored.
+    /// Revokes a key and returns what was exposed under it. An unknown key is ignored.
     pub fn withdraw(&mut self, key: RemoteKey) -> Option<Exposure> {
         self.entries.remove(&key.0).map(|entry| entry.memory)
     }
 
-    /// Revokes every key that was given to `peer` alone, which is gone; returns how many.
+    /// Revokes every key granted to `peer` alone, which is gone; returns how many.
     pub fn withdraw_peer(&mut self, peer: PeerIndex) -> usize {
         let before = self.entries.len();
         self.entries.retain(|_, entry| entry.to != Some(peer));
@@ -382,8 +383,8 @@ impl<'a> Permit<'a> {
     }
 }
 
-/// Keys are random already: they are their own hash. Only our own keys are ever inserted, so nobody can choose
-/// keys that collide.
+/// Keys are random already, so they are their own hash. Only our own keys are inserted, so no one can choose
+/// colliding keys.
 #[derive(Default)]
 struct ByKey(u64);
 

@@ -1,8 +1,8 @@
-//! Errors of rails: what failed, on what, the system's word, the likely cause and what to do next.
+//! Errors of rails: what failed, on what, the system's error, the likely cause and what to do next.
 //!
-//! The message of an error is one line that names the object. Behind it stand three things for programs and for
-//! longer explanations: [`RailError::code`], a short name that scripts may compare; [`RailError::help`], the likely
-//! cause and the next step; and [`RailError::exit`], the number with which a program ends.
+//! The message of an error is one line that names the object. Three more items serve programs and longer
+//! explanations: [`RailError::code`], a short name that scripts may compare; [`RailError::help`], the likely
+//! cause and the next step; and [`RailError::exit`], the exit status of a program.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Termination for Exit {
     }
 }
 
-/// What is behind an error, in whole sentences.
+/// The explanation of an error, in whole sentences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Help {
     /// The most likely cause.
@@ -80,7 +80,7 @@ pub enum RailError {
     /// The name starts with no known kind of driver.
     #[error("`{given}` is not a kind of rail{} (kinds: {})", suggestion(nearest), KINDS.join(", "))]
     UnknownKind {
-        /// What was given.
+        /// The given name.
         given: String,
         /// The valid kind that was probably meant, when one is near enough.
         nearest: Option<&'static str>,
@@ -117,7 +117,7 @@ pub enum RailError {
         /// What to do.
         remedy: &'static str,
     },
-    /// Shared memory could not be had.
+    /// Shared memory could not be allocated or mapped.
     #[error(
         "could not {step} ({object}, {length} bytes): {source}; {}",
         advice(source).unwrap_or("check free memory, the container's memory limit, and `ulimit -n` and `-v`")
@@ -127,13 +127,15 @@ pub enum RailError {
         step: &'static str,
         /// The object's label.
         object: String,
-        /// The size asked for, in bytes.
+        /// The requested size, in bytes.
         length: usize,
         /// The system's error.
         source: io::Error,
     },
     /// A peer broke the rules.
-    #[error("a peer {what}; its connection is dropped: it runs another version, or is not a process of this job")]
+    #[error(
+        "a peer {what}; its connection is dropped: it runs another version, or is not a process of this job"
+    )]
     Hostile {
         /// What it did.
         what: &'static str,
@@ -173,7 +175,7 @@ pub enum RailError {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// A call with arguments that cannot work.
@@ -183,7 +185,7 @@ pub enum RailError {
         object: &'static str,
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -196,7 +198,7 @@ impl RailError {
     /// An unknown kind, with the nearest valid one.
     pub fn unknown_kind(given: &str) -> Self {
         let kind = given.split(':').next().unwrap_or(given);
-        // Further away than about a third of its length, a guess helps nobody.
+        // A suggestion more than a third of its length away does not help.
         let near = kind.chars().count().div_ceil(3);
         let nearest = KINDS
             .into_iter()
@@ -280,7 +282,7 @@ impl RailError {
         }
     }
 
-    /// The likely cause and the next step; where the system said why, by its reason.
+    /// Returns the likely cause and the next step, by the system's error where there is one.
     pub fn help(&self) -> Help {
         let by_reason = match self {
             Self::Memory { source, .. } | Self::System { source, .. } | Self::File { source, .. } => {
@@ -342,8 +344,8 @@ impl RailError {
     }
 }
 
-/// What to do about the system's refusal of a process, a thread, a descriptor or memory, by its reason;
-/// `None` for a reason that says nothing about the cause, and for EAGAIN, whose cause depends on the call.
+/// Returns what to do when the system refuses a process, a thread, a descriptor or memory; `None` for an
+/// error that does not show the cause, and for EAGAIN, whose cause depends on the call.
 pub fn advice(source: &io::Error) -> Option<&'static str> {
     Some(match source.raw_os_error()? {
         libc::EMFILE => "raise the limit of open files (`ulimit -n`)",
@@ -370,8 +372,8 @@ pub fn advice(source: &io::Error) -> Option<&'static str> {
     })
 }
 
-/// Refuses a file, or a shared memory object, that would be longer than the limit of file sizes of this
-/// process. The system would answer the attempt with SIGXFSZ, which ends a process without a word.
+/// Refuses a file or a shared memory object longer than this process's limit of file sizes. Without this
+/// check the system would send SIGXFSZ, which ends the process without a message.
 ///
 /// # Errors
 /// EFBIG.

@@ -15,7 +15,7 @@ pub enum Scope {
 /// Why a peer is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// It said goodbye.
+    /// It closed the connection in order.
     Closed,
     /// Its process ended or its connection broke without a goodbye.
     Died,
@@ -23,8 +23,8 @@ pub enum DownReason {
     Hostile,
     /// It did not answer within the bound.
     Silent,
-    /// The way was given up, and its two processes live: told by the peer that did so
-    /// ([`Message::abandon`](crate::message::Message::abandon), or what broke at its end).
+    /// The connection was given up although both processes are alive: reported by the peer that did so
+    /// ([`Message::abandon`](crate::message::Message::abandon), or a failure at its end).
     Abandoned,
     /// This process has no memory or descriptors left to talk to it.
     Resources,
@@ -32,11 +32,11 @@ pub enum DownReason {
     Control,
 }
 
-/// Which of the connections that followed each other over the way to one peer: the same number at both ends, and a later one
-/// for each that came up. So who hears of the end of one, over another rail and late, knows which one is meant.
+/// The generation of the connection to one peer: the same number at both ends, and a later one each time it
+/// comes up. It identifies the connection in a report that arrives late, over another rail.
 ///
-/// Where each end counts how often it began anew, and a connection is named by both counts, their sum is such a number:
-/// neither count ever shrinks, one grows each time, and both ends add the same two.
+/// Each end counts its own reconnects, and the sum of both counts is the generation: neither count ever
+/// shrinks, one grows each time, and both ends add the same two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Life(pub u32);
 
@@ -44,13 +44,14 @@ impl Life {
     /// That of first contact.
     pub const FIRST: Self = Self(0);
 
-    /// The life in which the two ends have begun anew so many times.
+    /// The generation after these numbers of reconnects at the two ends.
     #[must_use]
     pub const fn of(ours: u32, theirs: u32) -> Self {
         Self(ours.wrapping_add(theirs))
     }
 
-    /// Whether it came before `other`. The numbers wrap; no two that are compared are half of them apart.
+    /// Whether it is earlier than `other`. The numbers wrap; numbers that are compared are less than half the
+    /// range apart.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
@@ -60,10 +61,11 @@ impl Life {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The peer can be reached: first contact was made, or contact anew after it was down, in both directions.
+    /// The peer can be reached in both directions: the first handshake has completed, or one after it was
+    /// down.
     PeerUp,
-    /// The peer owes answers and gives none. It may compute without polling, or the way may be broken: this rail alone
-    /// cannot tell ([`Message::proved_alive`](crate::message::Message::proved_alive)).
+    /// The peer owes responses and sends none. It may compute without polling, or the path may be broken:
+    /// this rail alone cannot tell ([`Message::proved_alive`](crate::message::Message::proved_alive)).
     PeerSuspect,
     /// A suspect has answered.
     PeerRecovered,
@@ -86,8 +88,8 @@ pub struct RailEvent {
     pub scope: Scope,
     /// What happened.
     pub kind: EventKind,
-    /// With [`EventKind::PeerUp`] of a rail that carries messages: which connection it is that came up. It is of that
-    /// moment, and stays what it was when the rail has moved on before the event is read. [`Life::FIRST`] otherwise.
+    /// With [`EventKind::PeerUp`] of a message rail: the generation of the connection that came up, even if
+    /// the rail has moved on before the event is read. [`Life::FIRST`] otherwise.
     pub life: Life,
 }
 

@@ -47,7 +47,7 @@ pub struct Object {
     page: usize,
 }
 
-/// Gives a new object its length, backed by memory now.
+/// Sets the length of a new object, and allocates its memory now.
 fn allocate(descriptor: &OwnedFd, length: usize) -> rustix::io::Result<()> {
     // The system would end this process with SIGXFSZ, and what that does is its user's matter.
     check_file_size(length as u64).map_err(|_| Errno::FBIG)?;
@@ -65,11 +65,11 @@ pub fn whole_pages(length: usize) -> Option<usize> {
 }
 
 impl Object {
-    /// Makes an object of at least `length` bytes (whole pages, zero-filled, backed now rather than at first use),
-    /// named `label` for `/proc`, and seals its size.
+    /// Creates an object of at least `length` bytes (whole pages, zero-filled, allocated now rather than at
+    /// first use), named `label` in `/proc`, and seals its size.
     ///
     /// # Errors
-    /// When memory or descriptors run out, with the size that was asked for.
+    /// When memory or descriptors run out, with the requested size.
     pub fn new(label: &str, length: usize) -> Result<Self, RailError> {
         let failed =
             |errno: Errno| RailError::memory("create a shared memory object", label, length, errno.into());
@@ -85,8 +85,8 @@ impl Object {
         })
     }
 
-    /// The same of huge pages (of the size that is the kernel's default, 2 MiB on x86-64), which somebody must have set aside
-    /// (`/proc/sys/vm/nr_hugepages`).
+    /// Creates an object of huge pages (of the kernel's default size, 2 MiB on x86-64), which have to be
+    /// reserved (`/proc/sys/vm/nr_hugepages`).
     ///
     /// # Errors
     /// When fewer are free than are needed.
@@ -109,9 +109,9 @@ impl Object {
         })
     }
 
-    /// Makes a file of `length` bytes (whole pages, backed now), readable and writable by its owner alone. It must
-    /// not exist. Files cannot be sealed: only for a directory that nobody else may write, and for a file that
-    /// whoever owns it leaves alone, since cutting it short would kill this process.
+    /// Creates a file of `length` bytes (whole pages, allocated now), readable and writable by its owner
+    /// alone. It must not exist. Files cannot be sealed, so this is only for a directory that no one else may
+    /// write, and for a file that its owner leaves alone, since truncating it would kill this process.
     ///
     /// # Errors
     /// When it exists, or the system refuses.
@@ -168,12 +168,7 @@ impl Object {
             ));
         }
         let stat = rustix::fs::fstat(&descriptor).map_err(|errno| {
-            RailError::memory(
-                "check a shared memory object",
-                "from a peer",
-                least,
-                errno.into(),
-            )
+            RailError::memory("check a shared memory object", "from a peer", least, errno.into())
         })?;
         let length = usize::try_from(stat.st_size).unwrap_or(0);
         if length < least || !length.is_multiple_of(page_size()) {
@@ -192,7 +187,8 @@ impl Object {
         })
     }
 
-    /// From now on nobody can make a new writable map of it: call after the maker has mapped it, before passing it.
+    /// Seals the object against new writable maps: to be called after the creator has mapped it, before
+    /// passing it on.
     ///
     /// # Errors
     /// When the kernel is older than 5.1.
@@ -225,7 +221,7 @@ impl Object {
     }
 }
 
-/// The size of the pages of a shared memory object: one of huge pages says so by its block size.
+/// The page size of a shared memory object; for huge pages it is the block size.
 fn page_of(stat: &rustix::fs::Stat) -> usize {
     usize::try_from(stat.st_blksize).unwrap_or(0).max(page_size())
 }
@@ -260,7 +256,7 @@ impl Map {
     fn new(object: &Object, protection: Protection) -> Result<Self, RailError> {
         let failed =
             |errno: Errno| RailError::memory("map a shared memory object", "", object.length, errno.into());
-        // Huge pages begin where they like; all others need one guard page on each side.
+        // Huge pages need no particular offset; all others need one guard page on each side.
         let guard = object.page;
         let reserved = object.length + 2 * guard;
         // SAFETY: a fresh private reservation at an address of the kernel's choice touches no existing memory.
@@ -391,8 +387,8 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// All words of a writable map. Its bytes belong to atomic words from now on: raw pointers into the same map
-    /// are the business of their users, as everywhere.
+    /// All words of a writable map. Its bytes are accessed as atomic words from now on; raw pointers into the
+    /// same map are their users' responsibility.
     ///
     /// # Errors
     /// When the map is read-only: a store to a word would be a fault.

@@ -59,9 +59,9 @@ impl PeerIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u64);
 
-/// What names somebody who calls before it was opened: the same for as long as that life of it lasts, and nothing but a
-/// name. It means something on the rail that told it, and proves nothing: whoever can send here can call by any name,
-/// also by one that is nobody's.
+/// Identifies a sender that calls before it was opened: constant for that incarnation of it, and opaque. It
+/// is valid only on the rail that returned it, and proves nothing: any process that can send here can use any
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caller(pub u128);
 
@@ -83,7 +83,7 @@ pub struct RemoteKey(pub u64);
 pub struct Remote {
     /// The key under which the memory was exposed.
     pub key: little_endian::U64,
-    /// Where it starts, as the exposing rail counts: opaque to everybody else.
+    /// Its start, as the exposing rail counts: opaque to all others.
     pub address: little_endian::U64,
     /// Its length in bytes.
     pub length: little_endian::U64,
@@ -254,11 +254,11 @@ pub enum Refused {
 pub enum OpError {
     /// The target refused: unknown or revoked key, range outside, access not allowed. Nothing was touched.
     Denied,
-    /// The target withdrew the memory while the operation was under way: local bytes are not to be used.
+    /// The target withdrew the memory during the operation: local bytes are not to be used.
     Withdrawn,
     /// The peer or the rail went down before the target executed it.
     NotDone,
-    /// The peer or the rail went down and it cannot be told whether the target executed it.
+    /// The peer or the rail went down, and it is unknown whether the target executed it.
     Indeterminate,
     /// The operating system or device refused; the number is its error code.
     System(i32),
@@ -437,12 +437,12 @@ pub enum Look {
     Nothing,
     /// There may be something: poll.
     Other,
-    /// The message asked for was taken: this many bytes followed its head, and are in the room.
+    /// The requested message was taken: this many bytes followed its head, and are in the room.
     Taken(usize),
 }
 
-/// What a rail knows of the way to a peer: for "who waits for what", and for `doorbell why`. What it does not measure is
-/// `None`, or zero.
+/// What a rail knows of the path to a peer, for reports of what waits for what, and for `doorbell why`.
+/// Unmeasured values are `None` or zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WayReport {
     /// Whether our link is up.
@@ -455,14 +455,14 @@ pub struct WayReport {
     pub waiting: Option<Duration>,
     /// The wire's sequence number of its oldest frame.
     pub oldest: Option<u32>,
-    /// Frames under way, or kept to be sent again.
+    /// Frames in flight, or kept for retransmission.
     pub unacknowledged: u64,
     /// Time-outs in a row.
     pub retries: u32,
     /// The smoothed round trip, in nanoseconds.
     pub round_trip_ns: Option<u64>,
-    /// Frames that came over the rail under a peer's name, and that no peer can have sent; `None` where
-    /// frames carry what tells forged ones.
+    /// Frames received under a peer's identity that no peer can have sent; `None` where frames carry nothing
+    /// that detects forgeries.
     pub impossible: Option<u64>,
 }
 
@@ -477,9 +477,9 @@ pub trait Arrivals {
 
 /// A rail that carries messages.
 pub trait Message: Rail {
-    /// Makes a peer known by its published address. Sends nothing by itself and does not wait: a rail that needs a
-    /// connection makes it at first use, inside `send` or `progress`. Opening the same address and incarnation
-    /// again gives the same index.
+    /// Opens a peer by its published address. Sends nothing by itself and does not wait: a rail that needs a
+    /// connection establishes it at first use, inside `send` or `progress`. Opening the same address and
+    /// incarnation again returns the same index.
     ///
     /// # Errors
     /// When the address is not one of this rail's, or the peer cannot be reached, with the reason.
@@ -498,9 +498,10 @@ pub trait Message: Rail {
         None
     }
 
-    /// By which name [`Message::stranger`] tells of the peer at this published address, in this life. `None` when it
-    /// tells of nobody, or could not be called from there: a rail without such names, or an address of another kind. Not
-    /// for the data path: it may derive the name by a hash. An owner with many peers keeps the names.
+    /// The value by which [`Message::stranger`] reports the peer at this published address, in this
+    /// incarnation. `None` if it reports none, or could not be called from there: a rail without such names,
+    /// or an address of another kind. Not for the data path: it may compute a hash. An owner with many peers
+    /// keeps the values.
     fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
         let _ = (address, incarnation);
         None
@@ -560,9 +561,10 @@ pub trait Message: Rail {
         Look::Other
     }
 
-    /// Looks up to `looks` times whether anything has arrived, from whomever, in a loop of the rail's own: for a caller that
-    /// waits and polls next, whatever comes of it. `false`: all looks were taken, and nothing was seen. A rail that has no
-    /// such loop, or other work to do in a poll, answers `true` at once, which means no more than "poll".
+    /// Checks up to `looks` times whether anything has arrived from any peer, in a loop of the rail's own:
+    /// for a caller that waits and polls next in any case. `false`: all checks were made, and nothing was
+    /// seen. A rail without such a loop, or with other work to do in a poll, returns `true` at once, which
+    /// means no more than "poll".
     #[inline]
     fn linger(&mut self, looks: u32) -> bool {
         let _ = looks;
@@ -572,26 +574,29 @@ pub trait Message: Rail {
     /// The watermark of `peer`: every message up to it was taken by the peer's upper layer.
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId;
 
-    /// Gives back, oldest first, every message accepted for `peer` and not known to be handed over, and forgets it.
-    /// Meant for a peer or rail that went down, when another rail is to carry them.
+    /// Returns, oldest first, every message accepted for `peer` and not known to be handed over, and forgets
+    /// it. For a peer or rail that went down, when another rail is to carry the messages.
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8]));
 
-    /// Gives the way to a peer up, as if the rail itself had found it broken: what promise 6 says of a peer that is down
-    /// holds when this returns, except for the event. For an owner that knows better, from another rail.
+    /// Gives up the connection to a peer, as if the rail itself had found it broken: promise 6 about a peer
+    /// that is down holds when this returns, except for the event. For an owner that knows of a failure from
+    /// another rail.
     fn abandon(&mut self, peer: PeerIndex);
 
-    /// Asks a peer that is down for contact anew. Sends a few frames, does not wait; how often is the owner's business.
-    /// A rail also answers a peer that asks. Without effect for a peer that is up, or has ended for good.
+    /// Requests a reconnect to a peer that is down. Sends a few frames and does not wait; the owner decides
+    /// how often. A rail also answers a peer's request. Without effect for a peer that is up, or has ended
+    /// for good.
     fn revive(&mut self, peer: PeerIndex);
 
-    /// The peer's process has answered over another way just now. A rail that waits for its answers knows then that the
-    /// fault is its own way's, and may tell it down as soon as [`DownReason::Silent`](crate::event::DownReason::Silent)
-    /// is certain. Without effect where the rail finds out by itself.
+    /// Reports that the peer's process has just responded over another path. A rail that waits for a response
+    /// then knows that its own path is at fault, and may report it down as soon as
+    /// [`DownReason::Silent`](crate::event::DownReason::Silent) is certain. Without effect where the rail
+    /// detects it by itself.
     fn proved_alive(&mut self, peer: PeerIndex) {
         let _ = peer;
     }
 
-    /// What it knows of the way to a peer. For explanations, not for the data path.
+    /// Returns what it knows of the path to a peer. For explanations, not for the data path.
     fn report(&self, peer: PeerIndex) -> WayReport {
         let _ = peer;
         WayReport::default()
@@ -625,7 +630,7 @@ pub trait Message: Rail {
     /// [`Refused`] when nothing was started.
     fn atomic(&mut self, peer: PeerIndex, op: OpId, at: &Remote, what: AtomicOp) -> Result<(), Refused>;
 
-    /// Asks for proof that nothing posted before, in this scope, touches memory any more. Ends in
+    /// Requests proof that nothing posted before, in this scope, touches memory any more. Ends in
     /// [`Arrivals::completed`].
     ///
     /// # Errors

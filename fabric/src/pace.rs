@@ -9,7 +9,7 @@
 
 use crate::rail::{PollCost, Work};
 
-/// Rails of one owner, at most: a set of them is one word.
+/// Most rails of one owner: a set of them is one word.
 pub const RAILS_MAX: usize = u64::BITS as usize;
 /// What an idle pass over memory rails costs, in nanoseconds, roughly.
 const PASS_NS: u32 = 50;
@@ -59,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// There are others, whose messages wait while this one is polled.
+    /// Other rails exist, whose messages wait while this one is polled.
     fn join(&mut self) {
         self.rarely = self.every.max(QUIET_EVERY);
         self.patience = self.patience.min(QUIET);
@@ -80,7 +80,7 @@ impl Paces {
         true
     }
 
-    /// A pass begins: the rails that it polls.
+    /// Starts a pass and returns the rails that it polls.
     #[inline(always)]
     pub fn begin(&mut self) -> Due {
         self.pass += 1;
@@ -113,7 +113,7 @@ impl Paces {
         due
     }
 
-    /// A rail was polled; what it found says when it is polled again.
+    /// Records a poll of a rail; what it found determines when it is polled again.
     #[inline(always)]
     pub fn polled(&mut self, rail: usize, work: Work) {
         let pace = &mut self.rails[rail];
@@ -127,7 +127,7 @@ impl Paces {
         }
     }
 
-    /// A rail has found nothing for so long that it waits for its turn.
+    /// Records that a rail has found nothing for so long that it is polled in turn only.
     #[inline(never)]
     fn rest(&mut self, rail: usize) {
         self.always &= !(1 << rail);
@@ -142,8 +142,8 @@ impl Paces {
         self.next = self.next.min(pace.due);
     }
 
-    /// The next pass polls all of them: they are about to be armed, and what wakes the sleeper must not wait for its
-    /// turn; or nobody has looked for a while.
+    /// Makes the next pass poll all of them: they are about to be armed, and the event that wakes the sleeper
+    /// must not wait for its turn; or none was polled for a while.
     pub fn expect_all(&mut self) {
         for pace in &mut self.rails {
             pace.due = 0;
@@ -151,7 +151,7 @@ impl Paces {
         self.next = 0;
     }
 
-    /// Something is about to come over one of them: every pass looks for a while, if a look costs little.
+    /// Makes every pass poll this rail for a while, if a poll is cheap, because a message is expected.
     pub fn expect(&mut self, rail: usize) {
         let pace = &mut self.rails[rail];
         (pace.quiet, pace.due) = (0, 0);

@@ -30,7 +30,8 @@ use heaviest::first_of_the_heaviest;
 /// Most rails of one rank: what lies behind them is not looked at.
 pub const RAILS_MAX: usize = 32;
 
-/// Where a rail is: what its peers must know to judge whether it can be reached. The same seen from anywhere.
+/// The location of a rail: what its peers need to decide whether they can reach it. The same from every
+/// viewpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Place {
@@ -71,9 +72,9 @@ pub enum Kind {
 pub enum Quality {
     /// Two addresses of links, which are the same link or not.
     LinkLocal,
-    /// Addresses of different networks, at least one of them private: somebody has to route between them.
+    /// Addresses of different networks, at least one of them private: a router has to connect them.
     Routed,
-    /// Addresses of different networks that everybody routes.
+    /// Addresses of different networks that are routed globally.
     Public,
     /// One network.
     SameNetwork,
@@ -104,12 +105,12 @@ pub enum Never {
     OtherInterface,
     /// The same address at two places.
     SameAddress,
-    /// An address of nobody, or of many.
+    /// An address that is not a single host's.
     NoHost,
 }
 
 impl Never {
-    /// In words, after "they".
+    /// The reason as the predicate of "they".
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OtherWire => "use different wire formats",
@@ -251,7 +252,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Whether everybody routes it: no address of private networks, carriers, or links.
+/// Whether it is routed globally: not private, carrier-grade, or link-local.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => {

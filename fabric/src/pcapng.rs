@@ -32,7 +32,7 @@ pub use reader::{Block, Blocks, Malformed, PacketBlock};
 /// Bytes of a packet that are kept at most, headers included; its true length is written beside them.
 pub const SNAP: usize = 65_536 + HEADERS_MAX;
 
-/// Bytes of comments that one packet keeps at most, all together; what is above is cut off.
+/// Longest comments of one packet in bytes, all together; the rest is truncated.
 pub const COMMENTS_MAX: usize = 1024;
 
 const BUFFER: usize = 256 * 1024;
@@ -60,20 +60,20 @@ const PACKET_ID: u16 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interface(u32);
 
-/// Which way a packet went through its interface.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Way {
-    /// It came in.
+    /// Received.
     In = 1,
     /// It went out.
     Out = 2,
 }
 
-/// What is put before the bytes of a packet.
+/// The headers that are put before the bytes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
-    /// Nothing: they begin with an Ethernet header.
+    /// None: the bytes begin with an Ethernet header.
     None,
     /// Ethernet, IP and UDP headers from one address to the other.
     Udp {
@@ -89,9 +89,9 @@ pub enum Wrap {
 pub struct Packet<'a> {
     /// Where it was seen.
     pub interface: Interface,
-    /// When, on the clock whose epoch [`Writer::new`] was told.
+    /// The time, on the clock whose epoch was passed to [`Writer::new`].
     pub at: Time,
-    /// Which way it went.
+    /// Its direction.
     pub way: Way,
     /// The headers that it lacks.
     pub wrap: Wrap,
@@ -146,8 +146,8 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a capture. `application` says which program made it; `epoch` is where the clock of [`Packet::at`]
-    /// begins, in nanoseconds since 1970 (zero for a virtual clock).
+    /// Starts a capture. `application` names the program; `epoch` is the epoch of the clock of
+    /// [`Packet::at`], in nanoseconds since 1970 (zero for a virtual clock).
     pub fn new(out: W, application: &str, epoch: u64) -> Self {
         let mut writer = Self {
             out,
@@ -300,7 +300,7 @@ impl<W: Write> Writer<W> {
         self.buffer.clear();
     }
 
-    /// Ends the capture: a block may stand there in part, and nothing that follows it could be read.
+    /// Ends the capture: a block may be written in part, and nothing after it could be read.
     fn fail(&mut self, error: io::Error) {
         self.failed = true;
         self.lost += std::mem::take(&mut self.pending);
@@ -312,7 +312,7 @@ impl<W: Write> Writer<W> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Fills up to a multiple of four; blocks begin at one.
+    /// Pads to a multiple of four, on which blocks start.
     #[inline]
     fn pad(&mut self) {
         self.buffer.resize(self.buffer.len().next_multiple_of(4), 0);
@@ -340,7 +340,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What is still in the buffer is written by the drop; an error is then nobody's.
+/// Drop writes what is still buffered, and ignores an error.
 impl<W: Write> Drop for Writer<W> {
     fn drop(&mut self) {
         self.flush();

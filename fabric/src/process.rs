@@ -1,4 +1,4 @@
-//! Starting processes where the system refuses what is usually used for that.
+//! Starts processes where the system refuses the usual calls.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;

@@ -64,14 +64,14 @@ pub trait Rail {
         false
     }
 
-    /// Prepares to sleep. After `Sleep(fd)`, every later arrival makes `fd` readable: the check for work that
-    /// came in between is made by this call, after arming, so no wake-up can be lost.
+    /// Prepares to sleep. After `Sleep(fd)`, every later arrival makes `fd` readable: this call checks for
+    /// work that arrived in between after arming, so no wake-up can be lost.
     ///
     /// # Errors
     /// When the operating system refuses the descriptor; the owner then goes on polling.
     fn arm(&mut self) -> Result<Armed<'_>, RailError>;
 
-    /// Ends the sleep that `arm` prepared: drains the descriptor and tells peers not to signal any more.
+    /// Ends the sleep that `arm` prepared: drains the descriptor and stops peers from signalling.
     fn disarm(&mut self);
 
     /// The cost of an empty poll.

@@ -15,35 +15,35 @@ use std::time::Duration;
 use crate::message::PeerIndex;
 use crate::time::Time;
 
-/// So many of the latest rooms are looked at for one that an event goes on with.
+/// How many of the latest entries are searched for one that a new event continues.
 const BACK: usize = 16;
 
-/// After so long, an event is a new one, whatever it is like.
+/// Age beyond which an entry is not continued, even by a similar event.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What a [`Recorder`] keeps: small, copied, and words only when it is shown.
+/// What a [`Recorder`] stores: a small value that is formatted only when it is shown.
 pub trait Event: Copy + fmt::Display {
-    /// Takes in a later event that is more of the same, and says whether it was.
+    /// Merges a later event of the same kind, and returns whether it did.
     fn absorb(&mut self, later: &Self) -> bool;
 }
 
-/// An event with its time, its peer, and how often it came.
+/// An event with its time, its peer, and how often it occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded<E> {
-    /// When it came first.
+    /// When it occurred first.
     pub first: Time,
-    /// When it came last.
+    /// When it occurred last.
     pub last: Time,
     /// How often.
     pub times: u32,
-    /// Which peer it is about; `None` for the rail itself, or when nobody knows.
+    /// The peer that it is about; `None` for the rail itself, or if unknown.
     pub peer: Option<PeerIndex>,
     /// What it was.
     pub event: E,
 }
 
 impl<E: Event> Recorded<E> {
-    /// As one line, with times before `now`. What happened before its recorder was told any time has none.
+    /// Formats it as one line, with times before `now`. Events before the recorder knew the time have none.
     pub fn line(&self, now: Time) -> String {
         let mut line = if self.first == Time::ZERO {
             format!("{:>19}: ", "at first")

@@ -34,7 +34,7 @@ pub struct Offer {
     pub wire: String,
     /// Where it is.
     pub address: RailAddress,
-    /// What decides who reaches it.
+    /// The result of opening a pair.
     #[serde(default)]
     pub place: Place,
 }
@@ -82,7 +82,7 @@ pub struct Judged {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Choice {
-    /// It carries traffic, or stands by.
+    /// It carries traffic, or is on standby.
     Chosen {
         /// The number of the pair: the same at both ends.
         pair: usize,
@@ -143,11 +143,11 @@ pub enum Lost {
     },
 }
 
-/// How a candidate that is not chosen stands: whether anything is wrong with it.
+/// The state of a candidate that is not chosen: whether anything is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unchosen {
-    /// It may be as good as any, and was not asked for: others are named, or it is used only when named.
+    /// It may be usable, but was not requested: others are named, or it is used only when named.
     NotNamed,
     /// It may be as good as any, and has no counterpart left.
     LeftOver,
@@ -171,7 +171,7 @@ impl Unchosen {
 }
 
 impl Lost {
-    /// How the candidate stands.
+    /// The state of the candidate.
     #[must_use]
     pub const fn unchosen(&self) -> Unchosen {
         match self {
@@ -195,8 +195,9 @@ impl fmt::Display for Lost {
             Lost::OnlyWhenNamed { reason } => write!(out, "used only when named: {reason}"),
             Lost::PeerLacks { wire } => write!(out, "the peer has no rail of the wire format `{wire}`"),
             Lost::Unreachable { reason } => write!(out, "the peer cannot be reached over it: {reason}"),
-            Lost::NoneLeft => out
-                .write_str("the peer's rails that it reaches are paired with other rails of this side"),
+            Lost::NoneLeft => {
+                out.write_str("the peer's rails that it reaches are paired with other rails of this side")
+            }
             Lost::Broken { to, reason } => write!(
                 out,
                 "it is paired with the peer's `{to}`, which cannot be reached: {reason}"

@@ -16,7 +16,7 @@ use signal_hook::{SigId, flag, low_level};
 /// A handler that was installed; `None` where the signal is ignored.
 pub type Installed = Option<SigId>;
 
-/// The signals that ask a program to end.
+/// The signals that request a program to end.
 pub const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Whether this process ignores `signal`. Not known without /proc: then it does not.
@@ -26,7 +26,7 @@ pub fn is_ignored(signal: i32) -> bool {
     mask(&status, "SigIgn:").checked_shr(bit).unwrap_or(0) & 1 == 1
 }
 
-/// The mask that stands under `name` in the text of /proc/PID/status.
+/// The signal mask in field `name` of /proc/PID/status.
 fn mask(status: &str, name: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix(name));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
@@ -51,10 +51,10 @@ pub fn set_flag_on(signals: &[i32], raised: &Arc<AtomicBool>) -> io::Result<()> 
         .try_for_each(|signal| set_flag(*signal, raised).map(drop))
 }
 
-/// Lets `signal` do what it does without a handler, whenever `is_due` is set.
+/// Gives `signal` its default effect whenever `is_due` is set.
 ///
 /// # Errors
-/// When the system installs no handler.
+/// When the system refuses the handler.
 pub fn default_when(signal: i32, is_due: &Arc<AtomicBool>) -> io::Result<Installed> {
     unless_ignored(signal, || {
         flag::register_conditional_default(signal, Arc::clone(is_due))
@@ -79,12 +79,11 @@ pub fn on_children(pipe: UnixStream) -> io::Result<()> {
     low_level::pipe::register(SIGCHLD, pipe).map(drop)
 }
 
-/// For a program, at its start: a file that would grow beyond the limit (`ulimit -f`) is an error of the
-/// write, and no end without a word (SIGXFSZ); and children can be waited for, also where SIGCHLD was
-/// ignored.
+/// For a program, at its start: makes a write beyond the file size limit (`ulimit -f`) an error of the write,
+/// instead of an end without a message (SIGXFSZ); and makes children waitable even if SIGCHLD was ignored.
 ///
 /// # Errors
-/// When the system installs no handler.
+/// When the system refuses the handler.
 pub fn of_a_program() -> io::Result<()> {
     let unread = Arc::new(AtomicBool::new(false));
     set_flag(SIGXFSZ, &unread)?;

@@ -14,7 +14,7 @@ pub struct Time(u64);
 impl Time {
     /// The clock's epoch.
     pub const ZERO: Self = Self(0);
-    /// A time that never comes: the deadline of something without one.
+    /// A time that is never reached: the deadline of something without one.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// From nanoseconds since the epoch.

@@ -28,15 +28,15 @@ pub const LENGTH_MAX: usize = 4 << 20;
 pub const BUCKETS: usize = 65;
 /// Words of a histogram: its buckets, the sum of all values, the largest value, and the rest of the last line.
 pub const HISTOGRAM_WORDS: usize = 72;
-/// Which word of a histogram is the sum of all values, wrapping.
+/// Index of the sum of all values in a histogram, wrapping.
 pub const SUM: usize = BUCKETS;
-/// Which word of a histogram is the largest value.
+/// Index of the largest value in a histogram.
 pub const MOST: usize = BUCKETS + 1;
 
 /// Words of a text: UTF-8, zeroes behind it.
 pub const TEXT_WORDS: usize = 64;
 
-/// What a row of the table counts, or says.
+/// The kind of a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -51,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many words a row of this kind takes.
+    /// The number of words of a row of this kind.
     pub const fn words(self) -> usize {
         match self {
             Kind::Counter | Kind::Gauge => 1,

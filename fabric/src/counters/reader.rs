@@ -44,7 +44,7 @@ pub struct Entry {
 /// All values of a file at about one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// The rank whose values these are.
+    /// The rank that wrote the values.
     pub rank: u32,
     /// Its process.
     pub process: u32,
@@ -91,7 +91,7 @@ impl Reader {
     /// Opens a file by its path.
     ///
     /// # Errors
-    /// When it cannot be opened, or is not a counter file of a layout that this program knows.
+    /// When it cannot be opened, or is not a counter file of a layout that this program supports.
     pub fn open(path: &Path) -> Result<Self, RailError> {
         let failed = |source| RailError::file("open a counter file", path, source);
         // Whatever the path turns out to be, opening it neither waits nor takes over a terminal.
@@ -292,9 +292,10 @@ impl Buckets {
     }
 }
 
-/// The paths of the counter files of all running processes of this user, and of the files in `directory`.
+/// Returns the paths of the counter files of all running processes of this user, and of the files in
+/// `directory`.
 ///
-/// What cannot be looked at (a process that just ended, somebody else's) is passed over.
+/// Files that cannot be read (of a process that just ended, or of another user) are skipped.
 pub fn find(directory: Option<&Path>) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = listed(Path::new("/proc"))
         .flat_map(|process| in_process(&process))
@@ -307,14 +308,14 @@ pub fn find(directory: Option<&Path>) -> Vec<PathBuf> {
     without_copies(found)
 }
 
-/// The process among whose descriptors a path is (`/proc/PROCESS/fd/NUMBER`).
+/// The process whose descriptor a path refers to (`/proc/PROCESS/fd/NUMBER`).
 fn running(path: &Path) -> Option<u32> {
     let folder = path.strip_prefix("/proc").ok()?;
     folder.iter().next()?.to_str()?.parse().ok()
 }
 
-/// A child of `fork` has its parent's descriptors: of several processes with one file, the one that made it
-/// is meant. The file has its number as the innermost pid namespace gives it.
+/// A child of `fork` has its parent's descriptors: of several processes with one file, only the one that
+/// created it counts. The file has its pid in the innermost pid namespace.
 fn without_copies(found: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut makers: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
     for path in found {
@@ -343,7 +344,7 @@ fn innermost(process: u32) -> Option<u32> {
     numbers.split_whitespace().last()?.parse().ok()
 }
 
-/// The number that a counter file gives its process.
+/// The pid in a counter file.
 fn claimed(path: &Path) -> Option<u32> {
     let file = File::open(path).ok()?;
     let mut bytes = [0; size_of::<Header>()];

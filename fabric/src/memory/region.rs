@@ -47,10 +47,10 @@ impl RegionInner {
 }
 
 impl Region {
-    /// Makes `length` bytes of zeroes.
+    /// Allocates `length` zero bytes.
     ///
     /// # Errors
-    /// When memory runs out, with the size that was asked for.
+    /// When memory runs out, with the requested size.
     pub fn new(length: usize) -> Result<Self, RailError> {
         Self::of(Object::new("doorbell-region", length)?, length)
     }
@@ -70,7 +70,7 @@ impl Region {
         })
     }
 
-    /// Length in bytes, as it was asked for.
+    /// The requested length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.inner.length

@@ -3,16 +3,16 @@
 
 use thiserror::Error;
 
-/// What a call says instead of doing its work. Nothing was changed.
+/// Why a call did nothing.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NiError {
     /// An argument is none that there is.
     #[error("{0} is not valid here: see the call's description for what it takes")]
     ArgInvalid(&'static str),
-    /// No table entry is free, or not the one that was asked for.
+    /// No table entry is free, or not the requested one.
     #[error("all entries of the portal table are taken: free one, or ask for a larger max_pt_index")]
     PtFull,
-    /// The table entry that was asked for is taken.
+    /// The requested table entry is in use.
     #[error(
         "this entry of the portal table is taken, or still has list entries: choose another, or unlink them first"
     )]

@@ -1,4 +1,4 @@
-//! What an interface tells: full events, and counts (reference: portals, sections 7 and 9).
+//! The events of an interface: full events, and counting events (reference: portals, sections 7 and 9).
 
 use super::types::{List, Process};
 
@@ -103,15 +103,15 @@ pub struct Event {
     pub hdr_data: u64,
     /// The initiator's match bits.
     pub match_bits: u64,
-    /// Bytes asked for.
+    /// The requested length in bytes.
     pub rlength: u64,
     /// Bytes moved.
     pub mlength: u64,
     /// The initiator's offset; at an initiator, the offset that the target used.
     pub remote_offset: u64,
-    /// Who began it.
+    /// The initiator.
     pub initiator: Process,
-    /// Whose process that is.
+    /// The user of the initiator's process.
     pub uid: u32,
     /// Which portal table entry.
     pub pt_index: u32,
@@ -128,7 +128,7 @@ pub enum EqGet {
     Empty,
     /// The oldest event.
     Event(Event),
-    /// The oldest event that is left: some before it were overwritten, which is told once.
+    /// The oldest remaining event: some before it were overwritten, which is reported once.
     Dropped(Event),
 }
 
@@ -142,14 +142,14 @@ pub struct Count {
 }
 
 impl Count {
-    /// So many successes.
+    /// Adds this many successes.
     #[must_use]
     pub const fn success(success: u64) -> Self {
         Self { success, failure: 0 }
     }
 
-    /// Whether a wait for `test` is over: by the sum, as the public header says, or by a failure, as the reference
-    /// implementation does.
+    /// Whether a wait for `test` is over: by the sum, as the public header defines it, or by a failure, as in
+    /// the reference implementation.
     #[inline]
     #[must_use]
     pub const fn reaches(self, test: u64) -> bool {

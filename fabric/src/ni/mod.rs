@@ -30,7 +30,7 @@ pub use types::{
 
 use crate::time::Time;
 
-/// A process that can be reached no more, told once by [`Ni::lost`].
+/// A process that can no longer be reached, reported once by [`Ni::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Which.
@@ -59,8 +59,9 @@ pub trait Ni {
     /// Shows up to `budget` arrivals to the interface; returns how many. Reads no clock.
     fn poll(&mut self, budget: usize) -> usize;
 
-    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next, whatever comes of it:
-    /// as [`Message::linger`](crate::message::Message::linger). `false`: all looks were taken, and nothing was seen.
+    /// Checks up to `looks` times whether anything has arrived, for a caller that polls next in any case; as
+    /// [`Message::linger`](crate::message::Message::linger). `false`: all checks were made, and nothing was
+    /// seen.
     #[inline]
     fn linger(&mut self, looks: u32) -> bool {
         let _ = looks;
@@ -80,10 +81,11 @@ pub trait Ni {
     /// Ends what [`Ni::arm`] prepared.
     fn disarm(&mut self);
 
-    /// The next process that is lost. What it owed has ended as [`NiFail::Undeliverable`] before this tells of it.
+    /// Returns the next lost process. Its outstanding operations have ended as [`NiFail::Undeliverable`]
+    /// before.
     fn lost(&mut self) -> Option<Lost>;
 
-    /// A portal table entry: a given one, or any for `None`.
+    /// Allocates a portal table entry: a given one, or any for `None`.
     ///
     /// # Errors
     /// [`NiError::PtInUse`], [`NiError::PtFull`], [`NiError::PtEqNeeded`], [`NiError::ArgInvalid`].
@@ -106,8 +108,8 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn pt_enable(&mut self, index: u32) -> Result<(), NiError>;
 
-    /// Takes no new requests, which fail with [`NiFail::PtDisabled`]. Whether those that had begun are over: until they are,
-    /// call it again after a poll.
+    /// Disables the entry: new requests fail with [`NiFail::PtDisabled`]. Returns whether those in progress
+    /// are over; until they are, call it again after a poll.
     ///
     /// # Errors
     /// [`NiError::ArgInvalid`].
@@ -131,8 +133,8 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn eq_get(&mut self, eq: EqHandle) -> Result<EqGet, NiError>;
 
-    /// How many events these queues hold, for whoever polls several in turn: those that hold none need not be asked.
-    /// [`usize::MAX`] where that is not known without taking one.
+    /// How many events these queues hold, for owners that poll several in turn: empty ones need not be
+    /// polled. [`usize::MAX`] if that is unknown without taking one.
     #[inline]
     fn eq_waiting(&self, queues: [EqHandle; 3]) -> [usize; 3] {
         queues.map(|_| usize::MAX)
@@ -211,29 +213,29 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn search(&mut self, pt_index: u32, entry: &Entry, how: Search, user_ptr: u64) -> Result<(), NiError>;
 
-    /// Begins a put.
+    /// Starts a put.
     ///
     /// # Errors
-    /// [`NiError::Full`], [`NiError::ArgInvalid`], [`NiError::NoInit`]. A target that cannot be reached is no error of the
-    /// call: the operation ends with [`NiFail::Undeliverable`].
+    /// [`NiError::Full`], [`NiError::ArgInvalid`], [`NiError::NoInit`]. A target that cannot be reached is
+    /// not an error of the call: the operation ends with [`NiFail::Undeliverable`].
     fn put(&mut self, put: &Put) -> Result<(), NiError>;
 
-    /// Begins a get.
+    /// Starts a get.
     ///
     /// # Errors
-    /// As [`Ni::put`].
+    /// As for [`Ni::put`].
     fn get(&mut self, get: &Get) -> Result<(), NiError>;
 
-    /// Begins an atomic.
+    /// Starts an atomic.
     ///
     /// # Errors
-    /// As [`Ni::put`].
+    /// As for [`Ni::put`].
     fn atomic(&mut self, atomic: &Atomic) -> Result<(), NiError>;
 
-    /// Begins a fetching atomic or a swap.
+    /// Starts a fetching atomic or a swap.
     ///
     /// # Errors
-    /// As [`Ni::put`].
+    /// As for [`Ni::put`].
     fn fetch_atomic(&mut self, fetch: &FetchAtomic) -> Result<(), NiError>;
 
     /// Does it when the counting event reaches the threshold; at once, if it has. The handle is that of the entry of
@@ -249,6 +251,6 @@ pub trait Ni {
         what: Triggered,
     ) -> Result<Option<EntryHandle>, NiError>;
 
-    /// One doorbell for everything that was begun.
+    /// Rings one doorbell for all operations that were started.
     fn flush(&mut self);
 }

@@ -4,7 +4,7 @@
 use super::event::Count;
 use super::types::{AckReq, AtomicKind, CtHandle, Datatype, Entry, EntryHandle, List, MdHandle, Process};
 
-/// Where an operation goes.
+/// The destination of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Which process.
@@ -31,9 +31,9 @@ pub struct Piece {
 pub struct Put {
     /// From here.
     pub from: Piece,
-    /// So many bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// And is told this.
+    /// Header data for the target.
     pub ack: AckReq,
     /// To there.
     pub target: Target,
@@ -48,7 +48,7 @@ pub struct Put {
 pub struct Get {
     /// Into here.
     pub into: Piece,
-    /// So many bytes.
+    /// Length in bytes.
     pub length: u64,
     /// From there.
     pub target: Target,
@@ -74,7 +74,7 @@ pub struct FetchAtomic {
     pub into: Piece,
     /// Where the new ones are.
     pub from: Piece,
-    /// So many bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Of which memory.
     pub target: Target,
@@ -105,7 +105,7 @@ pub enum Triggered {
     CtInc(CtHandle, Count),
     /// Sets a counting event.
     CtSet(CtHandle, Count),
-    /// Appends an entry (an extension). Its handle is told when the trigger is set.
+    /// Appends an entry (an extension). Its handle is returned when the trigger is set.
     Append {
         /// To which table entry.
         pt_index: u32,

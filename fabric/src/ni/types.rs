@@ -11,7 +11,7 @@ pub const ANY: u32 = u32::MAX;
 pub const NID_ANY: u32 = 0xffff;
 /// Any process of a physical [`Process`].
 pub const PID_ANY: u32 = 0xffff;
-/// The largest process id that may be asked for.
+/// The largest process id that can be requested.
 pub const PID_MAX: u32 = 1024;
 
 macro_rules! handle {
@@ -39,8 +39,8 @@ handle!(
     CtHandle
 );
 
-/// A process: a rank on a logical interface, a node and a process id on a physical one. Which of them is meant, the
-/// interface knows (the union of the C binding).
+/// A process: a rank on a logical interface, a node and a process id on a physical one, depending on the
+/// interface (the union of the C binding).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Process {
     /// The rank, or the node.
@@ -148,13 +148,14 @@ options! {
     PtOptions {
         /// A promise: every entry is used once.
         ONLY_USE_ONCE = 0;
-        /// Flow control: what finds no entry disables the table entry, and is told so; nothing is dropped silently.
+        /// Flow control: a request without a matching entry disables the table entry and is reported; nothing
+        /// is dropped silently.
         FLOWCTRL = 1;
         /// A promise: no entry refuses what it has to cut.
         ONLY_TRUNCATE = 2;
         /// Messages need not be matched in the order in which they were sent.
         MATCH_UNORDERED = 3;
-        /// Begins disabled.
+        /// Starts disabled.
         ALLOC_DISABLED = 4;
     }
 }
@@ -162,7 +163,7 @@ options! {
 options! {
     /// Options of a list entry or match entry (section 5); 15 to 18 are for match entries.
     EntryOptions {
-        /// The memory is a list of pieces. Set by the C binding; here the [`Memory`] itself says it.
+        /// The memory is a list of pieces. Set by the C binding; here [`Memory`] itself has it.
         IOVEC = 0;
         /// Put and the first half of atomics.
         OP_PUT = 1;
@@ -198,7 +199,7 @@ options! {
         NO_TRUNCATE = 16;
         /// The local offset may be rounded up.
         MAY_ALIGN = 17;
-        /// An extension: an unexpected header moves the local offset by the length that was asked for.
+        /// An extension: an unexpected header advances the local offset by the requested length.
         LOCAL_INC_UH_RLENGTH = 18;
         /// An extension, and an option of specifications up to 4.2: what the entry takes is not acknowledged.
         ACK_DISABLE = 19;
@@ -208,7 +209,7 @@ options! {
 options! {
     /// Options of a memory descriptor (section 5).
     MdOptions {
-        /// The memory is a list of pieces. Set by the C binding; here the [`Memory`] itself says it.
+        /// The memory is a list of pieces. Set by the C binding; here [`Memory`] itself has it.
         IOVEC = 0;
         /// Count SEND.
         EVENT_CT_SEND = 1;
@@ -220,11 +221,11 @@ options! {
         UNORDERED = 4;
         /// No events of success.
         EVENT_SUCCESS_DISABLE = 5;
-        /// What is sent may be changed when the call has returned, up to `max_volatile_size`.
+        /// The memory may be changed when the call has returned, up to `max_volatile_size`.
         VOLATILE = 6;
         /// No SEND events.
         EVENT_SEND_DISABLE = 7;
-        /// An extension: what is lost need not be sent again. Nothing here is lost.
+        /// An extension: lost data need not be sent again. Nothing is lost here.
         UNRELIABLE = 8;
         /// Count bytes, not events.
         EVENT_CT_BYTES = 14;
@@ -285,7 +286,7 @@ impl Memory {
 pub struct Md {
     /// The bytes.
     pub memory: Memory,
-    /// What is told and counted.
+    /// The counting event of its operations.
     pub options: MdOptions,
     /// Where full events go.
     pub eq: Option<EqHandle>,
@@ -300,13 +301,13 @@ pub struct Entry {
     pub memory: Memory,
     /// What counts.
     pub ct: Option<CtHandle>,
-    /// Whose operations it takes; [`ANY`] takes everybody's.
+    /// The user whose operations it accepts; [`ANY`] accepts all.
     pub uid: u32,
-    /// What it does and tells.
+    /// Its options.
     pub options: EntryOptions,
-    /// Match entries: from whom. [`ANY`] as the rank, [`NID_ANY`] and [`PID_ANY`] stand for all.
+    /// Match entries: the initiator. [`ANY`] as the rank, [`NID_ANY`] and [`PID_ANY`] match all.
     pub match_id: Process,
-    /// Match entries: the bits asked for.
+    /// Match entries: the match bits.
     pub match_bits: u64,
     /// Match entries: the bits that may differ.
     pub ignore_bits: u64,
@@ -315,7 +316,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry that takes everything from everybody, as far as its options allow.
+    /// An entry that accepts everything from all initiators, as far as its options allow.
     #[must_use]
     pub const fn open(memory: Memory, options: EntryOptions) -> Self {
         Self {
@@ -362,7 +363,7 @@ impl Entry {
 pub enum List {
     /// What the program waits for.
     Priority = 0,
-    /// Room for what nobody waits for yet.
+    /// Room for unexpected messages (the overflow list).
     Overflow = 1,
 }
 
@@ -370,13 +371,13 @@ pub enum List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Search {
-    /// Tells of it.
+    /// Reports it.
     Only = 0,
     /// Takes it.
     Delete = 1,
 }
 
-/// What an initiator hears when its operation has been done (section 8).
+/// What acknowledges an operation to its initiator (section 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AckReq {
@@ -493,7 +494,7 @@ impl Datatype {
     }
 }
 
-/// The bounds of an interface (section 3). What `max_…` says is exact: one more is refused.
+/// The limits of an interface (section 3). Each `max_…` is exact: one more is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NiLimits {
@@ -526,8 +527,8 @@ pub struct NiLimits {
 }
 
 impl Default for NiLimits {
-    /// What an interface in software has unless told otherwise. Ordered sizes are those that the specification asks for at
-    /// least (the reference implementation's 8 for `max_waw_ordered_size` is below that).
+    /// The defaults of an interface in software. Ordered sizes are the specification's minimum (the reference
+    /// implementation's 8 for `max_waw_ordered_size` is below that).
     fn default() -> Self {
         Self {
             max_entries: 1024,
@@ -550,7 +551,7 @@ impl Default for NiLimits {
     }
 }
 
-/// Counters of an interface that say what went wrong (section 2).
+/// Error counters of an interface (section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Register {

@@ -12,9 +12,9 @@ pub(super) fn first_of_the_heaviest(
     columns: usize,
     weight: impl Fn(usize, usize) -> i64,
 ) -> Vec<Option<usize>> {
-    // As many rows and columns again, of nobody: whoever is alone has one of those, and everybody has somebody.
+    // Pad with dummy rows and columns, so that an unmatched rail pairs with a dummy.
     let cost = |row: usize, column: usize| match (row < rows, column < columns) {
-        // Dearer than two of nobody, and so in no matching that counts.
+        // More expensive than two dummies, and so in no matching that counts.
         (true, true) => Some(weight(row, column))
             .filter(|weight| *weight > 0)
             .map_or(1, |weight| -weight),
@@ -41,7 +41,7 @@ impl Solved {
     /// The Hungarian method: row by row, each placed along the cheapest path of exchanges.
     fn by_prices(size: usize, cost: impl Fn(usize, usize) -> i64) -> Self {
         let (mut row_price, mut column_price) = (vec![0i64; size], vec![0i64; size + 1]);
-        // The last column is of nobody at all: it holds the row that is being placed.
+        // The last column is a sentinel: it holds the row that is being placed.
         let mut holder: Vec<Option<usize>> = vec![None; size + 1];
         for row in 0..size {
             holder[size] = Some(row);
@@ -92,8 +92,8 @@ impl Solved {
         }
     }
 
-    /// Gives `row` the first of the columns that it wants and can have without a loss to the whole, and all rows before
-    /// it keep theirs; else it stays where it is. Returns its column.
+    /// Gives `row` the first of its preferred columns that costs the whole nothing, while all rows before it
+    /// keep theirs; otherwise it stays. Returns its column.
     fn choose(
         &mut self,
         row: usize,
@@ -120,7 +120,7 @@ impl Solved {
         };
         let choice = (0..size).filter(wanted).find(can_have)?;
         let (mut mover, mut to) = (row, choice);
-        // Whoever is put out of a column goes to its next one, up to the one that became free.
+        // A row displaced from a column takes its next one, up to the column that became free.
         loop {
             let out = self.row_of[to];
             (self.row_of[to], self.column_of[mover]) = (mover, to);

@@ -13,7 +13,7 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("byte {at} of the capture: {what}; it was cut off, or written by another program")]
 pub struct Malformed {
-    /// Where the block begins.
+    /// Offset of the block.
     pub at: usize,
     /// What is wrong with it.
     pub what: &'static str,
@@ -42,7 +42,7 @@ pub struct PacketBlock<'a> {
     pub interface: u32,
     /// Nanoseconds since 1970.
     pub at: Time,
-    /// Which way it went.
+    /// Its direction.
     pub way: Way,
     /// Its bytes, from the Ethernet header on.
     pub bytes: &'a [u8],
