@@ -193,7 +193,7 @@ impl IgbvfRx {
         let packet = self.memory.as_shared().skip(place).take(length);
         match self
             .demux
-            .sort(packet, status & self.believes == CHECKED_TRANSPORT)
+            .classify(packet, status & self.believes == CHECKED_TRANSPORT)
         {
             Demuxed::Frame {
                 channel,

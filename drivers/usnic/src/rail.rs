@@ -265,7 +265,7 @@ impl UsnicRail {
         } else {
             "commands by devcmd"
         };
-        let (way, steering) = (held.claim.device().way(), held.steering.how());
+        let (way, steering) = (held.claim.device().backend(), held.steering.how());
         format!("{way}, {registers}, {commands}, {queues}, {steering}, {sums}")
     }
 
@@ -473,7 +473,7 @@ impl UsnicRail {
         self.resets += 1;
         if let Some(held) = &mut self.held {
             self.health.begin(held);
-            let mac = held.next_hop(&self.config);
+            let mac = held.station(&self.config);
             if let Some(mac) = mac.filter(|mac| *mac != self.mac) {
                 self.mac = mac;
                 self.introduce();

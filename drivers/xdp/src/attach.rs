@@ -36,7 +36,7 @@ pub(crate) enum No {
 
 /// Attaches a program that steers what is for `port` and the next one to the sockets that are put into its map.
 pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) -> Result<Steering, No> {
-    let step = |step| move |error| NoRoute::System(step, error);
+    let step = |step| move |error| No::System(step, error);
     let map = sys::socket_map(queues).map_err(step("make a map of sockets (bpf)"))?;
     let program = steering(interface.address, port, map.as_fd());
     let loaded = match sys::load(&program, true) {
@@ -53,7 +53,7 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
         Some(last) if error.raw_os_error() != Some(libc::EPERM) => {
             No::Other(format!("the kernel refused its program: {error}: {last}"))
         }
-        _ => NoRoute::System("load its program (bpf)", error),
+        _ => No::System("load its program (bpf)", error),
     })?;
     let id = sys::program_id(loaded.as_fd()).map_err(step("ask for its program's number (bpf)"))?;
     let flags = if mode == Mode::Generic { GENERIC } else { DRIVER };
@@ -64,7 +64,7 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
             .and_then(|details| details.program)
         {
             Some(other) if is_taken(&error) => No::Taken(other.id),
-            _ => NoRoute::System("attach its program (bpf)", error),
+            _ => No::System("attach its program (bpf)", error),
         }
     })?;
     verify(interface, id, mode)?;
@@ -100,8 +100,7 @@ pub(crate) fn when_let_go<T>(
 
 /// Asks the kernel what is attached, and how.
 fn verify(interface: &Interface, id: u32, mode: Mode) -> Result<(), No> {
-    let details =
-        Details::of(interface.index).map_err(|error| NoRoute::System("ask for the program", error))?;
+    let details = Details::of(interface.index).map_err(|error| No::System("ask for the program", error))?;
     let wanted = if mode == Mode::Generic {
         Attached::Generic
     } else {

@@ -387,7 +387,7 @@ fn told(name: &RailName, interface: &Interface, no: attach::No) -> No {
             ))
         }
         attach::No::Other(reason) => No::NotThis(reason),
-        attach::NoRoute::System(step, error) => match error.raw_os_error() {
+        attach::No::System(step, error) => match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => No::Ends(rights::refused(name, step, &error)),
             Some(libc::EINVAL) => No::NotThis(format!("{step}: {error}; it is there from Linux 5.9 on")),
             _ => No::NotThis(format!("{step}: {error}")),

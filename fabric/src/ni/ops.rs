@@ -29,13 +29,13 @@ pub struct Piece {
 /// Writes into the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// From here.
+    /// The source.
     pub from: Piece,
-    /// Length in bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Header data for the target.
+    /// The requested acknowledgement.
     pub ack: AckReq,
-    /// To there.
+    /// The destination.
     pub target: Target,
     /// For the events of the initiator.
     pub user_ptr: u64,
