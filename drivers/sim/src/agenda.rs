@@ -1,4 +1,5 @@
-//! What is due when: a heap of small events on the virtual clock. Equal times keep the order of their making.
+//! The event queue: a heap of small events on the virtual clock. Events of equal time keep their order of
+//! insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,11 +29,11 @@ pub(crate) enum Due {
     Depart { frame: u32 },
     /// A frame reaches its receiver's NIC.
     Frame { frame: u32 },
-    /// Nothing has overtaken a frame that was held back: it goes on by itself.
+    /// No later frame has overtaken a delayed one: it is released by time.
     Unhold { frame: u32, serial: u64 },
-    /// A rail notices that the way to a peer closed or opened, unless it changed again in between.
+    /// A rail notices that the path to a peer closed or opened, unless it changed again in between.
     PeerNotice { nic: u32, conn: u32, turn: u32 },
-    /// The call for contact anew reaches the peer.
+    /// A reconnect request reaches the peer.
     Revive { nic: u32, conn: u32 },
     /// A rail notices that its own link closed or opened, unless it changed again in between.
     LinkNotice { nic: u32, turn: u32 },

@@ -1,7 +1,8 @@
-//! Changes of the network (faults, cables, cuts, deaths), and how rails come to notice them.
+//! Changes of the network (faults, cables, partitions, deaths), and how rails notice them.
 //!
-//! A rail does not know at once: it is told `link_notice`, `death_notice` or `silence` later, and not at all when
-//! the change was undone before. What was sent in between waits (a reliable transport retransmits), and goes on.
+//! A rail does not notice at once, but `link_notice`, `death_notice` or `silence` later, and not at all if
+//! the change was undone before. What was sent in between waits (a reliable transport retransmits), and
+//! continues.
 
 use std::time::Duration;
 
@@ -31,9 +32,9 @@ pub enum Change {
         /// What the direction does.
         faults: Option<Faults>,
     },
-    /// The plane's switch goes dark: every NIC on it loses its link.
+    /// The plane's switch fails: every NIC on it loses its link.
     PlaneDown(Plane),
-    /// It comes back.
+    /// The plane's switch recovers.
     PlaneUp(Plane),
     /// A rank's cable is pulled: its own NIC sees the link go, its peers see silence.
     LinkDown(Plane, u32),
@@ -62,14 +63,14 @@ pub enum Change {
     /// A rank's NIC hangs: it takes no frame out of its send rings, which fill up. It still receives. Message rails
     /// do not feel it.
     NicStall(Plane, u32),
-    /// It goes on, with all that was posted.
+    /// The NIC continues, with all that was posted.
     NicResume(Plane, u32),
-    /// A rank's process stands still, as one that is stopped, or computes and does not poll: polls of its rails show
-    /// nothing, [`Job`](crate::Job) does not step it, and what arrives piles up.
+    /// A rank's process is stopped, or computes and does not poll: polls of its rails return nothing,
+    /// [`Job`](crate::Job) does not step it, and messages for it accumulate.
     Pause(u32),
-    /// It goes on.
+    /// The rank's process continues.
     Resume(u32),
-    /// A rank's process ends without a word; its rails do nothing any more.
+    /// A rank's process dies without closing anything; its rails do nothing any more.
     RankDeath(u32),
 }
 
@@ -162,7 +163,7 @@ impl Net {
         self.end_nics(Ended::Died, |of, _, _| of == life);
     }
 
-    /// A NIC is no more: nothing touches the memory that was exposed through it, nothing of it is under way.
+    /// Removes a NIC: nothing touches the memory exposed through it any more, and nothing of it is in flight.
     pub(crate) fn end_nic(&mut self, nic: u32, how: Ended) {
         if self.nics[nic as usize].ended.is_some() {
             return;
@@ -183,7 +184,7 @@ impl Net {
         }
     }
 
-    /// Looks at every link and every way after a change: what goes on, and who will notice what.
+    /// Updates every link and every path after a change: resumes what can continue, and schedules notices.
     pub(crate) fn look(&mut self) {
         for nic in 0..self.nics.len() as u32 {
             if self.nics[nic as usize].ended.is_some() {
@@ -253,7 +254,7 @@ impl Net {
         (!peer.cable || cut(conn.link_out) || cut(conn.link_back)).then_some(DownReason::Silent)
     }
 
-    /// Schedules the notice of a change of the way to a peer.
+    /// Schedules the notice of a change of the path to a peer.
     pub(crate) fn look_at_peer(&mut self, nic: u32, conn: u32) {
         let obstacle = self.obstacle(nic, conn);
         let state = &mut self.nics[nic as usize].conns[conn as usize];
@@ -313,14 +314,14 @@ impl Net {
 }
 
 impl Net {
-    /// Whether one of the two ends has given the way up: then it does not come back by itself.
+    /// Whether one of the two ends has given up the connection, so that it does not recover by itself.
     fn is_abandoned(&self, nic: u32, conn: u32) -> bool {
         let ours = self.conn(nic, conn);
         let theirs = self.nics[ours.nic as usize].peers.get(&nic);
         ours.abandoned || theirs.is_some_and(|theirs| self.conn(ours.nic, *theirs).abandoned)
     }
 
-    /// The owner of `nic` gives the way to a peer up. The peer is not told.
+    /// The owner of `nic` gives up the connection to a peer, which is not notified.
     pub(crate) fn abandon(&mut self, nic: u32, conn: u32) {
         if self.nics[nic as usize].ended.is_some() || self.conn(nic, conn).down {
             return;
@@ -328,7 +329,7 @@ impl Net {
         let state = self.conn_mut(nic, conn);
         state.fall();
         state.abandoned = true;
-        // Nothing that was to be told about the peer is news any more.
+        // Pending events about the peer are obsolete.
         let scope = Scope::Peer(PeerIndex(conn));
         self.nics[nic as usize]
             .events
@@ -337,7 +338,7 @@ impl Net {
         self.withdraw_from(nic, conn);
     }
 
-    /// Calls a peer that is down for contact anew; lost on a way that is closed.
+    /// Sends a reconnect request to a peer that is down; it is lost on a closed path.
     pub(crate) fn revive(&mut self, nic: u32, conn: u32) {
         let state = self.conn(nic, conn);
         if state.down && self.nics[nic as usize].ended.is_none() {
@@ -346,7 +347,7 @@ impl Net {
         }
     }
 
-    /// The call has arrived: what the peer still had of the old connection is over, and both begin anew.
+    /// Handles a reconnect request: the peer drops the old connection, and both ends reconnect.
     pub(crate) fn revived(&mut self, nic: u32, conn: u32) {
         let state = self.conn(nic, conn);
         let (peer, link) = (state.nic, state.link_out);
@@ -377,7 +378,7 @@ impl Net {
 }
 
 impl Link {
-    /// New faults: an aim counts from the next frame, and no burst goes on.
+    /// Resets fault state for new faults: an aim counts from the next frame, and no burst continues.
     fn begin_anew(&mut self) {
         self.bursting = false;
         self.picked = 0;

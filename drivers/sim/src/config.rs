@@ -15,7 +15,7 @@ use crate::fault::{Aim, Burst, Part, Pipe};
 pub struct Faults {
     /// Probability that a frame is lost.
     pub loss: f64,
-    /// Losses that come in bursts, beside the single ones.
+    /// Losses in bursts, in addition to independent ones.
     pub burst: Option<Burst>,
     /// Probability that a frame arrives twice; the second has a delay of its own.
     pub duplicate: f64,
@@ -31,14 +31,15 @@ pub struct Faults {
     pub reorder: f64,
     /// By how much at most it is held back.
     pub reorder_window: Duration,
-    /// When not zero, a frame is held back until 1 to so many later ones have overtaken it, instead of for a random
-    /// time; `reorder_window` (zero: a millisecond) then ends the wait of one that nothing follows.
+    /// When not zero, a frame is delayed until a random number of later ones, from 1 to this, have overtaken
+    /// it, instead of for a random time; `reorder_window` (zero: a millisecond) limits the delay when no
+    /// frame follows.
     pub overtake: u32,
     /// One-way delay of every frame or message.
     pub delay: Duration,
     /// Random part of the delay, from zero up to this. It alone never reorders.
     pub jitter: Duration,
-    /// Frames longer than this many bytes vanish (a tunnel with a smaller MTU on the way).
+    /// Frames longer than this many bytes are lost (a tunnel with a smaller MTU on the path).
     pub mtu: Option<usize>,
     /// Bytes per second that a NIC serialises onto this link; `None` for no limit.
     pub bandwidth: Option<u64>,
@@ -46,7 +47,7 @@ pub struct Faults {
     pub queue: usize,
     /// A bottleneck that this direction shares with all others of the plane that name the same number.
     pub trunk: Option<(u32, Pipe)>,
-    /// The switch's port to the receiver, shared by all who send to it (incast).
+    /// The switch's port to the receiver, shared by all senders to it (incast).
     pub port: Option<Pipe>,
     /// A fault for chosen frames.
     pub aim: Option<Aim>,
@@ -112,7 +113,8 @@ pub struct SimConfig {
     pub link_notice: Duration,
     /// From the death of a process to the event at its peers.
     pub death_notice: Duration,
-    /// From a silent loss of the way to a peer (its link, its NIC, a cut) to the event; also from its return.
+    /// Time from a silent loss of the path to a peer (its link, its NIC, a partition) to the event; also from
+    /// its return.
     pub silence: Duration,
     /// MTU of a [`SimDatagram`](crate::SimDatagram): longest frame, in bytes.
     pub mtu: usize,

@@ -27,28 +27,28 @@ pub(crate) struct Conn {
     pub(crate) nic: u32,
     pub(crate) link_out: u32,
     pub(crate) link_back: u32,
-    /// Raised by each failure: what was under way before belongs to nobody.
+    /// Incremented by each failure: operations of earlier epochs are void.
     pub(crate) epoch: u32,
     /// The id of the last message accepted.
     pub(crate) last: u64,
     pub(crate) watermark: u64,
-    /// What the peer has taken without a gap; the watermark follows one way later.
+    /// What the peer has taken without a gap; the watermark follows one delay later.
     pub(crate) taken: u64,
-    /// The last id that was given back by `reclaim`.
+    /// The last id that `reclaim` returned.
     given: u64,
-    /// Accepted, not yet below the watermark, not given back.
+    /// Accepted, not yet below the watermark, not reclaimed.
     pub(crate) retained: VecDeque<u32>,
-    /// What waits for the way to open.
+    /// What waits for the path to open.
     pub(crate) stalled: Vec<Due>,
-    /// `PeerDown` was told, and `PeerUp` not yet.
+    /// `PeerDown` was reported, and `PeerUp` not yet.
     pub(crate) down: bool,
     /// How often it went down.
     pub(crate) falls: u32,
-    /// Its owner has given it up: only a call brings it up again.
+    /// Its owner has given it up: only a reconnect request brings it up again.
     pub(crate) abandoned: bool,
-    /// `PeerUp` was told.
+    /// `PeerUp` was reported.
     pub(crate) greeted: bool,
-    /// The state of the way that was last looked at, and the number of changes seen.
+    /// The state of the path when it was last checked, and the number of changes seen.
     pub(crate) seen_open: bool,
     pub(crate) turn: u32,
 }
@@ -256,7 +256,7 @@ impl Net {
         }
     }
 
-    /// The network forgets a message: nobody will see it.
+    /// Drops a message from the network.
     pub(crate) fn lose(&mut self, message: u32) {
         let msg = &self.messages[message];
         let (from, to, id, length) = (msg.from, msg.to, msg.id, msg.len());
@@ -302,7 +302,7 @@ impl Net {
         }
     }
 
-    /// Sends the news of what was taken back to the sender, unless the last of it was given back.
+    /// Sends an acknowledgement of what was taken back to the sender, unless the last of it was reclaimed.
     pub(crate) fn acknowledge(&mut self, nic: u32, conn: u32) {
         let state = self.conn(nic, conn);
         if state.taken <= state.given {
@@ -354,7 +354,7 @@ impl Net {
         }
     }
 
-    /// The sender lets go of the oldest message that it keeps for `conn`.
+    /// Releases the oldest message that the sender keeps for `conn`.
     fn let_go(&mut self, nic: u32, conn: u32) {
         if let Some(message) = self.conn_mut(nic, conn).retained.pop_front() {
             self.messages[message].retained = false;
@@ -362,7 +362,7 @@ impl Net {
         }
     }
 
-    /// Gives the oldest retained message up to `last` back: its id, its bytes, and its region.
+    /// Returns the oldest retained message up to `last`: its id, its bytes, and its region.
     pub(crate) fn take_back(
         &mut self,
         nic: u32,
@@ -377,7 +377,7 @@ impl Net {
         let given = (msg.id, msg.bytes.clone(), msg.region.clone());
         let (to, length) = (msg.to, msg.len());
         self.note(Happened::Reclaimed, nic, to, given.0, length);
-        // Ids that were given back are no gap: the watermark may pass them with the next message that is taken.
+        // Reclaimed ids are no gap: the watermark may pass them with the next message that is taken.
         let state = self.conn_mut(nic, conn);
         state.taken = state.taken.max(given.0);
         state.given = given.0;
@@ -385,7 +385,7 @@ impl Net {
         Some(given)
     }
 
-    /// The owner of `nic` is gone: nobody will ask for what it kept.
+    /// The owner of `nic` is gone, so nothing it retained can be reclaimed.
     pub(crate) fn discard(&mut self, nic: u32) {
         for conn in 0..self.nics[nic as usize].conns.len() as u32 {
             while !self.conn(nic, conn).retained.is_empty() {
@@ -412,8 +412,8 @@ impl Net {
         }
     }
 
-    /// The number of the connection that comes up now: the falls of both ends, so that it is the same at both of them,
-    /// whichever is told first.
+    /// The generation of the connection that comes up now: the failures of both ends, so that it is the same
+    /// at both, whichever is notified first.
     pub(crate) fn life_of_conn(&self, nic: u32, conn: u32) -> Life {
         let ours = self.conn(nic, conn);
         let theirs = self.nics[ours.nic as usize].peers.get(&nic);
@@ -421,7 +421,7 @@ impl Net {
         Life::of(ours.falls, theirs)
     }
 
-    /// First contact: told once, and once more after each `PeerDown`.
+    /// Reports that the peer is up: at the first handshake, and once more after each `PeerDown`.
     fn greet(&mut self, nic: u32, conn: u32) {
         let state = self.conn_mut(nic, conn);
         if !state.greeted && !state.down {

@@ -48,7 +48,7 @@ pub struct SimRx {
     spare: Arc<AtomicUsize>,
 }
 
-/// A buffer taken out of the receive ring; dropping it gives a fresh one back.
+/// A buffer taken out of the receive ring; dropping it returns a fresh one.
 #[derive(Debug)]
 pub struct SimKept {
     bytes: Arc<Vec<u8>>,
@@ -183,7 +183,7 @@ impl Datagram for SimDatagram {
     type Tx = SimTx;
     type Rx = SimRx;
 
-    /// Any rank that was ever attached can be named; whether it lives is for its answers to tell.
+    /// Any rank that was ever attached can be opened; whether it is alive shows in its responses.
     fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
         let rank = self.handle.rank_at(address)?;
         let mut net = self.handle.net.lock();

@@ -1,4 +1,4 @@
-//! What waits while a way is closed, what goes on when it opens, and what a failure leaves of the rest.
+//! What waits while a path is closed, what continues when it opens, and what a failure leaves of the rest.
 
 use crate::agenda::Due;
 use crate::state::Net;
@@ -12,7 +12,7 @@ impl Net {
         self.conn_mut(nic, conn).stalled.push(due);
     }
 
-    /// Ends everything that is under way from `nic` to a peer. What has reached the peer's inbox may still be seen.
+    /// Ends everything in flight from `nic` to a peer. What has reached the peer's inbox may still be seen.
     pub(crate) fn fail_conn(&mut self, nic: u32, conn: u32) {
         let state = self.conn_mut(nic, conn);
         state.epoch += 1;
@@ -30,17 +30,17 @@ impl Net {
         self.fail_ops(nic, conn);
     }
 
-    /// Of the messages of `from` that nobody at `to` has looked at yet, each is lost or seen, as a coin falls.
+    /// Decides by coin for each message of `from` that `to` has not polled yet whether it is lost or seen.
     fn thin_out(&mut self, to: u32, from: u32) {
         self.sift(to, |net, sender| sender == from && net.random.chance(0.5));
     }
 
-    /// Everything that waits to be seen by `nic` is lost; only what `from` sent, when given.
+    /// Drops everything that waits for a poll of `nic`; only what `from` sent, when given.
     pub(crate) fn purge(&mut self, nic: u32, from: Option<u32>) {
         self.sift(nic, |_, sender| from.is_none_or(|from| from == sender));
     }
 
-    /// Loses those of the messages waiting at `nic` whose sender `lost` points at.
+    /// Drops the messages waiting at `nic` whose sender `lost` selects.
     fn sift(&mut self, nic: u32, lost: impl Fn(&mut Self, u32) -> bool) {
         let state = &mut self.nics[nic as usize];
         let waiting: Vec<u32> = state.inbox.drain(..).chain(state.strangers.drain(..)).collect();
@@ -62,7 +62,7 @@ impl Net {
         }
     }
 
-    /// What waited for the way goes on over it; it waits again when the way is still closed.
+    /// Resumes what waited for the path; it waits again if the path is still closed.
     pub(crate) fn resume(&mut self, nic: u32, conn: u32) {
         let state = self.conn_mut(nic, conn);
         if state.stalled.is_empty() {

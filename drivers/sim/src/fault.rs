@@ -1,5 +1,4 @@
-//! The kinds of faults that need words of their own: bursts, aimed faults, shared pipes, damage; and what becomes of a
-//! frame.
+//! Fault types that need parameters: bursts, aimed faults, shared pipes, corruption; and the fate of a frame.
 
 use std::time::Duration;
 
@@ -26,9 +25,9 @@ pub enum Part {
     /// Any byte.
     #[default]
     Anywhere,
-    /// One of the first so many bytes.
+    /// A byte among the first `n`.
     Head(usize),
-    /// One of the bytes behind the first so many; a frame that has none is left alone.
+    /// A byte beyond the first `n`; a frame without any is left unchanged.
     Body(usize),
 }
 
@@ -43,7 +42,8 @@ impl Part {
     }
 }
 
-/// A place where several flows share a bandwidth and a finite queue, which drops what comes when it is full.
+/// A bottleneck that several flows share, with a bandwidth and a finite queue that drops what arrives when it
+/// is full.
 ///
 /// Lengths are those of the frames, without the headers that a network adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,17 +116,17 @@ impl Aim {
     }
 }
 
-/// Chooses frames by channel, length, and a word of their bytes. Plain numbers, so that a seed and a script are all
-/// that a run needs to be seen again.
+/// Selects frames by channel, length, and a word of their bytes. Plain numbers, so that a seed and a script
+/// suffice to repeat a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// Of this channel only.
     pub channel: Option<Channel>,
-    /// Of at least so many bytes.
+    /// Shortest length in bytes.
     pub shortest: usize,
-    /// Of at most so many bytes.
+    /// Longest length in bytes.
     pub longest: usize,
-    /// Where the word of eight bytes, little-endian, begins. Behind the end of the frame it reads zero.
+    /// Offset of the word of eight bytes, little-endian. Beyond the end of the frame it reads zero.
     pub offset: usize,
     /// The bits of the word that are compared.
     pub mask: u64,
@@ -180,13 +180,14 @@ pub enum Effect {
     Replay(Duration),
     /// It arrives so much later.
     Delay(Duration),
-    /// It arrives behind so many later frames (or when [`Faults::reorder_window`](crate::Faults) has passed).
+    /// It arrives after this many later frames (or when [`Faults::reorder_window`](crate::Faults) has
+    /// passed).
     Overtaken(u32),
     /// One to three of its bits are flipped, in [`Faults::corrupt_part`](crate::Faults).
     Corrupt,
     /// It is cut off at this length.
     Truncate(usize),
-    /// So many random bytes are added, up to the NIC's MTU.
+    /// This many random bytes are added, up to the NIC's MTU.
     Lengthen(usize),
 }
 
@@ -237,7 +238,7 @@ impl Fate {
     }
 }
 
-/// What was done to a frame that is on its way.
+/// What was done to a frame in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u8);
 

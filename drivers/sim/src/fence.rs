@@ -76,7 +76,8 @@ impl Net {
         }
     }
 
-    /// The way to `conn` failed, with operations from serial `first` on still open: what covers them proves nothing.
+    /// The path to `conn` failed, with operations from serial `first` on still open: fences that cover them
+    /// prove nothing.
     pub(crate) fn hurt_fences(&mut self, nic: u32, conn: u32, first: u64) {
         for fence in &mut self.nics[nic as usize].fences {
             fence.hurt |= fence.conn == Some(conn) || (fence.conn.is_none() && first < fence.serial);

@@ -33,7 +33,7 @@ pub(crate) struct Queues {
     /// Ranks, by peer number.
     ranks: Vec<u32>,
     peers: BTreeMap<u32, u32>,
-    /// Fresh buffers left; kept buffers give theirs back when they are dropped.
+    /// Fresh buffers left; kept buffers return theirs when they are dropped.
     pub(crate) spare: Arc<AtomicUsize>,
 }
 
@@ -171,20 +171,20 @@ impl Net {
         Ok(FrameId(id))
     }
 
-    /// Room for `n` frames, as far as there is.
+    /// Reserves room for up to `n` frames.
     pub(crate) fn reserve(&mut self, nic: u32, channel: Channel, n: usize) -> usize {
         let room = self.nics[nic as usize].queues.send[channel_index(channel)].reserve(n);
         self.stats(nic).reserves_short += u64::from(room < n);
         room
     }
 
-    /// Hands everything posted to the NIC, and lets happen what is due.
+    /// Passes everything posted to the NIC, and processes what is due.
     pub(crate) fn ring_doorbell(&mut self, nic: u32) {
         self.hand_over(nic);
         self.run_due();
     }
 
-    /// A NIC takes what was posted, the priority channel first; one that stands still takes nothing.
+    /// The NIC takes what was posted, the priority channel first; a stalled one takes nothing.
     pub(crate) fn hand_over(&mut self, nic: u32) {
         if self.nics[nic as usize].stalled {
             return;
@@ -312,7 +312,7 @@ impl Net {
         let (queued, length) = (frame.queued, frame.bytes.len());
         let (from_plane, from_rank) = (self.nics[nic as usize].plane, self.nics[nic as usize].rank);
         let channel = channel_index(frame.channel);
-        // Whoever has the address now: a datagram does not know of lives.
+        // Whichever incarnation has the address now: datagrams do not distinguish them.
         let to = self
             .find(Kind::Datagram, from_plane, to_rank, None)
             .unwrap_or(nic);
@@ -353,7 +353,7 @@ impl Net {
         }
     }
 
-    /// A NIC is no more: what waits in its rings is gone; what is on a link goes on.
+    /// Removes a NIC: frames in its rings are lost; frames on a link continue.
     pub(crate) fn drop_frames(&mut self, nic: u32) {
         for channel in 0..2 {
             let queues = &mut self.nics[nic as usize].queues;

@@ -94,7 +94,7 @@ impl Handle {
         Ok(u32::from_le_bytes(rank))
     }
 
-    /// The NIC of a rank; of one life only, when `incarnation` is given.
+    /// The NIC of a rank; of one incarnation only, when `incarnation` is given.
     pub(crate) fn find(&self, rank: u32, incarnation: Option<Incarnation>) -> Result<u32, RailError> {
         let unreachable = |reason: &str, remedy| RailError::Unreachable {
             rail: self.name.to_string(),

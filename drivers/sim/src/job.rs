@@ -1,6 +1,6 @@
-//! A job of N ranks in one thread: each round steps every rank once, in an order that the seed chooses; when nobody
-//! has anything to do, the clock moves to what happens next; when nothing ever will, that is an error that says who
-//! waits for what.
+//! A job of N ranks in one thread: each round steps every rank once, in an order chosen by the seed; when no
+//! rank has anything to do, the clock advances to the next event; when there will be none, that is an error
+//! that reports which rank waits for what.
 
 use std::fmt;
 
@@ -13,12 +13,13 @@ use crate::trace::{Happened, TraceEvent};
 /// What a rank did in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something: it is asked again at the same time.
+    /// It made progress: it is stepped again at the same time.
     Worked,
-    /// Nothing. It wants to be asked again by the given time at the latest, or when the network does something.
+    /// It made no progress. It is stepped again at the given time at the latest, or when the network does
+    /// something.
     Idle(Option<Time>),
-    /// Nothing, and it has finished what it came for. It is still stepped while others have not (as a process that
-    /// waits in its finalisation is), and may go back to work.
+    /// It made no progress and has finished. It is still stepped while others have not (as a process that
+    /// waits in its finalisation is), and may resume work.
     Done,
 }
 
@@ -43,7 +44,7 @@ pub struct Job<S> {
     until: Time,
 }
 
-/// A job that came to its end.
+/// A job that finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// The virtual time then.
@@ -52,23 +53,23 @@ pub struct Finished {
     pub rounds: u64,
 }
 
-/// A job that did not come to its end. Shows the seed, who waits, and for what.
+/// A job that did not finish. Displays the seed, which ranks wait, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The network's seed: the same calls with it give the same run.
     pub seed: u64,
-    /// Why the job was given up.
+    /// Why the job was stopped.
     pub why: Why,
     /// The virtual time then.
     pub at: Time,
-    /// The ranks that had not finished, with what the job says about each.
+    /// The ranks that had not finished, each with its explanation.
     pub waiting: Vec<(u32, String)>,
 }
 
-/// Why a job was given up.
+/// Why a job was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Everybody waits, nothing is under way in the network, and no rank has a deadline: it would wait for ever.
+    /// All ranks wait, nothing is in flight in the network, and no rank has a deadline: a deadlock.
     Deadlock,
     /// The limit of rounds was reached.
     Rounds,
@@ -93,7 +94,8 @@ impl fmt::Display for Stuck {
 impl std::error::Error for Stuck {}
 
 impl<S> Job<S> {
-    /// `n` ranks, each with the state that `make` gives it. `make` usually attaches the rank's rails.
+    /// Creates a job of `n` ranks with the states that `make` returns. `make` usually attaches the rank's
+    /// rails.
     pub fn new(net: &SimNet, n: usize, make: impl FnMut(usize) -> S) -> Self {
         Self {
             net: net.clone(),
@@ -103,7 +105,7 @@ impl<S> Job<S> {
         }
     }
 
-    /// Gives up when the virtual clock passes `time`.
+    /// Stops the job when the virtual clock passes `time`.
     #[must_use]
     pub fn until(mut self, time: Time) -> Self {
         self.until = time;
@@ -120,8 +122,8 @@ impl<S> Job<S> {
         &mut self.ranks
     }
 
-    /// Runs until every living rank is [`Step::Done`] in one round. Ranks whose process is dead in the network are
-    /// not stepped; ranks that never attached anything count as living.
+    /// Runs until every living rank is [`Step::Done`] in one round. Ranks whose process is dead in the
+    /// network are not stepped; ranks that never attached anything count as living.
     ///
     /// # Errors
     /// [`Stuck`] when that can never happen, or did not within `rounds`.
@@ -133,10 +135,11 @@ impl<S> Job<S> {
         self.run_explained(rounds, step, |_, _| "it gave no reason".to_owned())
     }
 
-    /// As [`Job::run`]; `explain` says what a rank waits for, and is asked only when the job is stuck.
+    /// Runs like [`Job::run`]; `explain` returns what a rank waits for, and is called only when the job is
+    /// stuck.
     ///
     /// # Errors
-    /// As [`Job::run`].
+    /// As for [`Job::run`].
     pub fn run_explained(
         &mut self,
         rounds: u64,

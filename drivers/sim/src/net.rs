@@ -147,19 +147,20 @@ impl SimNet {
         self.lock().run_until(time);
     }
 
-    /// When something happens next, if nobody calls anything: in the network, or an alarm.
+    /// The time of the next event in the network, or of an alarm.
     pub fn next_event(&self) -> Option<Time> {
         self.lock().next_event()
     }
 
-    /// The same, but an alarm that has passed and that its rank has neither acted on nor set anew is due now: for whoever
-    /// moves the clock while others have their turns, who would jump over what is late.
+    /// Like [`next_event`](Self::next_event), but an alarm that has passed and that its rank has neither
+    /// handled nor reset is due now. For owners that advance the clock while ranks are stepped in turn, who
+    /// would otherwise skip late alarms.
     pub fn next_due(&self) -> Option<Time> {
         self.lock().next_due()
     }
 
-    /// The time at which a rank has something to do of its own accord, as its timers say; `None` for nothing. It is a
-    /// point at which the clock stops on its way, once: whoever does not act by then is late.
+    /// Sets the time at which a rank's own timers are due; `None` for none. The clock stops there once when
+    /// it advances; a rank that does not act by then is late.
     pub fn set_alarm(&self, rank: u32, at: Option<Time>) {
         let mut net = self.lock();
         match at {
@@ -192,7 +193,7 @@ impl SimNet {
         net.agenda.push(time, Due::Script { change: number });
     }
 
-    /// Ends the life of `rank`, if it has one, and begins the next: rails attached from now on belong to it.
+    /// Ends the current incarnation of `rank` and starts the next: rails attached from now on belong to it.
     pub fn restart(&self, rank: u32) -> Incarnation {
         let mut net = self.lock();
         net.change(Change::RankDeath(rank));
@@ -216,7 +217,7 @@ impl SimNet {
             .is_some_and(|&life| !net.lives[life as usize].alive)
     }
 
-    /// Whether the process of `rank` stands still.
+    /// Whether the process of `rank` is stopped.
     pub fn is_paused(&self, rank: u32) -> bool {
         self.lock().paused.contains(&rank)
     }
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
     use crate::SimConfig;
 
-    /// A clock that is moved past somebody's alarm must not be moved on to the next one of somebody else.
+    /// A clock that passes one rank's alarm must not advance to another rank's next one.
     #[test]
     fn an_alarm_that_has_passed_is_due_until_its_rank_acts() {
         let net = SimNet::new(1, SimConfig::default());

@@ -28,12 +28,12 @@ pub(crate) enum What {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// On its way to the target, or waiting for the way.
+    /// In flight to the target, or waiting for the path.
     Requested,
     Executing,
-    /// On its way back, or waiting for the way.
+    /// In flight back, or waiting for the path.
     Replying,
-    /// Nothing will come of it; only the failure of the conn ends it.
+    /// It will never complete; only the failure of the connection ends it.
     Lost,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Op {
     pub(crate) leaves: Time,
     pub(crate) phase: Phase,
     pub(crate) outcome: Option<Result<u64, OpError>>,
-    /// Its initiator has been told the end already.
+    /// Its end has already been reported to its initiator.
     pub(crate) orphan: bool,
 }
 
@@ -260,7 +260,7 @@ impl Net {
     }
 
     fn execute(&mut self, place: u32) {
-        // Withdrawing gives an outcome, so a key that is missing here means that its NIC has ended.
+        // Withdrawing sets an outcome, so a missing key means that its NIC has ended.
         let Some(exposed) = self.exposed_for(place).cloned() else {
             return;
         };
@@ -317,7 +317,7 @@ impl Net {
         self.remove_op(place);
     }
 
-    /// Tells the initiator the end of an operation.
+    /// Reports the end of an operation to the initiator.
     fn complete(&mut self, place: u32, outcome: Result<u64, OpError>) {
         let op = &mut self.ops[place];
         let data = match op.what {
@@ -348,7 +348,7 @@ impl Net {
         }
     }
 
-    /// An operation that waited for the way will not go on; its initiator is told by `fail_ops`.
+    /// Drops an operation that waited for the path; `fail_ops` reports it to its initiator.
     pub(crate) fn forget_op(&mut self, place: u32) {
         self.ops[place].phase = Phase::Lost;
     }

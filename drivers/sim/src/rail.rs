@@ -93,8 +93,8 @@ impl Rail for SimRail {
         self.handle.address()
     }
 
-    /// Moves the network's clock to `now`, when that is later: the network's time is the latest that any of its
-    /// users knows of.
+    /// Advances the network's clock to `now`, if that is later: the network's time is the latest that any of
+    /// its users has.
     fn progress(&mut self, now: Time) -> Work {
         self.handle.progress(now)
     }
@@ -146,7 +146,7 @@ impl Message for SimRail {
         Ok(PeerIndex(self.handle.net.lock().connect(self.handle.nic, peer)))
     }
 
-    /// Told are senders of messages that wait, and who calls to begin anew: again, when they do it again 20 ms later.
+    /// Returns senders of waiting messages and of reconnect requests; again, when they repeat it 20 ms later.
     fn stranger(&mut self) -> Option<Caller> {
         let mut net = self.handle.net.lock();
         net.run_due();

@@ -23,7 +23,8 @@ impl Random {
         }
     }
 
-    /// A stream of its own for the part of the network that `words` name: traffic elsewhere does not change it.
+    /// A separate stream for the part of the network that `words` identify: traffic elsewhere does not change
+    /// it.
     pub fn for_part(seed: u64, words: &[u64]) -> Self {
         let mut x = seed;
         let mixed = words.iter().fold(splitmix(&mut x), |mixed, &word| {

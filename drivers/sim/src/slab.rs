@@ -52,8 +52,8 @@ impl<T> Slab<T> {
     }
 }
 
-/// Numbers come from `insert` and are dropped with `remove` by their one owner, so a missing one is a mistake of
-/// the simulator itself.
+/// Keys come from `insert` and are dropped with `remove` by their one owner, so a missing one is a bug of the
+/// simulator.
 impl<T> Index<u32> for Slab<T> {
     type Output = T;
     #[inline]

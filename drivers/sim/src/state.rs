@@ -53,14 +53,14 @@ pub(crate) struct Net {
     pub(crate) frames_made: u64,
     /// Until when each shared pipe is busy.
     pub(crate) pipes: BTreeMap<Place, Time>,
-    /// Ranks whose process stands still.
+    /// Ranks whose process is stopped.
     pub(crate) paused: BTreeSet<u32>,
     pub(crate) dump: Option<Dump>,
     pub(crate) script: Vec<Change>,
     pub(crate) trace: Trace,
     /// Keys, incarnations, and what a failure hides from its witnesses.
     pub(crate) random: Random,
-    /// Byte buffers that nobody uses now.
+    /// Unused byte buffers.
     buffers: Vec<Arc<Vec<u8>>>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Link {
     pub(crate) held: Vec<u32>,
 }
 
-/// The two contracts' NICs live on a plane side by side and never hear each other.
+/// The two contracts' NICs exist on a plane side by side and cannot reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Message,
@@ -110,7 +110,7 @@ pub(crate) enum Kind {
 /// How a NIC ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It said goodbye.
+    /// It was closed.
     Closed,
     /// Its process ended.
     Died,
@@ -133,7 +133,7 @@ pub(crate) struct Nic {
     /// The state of the link that was last looked at, and the number of changes seen.
     pub(crate) seen_link: bool,
     pub(crate) link_turn: u32,
-    /// `LinkDown` was told and `LinkUp` not yet.
+    /// `LinkDown` was reported and `LinkUp` not yet.
     pub(crate) told_down: bool,
     /// Until when it serialises what it has.
     pub(crate) busy: Time,
@@ -144,13 +144,13 @@ pub(crate) struct Nic {
     pub(crate) inbox: VecDeque<u32>,
     /// Messages of NICs that this one has not opened yet.
     pub(crate) strangers: VecDeque<u32>,
-    /// Who they are, for the owner to be told.
+    /// Senders that have not been opened, to be reported to the owner.
     pub(crate) unknown: Strangers,
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) exposed: BTreeMap<u64, Exposed>,
     pub(crate) next_address: u64,
     pub(crate) open_ops: usize,
-    /// Numbers operations and messages that refer to regions, so that a fence knows what came before it.
+    /// Numbers operations and messages that refer to regions, so that a fence covers those before it.
     pub(crate) serial: u64,
     /// Messages whose body is still read from a region: serial and conn.
     pub(crate) regions: Vec<(u64, u32)>,
@@ -267,7 +267,7 @@ impl Net {
         nic
     }
 
-    /// The newest NIC of `rank` on `plane`; of one life only, when `incarnation` is given.
+    /// The newest NIC of `rank` on `plane`; of one incarnation only, when `incarnation` is given.
     pub(crate) fn find(
         &self,
         kind: Kind,
@@ -375,7 +375,8 @@ impl Net {
         usize::try_from(wait * u128::from(bandwidth) / 1_000_000_000).unwrap_or(usize::MAX)
     }
 
-    /// Puts `length` bytes of `nic` onto `link`, after what is there already; returns when the last has left.
+    /// Serialises `length` bytes of `nic` onto `link` after what is queued there; returns when the last byte
+    /// is sent.
     pub(crate) fn serialise(&mut self, nic: u32, link: u32, length: usize) -> Time {
         let takes = self.wire_time(link, length as u64);
         let nic = &mut self.nics[nic as usize];
@@ -453,7 +454,7 @@ impl Net {
         self.buffers.pop().unwrap_or_default()
     }
 
-    /// Takes a buffer back for the next use, unless somebody still looks at it.
+    /// Returns a buffer to the pool, unless it is still in use.
     pub(crate) fn recycle(&mut self, mut buffer: Arc<Vec<u8>>) {
         if let Some(bytes) = Arc::get_mut(&mut buffer) {
             bytes.clear();

@@ -34,7 +34,7 @@ counts! {
     messages_failed,
     /// Messages and frames held back by the reorder fault.
     reordered,
-    /// Messages, operations and answers that waited for a closed way to open again.
+    /// Messages, operations and replies that waited for a closed path to open again.
     stalled,
     /// Calls that were answered with `Full`.
     refused_full,
@@ -42,11 +42,11 @@ counts! {
     operations_executed,
     /// One-sided operations that the target refused.
     operations_denied,
-    /// One-sided operations whose memory was withdrawn while they were under way.
+    /// One-sided operations whose memory was withdrawn while they were in flight.
     operations_withdrawn,
-    /// One-sided operations that ended because the way or the peer went down.
+    /// One-sided operations that ended because the path or the peer went down.
     operations_failed,
-    /// Puts and atomics that came a second time under the same identity, and were not executed again.
+    /// Puts and atomics that arrived a second time with the same identity, and were not executed again.
     operations_repeated,
     /// Frames posted.
     frames_sent,
