@@ -1,4 +1,5 @@
-//! Making a conduit: its objects first, then the processes come together (gasnet.md section 11; the order is in `boot`).
+//! The start-up of a conduit: its objects first, then the exchange between the processes (gasnet.md section
+//! 11; the order is in `boot`).
 
 use doorbell_fabric::ni::{AckReq, Ni, Piece, Put, Target};
 use doorbell_fabric::time::Time;
@@ -19,11 +20,12 @@ pub struct Attaching<N> {
 }
 
 impl<N: Ni> Attaching<N> {
-    /// Makes all queues, descriptors and entries. The interface is the conduit's alone from now on; of a logical one the map is
-    /// set.
+    /// Creates all queues, descriptors and entries. The conduit owns the interface from now on; the rank map
+    /// of a logical one has to be set.
     ///
     /// # Errors
-    /// [`AmError`]: settings that contradict each other, an interface that is too small, memory that cannot be had or pinned.
+    /// [`AmError`]: inconsistent settings, an interface that is too small, or memory that cannot be allocated
+    /// or pinned.
     pub fn new(ni: N, config: Config, handlers: Handlers) -> Result<Self, AmError> {
         let patience = config.patience;
         let mut conduit = Conduit::new(ni, config, handlers)?;
@@ -31,15 +33,16 @@ impl<N: Ni> Attaching<N> {
         Ok(Self { conduit })
     }
 
-    /// Goes on; whether the conduit is ready ([`Self::finish`]). To be called until it is.
+    /// Continues the start-up; returns whether the conduit is ready ([`Self::finish`]). To be called until it
+    /// is.
     ///
     /// # Errors
-    /// [`AmError::Boot`], which names the rank that is lost or does not come.
+    /// [`AmError::Boot`], which names the rank that is lost or does not respond.
     pub fn step(&mut self, now: Time, external: &mut (impl External + ?Sized)) -> Result<bool, AmError> {
         let conduit = &mut self.conduit;
         conduit.step(now)?;
         if let Some(&(rank, reason)) = conduit.lost.first() {
-            // Whoever found that we do not agree has left: what it told before says why.
+            // A rank that found a disagreement has left: what it sent before is the reason.
             conduit.boot.agree(&conduit.boot_table)?;
             return Err(BootError::Lost { rank, reason }.into());
         }
@@ -61,7 +64,7 @@ impl<N: Ni> Attaching<N> {
         Ok(false)
     }
 
-    /// The conduit, once [`Self::step`] has said that it is ready.
+    /// Returns the conduit, once [`Self::step`] has returned that it is ready.
     ///
     /// # Errors
     /// [`AmError::Order`] before.
@@ -72,12 +75,12 @@ impl<N: Ni> Attaching<N> {
         Ok(self.conduit)
     }
 
-    /// The interface below, while the processes come together.
+    /// The underlying interface, during the start-up.
     pub const fn ni(&self) -> &N {
         &self.conduit.ni
     }
 
-    /// The interface below: for its rails, while the processes come together.
+    /// The underlying interface, mutable: for its rails, during the start-up.
     pub const fn ni_mut(&mut self) -> &mut N {
         &mut self.conduit.ni
     }

@@ -1,22 +1,22 @@
-//! Barriers by dissemination over system messages: in step k each rank tells the one 2^k above it, and waits for the one as far
-//! below (gasnet.md section 11).
+//! Dissemination barriers over system messages: in step k each rank notifies the one 2^k above it, and waits
+//! for the one as far below (gasnet.md section 11).
 //!
-//! They are split in two: [`notify`](Barrier::notify) and [`try_wait`](Barrier::try_wait). A named barrier carries its id
-//! along; when two that meet have different ones, or anybody says so, all end with a mismatch.
+//! They are split-phase: [`notify`](Barrier::notify) and [`try_wait`](Barrier::try_wait). A named barrier
+//! carries its id; when two different ids meet, or any rank reports a mismatch, all end with a mismatch.
 
 use crate::error::AmError;
 use crate::exit::{above, distance};
 
 const STEPS: usize = 32;
 
-/// What a rank calls the barrier that it comes to.
+/// The name of the barrier that a rank enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BarrierName {
     /// Any barrier.
     Anonymous,
     /// The one with this id.
     Named(u32),
-    /// None that there is: everybody is told of a mismatch.
+    /// Reports a mismatch to all ranks.
     Mismatch,
 }
 
@@ -55,7 +55,7 @@ enum State {
     Idle,
     /// Notified; waits for the message of this step.
     Waiting { step: u32 },
-    /// All have come.
+    /// All have entered.
     Complete,
 }
 
@@ -70,11 +70,11 @@ pub(crate) struct Barrier {
     name: BarrierName,
     /// What this rank called it.
     mine: BarrierName,
-    /// Messages of the present one and of the next: nobody can be further.
+    /// Messages of the current barrier and of the next: no rank can be further.
     arrived: [[Option<BarrierName>; STEPS]; 2],
 }
 
-/// A BARRIER that is to be sent: to whom, and its second and third arguments.
+/// A BARRIER to be sent: its destination, and its second and third arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tell {
     pub(crate) to: u32,
@@ -94,7 +94,7 @@ impl Barrier {
         }
     }
 
-    /// This rank has come. What is returned is to be sent; then [`Barrier::next`] goes on.
+    /// Enters the barrier. The result is to be sent; then [`Barrier::next`] continues.
     pub(crate) fn notify(&mut self, name: BarrierName) -> Result<Option<Tell>, AmError> {
         if self.state != State::Idle {
             return Err(AmError::Order("the previous barrier has not been waited for"));
@@ -104,7 +104,7 @@ impl Barrier {
         Ok(self.enter(0))
     }
 
-    /// Goes on with what has come; what is returned is to be sent, and then it is asked again, until `None`.
+    /// Continues with what has arrived; the result is to be sent, and the call repeated until `None`.
     pub(crate) fn next(&mut self) -> Option<Tell> {
         let State::Waiting { step } = self.state else {
             return None;
@@ -116,7 +116,7 @@ impl Barrier {
         self.enter(step + 1)
     }
 
-    /// A message came; whether it can be one.
+    /// Handles a message; returns whether it is valid.
     #[must_use]
     pub(crate) fn message(&mut self, from: u32, [place, id]: [u32; 2]) -> bool {
         let (generation, step, flags) = ((place >> 16) as u16, place >> 8 & 0xFF, place as u8);
@@ -135,7 +135,7 @@ impl Barrier {
         true
     }
 
-    /// Whether all have come: the barrier is over then, and the next one can begin.
+    /// Whether all have entered: the barrier is over then, and the next one can start.
     pub(crate) fn try_wait(&mut self, name: BarrierName) -> Result<bool, AmError> {
         match self.state {
             State::Idle => Err(AmError::Order("no barrier was notified")),
@@ -151,7 +151,7 @@ impl Barrier {
         }
     }
 
-    /// Whom it waits for now.
+    /// The rank that it waits for now.
     pub(crate) fn waits_for(&self) -> Option<u32> {
         match self.state {
             State::Waiting { step } => self.awaited(step),
@@ -159,7 +159,8 @@ impl Barrier {
         }
     }
 
-    /// Whether a message of this rank is still to come: one that has left in order after its last message is not missed.
+    /// Whether a message of this rank is still outstanding: a rank that exited in order after its last
+    /// message is not missed.
     pub(crate) fn misses(&self, rank: u32) -> bool {
         let State::Waiting { step } = self.state else {
             return false;

@@ -1,4 +1,4 @@
-//! How the processes of a job come together (gasnet.md section 11).
+//! The start-up exchange between the processes of a job (gasnet.md section 11).
 //!
 //! ```text
 //!   objects made ─► the launcher's barrier ─► exchange of segments through the conduit ─► the conduit's own barrier ─► ready
@@ -26,10 +26,11 @@ const SEGMENT_BYTES: usize = 16;
 
 /// A barrier of all processes that does not need the conduit: the launcher's.
 pub trait External {
-    /// Comes to the barrier when it is called first, and says whether all have come. Called again until they have.
+    /// Enters the barrier at the first call, and returns whether all have entered. Called again until they
+    /// have.
     ///
     /// # Errors
-    /// [`ExternalError`]: it cannot be any more.
+    /// [`ExternalError`]: it can no longer complete.
     fn barrier(&mut self) -> Result<bool, ExternalError>;
 }
 
@@ -42,9 +43,9 @@ impl<F: FnMut() -> Result<bool, ExternalError>> External for F {
 /// Why the launcher's barrier cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalError {
-    /// Whose fault it is, where that is known.
+    /// The rank at fault, where known.
     pub rank: Option<u32>,
-    /// In words.
+    /// The reason.
     pub reason: String,
 }
 
@@ -95,7 +96,7 @@ impl Alike {
         Self(settings.chunk.bytes() as u64 | flags << 16 | credits << 32)
     }
 
-    /// What another rank has otherwise, in words: the setting, ours, and theirs.
+    /// Finds a difference from another rank: the setting, our value, and theirs.
     fn differs(self, other: Self) -> Option<(&'static str, u64, u64)> {
         let part = |shift: u32, mask: u64| (self.0 >> shift & mask, other.0 >> shift & mask);
         let parts = [
@@ -129,18 +130,18 @@ pub(crate) struct Boot {
     pub(crate) patience: Duration,
     me: u32,
     nodes: u32,
-    /// Steps whose entries have come.
+    /// Steps whose entries have arrived.
     arrived: u32,
 }
 
-/// What is put in a step.
+/// What is sent in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) to: u32,
     pub(crate) step: u32,
     /// Bytes from the start of the table.
     pub(crate) length: u64,
-    /// Where they land in the other's.
+    /// Their offset at the other rank.
     pub(crate) offset: u64,
 }
 
@@ -191,17 +192,17 @@ impl Boot {
         true
     }
 
-    /// Whether the entries of a step have come.
+    /// Whether the entries of a step have arrived.
     pub(crate) const fn has(&self, step: u32) -> bool {
         self.arrived & 1 << step != 0
     }
 
-    /// Whose entries a step brings.
+    /// The ranks whose entries a step brings.
     pub(crate) fn waits_for(&self, step: u32) -> Option<u32> {
         Some(above(self.me, distance(step, self.nodes)?, self.nodes))
     }
 
-    /// The segments by rank, once all have come.
+    /// The segments by rank, once all have arrived.
     pub(crate) fn segments(&self, table: &RegionSlice) -> Box<[RemoteSegment]> {
         let of = |rank: u32| {
             let place = above(rank, self.nodes - self.me, self.nodes);
@@ -211,7 +212,7 @@ impl Boot {
         (0..self.nodes).map(of).collect()
     }
 
-    /// Of the ranks whose entries have come, the first that has something otherwise.
+    /// Checks the entries that have arrived, in rank order, for a difference.
     ///
     /// # Errors
     /// [`BootError::Disagree`].

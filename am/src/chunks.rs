@@ -1,4 +1,4 @@
-//! A send buffer in chunks of one size: who has which, and what each is used for (gasnet.md sections 1 and 3).
+//! A send buffer in chunks of one size: which are in use, and for what (gasnet.md sections 1 and 3).
 
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::Landing;
@@ -30,7 +30,7 @@ impl Chunks {
         self.free.pop()
     }
 
-    /// Gives one back that was taken.
+    /// Returns a chunk to the free list.
     #[inline]
     pub(crate) fn give(&mut self, chunk: u32) {
         debug_assert!(chunk < self.count && self.free.len() < self.count as usize);
@@ -54,13 +54,13 @@ impl Chunks {
         self.size
     }
 
-    /// Where a chunk begins in the buffer.
+    /// The offset of a chunk in the buffer.
     #[inline]
     pub(crate) const fn offset(&self, chunk: u32) -> u32 {
         chunk * self.size
     }
 
-    /// The chunk that begins there, if one does.
+    /// The chunk at this offset, if there is one.
     #[inline]
     pub(crate) const fn at(&self, offset: u64) -> Option<u32> {
         let size = self.size as u64;

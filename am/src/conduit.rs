@@ -1,4 +1,4 @@
-//! The conduit of one process: what it is made of, and what is known of it.
+//! The conduit of one process and its state.
 
 use std::collections::VecDeque;
 
@@ -55,7 +55,7 @@ pub struct Conduit<N> {
     pub(crate) outbox: Outbox,
     pub(crate) replies_under_way: u32,
     pub(crate) deferred: VecDeque<Deferred>,
-    /// Processes that had no room when what was deferred was last tried.
+    /// Processes that had no room when deferred operations were last tried.
     pub(crate) full: Vec<Process>,
     pub(crate) begun: bool,
     pub(crate) barrier: Barrier,
@@ -86,8 +86,8 @@ impl<N: Ni> Conduit<N> {
             base: segment.address() as u64,
             size: segment.len() as u64,
         };
-        // Halves of requests are bound by their credits, those of replies by the chunks that they come to: as many headers as
-        // data at most.
+        // Halves of requests are bounded by their credits, those of replies by the chunks that they are for:
+        // at most as many headers as data.
         let halves = 2 * (shares.events as usize + settings.request_chunks as usize);
         let wait = settings.exit.wait(nodes);
         Ok(Self {
@@ -200,7 +200,7 @@ impl<N: Ni> Conduit<N> {
         &mut self.ni
     }
 
-    /// Ends the conduit and gives the interface back. What is under way is not waited for: leave by
+    /// Ends the conduit and returns the interface. Does not wait for operations in progress: leave by
     /// [`exit`](Self::exit) first.
     pub fn into_ni(self) -> N {
         self.ni
@@ -221,7 +221,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// What is free of each resource. What a poll keeps in hand for a reply counts as taken.
+    /// How many of each resource are free. What a poll reserves for a reply counts as taken.
     #[must_use]
     pub fn resources(&self) -> Resources {
         Resources {
@@ -239,7 +239,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// The text that [`Settings::credit_stats`] asks for. The caller writes it to a file.
+    /// The text that [`Settings::credit_stats`] requests. The caller writes it to a file.
     #[must_use]
     pub fn statistics(&self) -> String {
         stats::text(
@@ -250,7 +250,8 @@ impl<N: Ni> Conduit<N> {
         )
     }
 
-    /// Replies whose source or chunk is still read: with none, payloads that Long replies left from may be changed.
+    /// Replies whose source or chunk is still being read: with none, payloads that Long replies were sent
+    /// from may be changed.
     #[must_use]
     pub const fn replies_under_way(&self) -> u32 {
         self.replies_under_way
@@ -289,7 +290,7 @@ impl<N: Ni> Conduit<N> {
         self.stats.hostile += 1;
     }
 
-    /// Gives a chunk of the requests' buffer back.
+    /// Returns a chunk of the requests' buffer.
     #[inline]
     pub(crate) fn free_chunk(&mut self, chunk: u32) {
         if let Some(slot) = self.uses.get_mut(chunk as usize)
@@ -309,14 +310,15 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// A rank is lost: what is under way to it has ended, and nothing more will come of it.
+    /// Handles the loss of a rank: its operations have ended, and nothing more will arrive from it.
     #[cold]
     pub(crate) fn lose(&mut self, rank: u32, reason: DownReason) {
         if self.lost.iter().any(|(known, _)| *known == rank) {
             return;
         }
         self.lost.push((rank, reason));
-        // What it owed has ended as events: they come first, for they free what they hold. So does what it said last.
+        // Its outstanding operations have ended as events, which are handled first, since they free what they
+        // hold. So are its last messages.
         while self.poll_sys(usize::MAX) > 0 {}
         while let Some(event) = self.event(self.objects.queues.safe, "SAFE") {
             self.safe_event(&event);
@@ -361,7 +363,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Whether the job goes on.
+    /// Whether the job is running.
     pub(crate) const fn not_leaving(&self) -> Result<(), AmError> {
         match self.exit.leaving() {
             Leaving::No => Ok(()),
@@ -371,7 +373,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Nobody is lost: what everybody must take part in needs that.
+    /// Whether no rank is lost, which collective operations require.
     pub(crate) fn complete(&self) -> Result<(), AmError> {
         self.lost
             .first()

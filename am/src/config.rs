@@ -13,7 +13,7 @@ use crate::settings::Settings;
 /// The processes of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// On a logical interface, whose map is set: ranks are ranks.
+    /// By rank, on a logical interface whose map is set.
     Logical(u32),
     /// On a physical one: the rank map, from the launcher.
     Physical(Box<[Process]>),
@@ -74,20 +74,20 @@ pub struct Config {
     pub segment: Segment,
     /// The settings.
     pub settings: Settings,
-    /// Bytes that this process may lock in memory (`RLIMIT_MEMLOCK`), where the interface pins what it is given; `None`:
-    /// no limit, or an interface in software.
+    /// Bytes that this process may lock in memory (`RLIMIT_MEMLOCK`), where the interface pins memory;
+    /// `None`: no limit, or an interface in software.
     pub memlock: Option<u64>,
     /// Bytes of memory that the host has left, where that is known: what takes more is refused before anything is taken, since
     /// the kernel would end some process for it.
     pub memory: Option<u64>,
-    /// How long the processes may take to come together.
+    /// Time limit of the start-up.
     pub patience: Duration,
     /// The flag that a signal handler may set to have the job end, tested in polls.
     pub exit_flag: ExitFlag,
 }
 
 impl Config {
-    /// The defaults, for a job of so many ranks on a logical interface.
+    /// The defaults, for a job of `size` ranks on a logical interface.
     #[must_use]
     pub fn new(me: u32, ranks: u32, segment: RegionSlice) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Config {
         }
     }
 
-    /// What the interface must have, to be asked for when it is initialised.
+    /// The limits that the interface needs, to be requested when it is initialised.
     ///
     /// # Errors
     /// [`AmError::CreditConfig`], [`AmError::NoSuchRank`]: settings that do not fit the job.
@@ -120,7 +120,7 @@ impl Config {
             max_eqs: base.max_eqs.max(3),
             max_cts: base.max_cts.max(1),
             max_pt_index: base.max_pt_index.max(SYS_INDEX),
-            // What is not longer costs no SEND event.
+            // Messages up to this length cost no SEND event.
             max_volatile_size: 512,
             ..base
         })
@@ -165,7 +165,7 @@ impl Config {
     }
 }
 
-/// The portal table entry of puts, gets and what the SAFE queue tells of: the RAR entry of the original.
+/// The portal table entry of puts, gets and the SAFE queue's events: the RAR entry of the original.
 pub const RAR_INDEX: u32 = 38;
 /// That of requests: the AM entry of the original.
 pub const AM_INDEX: u32 = 39;

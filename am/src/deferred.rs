@@ -1,4 +1,5 @@
-//! What the interface has no room for: kept in order, and sent before what comes later to the same process.
+//! Operations that the interface has no room for: kept in order, and sent before later ones to the same
+//! process.
 
 use doorbell_fabric::ni::{Get, Ni, NiError, NiFail, Process, Put};
 
@@ -7,14 +8,14 @@ use crate::error::Fault;
 use crate::match_bits::{Id, OpRef, SysKind, SysMessage};
 use crate::ops::Ended;
 
-/// An operation that the interface had no room for: it goes before all to that process that come later.
+/// An operation that the interface had no room for: it is sent before all later ones to that process.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     begin: Begin,
     then: Then,
 }
 
-/// What is begun.
+/// The operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begin {
     Put(Put),
@@ -22,7 +23,7 @@ pub(crate) enum Begin {
 }
 
 impl Deferred {
-    /// Where it goes.
+    /// Its destination.
     pub(crate) const fn process(&self) -> Process {
         self.begin.process()
     }
@@ -40,7 +41,7 @@ impl Deferred {
 }
 
 impl Begin {
-    /// Where it goes.
+    /// Its destination.
     const fn process(&self) -> Process {
         match self {
             Self::Put(put) => put.target.process,
@@ -49,18 +50,19 @@ impl Begin {
     }
 }
 
-/// What is free when the interface has taken an operation that no event ends.
+/// What becomes free when the interface has taken an operation that no event ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Nothing,
     FreeReply(u32),
     FreeBounce(u32),
-    /// The source of this operation, which is copied when it is taken: whoever defers it has counted it as in use.
+    /// The source of this operation, which is copied when it is sent: the caller that defers it has counted
+    /// it as in use.
     FreeSource(OpRef),
 }
 
 impl<N: Ni> Conduit<N> {
-    /// Begins a put, or keeps it for later; whether it was begun now.
+    /// Starts a put, or keeps it for later; returns whether it was started now.
     #[inline]
     pub(crate) fn begin_put(&mut self, put: &Put, then: Then) -> bool {
         self.begun = true;
@@ -77,7 +79,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Begins a get, or keeps it for later.
+    /// Starts a get, or keeps it for later.
     #[inline]
     pub(crate) fn begin_get(&mut self, get: &Get) {
         self.begun = true;
@@ -111,7 +113,7 @@ impl<N: Ni> Conduit<N> {
         self.deferred.push_back(Deferred { begin, then });
     }
 
-    /// Sends what has waited, in order for each process: one that takes nothing holds up nobody else.
+    /// Sends deferred operations, in order for each process: one without room delays no other.
     #[cold]
     pub(crate) fn send_deferred(&mut self) -> usize {
         let mut sent = 0;

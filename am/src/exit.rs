@@ -19,8 +19,8 @@ use thiserror::Error;
 /// Largest number of steps: ranks have 32 bits.
 const STEPS: usize = 32;
 
-/// A flag that a signal handler may set to have the job end; safe there, for it is one atomic store. Its status is 130 (what
-/// shells say of SIGINT) unless told otherwise.
+/// A flag that a signal handler may set to end the job; async-signal-safe, since it is one atomic store. Its
+/// default status is 130 (a shell's status for SIGINT).
 #[derive(Clone, Debug)]
 pub struct ExitFlag {
     flag: Arc<AtomicBool>,
@@ -61,14 +61,14 @@ impl ExitFlag {
 /// Why an exit did not end in order.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Unclean {
-    /// Somebody did not answer in time.
+    /// A rank did not respond in time.
     #[error("the exit with status {code} got no response from rank {rank} within {} s: it does not poll, or hangs", waited.as_secs())]
     Silent {
         /// The largest status so far.
         code: u8,
-        /// Who was waited for.
+        /// The rank that was waited for.
         rank: u32,
-        /// So long.
+        /// How long it was waited for.
         waited: Duration,
     },
     /// A rank is lost.
@@ -86,13 +86,13 @@ pub enum Unclean {
 /// How far the end of the job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// Nobody has asked for it.
+    /// Not requested.
     No,
-    /// Under way.
+    /// In progress.
     Underway {
         /// The largest status so far.
         code: u8,
-        /// Who asked, as far as this rank was told.
+        /// The rank that requested it, as far as this rank knows.
         by: u32,
     },
     /// Over: with the largest status of all, or not in order.
@@ -102,13 +102,13 @@ pub enum Leaving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
-    /// Asked for; the time is not known yet.
+    /// Requested; the time is not known yet.
     Asked,
     Leaving {
         step: u32,
         began: Time,
     },
-    /// All is known; what tells the others of it may still wait for room.
+    /// The result is known; messages to the others may still wait for room.
     Telling {
         began: Time,
     },
@@ -150,7 +150,7 @@ impl Exit {
         }
     }
 
-    /// Whether nothing of it has begun.
+    /// Whether no exit is in progress.
     #[inline]
     pub(crate) const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)
@@ -168,12 +168,12 @@ impl Exit {
         }
     }
 
-    /// This rank wants to end, with this status. Later ones only raise it, as long as it has not been told.
+    /// Requests the end with this status. Later requests only raise it, as long as it has not been sent.
     pub(crate) fn ask(&mut self, code: u8) {
         self.begin(code, self.me);
     }
 
-    /// A SHUTDOWN_REQUEST came; whether it can be one.
+    /// Handles a SHUTDOWN_REQUEST; returns whether it is valid.
     #[must_use]
     pub(crate) fn message(&mut self, from: u32, step: u32, code: u8) -> bool {
         let expected = self.from(step);
@@ -202,8 +202,8 @@ impl Exit {
         }
     }
 
-    /// Goes on as far as it can; what is returned is to be sent, and then it is asked again, until `None`. `blocked` is a rank
-    /// that something still waits to be sent to: the exit is not over before it has left.
+    /// Continues as far as possible; the result is to be sent, and the call repeated until `None`. `blocked`
+    /// is a rank with unsent messages: the exit is not over before they have been sent.
     pub(crate) fn next(&mut self, now: Time, blocked: Option<u32>) -> Option<Tell> {
         match self.state {
             State::Running | State::Over(_) => None,
@@ -246,7 +246,7 @@ impl Exit {
         }
     }
 
-    /// A rank is lost. One that closed in order has said all that it had to: it is missed only if it did not.
+    /// Handles the loss of a rank. One that exited in order after its last message is not missed.
     pub(crate) fn lost(&mut self, rank: u32, reason: DownReason) {
         let State::Leaving { step, .. } = self.state else {
             return;
@@ -264,7 +264,7 @@ impl Exit {
         }
     }
 
-    /// When [`Exit::next`] gives up.
+    /// The time at which [`Exit::next`] gives up.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.state {
             State::Asked => Some(Time::ZERO),
@@ -273,7 +273,7 @@ impl Exit {
         }
     }
 
-    /// Whom a step is told to; past the last one it is over.
+    /// The rank that a step notifies; past the last step it is over.
     fn tell(&mut self, step: u32, began: Time) -> Option<Tell> {
         let Some(distance) = distance(step, self.nodes) else {
             self.state = State::Telling { began };
@@ -286,14 +286,14 @@ impl Exit {
         })
     }
 
-    /// Who tells us in a step.
+    /// The rank that notifies us in a step.
     fn from(&self, step: u32) -> Option<u32> {
         let distance = distance(step, self.nodes)?;
         Some(above(self.me, self.nodes - distance, self.nodes))
     }
 }
 
-/// How far a step of a dissemination goes: 1, 2, 4 …; `None` past the last one.
+/// The distance of a step of a dissemination: 1, 2, 4 …; `None` past the last one.
 pub(crate) const fn distance(step: u32, nodes: u32) -> Option<u32> {
     match 1u32.checked_shl(step) {
         Some(distance) if distance < nodes => Some(distance),

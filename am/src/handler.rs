@@ -99,7 +99,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// What a handler's number stands for.
+/// What is registered under a handler's number.
 #[derive(Default)]
 pub(crate) enum Handler {
     /// Nothing was registered.
@@ -153,10 +153,10 @@ impl Handlers {
         }
     }
 
-    /// Registers what runs with requests that name `number`.
+    /// Registers the handler of requests with this number.
     ///
     /// # Errors
-    /// [`AmError::Handler`]: 0, or a number that is given.
+    /// [`AmError::Handler`]: 0, or a number in use.
     pub fn request(
         &mut self,
         number: u8,
@@ -165,10 +165,10 @@ impl Handlers {
         self.register(number, Handler::Request(Box::new(handler)))
     }
 
-    /// Registers what runs with replies that name `number`.
+    /// Registers the handler of replies with this number.
     ///
     /// # Errors
-    /// [`AmError::Handler`]: 0, or a number that is given.
+    /// [`AmError::Handler`]: 0, or a number in use.
     pub fn reply(
         &mut self,
         number: u8,

@@ -1,7 +1,7 @@
-//! Messages to oneself: the handlers run in the call, and nothing goes through the interface.
+//! Messages to the own rank: handlers run in the call, and nothing goes through the interface.
 //!
-//! They take no credits, tickets or chunks of requests: only what a poll keeps in hand for a reply, whose chunk the reply is
-//! drafted in.
+//! They take no credits, tickets or chunks of requests, only what a poll reserves for a reply, whose chunk
+//! the reply is drafted in.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::Ni;

@@ -1,7 +1,8 @@
-//! Long requests: their payload lands in the peer's segment (gasnet.md section 4).
+//! Long requests, whose payload lands in the peer's segment (gasnet.md section 4).
 //!
-//! Packed, the payload travels with its header: when that is on, both fit one chunk, and packing is not what would make it wait
-//! for credits. Else it comes by itself, and the two find each other in the LID cache of the target.
+//! Packed, the payload is in the message of its header, if that is on, both fit one chunk, and packing alone
+//! would not make it wait for credits. Otherwise it is a message of its own, and the target's LID cache joins
+//! the two.
 
 use doorbell_fabric::ni::{AckReq, MdOptions, Ni, Piece, Put, Target};
 
@@ -158,7 +159,7 @@ impl<N: Ni> Conduit<N> {
                 return refused.map(|refused| refused.map(|_| LongSent { source: None }));
             }
         };
-        // One of the two tickets: it comes back with the SEND of the data.
+        // One of the two tickets: the SEND of the data returns it.
         let _ = self.tickets.take(1);
         self.ops.source_begun(address, to);
         let lid = self.reqsb.offset(taken.chunk);

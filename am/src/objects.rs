@@ -29,12 +29,12 @@ pub(crate) struct Queues {
     pub(crate) sys: EqHandle,
 }
 
-/// Where a message leaves from: descriptors of one memory differ in what they tell.
+/// The descriptor that a message is sent from: descriptors of one memory differ in their events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
     /// The interface has a copy when the call returns: no event.
     pub(crate) volatile: MdHandle,
-    /// SEND says when the bytes may change.
+    /// SEND reports when the bytes may change.
     pub(crate) send: MdHandle,
     /// Only ACK or REPLY ends it.
     pub(crate) quiet: MdHandle,
@@ -52,7 +52,7 @@ pub(crate) struct Objects {
     pub(crate) nothing: MdHandle,
     /// Counts what fell into the catch basin.
     pub(crate) basin: CtHandle,
-    /// Up to so many bytes a volatile descriptor copies.
+    /// Largest message in bytes that a volatile descriptor copies.
     pub(crate) volatile: u64,
     pub(crate) most: u64,
 }

@@ -12,7 +12,7 @@ use doorbell_fabric::ni::NiFail;
 use crate::error::AmError;
 use crate::match_bits::OpRef;
 
-/// An operation that was begun, until it is synchronised.
+/// An operation in progress or complete, until it is synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an operation is known to be over when it was synchronised"]
 pub struct Handle {
@@ -35,13 +35,13 @@ struct Op {
     /// Puts and gets that have not ended.
     puts: u32,
     gets: u32,
-    /// SEND events that have not come: while there is one, the source must stay as it is.
+    /// Outstanding SEND events: while there is one, the source must not change.
     sources: u32,
     /// Bytes that have not been acknowledged.
     bytes: u64,
-    /// The first failure, and whose segment it was.
+    /// The first failure, and the rank of its segment.
     failed: Option<(u32, NiFail)>,
-    /// Against whom: of the last operation.
+    /// The target of the last operation.
     rank: u32,
     /// May get more operations: the implicit one, an open access region.
     open: bool,
@@ -78,7 +78,7 @@ pub(crate) enum Ended {
 }
 
 impl Ops {
-    /// Empty, with room for so many before it grows.
+    /// Creates an empty table, with room for `capacity` operations before it grows.
     pub(crate) fn new(thread: u8, room: usize) -> Self {
         let mut ops = Vec::with_capacity(room.clamp(1, MOST));
         ops.push(Op {
@@ -108,7 +108,7 @@ impl Ops {
         }
     }
 
-    /// A new explicit operation, with nothing under way.
+    /// Creates an explicit operation without messages.
     #[inline]
     pub(crate) fn begin(&mut self) -> Result<(u16, Handle), AmError> {
         let address = self.slot()?;
@@ -125,14 +125,14 @@ impl Ops {
         self.implicit
     }
 
-    /// A begun operation that could not be sent after all.
+    /// Cancels an operation that could not be sent.
     pub(crate) fn abandon(&mut self, handle: Handle) {
         if self.get(handle).is_some() {
             self.release(handle.address);
         }
     }
 
-    /// A put of so many bytes is under way to `rank`; whether its source must stay until a SEND.
+    /// Adds a put of `length` bytes to `rank`; whether its source must not change until a SEND.
     #[inline]
     pub(crate) fn put(&mut self, address: u16, rank: u32, bytes: u64, source: bool) {
         let op = &mut self.ops[usize::from(address)];
@@ -143,7 +143,7 @@ impl Ops {
         op.sources += u32::from(source);
     }
 
-    /// A get is under way.
+    /// Adds a get.
     #[inline]
     pub(crate) fn get_begun(&mut self, address: u16, rank: u32, bytes: u64) {
         let op = &mut self.ops[usize::from(address)];
@@ -188,7 +188,8 @@ impl Ops {
         }
         if op.puts == 0 && op.gets == 0 && op.sources == 0 {
             op.state = State::Complete;
-            // All were answered, and not with all that they were for: something at the target is shorter than it said.
+            // All were acknowledged, some with fewer bytes: something at the target is shorter than
+            // announced.
             if op.bytes > 0 && op.failed.is_none() {
                 op.failed = Some((op.rank, NiFail::Dropped));
             }
@@ -235,7 +236,7 @@ impl Ops {
         Ok(())
     }
 
-    /// Ends that; its handle stands for all of them.
+    /// Closes the region; its handle covers all its operations.
     pub(crate) fn close_region(&mut self) -> Result<Handle, AmError> {
         if self.implicit == DEFAULT {
             return Err(AmError::Order("no access region is open"));

@@ -16,7 +16,7 @@ use crate::resources::Held;
 
 /// Arrivals that one poll shows to the interface, of each rail.
 const ARRIVALS: usize = 32;
-/// So many arrivals the rails bring in one poll at most: an interface has up to 64.
+/// Most arrivals that one poll takes from the rails: an interface has up to 64.
 pub(crate) const ARRIVALS_MOST: usize = ARRIVALS * 64;
 
 impl<N: Ni> Conduit<N> {
@@ -62,8 +62,8 @@ impl<N: Ni> Conduit<N> {
         (work, requests)
     }
 
-    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next; `false` when nothing
-    /// was seen. Sends what was begun first. What a poll has left in a queue has arrived.
+    /// Checks up to `looks` times whether anything has arrived, for a caller that polls next; `false` when
+    /// nothing was seen. Sends pending messages first. Events that a poll left in a queue count as arrived.
     #[inline]
     pub fn linger(&mut self, looks: u32) -> bool {
         self.flush();
@@ -74,7 +74,8 @@ impl<N: Ni> Conduit<N> {
             || self.ni.linger(looks)
     }
 
-    /// A poll, and what needs the time; returns the work done. To be called again and again, by whoever waits.
+    /// Polls, and does what depends on the time; returns the work done. To be called repeatedly while
+    /// waiting.
     ///
     /// # Errors
     /// [`AmError::Fault`].
@@ -105,8 +106,8 @@ impl<N: Ni> Conduit<N> {
         work
     }
 
-    /// Sends what calls have left behind because the interface had no room then; whether nothing waits any more. For whoever
-    /// ends: no handler runs, and what arrives stays in its queue.
+    /// Sends what calls left pending because the interface had no room; returns whether nothing is pending
+    /// any more. For the end: no handler runs, and arrivals stay in their queue.
     pub fn drain(&mut self, now: Time) -> bool {
         self.flush();
         if self.deferred.is_empty() {
@@ -126,7 +127,7 @@ impl<N: Ni> Conduit<N> {
         self.ni.next_deadline().into_iter().chain(exit).min()
     }
 
-    /// Sends what was begun. A poll does so too.
+    /// Sends pending messages. A poll does so too.
     #[inline]
     pub fn flush(&mut self) {
         if self.begun {
@@ -147,7 +148,8 @@ impl<N: Ni> Conduit<N> {
         self.ni.disarm();
     }
 
-    /// Polls as a wait for this needs it: who waits for tickets handles no requests, for these need tickets themselves.
+    /// Polls for a wait: while waiting for tickets no requests are handled, since these need tickets
+    /// themselves.
     pub(crate) fn wait_step(&mut self, stall: Stall, now: Time) -> Result<(), AmError> {
         match stall {
             Stall::Tickets | Stall::Temporary => {

@@ -13,8 +13,9 @@ use crate::source::{Source, padded, write_args};
 use crate::token::{checked, too_long};
 
 impl<N: Ni> Conduit<N> {
-    /// Room for the payload of a Medium request, of `least` to `most` bytes: as many as the peer's credits allow now, so that a
-    /// shorter message goes rather than none. Then [`PreparedMedium::commit`], which cannot fail for want of anything.
+    /// Reserves room for the payload of a Medium request, of `least` to `most` bytes: as many as the peer's
+    /// credits allow now, so that a shorter message can be sent. [`PreparedMedium::commit`] cannot fail for
+    /// lack of resources.
     ///
     /// # Errors
     /// [`AmError`]: `least` is more than a Medium carries, or the rank cannot be reached.
@@ -96,7 +97,7 @@ impl<N: Ni> Conduit<N> {
     }
 }
 
-/// Room for the payload of a Medium request, with everything that it needs in hand. Dropped, all of it is given back.
+/// Room for the payload of a Medium request, with all its resources. Dropping it returns them.
 #[derive(Debug)]
 #[must_use = "nothing is sent before it is committed"]
 pub struct PreparedMedium<'a, N: Ni> {
@@ -134,11 +135,11 @@ impl<N: Ni> PreparedMedium<'_, N> {
             .write(start + at.min(self.room), bytes)
     }
 
-    /// Sends the first `length` bytes of it, with as many arguments as it was prepared for (or one less, where that moves
-    /// nothing).
+    /// Sends the first `length` bytes, with as many arguments as it was prepared for (or one less, where the
+    /// payload does not move).
     ///
     /// # Errors
-    /// [`AmError::TooManyArgs`], [`AmError::TooLong`]: nothing was sent, and everything was given back.
+    /// [`AmError::TooManyArgs`], [`AmError::TooLong`]: nothing was sent, and all resources were returned.
     pub fn commit(mut self, handler: u8, args: &[u32], length: usize) -> Result<(), AmError> {
         let count = checked(args)?;
         if padded(args.len()) != padded(self.args) {

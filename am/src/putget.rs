@@ -21,13 +21,13 @@ use crate::request::Wait;
 use crate::source::{Destination, Source};
 use crate::token::{inside, reaches, too_long};
 
-/// In a user pointer's number: SEND tells of it, and something waits for that.
+/// Flag in a user pointer: something waits for the SEND.
 pub(crate) const SENDS: u32 = 1 << 31;
 
 /// A place in a rank's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
-    /// Whose.
+    /// The rank of the segment.
     pub rank: u32,
     /// From which byte on.
     pub offset: u64,
@@ -39,13 +39,14 @@ struct Way {
     md: MdHandle,
     offset: u64,
     number: u32,
-    /// SEND tells when the source is free.
+    /// SEND reports when the source is free.
     sends: bool,
     then: Then,
 }
 
 impl<N: Ni> Conduit<N> {
-    /// Begins a put: its source may be changed when the call returns, if it was copied; else when [`Self::try_source`] says so.
+    /// Starts a put. Its source may be changed when the call returns if it was copied; otherwise when
+    /// [`Self::try_source`] returns so.
     ///
     /// # Errors
     /// [`AmError`]: outside of a segment, or the rank cannot be reached.
@@ -53,18 +54,18 @@ impl<N: Ni> Conduit<N> {
         self.explicit_put(to, &from.into(), false)
     }
 
-    /// Begins a put whose source stays as it is until it was synchronised.
+    /// Starts a put whose source must not change until it was synchronised.
     ///
     /// # Errors
-    /// As [`Self::put`].
+    /// As for [`Self::put`].
     pub fn put_bulk<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<Handle>, AmError> {
         self.explicit_put(to, &from.into(), true)
     }
 
-    /// Begins a put that is counted and not named: [`Self::try_sync_puts`].
+    /// Starts an implicit put: [`Self::try_sync_puts`].
     ///
     /// # Errors
-    /// As [`Self::put`].
+    /// As for [`Self::put`].
     pub fn put_nbi<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<()>, AmError> {
         let op = self.ops.implicit();
         self.start_put(op, to, &from.into(), false)
@@ -79,10 +80,10 @@ impl<N: Ni> Conduit<N> {
         self.start_put(op, to, &from.into(), true)
     }
 
-    /// Begins a get of so many bytes.
+    /// Starts a get of `length` bytes.
     ///
     /// # Errors
-    /// As [`Self::put`].
+    /// As for [`Self::put`].
     pub fn get(
         &mut self,
         into: impl Into<Destination>,
@@ -95,10 +96,10 @@ impl<N: Ni> Conduit<N> {
         self.named(handle, begun)
     }
 
-    /// Begins a get that is counted and not named: [`Self::try_sync_gets`].
+    /// Starts an implicit get: [`Self::try_sync_gets`].
     ///
     /// # Errors
-    /// As [`Self::put`].
+    /// As for [`Self::put`].
     pub fn get_nbi(
         &mut self,
         into: impl Into<Destination>,
@@ -158,10 +159,10 @@ impl<N: Ni> Conduit<N> {
         self.ops.open_region()
     }
 
-    /// Ends that; the handle stands for all of them.
+    /// Closes the access region; the handle covers all its operations.
     ///
     /// # Errors
-    /// [`AmError::Order`]: none was begun.
+    /// [`AmError::Order`]: none is open.
     pub fn end_access_region(&mut self) -> Result<Handle, AmError> {
         self.ops.close_region()
     }
@@ -233,7 +234,7 @@ impl<N: Ni> Conduit<N> {
         self.named(handle, begun)
     }
 
-    /// An explicit operation that was not begun has no handle.
+    /// An explicit operation that was not started has no handle.
     fn named(&mut self, handle: Handle, begun: Result<Try<()>, AmError>) -> Result<Try<Handle>, AmError> {
         if !matches!(begun, Ok(Try::Done(()))) {
             self.ops.abandon(handle);
@@ -316,7 +317,7 @@ impl<N: Ni> Conduit<N> {
         let limit = if from.stays() {
             self.settings.put_bounce_limit()
         } else {
-            // Nothing else can carry these, whatever the setting says.
+            // No other path can carry these, whatever the setting.
             self.reqsb.size() as usize
         };
         if length <= limit as u64

@@ -26,7 +26,7 @@ enum Body<'a> {
     Medium(SharedBytes<'a>),
     /// To be copied to this offset of the segment.
     Packed(u64, SharedBytes<'a>),
-    /// Comes by itself.
+    /// It is a message of its own.
     Unpacked,
 }
 
@@ -144,14 +144,14 @@ impl<N: Ni> Conduit<N> {
         self.send_reply(source, header.offset, due);
     }
 
-    /// A request's header whose data comes by itself.
+    /// Handles a request's header whose data is a message of its own.
     fn request_half(&mut self, source: u32, header: RequestHeader) {
         let lid = header.chunk;
         match self.lids.take(source, lid) {
             None => {
                 self.stats.halves[1] += 1;
                 if let Err(Half::Request(header)) = self.lids.put(source, lid, Half::Request(header)) {
-                    // What it took goes back all the same.
+                    // Its credits are returned all the same.
                     self.hostile();
                     address(&mut self.outbox, source, &self.remotes);
                     self.send_reply(source, header.chunk, header.due);
@@ -251,7 +251,7 @@ impl<N: Ni> Conduit<N> {
         self.stats.unhandled += u64::from(!found);
     }
 
-    /// A buffer in which everything is done goes to the end of the list, afresh.
+    /// Appends a completed buffer to the list again.
     #[cold]
     fn recycle(&mut self, buffer: usize) {
         if let Err(error) = objects::attach_buffer(&mut self.ni, &mut self.reqrb, buffer) {
@@ -330,7 +330,7 @@ impl<N: Ni> Conduit<N> {
         self.free_chunk(chunk);
     }
 
-    /// A reply's header whose data comes by itself. It stays in its chunk.
+    /// Handles a reply's header whose data is a message of its own. The header stays in its chunk.
     fn reply_half(&mut self, source: u32, lid: u32, header: ReplyHeader) {
         if lid & REPLY_LID == 0 {
             self.hostile();
@@ -455,7 +455,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// A get came into a chunk: out of there with it. The chunk of a put is only freed.
+    /// Copies a get out of its chunk. The chunk of a put is only freed.
     #[inline]
     fn bounced(&mut self, chunk: u32, event: &Event) {
         if event.kind == EventKind::Reply
@@ -498,7 +498,7 @@ pub(crate) fn run_request(
     )
 }
 
-/// Whether the flags are one kind of message, and the lengths add up to what came.
+/// Whether the flags are one valid kind of message, and the lengths add up.
 #[inline]
 fn body<'a>(header: &AmHeader, data: &AmData, bytes: SharedBytes<'a>) -> Option<Body<'a>> {
     let count = usize::from(header.args);

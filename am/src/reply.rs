@@ -1,7 +1,7 @@
-//! How a reply leaves: what the handler drafted, or the reply that says nothing (gasnet.md section 4).
+//! Sending replies: the handler's draft, or an empty reply (gasnet.md section 4).
 //!
-//! It needs no credits: it lands in the chunk that its request left from, and its events are within the size of the SAFE queue.
-//! What else it needs is in hand before the request is looked at.
+//! A reply needs no credits: it lands in the chunk that its request was sent from, and its events are within
+//! the size of the SAFE queue. Its other resources are reserved before the request is handled.
 
 use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::{AckReq, Md, MdHandle, MdOptions, Memory, Ni, Piece, Put, Target};
@@ -92,7 +92,7 @@ impl<N: Ni> Conduit<N> {
             .bits(),
         };
         if !volatile {
-            // Ticket and chunk come back with SEND.
+            // The SEND returns ticket and chunk.
             self.held.spend_ticket();
             self.held.spend_chunk();
             self.replies_under_way += 1;
@@ -143,8 +143,8 @@ impl<N: Ni> Conduit<N> {
         self.begin_put(&put, Then::Nothing);
     }
 
-    /// Binds a temporary descriptor over a caller's memory; `None` is a failure of the interface, which is noted, and the
-    /// ticket is given back.
+    /// Binds a temporary descriptor over a caller's memory; `None` is a failure of the interface, which is
+    /// recorded, and the ticket is returned.
     pub(crate) fn bind(&mut self, number: u32, memory: Landing, options: MdOptions) -> Option<MdHandle> {
         let md = Md {
             memory: Memory::One(memory),

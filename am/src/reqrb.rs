@@ -32,7 +32,7 @@ struct Buffer {
 pub(crate) struct ReqRb {
     buffers: Vec<Buffer>,
     chunk: u64,
-    /// How often one was attached anew.
+    /// How often one was attached again.
     recycled: u64,
 }
 
@@ -62,7 +62,7 @@ impl ReqRb {
         self.chunk
     }
 
-    /// How often a buffer was attached anew.
+    /// How often a buffer was attached again.
     pub(crate) const fn recycled(&self) -> u64 {
         self.recycled
     }
@@ -94,7 +94,7 @@ impl ReqRb {
         }
     }
 
-    /// A message in it is done. Whether the buffer is to be attached anew.
+    /// Records that a message in it is done. Returns whether the buffer is to be attached again.
     #[inline]
     #[must_use]
     pub(crate) fn done(&mut self, buffer: usize, place: u64, length: u64) -> bool {
@@ -110,7 +110,7 @@ impl ReqRb {
         buffer.unlinked && buffer.is_done(chunk)
     }
 
-    /// The interface has unlinked it. Whether it is to be attached anew.
+    /// Records that the interface has unlinked it. Returns whether it is to be attached again.
     #[must_use]
     pub(crate) fn unlinked(&mut self, buffer: usize) -> bool {
         let chunk = self.chunk;

@@ -23,10 +23,10 @@ use crate::reply::kind;
 use crate::source::{ARGS_BYTES, PACKED_OFFSET, Source, args_bytes, padded, write_args};
 use crate::token::{checked, inside, too_long};
 
-/// What the conduit's blocking calls do while they wait: the caller's clock, and its patience.
+/// The wait of the conduit's blocking calls: the caller's clock, and its limit.
 ///
-/// Each time that nothing can be done before something arrives, `wait` is asked. It says what time it is, and the conduit polls;
-/// or it says `None`, and the call ends with [`AmError::Ended`].
+/// `wait` is called each time that nothing can be done before something arrives. It returns the time, and the
+/// conduit polls; or `None`, and the call ends with [`AmError::Ended`].
 pub trait Wait {
     /// What time it is, or that the wait is over.
     fn wait(&mut self, stall: Stall) -> Option<Time>;
@@ -65,7 +65,7 @@ impl<N: Ni> Conduit<N> {
         MAX_ARGS
     }
 
-    /// Bytes of payload that a Medium request with so many arguments carries.
+    /// Largest payload in bytes of a Medium request with `args` arguments.
     #[must_use]
     pub fn max_request_medium(&self, args: usize) -> usize {
         (self.reqsb.size() as usize).saturating_sub(padded(args))
@@ -77,7 +77,7 @@ impl<N: Ni> Conduit<N> {
         self.reqsb.size() as usize - ARGS_BYTES
     }
 
-    /// Bytes of a Long request to a rank: as far as its segment goes.
+    /// Largest Long request to a rank, in bytes: the length of its segment.
     ///
     /// # Errors
     /// [`AmError::NoSuchRank`].
@@ -85,7 +85,7 @@ impl<N: Ni> Conduit<N> {
         Ok(self.segment_of(to)?.size.min(self.objects.most))
     }
 
-    /// Bytes of payload that travel with the header of a Long with so many arguments.
+    /// Largest payload in bytes that is packed with the header of a Long with `args` arguments.
     #[must_use]
     pub fn max_packed_long(&self, args: usize) -> usize {
         (self.reqsb.size() as usize).saturating_sub(padded(args) + PACKED_OFFSET)
@@ -229,8 +229,8 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Takes a chunk and the credits of a message of so many bytes, and one credit more for an unpacked Long's data. A ticket is
-    /// only looked at: it is taken when the message is one that SEND ends.
+    /// Takes a chunk and the credits of a message of `bytes` bytes, and one credit more for an unpacked
+    /// Long's data. A ticket is only checked for: it is taken when the message is one that SEND ends.
     #[inline]
     pub(crate) fn take(&mut self, to: u32, bytes: usize, events: u8) -> Result<Try<Taken>, AmError> {
         let Some(process) = self.ranks.process(to) else {
@@ -256,8 +256,8 @@ impl<N: Ni> Conduit<N> {
                 "medium",
             ));
         };
-        // One that stalled before counts as the same one, in whichever form it is tried again: its stall counts once, and what
-        // it lacked then is told when one goes.
+        // A retry counts as the same request, whatever its form: its stall counts once, and the message that
+        // is sent reports what it lacked.
         let Some(ask) = self.asks.get_mut(to as usize) else {
             return Ok(self.stall(Stall::Credits));
         };
@@ -331,7 +331,7 @@ impl<N: Ni> Conduit<N> {
             .bits(),
         };
         if !volatile {
-            // Looked at before; SEND gives it back.
+            // Checked before; SEND returns it.
             let _ = self.tickets.take(1);
         }
         self.stats.requests[kind(head.flags)] += 1;

@@ -28,7 +28,7 @@ impl Temporaries {
         self.free.pop()
     }
 
-    /// The ticket stands for this descriptor now.
+    /// Assigns the descriptor to the ticket.
     #[inline]
     pub(crate) fn bind(&mut self, number: u32, md: MdHandle) {
         if let Some(slot) = self.bound.get_mut(number as usize) {
@@ -36,12 +36,12 @@ impl Temporaries {
         }
     }
 
-    /// Gives a ticket back that stood for nothing.
+    /// Returns an unused ticket.
     pub(crate) fn give(&mut self, number: u32) {
         self.free.push(number);
     }
 
-    /// Takes the descriptor out and gives the ticket back: the descriptor is to be released.
+    /// Takes the descriptor and returns the ticket: the descriptor is to be released.
     #[inline]
     pub(crate) fn unbind(&mut self, number: u32) -> Option<MdHandle> {
         let md = self.bound.get_mut(number as usize)?.take()?;
@@ -50,14 +50,14 @@ impl Temporaries {
     }
 }
 
-/// What a reply may need, kept from one poll to the next and not given back when it is not all there: two send tickets, a
+/// Resources reserved for a reply, kept from one poll to the next even if incomplete: two send tickets, a
 /// ticket for a temporary descriptor, a chunk of the replies' buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) tickets: u32,
     pub(crate) temporary: Option<u32>,
     pub(crate) chunk: Option<u32>,
-    /// All of it is there: said once when it is, and taken back by whoever takes a part.
+    /// All are reserved; cleared when a part is taken.
     pub(crate) complete: bool,
 }
 
@@ -65,7 +65,7 @@ impl Held {
     /// Send tickets of an unpacked Long reply.
     pub(crate) const TICKETS: u32 = 2;
 
-    /// Whether a reply of any kind can be sent, looked at anew.
+    /// Recomputes whether a reply of any kind can be sent.
     pub(crate) fn is_complete(&mut self) -> bool {
         self.complete = self.tickets == Self::TICKETS && self.temporary.is_some() && self.chunk.is_some();
         self.complete

@@ -24,7 +24,7 @@ pub enum Source<'a> {
     Bytes(&'a [u8]),
     /// The same, as bytes that may change (a payload that has just arrived).
     Shared(SharedBytes<'a>),
-    /// In the segment of this process: sent from where they are, not to be changed before the operation says so.
+    /// In the segment of this process: sent in place, not to be changed before the operation has completed.
     Segment {
         /// From which byte on.
         offset: u64,
@@ -157,13 +157,13 @@ pub(crate) fn view(memory: &Landing) -> SharedBytes<'_> {
     }
 }
 
-/// Bytes of so many arguments.
+/// Bytes of `count` arguments.
 #[inline]
 pub(crate) const fn args_bytes(count: usize) -> usize {
     count * 4
 }
 
-/// The same, padded: where a payload begins.
+/// The same, padded: the offset of the payload.
 #[inline]
 pub(crate) const fn padded(count: usize) -> usize {
     (count * 4).next_multiple_of(8)
@@ -172,7 +172,7 @@ pub(crate) const fn padded(count: usize) -> usize {
 /// Arguments as they travel: little endian, one behind the other.
 #[inline]
 pub(crate) fn write_args(args: &[u32], to: &RegionSlice, at: usize) {
-    // Two at a time, each pair as one word: what is stored in halves and loaded whole, to be sent, waits for the stores.
+    // Two at a time, as one word: halves stored separately and loaded whole would stall on store forwarding.
     for (pair, at) in args.chunks(2).zip((at..).step_by(8)) {
         match *pair {
             [low, high] => {
@@ -185,7 +185,7 @@ pub(crate) fn write_args(args: &[u32], to: &RegionSlice, at: usize) {
     }
 }
 
-/// Reads so many arguments, at most 16.
+/// Reads `count` arguments, at most 16.
 #[inline]
 pub(crate) fn read_args(count: usize, from: SharedBytes<'_>) -> [u32; MAX_ARGS] {
     let mut args = [0; MAX_ARGS];

@@ -1,4 +1,4 @@
-//! What a conduit has counted, and the text of it that `GASNET_PORTAL_CREDIT_STATS` asks for. The caller writes the file.
+//! The counters of a conduit, and their text for `GASNET_PORTAL_CREDIT_STATS`. The caller writes the file.
 
 use std::fmt::{self, Write as _};
 
@@ -18,7 +18,7 @@ pub struct Stats {
     pub handled: [u64; 2],
     /// Messages for a handler that was not registered.
     pub unhandled: u64,
-    /// Puts and gets begun.
+    /// Puts and gets started.
     pub one_sided: [u64; 2],
     /// Of those, how many went from or to the segment, through a chunk, through a temporary descriptor.
     pub ways: [u64; 3],
@@ -26,9 +26,9 @@ pub struct Stats {
     pub stalls: [u64; 9],
     /// Halves of Longs that arrived first and were data, and that were headers.
     pub halves: [u64; 2],
-    /// Receive buffers attached anew.
+    /// Receive buffers attached again.
     pub recycled: u64,
-    /// Operations that the interface had no room for at first.
+    /// Operations that had to be deferred because the interface had no room.
     pub deferred: u64,
     /// System messages sent.
     pub system: u64,
@@ -166,7 +166,7 @@ fn write_credits(out: &mut String, credits: &credit::CreditState) -> fmt::Result
     )?;
     writeln!(out, "rank lent used borrowed in-use most stalls")?;
     for rank in 0..credits.nodes() {
-        // Only those with whom something happened: at ten thousand ranks the rest is noise.
+        // Only peers with activity: at ten thousand ranks the rest is noise.
         let Some(peer) = credits.peer(rank) else { continue };
         let at_start =
             peer.loan() == shares.of(credits.me(), rank) && peer.send() == shares.of(rank, credits.me());

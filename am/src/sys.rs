@@ -20,10 +20,10 @@ use crate::poll::ARRIVALS_MOST;
 use crate::request::Wait;
 
 impl<N: Ni> Conduit<N> {
-    /// Comes to a barrier. Others may be late: [`Self::try_barrier`] says when all have come.
+    /// Enters a barrier. [`Self::try_barrier`] returns when all have entered.
     ///
     /// # Errors
-    /// [`AmError::Order`]: the one before was not waited for. [`AmError::PeerLost`].
+    /// [`AmError::Order`]: the previous one was not waited for. [`AmError::PeerLost`].
     pub fn notify_barrier(&mut self, name: BarrierName) -> Result<(), AmError> {
         self.health()?;
         self.not_leaving()?;
@@ -40,16 +40,18 @@ impl<N: Ni> Conduit<N> {
         Ok(())
     }
 
-    /// Whether all have come to the barrier that was notified.
+    /// Whether all have entered the barrier that was notified.
     ///
     /// # Errors
-    /// [`AmError::BarrierMismatch`]: the barrier is over, and the names do not agree. [`AmError::PeerLost`]: it cannot end.
+    /// [`AmError::BarrierMismatch`]: the barrier is over, and the names do not agree. [`AmError::PeerLost`]:
+    /// it cannot end.
     pub fn try_barrier(&mut self, name: BarrierName) -> Result<bool, AmError> {
         let done = self.barrier.try_wait(name)?;
         if !done {
             self.health()?;
-            // Who asks for the end may have left this barrier: then all have come to it, and what they told for it comes
-            // before their requests to end. Who has not come ends it, when the exit is over.
+            // A rank that requests the end may have left this barrier: then all have entered it, and its
+            // barrier messages arrive before its exit requests. A rank that has not entered ends it when the
+            // exit is over.
             if !matches!(self.exit.leaving(), Leaving::Underway { .. }) {
                 self.not_leaving()?;
                 self.not_missed()?;
@@ -58,7 +60,7 @@ impl<N: Ni> Conduit<N> {
         Ok(done)
     }
 
-    /// Nobody is lost that the barrier needs: whoever left in order after its part of it is not missed.
+    /// No rank is lost that the barrier needs: one that exited in order after its part of it is not missed.
     fn not_missed(&self) -> Result<(), AmError> {
         let missed = |lost: &&(u32, DownReason)| lost.1 != DownReason::Closed || self.barrier.misses(lost.0);
         match self.lost.iter().find(missed) {
@@ -67,10 +69,10 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Comes to a barrier and waits until all have.
+    /// Enters a barrier and waits until all have entered.
     ///
     /// # Errors
-    /// As [`Self::try_barrier`], and [`AmError::Ended`].
+    /// As for [`Self::try_barrier`], and [`AmError::Ended`].
     pub fn barrier(&mut self, wait: &mut (impl Wait + ?Sized)) -> Result<(), AmError> {
         self.notify_barrier(BarrierName::Anonymous)?;
         self.until(Stall::Barrier, wait, |conduit| {
@@ -78,7 +80,8 @@ impl<N: Ni> Conduit<N> {
         })
     }
 
-    /// Asks for the end of the job, with this status. Goes on with [`Self::step`], until [`Self::leaving`] says that it is over.
+    /// Requests the end of the job with this status. Continue with [`Self::step`] until [`Self::leaving`]
+    /// returns that it is over.
     pub fn exit(&mut self, code: u8) {
         self.exit.ask(code);
     }
@@ -88,8 +91,8 @@ impl<N: Ni> Conduit<N> {
         self.exit.flag = flag;
     }
 
-    /// Asks for the end of the job and waits for it; returns the largest status of all. The wait is bounded by the settings,
-    /// whatever `wait` says.
+    /// Requests the end of the job and waits for it; returns the largest status of all. The settings limit
+    /// the wait, whatever `wait` returns.
     ///
     /// # Errors
     /// [`AmError::Unclean`], [`AmError::Ended`], [`AmError::Fault`].
@@ -104,8 +107,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// All of the SYS queue, which holds so many, up to its limit; but it never leaves so many that the next poll's arrivals
-    /// would find no place.
+    /// Handles all of the SYS queue up to its limit, which always leaves room for the next poll's arrivals.
     pub(crate) fn poll_sys(&mut self, events: usize) -> usize {
         let most = match self.settings.sys_limit {
             0 => usize::MAX,
@@ -180,7 +182,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Takes credits back from whom the economy names.
+    /// Sends the revocations that the credit state requests.
     #[cold]
     pub(crate) fn revoke(&mut self) {
         while let Some(revoke) = self.credits.next_revoke() {
@@ -196,7 +198,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// A lost rank answers no revocation: as if it had nothing to give.
+    /// A lost rank answers no revocation: counts as if it returned nothing.
     pub(crate) fn not_returned(&mut self, rank: u32) {
         if self
             .credits
@@ -214,7 +216,7 @@ impl<N: Ni> Conduit<N> {
             .any(|waits| waits.process() == to && waits.is_system(SysKind::CreditReturn))
     }
 
-    /// The exit goes on; returns the work done.
+    /// Continues the exit; returns the work done.
     pub(crate) fn advance_exit(&mut self, now: Time) -> usize {
         if self.exit.is_running() {
             return 0;
@@ -225,7 +227,7 @@ impl<N: Ni> Conduit<N> {
             let args = [self.me, tell.step, tell.code.into()];
             self.tell(tell.to, SysKind::ShutdownRequest, args);
         }
-        // The last step may just have been told.
+        // The last message may just have been sent.
         self.exit.next(now, self.blocked());
         for at in 0..self.lost.len() {
             let (rank, reason) = self.lost[at];

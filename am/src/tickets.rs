@@ -1,6 +1,6 @@
-//! Tickets: how many of something this process may have under way (gasnet.md section 2).
+//! Tickets: a limit on how many of something this process has in progress (gasnet.md section 2).
 
-/// A number of tickets of one kind. Taking and giving back is counting; what a ticket is for, its holder knows.
+/// A number of tickets of one kind. They are only counted; their holder knows what each is for.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     free: u32,
@@ -13,7 +13,7 @@ impl Tickets {
         Self { free: limit, limit }
     }
 
-    /// Takes so many, or none.
+    /// Takes `count`, or none.
     #[inline]
     #[must_use]
     pub(crate) const fn take(&mut self, n: u32) -> bool {
@@ -24,7 +24,7 @@ impl Tickets {
         true
     }
 
-    /// Gives one back. More than there are cannot come back, whatever the events say.
+    /// Returns one. More than there are cannot be returned, whatever the events report.
     #[inline]
     pub(crate) const fn give(&mut self) {
         if self.free < self.limit {

@@ -61,12 +61,12 @@ pub struct Request<'a> {
     pub(crate) outbox: &'a mut Outbox,
 }
 
-/// Where a reply is drafted: its chunk, and what is to be sent when the handler has returned.
+/// The draft of a reply: its chunk, and what is to be sent when the handler has returned.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// The buffer of all replies.
     pub(crate) memory: RegionSlice,
-    /// Where the chunk of this reply begins, and its bytes.
+    /// Offset of the chunk of this reply, and its bytes.
     pub(crate) offset: usize,
     pub(crate) chunk: usize,
     /// The segment of this process, where payloads may lie.
@@ -114,7 +114,7 @@ pub(crate) enum From {
 }
 
 impl<'a> Request<'a> {
-    /// The rank that asks.
+    /// The requesting rank.
     #[inline]
     #[must_use]
     pub const fn source(&self) -> u32 {
@@ -135,13 +135,13 @@ impl<'a> Request<'a> {
         self.payload
     }
 
-    /// Bytes of payload that a Medium reply with so many arguments carries.
+    /// Largest payload in bytes of a Medium reply with `args` arguments.
     #[must_use]
     pub const fn max_reply_medium(&self, args: usize) -> usize {
         self.outbox.chunk.saturating_sub(padded(args))
     }
 
-    /// Bytes that a Long reply carries: as far as the requester's segment goes.
+    /// Largest Long reply in bytes: the length of the requester's segment.
     #[must_use]
     pub fn max_reply_long(&self) -> u64 {
         self.outbox.their_segment.min(self.outbox.most)
@@ -258,7 +258,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// A Medium reply whose payload is written in place: room for it, and then [`PreparedReply::commit`].
+    /// Reserves room for a Medium reply whose payload is written in place, for [`PreparedReply::commit`].
     ///
     /// # Errors
     /// [`AmError::TooManyArgs`].
@@ -274,12 +274,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Room for the payload of a Medium reply. Dropped, it is as if the handler had not replied.
+/// Room for the payload of a Medium reply. Dropping it sends the empty reply.
 #[derive(Debug)]
 #[must_use = "nothing is sent before it is committed"]
 pub struct PreparedReply<'a> {
     request: Request<'a>,
-    /// Where the payload begins in the chunk.
+    /// Offset of the payload in the chunk.
     at: usize,
     args: usize,
 }
