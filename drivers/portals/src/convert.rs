@@ -3,7 +3,7 @@
 use doorbell_fabric::ni::{Count, Event, EventKind, NiError, NiFail, NiLimits, Process};
 use doorbell_fabric::ni::{Entry, EntryOptions, List};
 
-use crate::books::Whose;
+use crate::nic_records::EventOwner;
 use crate::sys::{CT_NONE, EntryWords, PtlCtEvent, PtlEvent, PtlLimits, PtlProcess};
 
 impl From<Process> for PtlProcess {
@@ -139,7 +139,7 @@ pub(crate) const fn ends_an_entry(kind: EventKind) -> bool {
 }
 
 /// The event as the contract has it. A failure without a name of the header's is told as undeliverable.
-pub(crate) fn event(raw: &PtlEvent, kind: EventKind, whose: Whose, logical: bool) -> Event {
+pub(crate) fn event(raw: &PtlEvent, kind: EventKind, whose: EventOwner, logical: bool) -> Event {
     Event {
         kind,
         fail: NiFail::of_number(raw.ni_fail_type).unwrap_or(NiFail::Undeliverable),

@@ -16,10 +16,10 @@
 //! reference: portals, sections 2 to 10 and 13.
 #![deny(unsafe_code)]
 
-mod books;
 mod convert;
 mod error;
 mod ni;
+mod nic_records;
 mod open;
 #[allow(unsafe_code)]
 mod sys;

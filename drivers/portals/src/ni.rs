@@ -11,9 +11,9 @@ use doorbell_fabric::ni::{
 };
 use doorbell_fabric::time::Time;
 
-use crate::books::{Books, Held, Part};
 use crate::convert::{self, ends_an_entry, error, is_initiators};
 use crate::error::PortalsError;
+use crate::nic_records::{Held, NicRecords, Part};
 use crate::sys::{At, CT_NONE, EQ_NONE, Library, Of, To, Words};
 
 /// An interface of a Portals library. One thread owns it.
@@ -26,7 +26,7 @@ pub struct PortalsNi {
     uid: u32,
     /// The queue of each table entry.
     queues: HashMap<u32, Option<EqHandle>>,
-    books: Books,
+    records: NicRecords,
     /// Targets that operations could not be delivered to, each told once.
     lost: VecDeque<Lost>,
     known_lost: Vec<Process>,
@@ -49,7 +49,7 @@ impl PortalsNi {
             limits,
             uid,
             queues: HashMap::new(),
-            books: Books::default(),
+            records: NicRecords::default(),
             lost: VecDeque::new(),
             known_lost: Vec::new(),
             strange: 0,
@@ -92,7 +92,7 @@ impl PortalsNi {
     /// never told.
     #[must_use]
     pub fn kept(&self) -> [usize; 4] {
-        self.books.counts()
+        self.records.counts()
     }
 
     fn to(target: &Target) -> To {
@@ -105,7 +105,7 @@ impl PortalsNi {
     }
 
     fn known(&self, mds: &[MdHandle]) -> Result<(), NiError> {
-        let known = mds.iter().all(|md| self.books.knows_md(md.0));
+        let known = mds.iter().all(|md| self.records.knows_md(md.0));
         known
             .then_some(())
             .ok_or(NiError::ArgInvalid("the memory descriptor"))
@@ -119,9 +119,9 @@ impl PortalsNi {
         target: Process,
         call: impl FnOnce(&Library, u64) -> Result<(), i32>,
     ) -> Result<(), NiError> {
-        let word = self.books.begun(parts, user_ptr, target);
+        let word = self.records.start_operation(parts, user_ptr, target);
         call(&self.library, word).map_err(|code| {
-            self.books.undone(word);
+            self.records.cancel_operation(word);
             error(code, "an argument of the operation")
         })
     }
@@ -219,7 +219,7 @@ impl Drop for PortalsNi {
     fn drop(&mut self) {
         let failed = self.library.ni_fini(self.handle).is_err();
         if failed || self.library.uid(self.handle).is_ok() {
-            std::mem::forget(std::mem::take(&mut self.books));
+            std::mem::forget(std::mem::take(&mut self.records));
         }
     }
 }
@@ -329,7 +329,7 @@ impl Ni for PortalsNi {
         self.library
             .eq_free(eq.0)
             .map_err(|code| error(code, "the event queue"))?;
-        self.books.read_to_end(eq);
+        self.records.read_to_end(eq);
         Ok(())
     }
 
@@ -340,7 +340,7 @@ impl Ni for PortalsNi {
             match code {
                 0 | EQ_DROPPED => {}
                 4 => {
-                    self.books.read_to_end(eq);
+                    self.records.read_to_end(eq);
                     return Ok(EqGet::Empty);
                 }
                 code => return Err(error(code, "the event queue")),
@@ -350,13 +350,15 @@ impl Ni for PortalsNi {
                 continue;
             };
             let whose = match kind {
-                EventKind::PtDisabled => Some(crate::books::Whose {
+                EventKind::PtDisabled => Some(crate::nic_records::EventOwner {
                     user_ptr: 0,
                     target: None,
                     place: 0,
                 }),
-                kind if is_initiators(kind) => self.books.of_operation(raw.user_ptr),
-                kind => self.books.of_entry(raw.user_ptr, raw.start, ends_an_entry(kind)),
+                kind if is_initiators(kind) => self.records.of_operation(raw.user_ptr),
+                kind => self
+                    .records
+                    .of_entry(raw.user_ptr, raw.start, ends_an_entry(kind)),
             };
             let Some(whose) = whose else {
                 self.strange += 1;
@@ -420,14 +422,14 @@ impl Ni for PortalsNi {
         let (eq, ct) = (md.eq.map_or(EQ_NONE, |eq| eq.0), md.ct.map_or(CT_NONE, |ct| ct.0));
         let bound = self.library.md_bind(self.handle, &pieces, options, eq, ct);
         let handle = bound.map_err(|code| error(code, "memory descriptors"))?;
-        self.books.bound(handle, &md, held);
+        self.records.bound(handle, &md, held);
         Ok(MdHandle(handle))
     }
 
     fn md_release(&mut self, md: MdHandle) -> Result<(), NiError> {
         let done = self.library.md_release(md.0);
         done.map_err(|code| error(code, "the memory descriptor"))?;
-        self.books.released(md.0);
+        self.records.released(md.0);
         Ok(())
     }
 
@@ -440,8 +442,10 @@ impl Ni for PortalsNi {
     ) -> Result<EntryHandle, NiError> {
         let eq = self.queues.get(&pt_index).copied().flatten();
         let held = Held::new(entry.memory.clone());
-        let word = self.books.appending(&entry, held, list, user_ptr, eq.is_some());
-        let pieces = self.books.entry_pieces(word);
+        let word = self
+            .records
+            .append_entry(&entry, held, list, user_ptr, eq.is_some());
+        let pieces = self.records.entry_pieces(word);
         let words = convert::words(&entry, pieces.is_list());
         let ni = (self.handle, self.kind.matching);
         match self
@@ -449,11 +453,11 @@ impl Ni for PortalsNi {
             .append(ni, pt_index, (words, &pieces), list as u8, word)
         {
             Ok(handle) => {
-                self.books.appended(handle, word, eq);
+                self.records.appended(handle, word, eq);
                 Ok(EntryHandle(handle))
             }
             Err(code) => {
-                self.books.not_appended(word);
+                self.records.not_appended(word);
                 Err(error(code, "list entries"))
             }
         }
@@ -462,22 +466,22 @@ impl Ni for PortalsNi {
     fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError> {
         let done = self.library.unlink(self.kind.matching, entry.0);
         done.map_err(|code| error(code, "the list entry"))?;
-        self.books.unlinked(entry.0);
+        self.records.unlinked(entry.0);
         Ok(())
     }
 
     fn search(&mut self, pt_index: u32, entry: &Entry, how: Search, user_ptr: u64) -> Result<(), NiError> {
         let queued = self.queues.get(&pt_index).copied().flatten().is_some();
         let held = Held::new(entry.memory.clone());
-        let word = self.books.searching(entry, held, user_ptr);
-        let pieces = self.books.entry_pieces(word);
+        let word = self.records.start_search(entry, held, user_ptr);
+        let pieces = self.records.entry_pieces(word);
         let words = convert::words(entry, pieces.is_list());
         let ni = (self.handle, self.kind.matching);
         let done = self
             .library
             .search(ni, pt_index, (words, &pieces), how as u8, word);
         if done.is_err() || !queued {
-            self.books.not_appended(word);
+            self.records.not_appended(word);
         }
         done.map_err(|code| error(code, "an argument of the search"))
     }

@@ -149,7 +149,7 @@ pub(crate) enum Part {
 
 /// What the word of an event leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whose {
+pub(crate) struct EventOwner {
     /// The caller's own word.
     pub(crate) user_ptr: u64,
     /// The target of an operation.
@@ -160,7 +160,7 @@ pub(crate) struct Whose {
 
 /// All of it, for one interface.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct NicRecords {
     /// Descriptors that were ever bound.
     bound: u64,
     mds: HashMap<u32, MdRecord>,
@@ -180,7 +180,7 @@ pub(crate) struct Books {
     kept: Vec<Held>,
 }
 
-impl Books {
+impl NicRecords {
     /// A descriptor is bound.
     pub(crate) fn bound(&mut self, handle: u32, md: &Md, held: Held) {
         self.bound += 1;
@@ -215,8 +215,8 @@ impl Books {
         self.mds.contains_key(&handle)
     }
 
-    /// The word for the events of an operation that begins. [`Books::undone`] takes it back when the call is refused.
-    pub(crate) fn begun(&mut self, parts: &[(u32, Part)], user_ptr: u64, target: Process) -> u64 {
+    /// The word for the events of an operation that begins. [`NicRecords::cancel_operation`] takes it back when the call is refused.
+    pub(crate) fn start_operation(&mut self, parts: &[(u32, Part)], user_ptr: u64, target: Process) -> u64 {
         let mut events = Some(0);
         for (md, part) in parts {
             events = events
@@ -248,7 +248,7 @@ impl Books {
     }
 
     /// The call that was to begin it was refused.
-    pub(crate) fn undone(&mut self, word: u64) {
+    pub(crate) fn cancel_operation(&mut self, word: u64) {
         if self.ops.get(word >> 1).is_some_and(|op| op.events > 0) {
             self.ended(word);
         }
@@ -274,7 +274,7 @@ impl Books {
     }
 
     /// The word for the events of an entry that is appended to a table entry with or without a queue.
-    pub(crate) fn appending(
+    pub(crate) fn append_entry(
         &mut self,
         entry: &Entry,
         held: Held,
@@ -313,9 +313,9 @@ impl Books {
 
     /// The word for the events of a search. One that ends with its first event has a record of its own; one that may have any
     /// number of them has what an entry that looks alike has.
-    pub(crate) fn searching(&mut self, entry: &Entry, held: Held, user_ptr: u64) -> u64 {
+    pub(crate) fn start_search(&mut self, entry: &Entry, held: Held, user_ptr: u64) -> u64 {
         if !entry.options.has(EntryOptions::USE_ONCE) {
-            return self.appending(entry, held, List::Priority, user_ptr, false);
+            return self.append_entry(entry, held, List::Priority, user_ptr, false);
         }
         let record = EntryRecord {
             user_ptr,
@@ -385,12 +385,12 @@ impl Books {
     }
 
     /// An event of one of our operations was read.
-    pub(crate) fn of_operation(&mut self, word: u64) -> Option<Whose> {
+    pub(crate) fn of_operation(&mut self, word: u64) -> Option<EventOwner> {
         if word & 1 != 0 {
             return None;
         }
         let op = self.ops.get_mut(word >> 1)?;
-        let whose = Whose {
+        let whose = EventOwner {
             user_ptr: op.user_ptr,
             target: Some(op.target),
             place: 0,
@@ -405,7 +405,7 @@ impl Books {
     }
 
     /// An event of an entry was read. `counts`: it is one of those that tell the end of an entry that is used once.
-    pub(crate) fn of_entry(&mut self, word: u64, start: usize, counts: bool) -> Option<Whose> {
+    pub(crate) fn of_entry(&mut self, word: u64, start: usize, counts: bool) -> Option<EventOwner> {
         if word & 1 == 0 {
             return None;
         }
@@ -423,7 +423,7 @@ impl Books {
         if last {
             self.unlink_one(word);
         }
-        Some(Whose {
+        Some(EventOwner {
             user_ptr,
             target: None,
             place,
@@ -539,137 +539,139 @@ mod tests {
 
     #[test]
     fn a_released_descriptor_stays_until_its_operations_have_ended() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let descriptor = md(true);
-        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let word = books.begun(&[(5, SENDS)], 99, NOBODY);
-        books.released(5);
-        assert_eq!(books.counts(), [1, 1, 0, 0]);
+        records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let word = records.start_operation(&[(5, SENDS)], 99, NOBODY);
+        records.released(5);
+        assert_eq!(records.counts(), [1, 1, 0, 0]);
         // SEND, then ACK.
-        assert_eq!(books.of_operation(word).unwrap().user_ptr, 99);
-        assert_eq!(books.counts(), [1, 1, 0, 0]);
-        assert_eq!(books.of_operation(word).unwrap().target, Some(NOBODY));
-        assert_eq!(books.counts(), [0, 0, 0, 0]);
-        assert_eq!(books.of_operation(word), None);
+        assert_eq!(records.of_operation(word).unwrap().user_ptr, 99);
+        assert_eq!(records.counts(), [1, 1, 0, 0]);
+        assert_eq!(records.of_operation(word).unwrap().target, Some(NOBODY));
+        assert_eq!(records.counts(), [0, 0, 0, 0]);
+        assert_eq!(records.of_operation(word), None);
     }
 
     #[test]
     fn a_handle_that_comes_again_is_another_descriptor() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let descriptor = md(true);
-        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let old = books.begun(&[(5, SENDS)], 1, NOBODY);
-        books.released(5);
-        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let new = books.begun(&[(5, SENDS)], 2, NOBODY);
+        records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let old = records.start_operation(&[(5, SENDS)], 1, NOBODY);
+        records.released(5);
+        records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let new = records.start_operation(&[(5, SENDS)], 2, NOBODY);
         // The end of the old one's operation is not that of the new one's.
-        books.of_operation(old).unwrap();
-        books.of_operation(old).unwrap();
-        books.released(5);
-        assert_eq!(books.counts(), [1, 1, 0, 0]);
-        books.of_operation(new).unwrap();
-        books.of_operation(new).unwrap();
-        assert_eq!(books.counts(), [0, 0, 0, 0]);
+        records.of_operation(old).unwrap();
+        records.of_operation(old).unwrap();
+        records.released(5);
+        assert_eq!(records.counts(), [1, 1, 0, 0]);
+        records.of_operation(new).unwrap();
+        records.of_operation(new).unwrap();
+        assert_eq!(records.counts(), [0, 0, 0, 0]);
     }
 
     #[test]
     fn memory_whose_end_is_never_told_stays_to_the_end_and_its_records_do_not_grow() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let descriptor = md(false);
-        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let first = books.begun(&[(5, SENDS)], 99, NOBODY);
+        records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let first = records.start_operation(&[(5, SENDS)], 99, NOBODY);
         for _ in 0..1000 {
-            assert_eq!(books.begun(&[(5, SENDS)], 99, NOBODY), first);
+            assert_eq!(records.start_operation(&[(5, SENDS)], 99, NOBODY), first);
         }
-        books.undone(first);
-        books.released(5);
-        assert_eq!(books.counts(), [0, 1, 0, 1]);
+        records.cancel_operation(first);
+        records.released(5);
+        assert_eq!(records.counts(), [0, 1, 0, 1]);
         // A failure is told all the same, and finds its owner.
-        assert_eq!(books.of_operation(first).unwrap().user_ptr, 99);
+        assert_eq!(records.of_operation(first).unwrap().user_ptr, 99);
     }
 
     #[test]
     fn a_refused_operation_leaves_nothing() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let descriptor = md(true);
-        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let word = books.begun(&[(5, Part::Receives)], 1, NOBODY);
-        books.undone(word);
-        books.released(5);
-        assert_eq!(books.counts(), [0, 0, 0, 0]);
+        records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let word = records.start_operation(&[(5, Part::Receives)], 1, NOBODY);
+        records.cancel_operation(word);
+        records.released(5);
+        assert_eq!(records.counts(), [0, 0, 0, 0]);
     }
 
     #[test]
     fn an_entry_that_is_used_once_goes_with_its_second_event() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let buffer = memory(64);
         let start = buffer.address(0);
         let entry = Entry::open(buffer.clone(), EntryOptions::OP_PUT | EntryOptions::USE_ONCE);
-        let word = books.appending(&entry, Held::new(buffer), List::Priority, 3, true);
-        books.appended(20, word, Some(EqHandle(1)));
-        assert_eq!(books.of_entry(word, start, false).unwrap().user_ptr, 3); // LINK
-        assert_eq!(books.of_entry(word, 0, true).unwrap().user_ptr, 3); // AUTO_UNLINK
-        assert_eq!(books.of_entry(word, start + 8, true).unwrap().place, 8); // PUT
-        assert_eq!(books.counts(), [0, 0, 0, 0]);
-        assert_eq!(books.of_entry(word, start, true), None);
+        let word = records.append_entry(&entry, Held::new(buffer), List::Priority, 3, true);
+        records.appended(20, word, Some(EqHandle(1)));
+        assert_eq!(records.of_entry(word, start, false).unwrap().user_ptr, 3); // LINK
+        assert_eq!(records.of_entry(word, 0, true).unwrap().user_ptr, 3); // AUTO_UNLINK
+        assert_eq!(records.of_entry(word, start + 8, true).unwrap().place, 8); // PUT
+        assert_eq!(records.counts(), [0, 0, 0, 0]);
+        assert_eq!(records.of_entry(word, start, true), None);
     }
 
     #[test]
     fn a_buffer_that_is_appended_again_and_again_is_one_record() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let buffer = memory(64);
         let entry = Entry::open(buffer.clone(), EntryOptions::OP_PUT | EntryOptions::MANAGE_LOCAL);
         let words: Vec<u64> = (0..100)
-            .map(|_| books.appending(&entry, Held::new(buffer.clone()), List::Priority, 3, true))
+            .map(|_| records.append_entry(&entry, Held::new(buffer.clone()), List::Priority, 3, true))
             .collect();
         assert!(words.iter().all(|word| *word == words[0]));
-        assert_eq!(books.counts(), [0, 0, 1, 0]);
+        assert_eq!(records.counts(), [0, 0, 1, 0]);
     }
 
     #[test]
     fn entries_that_share_a_piece_are_not_one() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let piece = |length: usize| Landing::Region(Region::new(length).unwrap().whole());
         let (head, bodies) = (piece(16), [piece(64), piece(64)]);
         let words = bodies.map(|body| {
             let memory = Memory::Many([head.clone(), body.clone()].into());
             let entry = Entry::open(memory.clone(), EntryOptions::OP_PUT);
-            let word = books.appending(&entry, Held::new(memory), List::Priority, 3, true);
-            let found = books.of_entry(word, body.as_mut_ptr().addr() + 4, false).unwrap();
+            let word = records.append_entry(&entry, Held::new(memory), List::Priority, 3, true);
+            let found = records
+                .of_entry(word, body.as_mut_ptr().addr() + 4, false)
+                .unwrap();
             assert_eq!(found.place, 20);
             word
         });
         assert_ne!(words[0], words[1]);
-        assert_eq!(books.counts(), [0, 0, 2, 0]);
+        assert_eq!(records.counts(), [0, 0, 2, 0]);
     }
 
     #[test]
     fn an_unlinked_entry_stays_until_its_queue_was_read_to_the_end() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let buffer = memory(64);
         let start = buffer.address(0);
         let entry = Entry::open(buffer.clone(), EntryOptions::OP_PUT);
-        let word = books.appending(&entry, Held::new(buffer), List::Priority, 3, true);
-        books.appended(20, word, Some(EqHandle(1)));
-        books.unlinked(20);
-        books.read_to_end(EqHandle(2));
-        assert_eq!(books.of_entry(word, start + 1, true).unwrap().place, 1);
-        books.read_to_end(EqHandle(1));
-        assert_eq!(books.counts(), [0, 0, 0, 0]);
+        let word = records.append_entry(&entry, Held::new(buffer), List::Priority, 3, true);
+        records.appended(20, word, Some(EqHandle(1)));
+        records.unlinked(20);
+        records.read_to_end(EqHandle(2));
+        assert_eq!(records.of_entry(word, start + 1, true).unwrap().place, 1);
+        records.read_to_end(EqHandle(1));
+        assert_eq!(records.counts(), [0, 0, 0, 0]);
     }
 
     #[test]
     fn a_search_ends_with_its_event() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let entry = Entry::open(Memory::Empty, EntryOptions::USE_ONCE);
-        let word = books.searching(&entry, Held::new(Memory::Empty), 11);
-        assert_eq!(books.of_entry(word, 0, true).unwrap().user_ptr, 11);
-        assert_eq!(books.counts(), [0, 0, 0, 0]);
+        let word = records.start_search(&entry, Held::new(Memory::Empty), 11);
+        assert_eq!(records.of_entry(word, 0, true).unwrap().user_ptr, 11);
+        assert_eq!(records.counts(), [0, 0, 0, 0]);
     }
 
     #[test]
     fn places_count_through_all_pieces_and_find_overflow_buffers() {
-        let mut books = Books::default();
+        let mut records = NicRecords::default();
         let pieces: Box<[Landing]> = [16, 32]
             .map(|length| Landing::Region(Region::new(length).unwrap().slice(0, length).unwrap()))
             .into();
@@ -681,10 +683,10 @@ mod tests {
         let overflow = memory(64);
         let at = overflow.address(0) + 40;
         let entry = Entry::open(overflow.clone(), EntryOptions::OP_PUT);
-        books.appending(&entry, Held::new(overflow), List::Overflow, 1, true);
+        records.append_entry(&entry, Held::new(overflow), List::Overflow, 1, true);
         let entry = Entry::open(Memory::Empty, EntryOptions::OP_PUT);
-        let word = books.appending(&entry, Held::new(Memory::Empty), List::Priority, 2, true);
-        let whose = books.of_entry(word, at, true).unwrap();
+        let word = records.append_entry(&entry, Held::new(Memory::Empty), List::Priority, 2, true);
+        let whose = records.of_entry(word, at, true).unwrap();
         assert_eq!((whose.user_ptr, whose.place), (2, 40));
     }
 }
