@@ -42,7 +42,7 @@ pub(crate) const fn process(of: PtlProcess, logical: bool) -> Process {
     }
 }
 
-/// The words of an entry; a list of pieces is said by an option.
+/// The fields of an entry in C; an option marks a list of pieces.
 pub(crate) fn words(entry: &Entry, is_list: bool) -> EntryWords {
     let vector = if is_list { EntryOptions::IOVEC.0 } else { 0 };
     EntryWords {
@@ -56,7 +56,7 @@ pub(crate) fn words(entry: &Entry, is_list: bool) -> EntryWords {
     }
 }
 
-/// The limits that are asked for; C's are signed.
+/// The requested limits; C's are signed.
 pub(crate) fn desired(limits: &NiLimits) -> PtlLimits {
     let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     PtlLimits {
@@ -138,7 +138,7 @@ pub(crate) const fn ends_an_entry(kind: EventKind) -> bool {
     ) && !is_initiators(kind)
 }
 
-/// The event as the contract has it. A failure without a name of the header's is told as undeliverable.
+/// Converts an event. A failure that the header does not define is reported as undeliverable.
 pub(crate) fn event(raw: &PtlEvent, kind: EventKind, whose: EventOwner, logical: bool) -> Event {
     Event {
         kind,

@@ -12,7 +12,7 @@ pub enum PortalsError {
         "{name} cannot be used as a Portals library: {reason}; install the NIC vendor's, or pass its path"
     )]
     Library {
-        /// As it was asked for.
+        /// The name, as it was given.
         name: String,
         /// Why not.
         reason: String,

@@ -27,17 +27,17 @@ pub struct PortalsNi {
     /// The queue of each table entry.
     queues: HashMap<u32, Option<EqHandle>>,
     records: NicRecords,
-    /// Targets that operations could not be delivered to, each told once.
+    /// Targets that could not be reached, each reported once.
     lost: VecDeque<Lost>,
     known_lost: Vec<Process>,
-    /// Events whose word or kind is none: counted, and passed over.
+    /// Events with an unknown word or kind: counted and skipped.
     strange: u64,
 }
 
-/// How the library says that there is an event, and that others were dropped before it.
+/// The library's code for an event with earlier ones dropped.
 const EQ_DROPPED: i32 = 3;
 
-/// Processes that are remembered to have been told lost.
+/// Most processes remembered as reported lost.
 const MOST_LOST: usize = 65_536;
 
 impl PortalsNi {
@@ -56,7 +56,8 @@ impl PortalsNi {
         }
     }
 
-    /// Who this process is for others, whatever the kind: to be exchanged before [`PortalsNi::set_map`].
+    /// Returns the physical id of this process, whatever the kind of interface: to be exchanged before
+    /// [`PortalsNi::set_map`].
     ///
     /// # Errors
     /// [`PortalsError::Call`].
@@ -82,14 +83,14 @@ impl PortalsNi {
         &self.library.name
     }
 
-    /// Events that the library told and nobody had asked for.
+    /// Returns the number of events that matched no record.
     #[must_use]
     pub const fn strange_events(&self) -> u64 {
         self.strange
     }
 
-    /// What is kept for the NIC: released descriptors with operations under way, operations, entries, and memory whose end is
-    /// never told.
+    /// Returns the numbers of records kept for the NIC: released descriptors with operations in progress,
+    /// operations, entries, and memory whose end is never reported.
     #[must_use]
     pub fn kept(&self) -> [usize; 4] {
         self.records.counts()
@@ -111,7 +112,7 @@ impl PortalsNi {
             .ok_or(NiError::ArgInvalid("the memory descriptor"))
     }
 
-    /// Begins an operation: the record first, since its events may come before the call returns.
+    /// Starts an operation. Its record comes first, since its events may arrive before the call returns.
     fn begin(
         &mut self,
         parts: &[(u32, Part)],
@@ -213,9 +214,9 @@ impl PortalsNi {
 }
 
 impl Drop for PortalsNi {
-    /// Closes the interface. What the NIC may still reach outlives it: whether it has let go is not known when the library
-    /// does not say that it has closed, nor when the handle still means something, because somebody else in this process
-    /// has the same interface open: then it was closed once of several times.
+    /// Closes the interface. Memory that the NIC may still access outlives it: whether the NIC has finished
+    /// is unknown if the library reports no success, or if the handle stays valid because the same interface
+    /// is open elsewhere in this process.
     fn drop(&mut self) {
         let failed = self.library.ni_fini(self.handle).is_err();
         if failed || self.library.uid(self.handle).is_ok() {
@@ -313,7 +314,7 @@ impl Ni for PortalsNi {
         done.map_err(|code| error(code, "the portal table index"))
     }
 
-    /// The library waits for what has begun, so the answer is always that it is over.
+    /// The library waits for operations in progress, so they are always over.
     fn pt_disable(&mut self, index: u32) -> Result<bool, NiError> {
         let done = self.library.pt_disable(self.handle, index);
         done.map_err(|code| error(code, "the portal table index"))?;
@@ -334,7 +335,7 @@ impl Ni for PortalsNi {
     }
 
     fn eq_get(&mut self, eq: EqHandle) -> Result<EqGet, NiError> {
-        // Bounded: each turn takes an event of the queue, and one that is nobody's is passed over.
+        // Bounded: each iteration takes an event of the queue, and one without an owner is skipped.
         loop {
             let (code, raw) = self.library.eq_get(eq.0);
             match code {

@@ -1,16 +1,16 @@
-//! What the driver keeps while the NIC may reach it, and whose events are whose.
+//! Records of the memory that the NIC may access, and of the owners of events.
 //!
-//! The library hands back one word with each event, `user_ptr`. The driver puts the number of a record there: so an event
-//! finds the caller's own word, the memory that it is about, and the operation that has come to its end.
+//! The library returns one word with each event, `user_ptr`. The driver puts the number of a record there, by
+//! which an event finds the caller's own word, its memory, and the operation that has ended.
 //!
 //! | what | kept until |
 //! |---|---|
-//! | a descriptor's memory | it is released, and the last event of each of its operations has been read; where an operation has no events that tell its end, until the interface is closed |
-//! | an entry used once, all of whose events are told | its communication and its AUTO_UNLINK have been read |
-//! | any other entry | it was unlinked by the program and its queue has been read to the end; one that unlinks itself: until the interface is closed (appended again with the same memory, it is the same record) |
+//! | a descriptor's memory | it is released, and the last event of each of its operations has been read; if an operation has no events that show its end, until the interface is closed |
+//! | an entry used once that reports all events | its communication event and its AUTO_UNLINK have been read |
+//! | any other entry | it was unlinked by the program and its queue has been drained; one that unlinks itself: until the interface is closed (appended again with the same memory, it is the same record) |
 //!
-//! So memory and records grow with what is under way and with the different buffers that were ever appended, not with
-//! the operations that were done.
+//! So memory and records grow with what is in progress and with the different buffers that were ever
+//! appended, not with the operations that have completed.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use doorbell_fabric::ni::{Entry, EntryOptions, EqHandle, List, Md, MdOptions, Me
 
 use crate::sys::{Pieces, PtlIovec};
 
-/// Memory that the NIC reaches, and the list by which it was told of several pieces.
+/// Memory that the NIC accesses, with its list of pieces if there are several.
 #[derive(Debug)]
 pub(crate) struct Held {
     memory: Memory,
@@ -39,7 +39,7 @@ impl Held {
         Self { memory, vector }
     }
 
-    /// As the library is told of it.
+    /// The memory in the form that the library takes.
     pub(crate) fn pieces(&self) -> Pieces<'_> {
         match &self.memory {
             Memory::Empty => Pieces::one(std::ptr::null_mut(), 0),
@@ -86,7 +86,8 @@ impl Held {
     }
 }
 
-/// What entries have in common that are one record: the caller's word, the list, and each piece of the memory.
+/// What entries that share a record have in common: the caller's word, the list, and each piece of the
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Alike {
     user_ptr: u64,
@@ -98,7 +99,7 @@ struct Alike {
 /// A descriptor.
 #[derive(Debug)]
 struct MdRecord {
-    /// Of all descriptors that ever were: the library gives handles out again.
+    /// Unique among all descriptors: the library reuses handles.
     serial: u64,
     held: Held,
     options: MdOptions,
@@ -106,7 +107,7 @@ struct MdRecord {
     told: bool,
     /// Operations whose end has not been read.
     under_way: u32,
-    /// Whether the end of some operation is never told.
+    /// Whether the end of some operation is never reported.
     unsure: bool,
 }
 
@@ -117,7 +118,7 @@ struct OpRecord {
     target: Process,
     /// The descriptors that it uses: handle and serial number.
     mds: [Option<(u32, u64)>; 2],
-    /// Events still to come; zero of an operation whose end is never told, which stays.
+    /// Outstanding events; zero for an operation whose end is never reported, which stays.
     events: u8,
 }
 
@@ -127,9 +128,9 @@ struct EntryRecord {
     user_ptr: u64,
     held: Held,
     list: List,
-    /// Events still to come of an entry that is used once.
+    /// Outstanding events of an entry that is used once.
     events: Option<u8>,
-    /// How many linked entries this stands for.
+    /// How many linked entries share this record.
     links: u32,
 }
 
@@ -138,16 +139,16 @@ struct EntryRecord {
 pub(crate) enum Part {
     /// Sends out of a descriptor, and has a full acknowledgement or not.
     Sends {
-        /// Whether an ACK event was asked for.
+        /// Whether an ACK event was requested.
         acked: bool,
-        /// Whether something else tells the end (the reply of a fetching atomic).
+        /// Whether another event reports the end (the reply of a fetching atomic).
         replied: bool,
     },
     /// Receives a reply.
     Receives,
 }
 
-/// What the word of an event leads to.
+/// The owner of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventOwner {
     /// The caller's own word.
@@ -167,7 +168,7 @@ pub(crate) struct NicRecords {
     /// Released, and not at rest.
     released: Vec<MdRecord>,
     ops: Slab<OpRecord>,
-    /// Operations whose end is never told: one record for all that look alike.
+    /// Operations whose end is never reported: one record for all of one kind.
     endless: HashMap<(u64, Process, u64), u64>,
     entries: Slab<EntryRecord>,
     /// Entries that may be appended again.
@@ -192,7 +193,7 @@ impl NicRecords {
             under_way: 0,
             unsure: false,
         };
-        // The handle of one that is released and not at rest may come again; both are kept.
+        // The handle of a descriptor that is released but still in use may be reused; both are kept.
         if let Some(old) = self.mds.insert(handle, record) {
             self.kept.push(old.held);
         }
@@ -215,7 +216,8 @@ impl NicRecords {
         self.mds.contains_key(&handle)
     }
 
-    /// The word for the events of an operation that begins. [`NicRecords::cancel_operation`] takes it back when the call is refused.
+    /// Returns the word for the events of an operation that is about to start.
+    /// [`NicRecords::cancel_operation`] drops it when the call is refused.
     pub(crate) fn start_operation(&mut self, parts: &[(u32, Part)], user_ptr: u64, target: Process) -> u64 {
         let mut events = Some(0);
         for (md, part) in parts {
@@ -247,7 +249,7 @@ impl NicRecords {
         *self.endless.entry(key).or_insert_with(|| ops.insert(record) << 1)
     }
 
-    /// The call that was to begin it was refused.
+    /// Drops the record of an operation whose call was refused.
     pub(crate) fn cancel_operation(&mut self, word: u64) {
         if self.ops.get(word >> 1).is_some_and(|op| op.events > 0) {
             self.ended(word);
@@ -273,7 +275,8 @@ impl NicRecords {
         }
     }
 
-    /// The word for the events of an entry that is appended to a table entry with or without a queue.
+    /// Returns the word for the events of an entry that is about to be appended, with or without an event
+    /// queue.
     pub(crate) fn append_entry(
         &mut self,
         entry: &Entry,
@@ -311,8 +314,8 @@ impl NicRecords {
         word
     }
 
-    /// The word for the events of a search. One that ends with its first event has a record of its own; one that may have any
-    /// number of them has what an entry that looks alike has.
+    /// Returns the word for the events of a search. A search that ends with its first event has a record of
+    /// its own; one with any number of events shares the record of entries like it.
     pub(crate) fn start_search(&mut self, entry: &Entry, held: Held, user_ptr: u64) -> u64 {
         if !entry.options.has(EntryOptions::USE_ONCE) {
             return self.append_entry(entry, held, List::Priority, user_ptr, false);
@@ -327,7 +330,7 @@ impl NicRecords {
         self.entries.insert(record) << 1 | 1
     }
 
-    /// The memory of the entry with this word, as the library is to be told of it.
+    /// The memory of the entry with this word, in the form that the library takes.
     pub(crate) fn entry_pieces(&self, word: u64) -> Pieces<'_> {
         self.entries.get(word >> 1).map_or_else(
             || Pieces::one(std::ptr::null_mut(), 0),
@@ -404,7 +407,8 @@ impl NicRecords {
         Some(whose)
     }
 
-    /// An event of an entry was read. `counts`: it is one of those that tell the end of an entry that is used once.
+    /// Handles an event of an entry. `counts`: it is one of those that show the end of an entry that is used
+    /// once.
     pub(crate) fn of_entry(&mut self, word: u64, start: usize, counts: bool) -> Option<EventOwner> {
         if word & 1 == 0 {
             return None;
@@ -447,14 +451,14 @@ impl NicRecords {
     }
 }
 
-/// How many events tell the end of a part of an operation; `None`: nothing does.
+/// How many events show the end of a part of an operation; `None` if none does.
 fn events_of(md: &MdRecord, part: Part) -> Option<u8> {
     match part {
         Part::Receives => md.told.then_some(1),
         Part::Sends { acked, replied } => {
             let send = md.told && !md.options.has(MdOptions::EVENT_SEND_DISABLE);
             let ack = acked && md.told;
-            // That it may be changed is the end for the memory; the acknowledgement comes after it.
+            // The memory is free with SEND; the acknowledgement follows.
             (send || replied).then_some(u8::from(send) + u8::from(ack))
         }
     }
@@ -584,7 +588,7 @@ mod tests {
         records.cancel_operation(first);
         records.released(5);
         assert_eq!(records.counts(), [0, 1, 0, 1]);
-        // A failure is told all the same, and finds its owner.
+        // A failure is reported all the same, and finds its owner.
         assert_eq!(records.of_operation(first).unwrap().user_ptr, 99);
     }
 

@@ -7,7 +7,7 @@ use crate::error::PortalsError;
 use crate::ni::PortalsNi;
 use crate::sys::{IFACE_DEFAULT, Library, NI_LOGICAL, NI_MATCHING, NI_NO_MATCHING, NI_PHYSICAL};
 
-/// The names under which the library is looked for when none is given.
+/// The library names that are tried when none is given.
 pub const LIBRARIES: &[&str] = &["libportals.so.4", "libportals.so"];
 
 /// What an interface is opened with.
@@ -29,9 +29,9 @@ pub struct Settings {
     pub interface: Option<u32>,
     /// Match lists or not, ranks or physical processes.
     pub kind: Kind,
-    /// The process id to ask for; `None`: any.
+    /// The requested process id; `None`: any.
     pub pid: Option<u32>,
-    /// The limits to ask for; what was granted is in [`Ni::limits`](doorbell_fabric::ni::Ni::limits).
+    /// The requested limits; [`Ni::limits`](doorbell_fabric::ni::Ni::limits) returns the granted ones.
     pub limits: NiLimits,
 }
 
@@ -52,7 +52,7 @@ impl Settings {
     /// [`PortalsNi::set_map`] before anything else.
     ///
     /// # Errors
-    /// [`PortalsError`], which says what to do.
+    /// [`PortalsError`], which includes what to do.
     pub fn open(&self) -> Result<PortalsNi, PortalsError> {
         let library = self.load()?;
         let failed = |call| {

@@ -17,7 +17,7 @@ const _: () = assert!(size_of::<PtlProcess>() == 8 && align_of::<PtlProcess>() =
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PtlIovec {
-    /// An address, as a number: whoever holds it does not look there.
+    /// An address, as a number that is never dereferenced here.
     pub(crate) base: usize,
     pub(crate) length: u64,
 }
@@ -70,7 +70,7 @@ const _: () = assert!(offset_of!(PtlMe, match_bits) == 40);
 const _: () = assert!(offset_of!(PtlMe, ignore_bits) == 48);
 const _: () = assert!(offset_of!(PtlMe, min_free) == 56);
 
-/// `ptl_event_t`, whose small enums are plain numbers here: what the library writes is looked at before it is believed.
+/// `ptl_event_t`, with its small enums as plain numbers: values from the library are validated first.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct PtlEvent {

@@ -1,8 +1,8 @@
-//! A libportals by name, and its functions, each behind a safe one.
+//! Loads a libportals by name, and wraps each of its functions in a safe one.
 //!
-//! What makes them safe: pointers are of this module's own making and live across the call; memory that a NIC will reach is
-//! named by a `Pieces` whose owner keeps it (`books`), as a driver's DMA memory is; handles are numbers, and
-//! a library refuses those that it does not know.
+//! Pointers are created in this module and live across the call; memory that a NIC will access is given by a
+//! `Pieces` whose owner keeps it (`nic_records`), as a driver's DMA memory is; handles are numbers, and a
+//! library refuses those that it does not know.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::fmt;
@@ -42,7 +42,8 @@ macro_rules! functions {
 }
 
 functions! {
-    // The second name is of libraries that tell the headers of programs apart: ours has the numbers of `abi`.
+    // The second name belongs to libraries that distinguish programs by their header: ours uses the constants
+    // of `abi`.
     init c"PtlInit" or rather c"PtlInit_2024" ();
     ni_init c"PtlNIInit" (c_uint, c_uint, u32, *const PtlLimits, *mut PtlLimits, *mut Handle);
     ni_fini c"PtlNIFini" (Handle);
@@ -89,7 +90,7 @@ functions! {
 /// A loaded library. It is never unloaded, so its functions stay where they are.
 #[derive(Clone)]
 pub(crate) struct Library {
-    /// As it was asked for.
+    /// The name, as it was given.
     pub(crate) name: String,
     functions: Functions,
 }
@@ -103,7 +104,7 @@ impl fmt::Debug for Library {
 /// What a call answered: its return code, when that is not zero.
 pub(crate) type Answer<T> = Result<T, c_int>;
 
-/// Memory as a descriptor or an entry names it. Made by `books`, which keeps the memory for as long as the NIC may reach it.
+/// Memory as a descriptor or an entry names it. Made by `nic_records`, which keeps the memory for as long as the NIC may reach it.
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
     start: *mut c_void,
@@ -133,7 +134,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Whether it is a list, which an option says.
+    /// Whether the option for a list of pieces is set.
     pub(crate) fn is_list(&self) -> bool {
         self.vector
     }
@@ -167,7 +168,7 @@ impl EntryWords {
     }
 }
 
-/// Where an operation goes, as the calls take it.
+/// The destination of an operation, as the calls take it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct To {
     pub(crate) process: PtlProcess,
