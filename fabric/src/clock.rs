@@ -8,9 +8,10 @@
 //! Protocol code never sees this type: it is given [`Time`] values. The owner of a progress loop reads it once per
 //! pass and only when a deadline needs it; benchmarks take raw ticks and convert differences afterwards.
 //!
-//! The counter is trusted when Linux uses it as its own clock source, or when the processor promises that it never
-//! stops or changes its rate (CPUID leaf 0x8000_0007, EDX bit 8: AMD64 APM volume 3, appendix E.4.7; Intel SDM
-//! volume 3, section 19.17.1) and Linux has not found it out of step since. Otherwise the clock says why not.
+//! The counter is trusted when Linux uses it as its own clock source, or when the processor guarantees that
+//! it never stops or changes its rate (CPUID leaf 0x8000_0007, EDX bit 8: AMD64 APM volume 3, appendix E.4.7;
+//! Intel SDM volume 3, section 19.17.1) and Linux has not found it unstable since. Otherwise the clock
+//! reports why not.
 
 use std::fmt;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! ```text
 //!   drivers of this build ──probe──► candidates ──► usable, or rejected with reason and remedy
 //!        │ each by itself: an error or a panic of one is its own report and hides no other
-//!   kinds not in this build ───────► "not built", in plain words
+//!   kinds not in this build ───────► "not built", as text
 //! ```
 //!
 //! The result is data: `doorbell info` shows it, programs read it as JSON, and [`select`](crate::select) chooses

@@ -1,14 +1,14 @@
-//! Registered memory: which peer may do what with which bytes, under keys that cannot be guessed.
+//! Registered memory: which peer may access which bytes, under keys that cannot be guessed.
 //!
 //! ```text
-//!   expose(memory, access, to) ─► Remote { key, address, length }      told to peers
-//!   check(peer, remote, access) ─► Permit                              who, what and where are all checked first
+//!   expose(memory, access, to) ─► Remote { key, address, length }      sent to peers
+//!   check(peer, remote, access) ─► Permit                              peer, access and bounds are all checked first
 //!   withdraw(key)                                                      from then on the key is as good as random
 //! ```
 //!
-//! A target rail asks [`KeyTable::check`] for every one-sided access that passes through its process; where a device
-//! does the access, the table is what the device's own table is made from. What a peer names is hostile: every
-//! number may be any number.
+//! A target rail calls [`KeyTable::check`] for every one-sided access that passes through its process; if a
+//! device performs the access, the device's table is built from this one. A peer's numbers are untrusted and
+//! may have any value.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,6 +1,6 @@
 //! Limits of this process (`ulimit`).
 //!
-//! A container may refuse even the question. Then nothing is known of a limit, which is the same as none.
+//! A container may refuse even the query. Then the limit is unknown, which counts as no limit.
 
 use std::io;
 

@@ -6,12 +6,12 @@
 //!   └──────────┴───────────────────────────────┴──────────┘   hits a wall instead of somebody's memory
 //! ```
 //!
-//! An object is sealed against resizing before it leaves its maker, and whoever receives one checks the seals
-//! first: a peer that shrinks its object could otherwise kill us with SIGBUS. With
-//! [`Object::seal_against_new_writers`] the maker keeps the only writable map.
+//! An object is sealed against resizing before it is passed on, and its receiver checks the seals first: a
+//! peer that shrinks its object could otherwise kill us with SIGBUS. With
+//! [`Object::seal_against_new_writers`] the creator keeps the only writable map.
 //!
-//! [`Words`] is the way in for code without `unsafe`: atomic 64-bit words by checked index, for counters and for
-//! measuring what a bare exchange of cache lines costs.
+//! [`Words`] gives code without `unsafe` access: atomic 64-bit words by checked index, for counters and for
+//! measuring a bare exchange of cache lines.
 
 pub mod process;
 

@@ -1,11 +1,13 @@
-//! Memory that others may write, memory that users lend, memory that we own: the only `unsafe` about bytes.
+//! Memory that others may write, memory that users lend, and memory that we own: all `unsafe` code about
+//! bytes.
 //!
 //! * [`SharedBytes`]: bytes that a peer process or a device may still write. Never a `&[u8]`; copied out once.
 //! * [`ConstLoan`], [`MutLoan`]: a user's buffer, on loan to the stack between the start of a request and its end.
 //!   The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out. A loan has no
 //!   lifetime, so making one is `unsafe`, unless the memory lives for ever.
 //! * [`Region`], [`RegionSlice`]: owned, reference-counted memory, the only kind that a device or a peer's
-//!   one-sided access ever reaches. No loan is made of it: whoever uses it holds a slice.
+//! one-sided
+//!   operation can access. It is never lent: its users hold a slice.
 //!
 //! All copies go through raw pointers: no reference to such memory ever exists, so that somebody else's write in
 //! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.

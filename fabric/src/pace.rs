@@ -1,11 +1,13 @@
-//! How often each rail is polled: on every n-th pass, by what a poll costs and by whether it brings anything.
+//! The polling interval of each rail: every n-th pass, by the cost of a poll and by whether it finds
+//! anything.
 //!
-//! A poll that costs a system call waits for its turn (design, section 2). So does a rail that has been quiet for long
-//! among others: an idle rail is not to cost what the messages of the others cost (design, section 10: at most 3 % more
-//! instructions for a small message with three rails than with one). It is found out within sixteen passes, which a
-//! caller that waits makes in a microsecond, or at the next housekeeping after a pause.
+//! A poll that costs a system call is not made in every pass (design, section 2). Neither is that of a rail
+//! that has been quiet for long among others: an idle rail must not add to the cost of the others' messages
+//! (design, section 10: at most 3 % more instructions for a small message with three rails than with one). A
+//! message on it is found within sixteen passes, which a waiting caller makes in a microsecond, or at the
+//! next housekeeping after a pause.
 //!
-//! A pass therefore looks at a set of rails, and at one number: the pass at which one of the others is due.
+//! So a pass checks a set of rails and one number: the pass at which one of the others is due.
 
 use crate::rail::{PollCost, Work};
 

@@ -1,21 +1,21 @@
-//! Which rail of one rank talks to which rail of another: the same pairs at both ends, from what both have published.
+//! Pairs the rails of two ranks: the same pairs at both ends, computed from what both have published.
 //!
 //! ```text
 //!   lower rank          higher rank
 //!   udp:a0 10.1.0.1/24 ── udp:b0 10.1.0.2/24     same network      pair 0
-//!   udp:a1 10.2.0.1/24 ─┐ udp:b1 10.9.0.2/24     nobody is left for it
+//!   udp:a1 10.2.0.1/24 ─┐ udp:b1 10.9.0.2/24     unmatched
 //!   shm ───────────────┐└ udp:b2 10.2.0.2/24     same network      pair 1
 //!                      └─ shm                    direct            pair 2
 //! ```
 //!
-//! A rail is in one pair of a peer at most. The pairs are a matching of the largest size, and among those the one with
-//! the most pairs of the best [`Quality`], then of the next, and so on (as the assignment of Open MPI's usnic BTL, which
-//! weighs its `reachable` framework's answers). What is left of choice is decided by the lists: the first rail of the
-//! lower rank gets the first partner that it can have.
+//! A rail is in at most one pair of a peer. The pairs are a maximum matching, and among those the one with
+//! the most pairs of the best [`Quality`], then of the next, and so on (as in Open MPI's usnic BTL, which
+//! weighs the answers of its `reachable` framework). Remaining ties are broken by list order: the first rail
+//! of the lower rank gets the first partner that it can have.
 //!
-//! A pair is known to both ends by its number, so both have to find the same ones. Therefore this is a pure function of
-//! the two published lists: no probe, no local route and no order of preference enters. A pair that cannot be opened
-//! where it should is an error of the job, and no reason to leave a number out ([`crate::select`]).
+//! Both ends identify a pair by its number, so both have to compute the same pairs. Therefore this is a pure
+//! function of the two published lists, without probes, local routes or preferences. A pair that cannot be
+//! opened where it should is an error of the job, and no reason to skip a number ([`crate::select`]).
 
 mod heaviest;
 

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   Writer::new ─► Section Header │ interface() ─► Interface Description │ packet() ─► Enhanced Packet │ …
-//!                                                       name, nanoseconds        time, way, number, comments
+//!                                                       name, nanoseconds        time, direction, number, comments
 //! ```
-//! A driver's frame has no headers of its own, so one is put before it: Ethernet, IPv4 or IPv6, and UDP, from the
-//! two ends' addresses ([`Wrap::Udp`]). Who has whole Ethernet frames writes them as they are ([`Wrap::None`]).
+//! A driver's frame has no headers of its own, so Ethernet, IPv4 or IPv6, and UDP headers are put before it,
+//! from the two ends' addresses ([`Wrap::Udp`]). Whole Ethernet frames are written unchanged
+//! ([`Wrap::None`]).
 //!
-//! Blocks are built in one buffer of fixed size: writing a packet allocates nothing, and takes a system call only
-//! when the buffer is full. Writing never fails towards the traffic: after the first error nothing more is written,
-//! packets are counted as lost, and [`Writer::take_error`] gives the error once.
+//! Blocks are built in one buffer of fixed size: writing a packet allocates nothing, and takes a system call
+//! only when the buffer is full. Errors never affect the traffic: after the first one nothing more is
+//! written, packets are counted as lost, and [`Writer::take_error`] returns the error once.
 //!
 //! Reference: "PCAP Next Generation (pcapng) Capture File Format", draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
 //! There is no dependency for it: the crates for this format allocate per packet.

@@ -1,13 +1,13 @@
 //! A flight recorder: the last notable events of a rail, for the explanation of a failure.
 //!
 //! ```text
-//!   cold paths ── record(at, peer, event) ─► ┌──┬──┬──┬──┐     one room each, made at the start; the oldest goes
+//!   cold paths ── record(at, peer, event) ─► ┌──┬──┬──┬──┐     one ring, allocated at the start; the oldest entry goes
 //!                                            └──┴──┴──┴──┘
-//!   the failure ◄── lines(peer, now, most), formatted then and not before
+//!   the failure ◄── lines(peer, now, most), formatted only then
 //! ```
 //!
-//! Recording formats and allocates nothing. What goes on as it did (a time-out after a time-out, a thousand frames of a
-//! stranger) is counted in one room, so that noise does not push out what explains it.
+//! Recording formats and allocates nothing. Repetitions (one time-out after another, a thousand frames of an
+//! unknown sender) are counted in one entry, so that noise does not push out what explains it.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;

@@ -1,19 +1,20 @@
-//! Which rails carry the traffic to one peer, and for every other candidate the one reason that it lost.
+//! Selects the rails that carry the traffic to one peer, and gives for every other candidate the one reason
+//! why not.
 //!
 //! ```text
 //!   our candidates ─┬─ unusable here ──────────────► lost: rejected
 //!                   ├─ not named, or only if named ► lost
-//!                   ├─ the peer has none like it ──► lost: the peer lacks it, or it never meets any of them
-//!   their offers ───┼─ theirs go to others of ours ► lost: nobody is left for it        (crate::pairs)
+//!                   ├─ the peer has none like it ──► lost: the peer lacks it, or it can reach none of them
+//!   their offers ───┼─ theirs go to others of ours ► lost: unmatched                    (crate::pairs)
 //!                   └─ in a pair ─┬─ opens ────────► chosen
-//!                                 └─ does not ─────► broken: an error, as the other end counts on it
+//!                                 └─ does not ─────► broken: an error, as the other end relies on it
 //! ```
 //!
-//! A pure function: whoever calls it brings the look at the system. Rails that the user named are used or refused, and
-//! never replaced; one that is left over, because this peer has fewer rails, is used for the others.
+//! A pure function: its caller queries the system. Rails that the user named are used or refused, and never
+//! replaced; one that is left over, because this peer has fewer rails, is used for other peers.
 //!
-//! All pairs are used: which of them carries a message is decided later, by what was measured. So nothing here looks at
-//! latencies, except for the order in which the chosen ones are shown.
+//! All pairs are used: which of them carries a message is decided later, by measurement. So latencies do not
+//! matter here, except for the order in which the chosen rails are shown.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
-//! The one place that installs handlers of signals. A signal that the process ignores since its start stays
-//! ignored: `nohup` (SIGHUP) and a shell's `command &` (SIGINT, SIGQUIT) ask for that, and a handler would
+//! The only place that installs signal handlers. A signal that the process ignores since its start stays
+//! ignored: `nohup` (SIGHUP) and a shell's `command &` (SIGINT, SIGQUIT) request that, and a handler would
 //! undo it.
 //!
 //! A library must not change what signals do to its user's process. Nothing here is called unless a program,
-//! or a setting that names the signal, asks for it.
+//! or a setting that names the signal, requests it.
 
 use std::io;
 use std::os::unix::net::UnixStream;

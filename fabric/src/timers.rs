@@ -1,9 +1,9 @@
-//! Deadlines by key: one for each key at most, so that memory grows with what waits and not with how often it
-//! was re-booked.
+//! Deadlines by key: at most one for each key, so that memory grows with what waits and not with how often it
+//! was rescheduled.
 //!
-//! For protocols with few timers, of kinds that are not counted beforehand. Each call takes a number of steps
-//! that grows with the logarithm of what waits, and may allocate; the data path has `doorbell-hotel` instead,
-//! which does neither.
+//! For protocols with few timers, of kinds that are not known in advance. Each call is logarithmic in the
+//! number of timers, and may allocate; the data path uses `doorbell-hotel` instead, which is constant and
+//! does not allocate.
 //!
 //! ```
 //! use doorbell_fabric::time::Time;

@@ -1,13 +1,14 @@
-//! Messages between two NICs: accepted, on the link, arrived, delivered, acknowledged, given back.
+//! Messages between two NICs: accepted, on the link, arrived, delivered, acknowledged, reclaimed.
 //!
 //! ```text
 //!   accept ─► (flush) ─► link ─► arrive ─► inbox ─► poll: taken ─► delivered ─► link back ─► acked: watermark
-//!                         │        └ way closed: stalled, goes on when it opens
-//!                         └ the conn failed: gone; what was in the inbox already: a coin decides
+//!                         │        └ path closed: stalled, continues when it opens
+//!                         └ the connection failed: lost; for messages already in the inbox a coin decides
 //! ```
-//! A message is kept (`retained`) by its sender until the watermark passes it or `reclaim` gives it back, and
-//! separately by the network while it `travels`. The watermark is cumulative, as it would be on a wire: what was
-//! taken ahead of a gap is above it, and is given back by `reclaim` like the rest ("may or may not have arrived").
+//! A message is kept (`retained`) by its sender until the watermark passes it or `reclaim` returns it, and
+//! separately by the network while it `travels`. The watermark is cumulative, as it would be on a wire:
+//! messages taken ahead of a gap are above it, and `reclaim` returns them like the rest ("may or may not have
+//! arrived").
 
 use std::collections::VecDeque;
 use std::sync::Arc;

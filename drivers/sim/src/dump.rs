@@ -1,9 +1,9 @@
 //! The capture: every frame of every datagram NIC, with its fate, as pcapng.
 //!
-//! A frame that leaves is written at the sender's interface, with the reason when it goes no further; one that comes
-//! is written at the receiver's, with what was done to it on the way. Both have the same packet number. Addresses are
-//! made up: rank r of plane p is `10.p.r/256.r%256`, and `fd00:db::p:r` where that is not enough; the ports are
-//! [`DATA_PORT`] and [`PRIORITY_PORT`].
+//! A sent frame is written at the sender's interface, with the reason if it is dropped; a received one at the
+//! receiver's, with what was done to it on the path. Both have the same packet number. Addresses are
+//! invented: rank r of plane p is `10.p.r/256.r%256`, and `fd00:db::p:r` where that is not enough; the ports
+//! are [`DATA_PORT`] and [`PRIORITY_PORT`].
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
-//! The inside of the network: who is attached to what, and the dispatch of what is due.
+//! The state of the network: which NICs are attached to what, and the dispatch of due events.
 //!
 //! ```text
-//!   life  = one life of one rank (a process): an incarnation, and what it executed for others
-//!   nic   = one life's attachment to one plane; a rail or a datagram queue pair is a handle to it
+//!   life  = one incarnation of one rank (a process), and what it executed for others
+//!   nic   = one incarnation's attachment to one plane; a rail or a datagram queue pair is a handle to it
 //!   link  = one direction between two ranks on one plane: its faults and its stream of random numbers
 //!   conn  = one NIC's view of one opened peer (module `conn`)
 //! ```

@@ -1,7 +1,7 @@
-//! Who has sent to a NIC that has not opened it: told to the owner by name, as rails of every kind do.
+//! Senders that a NIC has not opened, reported to its owner as rails of every kind do.
 //!
-//! The messages themselves wait apart (module `conn`). A sender that goes on sending is told again, as it is by rails
-//! where it has to call again; so that who ignores a name here would be found out.
+//! The messages themselves wait elsewhere (module `conn`). A sender that continues to send is reported again,
+//! as by rails where it has to call again, so that an owner that ignores a report is found out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The trace: what happened, as plain numbers; text is made only when somebody asks for it.
+//! The trace of events, as plain numbers; text is formatted only on request.
 //!
 //! The hash covers every event since the start, kept or forgotten: two runs of one seed have equal hashes.
 

@@ -1,4 +1,4 @@
-//! What a link does to a frame that got onto it: copies, damage, and a turn in the order that is not its own.
+//! What a link does to a frame in flight: copies, corruption, and reordering.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! The layout of a counter file, byte by byte; shared by the writer and the reader, which never trusts it.
+//! The byte layout of a counter file, shared by the writer and the reader, which trusts nothing in it.
 //!
-//! All numbers are little endian, as the processors are that this runs on.
+//! All numbers are little endian, as are the supported processors.
 //!
 //! ```text
-//!   0          header, 64 bytes          magic "dbcount1" last of all, so that half a file is not taken for one
+//!   0          header, 64 bytes          magic "dbcount1", written last, so that an incomplete file is detected
 //!   64         table, 128 bytes a row    name, unit, kind, number of words, offset of the first word
 //!   …          values, from a multiple of 64: relaxed atomic 64-bit words, each written by one thread
 //! ```

@@ -1,7 +1,7 @@
-//! Reading counter files of other processes: everything is copied first, then checked, then believed.
+//! Reads counter files of other processes: everything is copied first, then validated, then used.
 //!
-//! The file is read with `pread`, not mapped, so that a file that is cut short meanwhile is an error and not a
-//! SIGBUS. The kernel copies aligned 64-bit words whole, so no value is torn; two values may be of different moments.
+//! The file is read with `pread`, not mapped, so that a truncated file is an error and not a SIGBUS. The
+//! kernel copies aligned 64-bit words whole, so no value is torn; two values may be from different moments.
 
 use std::collections::{BTreeMap, HashSet, btree_map};
 use std::fs::{File, OpenOptions};

@@ -1,9 +1,9 @@
-//! Which process made something. A child of `fork` has copies of its parent's handles; what they name,
-//! descriptors aside, is the parent's: shared memory is not mapped in the child, threads are not there, and
-//! words sent over an inherited connection would be taken for the parent's.
+//! Detects forks. A child of `fork` has copies of its parent's handles, but what they refer to, descriptors
+//! aside, is the parent's: shared memory is not mapped in the child, threads do not exist, and data sent over
+//! an inherited connection would be taken for the parent's.
 //!
-//! One page of this process is wiped in every child (`MADV_WIPEONFORK`), whichever call made it, so that a
-//! handle finds out with one load that it is a copy.
+//! One page of this process is wiped in every child (`MADV_WIPEONFORK`), whichever call created it, so that a
+//! handle detects with one load that it is a copy.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

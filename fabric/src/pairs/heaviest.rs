@@ -1,10 +1,10 @@
-//! The heaviest matching of two lists; where several are as heavy, the first by the left side's choices.
+//! The maximum-weight matching of two lists; among equal ones, the first by the left side's preferences.
 //!
-//! Two steps, each cubic at most. The Hungarian method with potentials (Kuhn, Munkres) finds one heaviest matching, and
-//! prices: what a row and a column must cost together for anybody to be content. A pair whose cost is just that is
-//! *tight*, and the heaviest matchings are exactly those of tight pairs alone. So the first one of them is found by
-//! exchanges: each row in turn takes the first tight column that it can have while those behind it move on along
-//! tight pairs.
+//! Two steps, each at most cubic. The Hungarian method with potentials (Kuhn, Munkres) finds one heaviest
+//! matching, and potentials: a lower bound of the cost of each row and column together. A pair whose cost
+//! equals it is *tight*, and the heaviest matchings are exactly those of tight pairs alone. So the first of
+//! them is found by exchanges: each row in turn takes the first tight column that it can have while the later
+//! rows move along tight pairs.
 
 /// For each row its column in the first of the heaviest matchings, if it has one. A `weight` of zero is no pair.
 pub(super) fn first_of_the_heaviest(

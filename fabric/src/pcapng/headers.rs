@@ -1,7 +1,7 @@
-//! The headers before a driver's frame in a capture: [`crate::ether`], with hardware addresses that are made up.
+//! The headers before a driver's frame in a capture: [`crate::ether`], with invented hardware addresses.
 //!
-//! No driver above a socket knows the real ones: they begin with [`MAC_PREFIX`] (locally administered) and end with the network
-//! address's last four bytes.
+//! A driver above a socket does not know the real ones: the invented ones start with [`MAC_PREFIX`] (locally
+//! administered) and end with the network address's last four bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
