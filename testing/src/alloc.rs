@@ -1,4 +1,4 @@
-//! An allocator that counts, for tests that promise how much is allocated.
+//! A counting allocator, for tests that bound how much is allocated.
 //!
 //! A test program installs it once, and compares two readings:
 //!
@@ -30,7 +30,7 @@ pub struct Counting;
 pub struct Count {
     /// Calls that made or resized an allocation.
     pub allocations: u64,
-    /// Bytes that these calls asked for; a resized allocation counts with its whole new size.
+    /// Bytes that these calls requested; a resized allocation counts with its whole new size.
     pub requested: u64,
     /// Bytes allocated and not freed. Of a thread: may be negative, where it freed what others allocated.
     pub held: i64,
@@ -122,7 +122,7 @@ fn count(made: u64, requested: usize, freed: usize) {
             held: held + requested as i64 - freed as i64,
         });
     };
-    // A thread that is ending has no counter any more, and no test asks about it.
+    // A thread that is ending no longer has a counter, and no test needs it.
     let _ = OF_THREAD.try_with(count);
     ALLOCATIONS.fetch_add(made, Ordering::Relaxed);
     REQUESTED.fetch_add(requested as u64, Ordering::Relaxed);

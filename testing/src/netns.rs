@@ -70,7 +70,7 @@ fn ip(arguments: &str) -> Result<String, String> {
 }
 
 impl Lab {
-    /// Two hosts on one link with this MTU; `None`, and the reason told, where that cannot be had.
+    /// Creates two hosts on one link with this MTU; `None` after reporting a skip if that is not possible.
     pub fn pair(test: &str, mtu: usize) -> Option<Self> {
         let lab = Self::hosts(test, 2, false)?;
         let [a, b] = [lab.name(0), lab.name(1)];
@@ -81,8 +81,9 @@ impl Lab {
         Some(lab)
     }
 
-    /// The same through a switch that drops `permille` of 1,000 of the frames that come in at each of its ports, whatever
-    /// they are. What a rule drops at a host itself, a program of XDP there has taken before.
+    /// Creates two hosts connected by a switch that drops `permille` of 1,000 of the frames received on each
+    /// of its ports. A rule at a host itself would drop too late: an XDP program there has taken the frame
+    /// before.
     pub fn switched(test: &str, mtu: usize, permille: u32) -> Option<Self> {
         let lab = Self::hosts(test, 3, false)?;
         let switch = lab.name(2);
@@ -123,8 +124,8 @@ impl Lab {
         Some(lab)
     }
 
-    /// Four hosts, each linked to the next: an IPv4 network, a link that has IPv6 alone, and another IPv4 network. Nobody
-    /// routes between them.
+    /// Creates four hosts, each linked to the next: an IPv4 network, an IPv6-only link, and another IPv4
+    /// network. No host routes between them.
     pub fn chain(test: &str, mtu: usize) -> Option<Self> {
         let lab = Self::hosts(test, 4, false)?;
         let addresses = [
@@ -165,7 +166,7 @@ impl Lab {
         for side in [0, 1] {
             let (host, router) = (lab.name(side), lab.name(2));
             let (net, mtu) = (side + 1, if side == 0 { mtu } else { narrow });
-            // Only the router knows how narrow it is.
+            // Only the router knows the MTU of the narrow link.
             lab.must(&format!(
                 "link add v0 netns {host} mtu {mtu} type veth peer name r{side} netns {router} mtu {mtu}"
             ));
@@ -232,7 +233,7 @@ impl Lab {
         self.must(&format!("-n {name} link set {interface} up"));
     }
 
-    /// The kernel takes up to a second to say that a link is there.
+    /// The kernel takes up to a second to report a link.
     pub fn wait_until_up(&self, host: usize, interface: &str) {
         let start = Instant::now();
         let arguments = format!("-n {} -o link show {interface} up", self.name(host));
@@ -245,7 +246,7 @@ impl Lab {
         }
     }
 
-    /// The namespace of a host, as `ip netns` knows it.
+    /// The namespace of a host, as `ip netns` names it.
     pub fn name(&self, host: usize) -> &str {
         &self.names[host]
     }
@@ -305,14 +306,14 @@ impl Lab {
         assert!(written.is_ok() && ended.success(), "{written:?}, {ended}");
     }
 
-    /// Drops `permille` of 1,000 of what comes in at both hosts, at random: each a buffer of the kernel's, which may be
-    /// a run of many frames. Replaces what was set before; 0 ends it.
+    /// Drops `permille` of 1,000 of the packets received at both hosts, at random: each is a kernel buffer,
+    /// which may be a run of many frames. Replaces the previous rule; 0 removes it.
     pub fn lose(&self, permille: u32) {
         (0..2).for_each(|host| self.drop_at(host, &format!("numgen random mod 1000 < {permille}")));
     }
 
-    /// Drops what comes in at `host` with IP packets of more than `length` bytes, and says nothing: a path with trouble
-    /// about its MTU. Turns off that runs of frames come in one piece.
+    /// Silently drops IP packets of more than `length` bytes received at `host`: a path with an MTU black
+    /// hole. Disables merged runs of frames.
     pub fn drop_longer(&self, host: usize, length: usize) {
         for host in 0..2 {
             // Without ethtool runs of short frames are dropped too, which is worse trouble of the same kind.
@@ -320,11 +321,11 @@ impl Lab {
             let command = ["netns", "exec", self.name(host), "ethtool"];
             let _ = Command::new("ip").args(command).args(off.split(' ')).output();
         }
-        // What is counted includes the Ethernet header.
+        // The rule's length includes the Ethernet header.
         self.drop_at(host, &format!("meta length > {length}"));
     }
 
-    /// Drops every frame of UDP over IPv4 that comes in at `host`, and nothing else, until [`Lab::lose`] ends it.
+    /// Drops every UDP-over-IPv4 frame received at `host`, and nothing else, until [`Lab::lose`] ends it.
     pub fn drop_udp(&self, host: usize) {
         self.drop_at(host, "ip protocol udp");
     }
@@ -367,7 +368,8 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for name in &self.names {
-            // A panic here during another would end the process; what is left is named with a dead process's id.
+            // A panic here during another would end the process; what is left has a dead process's id in its
+            // name.
             let _ = ip(&format!("netns del {name}"));
         }
     }

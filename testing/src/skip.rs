@@ -1,4 +1,4 @@
-//! How a test that cannot run here reports that.
+//! Reports tests that cannot run here.
 //!
 //! A test that returns early has passed, as far as the harness can see. So the reason goes to the runner,
 //! `cargo xtask test`, which then counts the test as skipped and lists the reason: one line in the file that
@@ -10,7 +10,7 @@ use std::io::Write;
 /// Names the file that the runner reads.
 pub const SKIP_FILE: &str = "DOORBELL_SKIP_FILE";
 
-/// What the line on stderr begins with. The runner looks for it too: a line that is not in the file was lost.
+/// Prefix of the line on stderr. The runner looks for it too: a line that is not in the file was lost.
 pub const MARK: &str = "doorbell-skip: ";
 
 /// Reports that `test` does not run, and why. The test has to return after this.

@@ -34,10 +34,10 @@ macro_rules! datagram_conformance {
     };
 }
 
-/// Lets a moment pass for both ends. It does not poll.
+/// Advances time a little for both ends, without polling.
 type Pump<D> = Box<dyn FnMut(&mut D, &mut D)>;
 
-/// Two datagram queue pairs that know each other, over a network that does nothing wrong.
+/// Two datagram queue pairs opened to each other, over a network without faults.
 pub struct Ends<D> {
     /// One end.
     pub a: D,
@@ -51,7 +51,7 @@ pub struct Ends<D> {
 }
 
 impl<D: Datagram> Ends<D> {
-    /// Opens each end at the other; `pump` lets a moment pass.
+    /// Opens each end at the other; `pump` advances time a little.
     ///
     /// # Panics
     /// When one cannot be opened.
@@ -153,14 +153,15 @@ pub fn a_frame_arrives_as_it_was_posted<D: Datagram>(ends: &mut Ends<D>) {
     }
 }
 
-/// `reserve` gives what can be posted; after that, room comes back as the device lets go.
+/// `reserve` returns what can be posted; room comes back as the device releases frames.
 pub fn reserved_room_cannot_fail_and_no_more_is_given<D: Datagram>(ends: &mut Ends<D>) {
     for channel in CHANNELS {
         let to_b = ends.to_b;
         let (tx, _) = ends.a.split();
         let mut posted = 0;
         loop {
-            // More than once where the device lets go of the rail's own packets meanwhile: questions for a neighbour's address.
+            // More than once where the device releases the rail's own packets meanwhile: requests for a
+            // neighbour's address.
             let room = tx.reserve(channel, usize::MAX);
             if room == 0 {
                 break;
@@ -184,7 +185,7 @@ pub fn reserved_room_cannot_fail_and_no_more_is_given<D: Datagram>(ends: &mut En
     }
 }
 
-/// Room that was not asked for is not there.
+/// Without a reservation there is no room.
 pub fn without_room_nothing_is_posted<D: Datagram>(ends: &mut Ends<D>) {
     let to_b = ends.to_b;
     let (tx, _) = ends.a.split();
@@ -246,7 +247,7 @@ pub fn reaped_follows_the_posts_in_order<D: Datagram>(ends: &mut Ends<D>) {
     }
 }
 
-/// Looking twice shows the same; the next poll gives the buffers back.
+/// Frames stay the same until the next poll, which returns the buffers.
 pub fn frames_stay_in_place_until_the_next_poll<D: Datagram>(ends: &mut Ends<D>) {
     ends.post(Channel::Data, b"first", Body::Empty);
     assert_eq!(ends.arrive(Channel::Data, 1), 1);
@@ -267,7 +268,7 @@ pub fn frames_stay_in_place_until_the_next_poll<D: Datagram>(ends: &mut Ends<D>)
     );
 }
 
-/// Kept buffers are bounded, leave their place, and come back when they are dropped.
+/// Kept buffers are bounded, leave the ring, and return when they are dropped.
 pub fn a_kept_frame_leaves_the_ring<D: Datagram>(ends: &mut Ends<D>) {
     let mut kept = Vec::new();
     let refused = loop {

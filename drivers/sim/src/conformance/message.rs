@@ -227,7 +227,7 @@ pub fn accepted_bytes_are_the_rails_own<R: Message>(pair: &mut Pair<R>) {
     assert_eq!(seen, [&b"headthe body"[..], b"headthe loan"]);
 }
 
-/// Promise 3: while the peer's upper layer took nothing, the watermark says so.
+/// Promise 3: while the peer's upper layer has taken nothing, the watermark does not move.
 pub fn the_watermark_waits_for_the_peers_poll<R: Message>(pair: &mut Pair<R>) {
     let id = send(pair, &numbered(1), Body::Empty);
     pair.a.flush();
@@ -322,7 +322,7 @@ pub fn reclaim_gives_exactly_what_is_above_the_watermark<R: Message>(pair: &mut 
         .reclaim(pair.to_b, &mut |id, _| panic!("{id:?} was given back twice"));
 }
 
-/// Promise 5: a full rail takes nothing, says so, and has room again after the peer has polled.
+/// Promise 5: a full rail accepts nothing, reports that, and has room again after the peer has polled.
 pub fn full_takes_nothing<R: Message>(pair: &mut Pair<R>) {
     let body = vec![7; pair.a.capabilities().limits.eager.min(512)];
     let mut accepted = 0;
@@ -419,7 +419,7 @@ pub fn an_unknown_peer_is_down<R: Message>(pair: &mut Pair<R>) {
         .reclaim(unknown, &mut |_, _| panic!("an unknown peer has no messages"));
 }
 
-/// A poll shows at most what it was asked for.
+/// A poll delivers at most its budget.
 pub fn a_poll_keeps_to_its_budget<R: Message>(pair: &mut Pair<R>) {
     (1..=8).for_each(|n| {
         send(pair, &numbered(n), Body::Empty);
@@ -464,7 +464,7 @@ pub fn the_same_address_and_life_is_the_same_peer<R: Message>(pair: &mut Pair<R>
     pair.until("the known peer is reached", |pair| pair.at_b.messages.len() == 1);
 }
 
-/// An address of another kind is an error that says why.
+/// An address of another kind is an error with a reason.
 pub fn a_foreign_address_is_refused_with_a_reason<R: Message>(pair: &mut Pair<R>) {
     let foreign = RailAddress::native("portals", [1, 2, 3]);
     let error = pair
@@ -514,7 +514,7 @@ pub fn a_crash_is_told_once_and_sends_are_refused_after_it<R: Message>(pair: &mu
     );
 }
 
-/// An orderly end is told as `Closed`, after everything that was accepted has arrived.
+/// An orderly end is reported as `Closed`, after everything that was accepted has arrived.
 pub fn a_goodbye_is_told_as_one<R: Message>(pair: &mut Pair<R>) {
     send(pair, b"hello", Body::Empty);
     pair.until("the connection is made", |pair| !pair.at_b.messages.is_empty());
@@ -523,7 +523,8 @@ pub fn a_goodbye_is_told_as_one<R: Message>(pair: &mut Pair<R>) {
         pair.turn();
     }
     let start = Instant::now();
-    // The times are those of a clock that has just begun; `by` is far off, so only what is done ends it.
+    // The times are those of a clock that has just started; `by` is far away, so that only completed work
+    // ends it.
     while !pair.b().close(Time::ZERO, Time::NEVER) {
         pair.turn_a();
         assert!(
@@ -542,7 +543,7 @@ pub fn a_goodbye_is_told_as_one<R: Message>(pair: &mut Pair<R>) {
     assert_eq!(pair.at_a.messages.len(), 1, "what was accepted before arrives");
 }
 
-/// A message each way, taken and known to be taken.
+/// Sends a message each way, and waits until both are known to be taken.
 fn talk<R: Message>(pair: &mut Pair<R>) {
     let (to_a, to_b) = (pair.to_a, pair.to_b);
     let (at_a, at_b) = (pair.at_a.messages.len(), pair.at_b.messages.len());
@@ -588,7 +589,7 @@ fn news<R: Message>(pair: &mut Pair<R>) -> [Vec<EventKind>; 2] {
     [of(std::mem::take(&mut pair.events), 0), of(at_b, 1)]
 }
 
-/// Calls the other end again and again, as an owner would, until both ends have told that it is up.
+/// Requests reconnects repeatedly, as an owner would, until both ends have reported that the peer is up.
 fn revive<R: Message>(pair: &mut Pair<R>, both: bool) -> [Vec<EventKind>; 2] {
     let (to_a, to_b) = (pair.to_a, pair.to_b);
     let mut told = [Vec::new(), Vec::new()];
@@ -611,7 +612,7 @@ fn revive<R: Message>(pair: &mut Pair<R>, both: bool) -> [Vec<EventKind>; 2] {
     told
 }
 
-/// Promise 6 of a way that its owner gives up: everything but the event, at once.
+/// Promise 6 for a connection that its owner gives up: everything but the event, at once.
 pub fn who_gives_a_way_up_is_not_told_so<R: Message>(pair: &mut Pair<R>) {
     talk(pair);
     news(pair);
@@ -639,7 +640,7 @@ pub fn who_gives_a_way_up_is_not_told_so<R: Message>(pair: &mut Pair<R>) {
     pair.a.revive(unknown);
 }
 
-/// A way that one end gave up comes back, again and again: told as down to the end that did not know, as up to both.
+/// A connection that one end gave up is revived repeatedly: reported down to the other end, and up to both.
 pub fn what_was_abandoned_is_revived_at_both_ends<R: Message>(pair: &mut Pair<R>) {
     talk(pair);
     news(pair);
@@ -668,8 +669,8 @@ pub fn what_was_abandoned_is_revived_at_both_ends<R: Message>(pair: &mut Pair<R>
     }
 }
 
-/// A way that one end gave up stays down at that end, and does not come up at the other one alone, whatever becomes of
-/// the link: only a call brings it back.
+/// A connection that one end gave up stays down at that end, and does not come up at the other one alone,
+/// whatever the link does: only a reconnect request revives it.
 pub fn what_was_abandoned_comes_back_by_a_call_alone<R: Message>(pair: &mut Pair<R>) {
     talk(pair);
     news(pair);
@@ -728,7 +729,7 @@ pub fn nothing_of_the_old_life_arrives_in_the_new_one<R: Message>(pair: &mut Pai
     }
 }
 
-/// Both ends gave the way up, and both call.
+/// Both ends gave up the connection, and both request a reconnect.
 pub fn both_ends_may_call_at_once<R: Message>(pair: &mut Pair<R>) {
     talk(pair);
     news(pair);

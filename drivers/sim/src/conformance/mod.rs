@@ -33,7 +33,7 @@ use crate::{Change, Plane, SimNet};
 /// How long a check waits for something promised, in real time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Lets a moment pass for both ends: moves a virtual clock, or calls `progress` with a real one. It does not poll.
+/// Advances time a little for both ends: a virtual clock, or `progress` with a real one. It does not poll.
 pub type Pump<R> = Box<dyn FnMut(&mut R, Option<&mut R>)>;
 
 /// Two rails in one thread that have not opened each other yet: what a driver's factory makes.
@@ -62,16 +62,16 @@ pub struct Pair<R> {
     pub at_b: Collect,
     /// Events of `a`.
     pub events: Vec<RailEvent>,
-    /// The last life in which each end has told that the other is up.
+    /// The last generation of the connection that each end has reported as up.
     lives: [Option<Life>; 2],
     pump: Pump<R>,
     cut: Option<Cut>,
 }
 
-/// Cuts the way between both ends (`true`), or heals it.
+/// Cuts the path between both ends (`true`), or restores it.
 pub type Cut = Box<dyn FnMut(bool)>;
 
-/// Cuts and heals the way between the first two ranks of a network.
+/// Cuts and restores the path between the first two ranks of a network.
 pub fn cutter(net: SimNet) -> impl FnMut(bool) + 'static {
     move |cut| {
         for (from, to) in [(0, 1), (1, 0)] {
@@ -119,7 +119,7 @@ impl<R: Message> Apart<R> {
         Self { a, b, pump, cut }
     }
 
-    /// The same, where the way between the ends can be cut, in both directions, and healed.
+    /// Adds a way to cut and restore the path between the ends, in both directions.
     #[must_use]
     pub fn with_cut(mut self, cut: impl FnMut(bool) + 'static) -> Self {
         self.cut = Some(Box::new(cut));
@@ -165,7 +165,7 @@ impl<R: Message> Apart<R> {
 }
 
 impl<R: Message> Pair<R> {
-    /// Cuts or heals the way, where that can be.
+    /// Cuts or restores the path, if that is possible.
     pub fn cut(&mut self, cut: bool) {
         if let Some(way) = &mut self.cut {
             way(cut);
@@ -185,7 +185,7 @@ impl<R: Message> Pair<R> {
         self.b = None;
     }
 
-    /// Lets a moment pass, polls `a`, and collects its events; `b` is not polled.
+    /// Advances time a little, polls `a`, and collects its events; `b` is not polled.
     pub fn turn_a(&mut self) {
         (self.pump)(&mut self.a, self.b.as_mut());
         self.a.poll(64, &mut self.at_a);
@@ -194,7 +194,7 @@ impl<R: Message> Pair<R> {
         }
     }
 
-    /// Lets a moment pass and polls both.
+    /// Advances time a little and polls both.
     pub fn turn(&mut self) {
         self.turn_a();
         if let Some(b) = &mut self.b {
@@ -214,7 +214,7 @@ impl<R: Message> Pair<R> {
         }
     }
 
-    /// Turns for long enough that anything under way has come to its end: what must not happen has not.
+    /// Continues for long enough that everything in flight has ended, to show that something does not happen.
     pub fn settle(&mut self) {
         (0..2_000).for_each(|_| self.turn());
     }

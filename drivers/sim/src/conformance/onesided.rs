@@ -55,7 +55,7 @@ fn expose<R: Message>(pair: &mut Pair<R>, memory: &Region, access: Access) -> Op
     }
 }
 
-/// The end of an operation: refused at once, or what its completion says.
+/// The end of an operation: refused at once, or its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Refused(Refused),
@@ -155,7 +155,7 @@ pub fn get_reads_exactly_what_was_exposed<R: Message>(pair: &mut Pair<R>) {
     assert!(bytes_of(&there) == pattern(SIZE, 1), "the target is as it was");
 }
 
-/// A put lands where it was told, and nowhere else, before its completion.
+/// A put writes exactly its range before its completion.
 pub fn put_writes_exactly_where_it_was_told<R: Message>(pair: &mut Pair<R>) {
     let there = region(1);
     let Some(remote) = expose(pair, &there, Access::Write) else {
@@ -285,7 +285,7 @@ pub fn nothing_outside_the_exposure_is_reached<R: Message>(pair: &mut Pair<R>) {
     assert_eq!(longer, Err(Refused::BadMemory), "lengths are equal");
 }
 
-/// The region that a get fills goes along: its owner need not keep it.
+/// The operation holds the region that a get fills: its owner need not keep it.
 pub fn a_get_keeps_the_region_that_it_fills<R: Message>(pair: &mut Pair<R>) {
     let there = region(1);
     let Some(remote) = expose(pair, &there, Access::Read) else {
@@ -302,7 +302,7 @@ pub fn a_get_keeps_the_region_that_it_fills<R: Message>(pair: &mut Pair<R>) {
         pair.until("the operation ends", |pair| {
             pair.at_a.ended.iter().any(|&(op, _)| op == OpId(round))
         });
-        // What was written into memory that nobody has mapped any more, by its object.
+        // What was written into memory that is no longer mapped, read through its object.
         let mut bytes = vec![0; SIZE];
         let file = std::fs::File::from(object);
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).expect("a region has its length");
