@@ -17,7 +17,7 @@ pub enum RingError {
     Capacity {
         /// The structure that was to be built.
         what: &'static str,
-        /// Capacity asked for, in slots.
+        /// Requested capacity, in slots.
         asked: usize,
         /// Smallest usable capacity, in slots.
         least: usize,
@@ -32,7 +32,7 @@ pub enum RingError {
     Size {
         /// The structure that was to be built.
         what: &'static str,
-        /// Size asked for, in bytes.
+        /// Requested size, in bytes.
         asked: usize,
         /// The size must be a multiple of this, in bytes.
         unit: usize,
@@ -76,7 +76,7 @@ pub enum RingError {
     NoMemory {
         /// The structure that was to be built.
         what: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
     },
 

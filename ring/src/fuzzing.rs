@@ -15,7 +15,7 @@ pub struct Pages(Arc<Vec<Line>>);
 struct Line([AtomicU64; 8]);
 
 impl Pages {
-    /// Of so many bytes, rounded up to lines.
+    /// A lane of `bytes` bytes, rounded up to cache lines.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(

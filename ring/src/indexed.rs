@@ -1,8 +1,8 @@
-//! Rings whose two sides tell each other by index words how far they are, as between a process and the kernel
+//! Rings whose two sides publish their positions in index words, as between a process and the kernel
 //! (AF_XDP).
 //!
 //! ```text
-//!   │ producer │ … │ consumer │ … │ flags │ … │ entry 0 │ entry 1 │ …      one area; who is on the other side says where
+//!   │ producer │ … │ consumer │ … │ flags │ … │ entry 0 │ entry 1 │ …      one area; the other side defines the offsets
 //! ```
 //!
 //! The indices are words of 32 bits that run on and wrap; an entry's slot is its index modulo the ring.
@@ -28,7 +28,7 @@ pub struct Places {
     pub producer: usize,
     /// The consumer's index.
     pub consumer: usize,
-    /// What the far side says beside: [`ASLEEP`].
+    /// Flags of the far side: [`ASLEEP`].
     pub flags: usize,
     /// The first entry; behind the words.
     pub entries: usize,
@@ -149,7 +149,7 @@ impl<const N: usize> Ring<N> {
 /// The side that writes entries of `N` bytes.
 pub struct Producer<const N: usize> {
     ring: Ring<N>,
-    /// Entries written so far, those that the far side was told of, and those it is known to have taken.
+    /// Entries written so far, those published to the far side, and those it is known to have taken.
     next: u32,
     told: u32,
     taken: u32,
@@ -170,7 +170,7 @@ impl<const N: usize> Producer<N> {
         })
     }
 
-    /// How many entries can be pushed now; asks the far side only when it is not known to have taken
+    /// How many entries can be pushed now; reads the far side's index only when it is not known to have taken
     /// `wanted`.
     #[inline]
     pub fn free(&mut self, wanted: u32) -> u32 {
@@ -190,7 +190,7 @@ impl<const N: usize> Producer<N> {
         self.next.wrapping_sub(self.taken)
     }
 
-    /// Entries that the far side was told of and has not taken.
+    /// Entries published to the far side that it has not taken.
     #[inline]
     pub fn pending(&mut self) -> u32 {
         if self.told != self.taken {
@@ -205,7 +205,7 @@ impl<const N: usize> Producer<N> {
     pub fn waiting(&self) -> u32 {
         let taken = self.ring.load(self.ring.places.consumer);
         let (all, more) = (self.told.wrapping_sub(self.taken), taken.wrapping_sub(self.taken));
-        // An index that cannot be true says nothing.
+        // An impossible index is ignored.
         if more <= all { all - more } else { all }
     }
 
@@ -219,7 +219,7 @@ impl<const N: usize> Producer<N> {
         }
     }
 
-    /// Writes the next entry; the far side does not know of it before [`publish`](Self::publish).
+    /// Writes the next entry; the far side does not see it before [`publish`](Self::publish).
     ///
     /// # Errors
     /// [`Full`] hands the entry back.
@@ -233,7 +233,7 @@ impl<const N: usize> Producer<N> {
         Ok(())
     }
 
-    /// Tells the far side of everything that was pushed; returns how many it did not know of.
+    /// Publishes everything that was pushed; returns how many entries were not published before.
     #[inline]
     pub fn publish(&mut self) -> u32 {
         let new = self.next.wrapping_sub(self.told);
@@ -259,7 +259,7 @@ impl<const N: usize> Producer<N> {
 /// The side that reads entries of `N` bytes.
 pub struct Consumer<const N: usize> {
     ring: Ring<N>,
-    /// Entries taken so far, those that the far side was told of, and those that are there.
+    /// Entries taken so far, those published to the far side as taken, and those that are available.
     next: u32,
     told: u32,
     there: u32,
@@ -290,11 +290,11 @@ impl<const N: usize> Consumer<N> {
         Some(entry)
     }
 
-    /// Asks the far side; returns whether there is something to take.
+    /// Reads the far side's index; returns whether there is something to take.
     #[inline]
     fn look(&mut self) -> bool {
         let there = self.ring.load(self.ring.places.producer);
-        // What it may have written is a ring full beyond what it was told was taken.
+        // It may have written one ring full beyond what was published as taken.
         if there.wrapping_sub(self.told) <= self.ring.count()
             && there.wrapping_sub(self.there) <= self.ring.count()
         {
@@ -311,7 +311,7 @@ impl<const N: usize> Consumer<N> {
         self.next != self.there || self.look()
     }
 
-    /// Tells the far side that what was taken may be written over.
+    /// Publishes what was taken, so that the far side may overwrite it.
     #[inline]
     pub fn release(&mut self) {
         if self.next != self.told {
@@ -377,7 +377,7 @@ mod tests {
         unsafe { memory.half(at) }.store(value, Ordering::Relaxed);
     }
 
-    /// Against a queue, over many laps and the wrap of the indices, with everything that can be asked.
+    /// Against a queue, over many laps and the wrap of the indices, with every query.
     #[test]
     fn entries_come_out_once_and_in_order() {
         let ((mut producer, mut consumer), memory) = sides();
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!((producer.nonsense(), consumer.nonsense()), (0, 0));
     }
 
-    /// A far side that writes anything as its index makes nobody read or write what is not there.
+    /// Whatever a far side writes as its index, nothing beyond the ring is read or written.
     #[test]
     fn an_index_that_cannot_be_true_changes_nothing() {
         let ((mut producer, mut consumer), memory) = sides();
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!((producer.nonsense(), consumer.nonsense()), (4, 6));
         set(&memory, PLACES.producer, 3);
         assert_eq!(consumer.take(), Some([0; 16]));
-        // Back to before what it had told: that cannot be either.
+        // Behind what it had published: impossible too.
         set(&memory, PLACES.producer, 0);
         (1..3).for_each(|n| assert_eq!(consumer.take(), Some([n; 16])));
         assert_eq!(consumer.take(), None);

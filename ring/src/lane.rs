@@ -48,10 +48,10 @@ pub const FIRST_BYTES: usize = 24;
 /// Bytes of the consumer's control block.
 pub const CONTROL_BYTES: usize = 2 * CACHE_LINE;
 
-/// Up to so many bytes, a rest is short.
+/// Longest rest, in bytes, that counts as short.
 const AHEAD_BYTES: usize = 2 * CACHE_LINE;
 
-/// Bytes of an answer whose lines are asked for beforehand: as many as a core has under way at a time.
+/// Bytes of an answer whose lines are prefetched: as many as a core can have in flight.
 const ASK_BYTES: usize = 16 * CACHE_LINE;
 
 const WHAT: &str = "message lane";
@@ -187,7 +187,7 @@ pub struct Producer {
     /// Data index after the last of them.
     data_tail: u64,
     /// Where the rest of each cell's message begins. The consumer's two indices cannot be taken at one moment (it may
-    /// have died between telling one and the other), so what it left is not found by adding up from them.
+    /// have died between the two stores), so what it left is not found by adding up from them.
     rests: Vec<u32>,
     /// The consumer's indices as last copied and believed.
     seen: u64,
@@ -331,7 +331,7 @@ impl Producer {
 
     /// Copies the consumer's indices, once each; they must lie from the last ones seen to ours.
     fn look(&mut self) -> Result<(), RingError> {
-        // Acquire pairs with the Release of `Consumer::publish`: the consumer has copied what it says it consumed;
+        // Acquire pairs with the Release of `Consumer::publish`: the consumer has copied what it reports as consumed;
         // with Relaxed a cell or its data could be overwritten under its hands.
         // SAFETY: `attach` and `set_control` checked size and alignment; the word is only read.
         let head = unsafe { self.control.word(0) }.load(Ordering::Acquire);
@@ -347,7 +347,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Messages that the consumer says it has consumed: the watermark.
+    /// Messages that the consumer reports as consumed: the watermark.
     ///
     /// # Errors
     /// [`RingError::Corrupt`] if its index is impossible.
@@ -360,13 +360,13 @@ impl Producer {
     #[inline]
     #[must_use]
     pub fn attention(&self) -> u64 {
-        // Relaxed: a hint. Who needs certainty orders it against the commit with a fence (or makes the far side do it).
+        // Relaxed: a hint. A caller that needs certainty orders it against the commit with a fence (or makes the far side do it).
         // SAFETY: `attach` and `set_control` checked size and alignment; the word is only read.
         unsafe { self.control.word(ATTENTION) }.load(Ordering::Relaxed)
     }
 
     /// Shows every message not known to be consumed, oldest first: its number (from 0), and its bytes in two
-    /// parts. Reads this side's own memory, which nobody else can write. Returns how many were consumed, by the same
+    /// parts. Reads this side's own memory, which no other process can write. Returns how many were consumed, by the same
     /// look that decides what is shown.
     ///
     /// # Errors
@@ -469,7 +469,7 @@ pub struct Consumer {
     /// The data index after the message last peeked at.
     next_data: u64,
     published: u64,
-    /// From these on, the producer is told what was consumed.
+    /// Amounts from which on the consumed indices are published.
     publish_at: u64,
     data_publish_at: u64,
     /// Whether the last long message looked for, or met while looking, had a short rest. Then the next one may, and while it is waited for, the
@@ -484,16 +484,16 @@ pub struct Consumer {
 pub enum Look<'a> {
     /// No message is there.
     Nothing,
-    /// A message is there, but not the one asked for.
+    /// A message is there, but not the expected one.
     Other,
-    /// The message asked for, all of it in its cell.
+    /// The expected message, all of it in its cell.
     Short {
         /// Its length in bytes, from 16 to [`FIRST_BYTES`].
         len: usize,
         /// Its bytes from 16 on (in memory order).
         last: u64,
     },
-    /// The message asked for.
+    /// The expected message.
     Long {
         /// Its length in bytes, above [`FIRST_BYTES`].
         len: usize,
@@ -612,9 +612,9 @@ impl Consumer {
         Ok(Some(Arrival { len, first, rest }))
     }
 
-    /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and tells whether it
+    /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and returns whether it
     /// begins with these two words (in memory order) and is at most `most` bytes long; one line is read, and for a
-    /// longer message the place of its rest is told. After [`Look::Short`] and [`Look::Long`], it is shown in place until
+    /// longer message the place of its rest is returned. After [`Look::Short`] and [`Look::Long`], it is shown in place until
     /// [`Consumer::release`]; every other message is left for [`Consumer::peek`].
     ///
     /// Without a pause, loads run ahead of the one that counts and compete with the producer for the line.
@@ -698,7 +698,7 @@ impl Consumer {
     }
 
     /// Done with the message that [`Consumer::peek`] showed. The producer learns of it an eighth of the lane
-    /// later, or at the next [`Consumer::publish`]: telling it every time would move a line per message.
+    /// later, or at the next [`Consumer::publish`]: publishing it every time would move a line per message.
     #[inline]
     pub fn release(&mut self) {
         self.head += 1;
@@ -708,13 +708,13 @@ impl Consumer {
         }
     }
 
-    /// Tells the producer what was consumed, if it does not know yet; returns whether it was told something.
+    /// Publishes what was consumed, unless that is published already; returns whether something was published.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.published == self.head {
             return false;
         }
-        // Release pairs with the Acquire in `Producer::look`; see there. Cells are told before their data: the producer
+        // Release pairs with the Acquire in `Producer::look`; see there. Cells are published before their data: the producer
         // then never writes to the data of a message that it would still show as not consumed, wherever between the
         // two this side stops.
         // SAFETY: size, alignment and access of the control block were checked by `attach`.
@@ -737,7 +737,7 @@ impl Consumer {
     /// Sets the attention word, which the producer looks at after each message. Its meaning is the users'.
     #[inline]
     pub fn set_attention(&mut self, attention: u64) {
-        // Relaxed: a hint, as in `Producer::attention`. Who is about to sleep orders it against its last look with a
+        // Relaxed: a hint, as in `Producer::attention`. A caller that is about to sleep orders it against its last check with a
         // full barrier; nothing less would do.
         // SAFETY: size, alignment and access of the control block were checked by `attach`.
         unsafe { self.control.word(ATTENTION) }.store(attention, Ordering::Relaxed);
@@ -789,7 +789,7 @@ fn write_first(cells: &Area, at: usize, words: [u64; 3]) {
 #[cfg(loom)]
 fn write_first(cells: &Area, at: usize, words: [u64; 3]) {
     for (i, word) in words.into_iter().enumerate() {
-        // SAFETY: inside the cell; loom checks that nobody reads it now.
+        // SAFETY: inside the cell; loom checks that no thread reads it now.
         unsafe { cells.view_mut_at(at + 8 * (i + 1), 8) }.copy_from(&word.to_ne_bytes());
     }
 }

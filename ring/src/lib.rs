@@ -11,7 +11,7 @@
 //! | a fixed number of values of one owner | [`slab`] | handles may come off a wire |
 //!
 //! Rings that others can see are placed in an [`Area`] of a [`Storage`](storage): a heap block of the exact
-//! size, or a map that somebody else made. Bytes that others may write are reached through [`view`] only.
+//! size, or a map made elsewhere. Bytes that others may write are reached through [`view`] only.
 //!
 //! # Memory orders
 //!

@@ -1,6 +1,6 @@
 //! Bounded mailbox: many threads send, one thread receives.
 //!
-//! For commands to a dedicated progress thread. Every slot carries a stamp that says whose turn it is:
+//! For commands to a dedicated progress thread. Every slot carries a stamp that shows which side may use it:
 //!
 //! ```text
 //!   stamp == position              free: the sender that claims this position may write
@@ -127,7 +127,7 @@ impl<T> Table<T> {
     /// Takes the value at `head`, if it is there.
     ///
     /// # Safety
-    /// The slots must be alive, and nobody else may be taking.
+    /// The slots must be alive, and no other thread may be taking.
     #[inline(always)]
     unsafe fn take(self, head: usize) -> Option<T> {
         // SAFETY: passed on.
@@ -137,7 +137,7 @@ impl<T> Table<T> {
         if slot.stamp.load(Ordering::Acquire) != head.wrapping_add(1) {
             return None;
         }
-        // SAFETY: the stamp says full, and only the caller takes.
+        // SAFETY: the stamp is "full", and only the caller takes.
         let value = unsafe { slot.value.take() };
         // Release pairs with the Acquire in `send`: the value was moved out before the next sender writes.
         slot.stamp
@@ -154,7 +154,7 @@ impl<T> Drop for Shared<T> {
             slots: self.slots.as_ptr(),
             mask: self.slots.len() - 1,
         };
-        // SAFETY: the slots are this value's own, and nobody else is left.
+        // SAFETY: the slots are this value's own, and no other handle is left.
         while let Some(value) = unsafe { table.take(head) } {
             drop(value);
             head = head.wrapping_add(1);
@@ -167,7 +167,7 @@ impl<T> Drop for Shared<T> {
 pub enum Refused<T> {
     /// The mailbox is full: try again later.
     Full(T),
-    /// The receiver is gone: nobody will ever take it.
+    /// The receiver is gone, so it will never be taken.
     Closed(T),
 }
 
@@ -232,7 +232,7 @@ impl<T> Sender<T> {
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => {
-                        // SAFETY: the stamp said free, and the position is this thread's alone.
+                        // SAFETY: the stamp was "free", and the position is this thread's alone.
                         unsafe { slot.value.put(value) };
                         // Release pairs with the Acquire in `take`; see there.
                         slot.stamp.store(position.wrapping_add(1), Ordering::Release);
@@ -243,7 +243,7 @@ impl<T> Sender<T> {
             } else {
                 let now = shared.tail.load(Ordering::Relaxed);
                 // Behind: the slot still holds the value of a lap ago, and tail stands here: full. Otherwise
-                // another sender was faster, and the question is asked again at the new position.
+                // another sender was faster, and the check is repeated at the new position.
                 if turn < 0 && now == position {
                     return Err(Refused::Full(value));
                 }
@@ -344,7 +344,7 @@ impl<T> Receiver<T> {
 }
 
 impl<T> Drop for Receiver<T> {
-    /// Closes the mailbox and drops what is in it, so that whoever waits on a value's destructor hears of it.
+    /// Closes the mailbox and drops what is in it, so that a waiter on a value's destructor is released.
     fn drop(&mut self) {
         // Release pairs with the Acquire in `is_closed`.
         self.shared.closed.store(true, Ordering::Release);

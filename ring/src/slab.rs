@@ -240,7 +240,7 @@ impl FreeList {
             self.spent += 1;
             return;
         }
-        // There is room: what is given back was taken, and only once (the generation says so).
+        // There is room: what is returned was taken, and only once (the generation says so).
         self.stack[self.top] = index;
         self.top += 1;
     }

@@ -28,7 +28,7 @@ impl<T> Slot<T> {
     /// Moves the value out.
     ///
     /// # Safety
-    /// The slot holds a value, no other thread writes it meanwhile, and nobody takes it again.
+    /// The slot holds a value, no other thread writes it meanwhile, and it is not taken again.
     #[inline(always)]
     pub(crate) unsafe fn take(&self) -> T {
         // SAFETY: the cell's pointer is valid for reads, and there is a value, by the caller's promise.
@@ -38,7 +38,7 @@ impl<T> Slot<T> {
     /// The value in place.
     ///
     /// # Safety
-    /// The slot holds a value, and nobody writes or takes it while the reference lives.
+    /// The slot holds a value, and no thread writes or takes it while the reference lives.
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) unsafe fn get(&self) -> &T {

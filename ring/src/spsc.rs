@@ -84,7 +84,7 @@ impl<T> Drop for Shared<T> {
         let tail = self.tail.load(Ordering::Relaxed);
         while head != tail {
             let slot = &self.slots[head & (self.slots.len() - 1)];
-            // SAFETY: slots from head to tail hold values, and nobody else is left to take them.
+            // SAFETY: slots from head to tail hold values, and no other thread is left to take them.
             drop(unsafe { slot.take() });
             head = head.wrapping_add(1);
         }
@@ -158,7 +158,7 @@ impl<T> Producer<T> {
             return Err(Full(value));
         }
         let tail = self.end.mine;
-        // SAFETY: the slot is free, so nobody else looks at it until tail moves past it.
+        // SAFETY: the slot is free, so no other thread reads it until tail moves past it.
         unsafe { self.end.slot(tail).put(value) };
         self.publish(1);
         Ok(())
@@ -173,7 +173,7 @@ impl<T> Producer<T> {
         self.free_seen()
     }
 
-    /// Claims up to `n` free slots, to be filled in place and committed together; tells how many it got.
+    /// Claims up to `n` free slots, to be filled in place and committed together; returns how many it got.
     #[inline]
     pub fn reserve(&mut self, n: usize) -> Reserved<'_, T> {
         let mut free = self.free_seen();
@@ -197,7 +197,7 @@ impl<T> Producer<T> {
         let n = self.reserve(values.len()).room;
         let (front, back) = values[..n].split_at(self.end.runs(self.end.mine, n)[0].1);
         for ((run, _), part) in self.end.runs(self.end.mine, n).into_iter().zip([front, back]) {
-            // SAFETY: the run has as many free slots as the part has values; nobody else looks at them.
+            // SAFETY: the run has as many free slots as the part has values; no other thread reads them.
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), run, part.len()) };
         }
         self.publish(n);
@@ -227,7 +227,7 @@ impl<T> Producer<T> {
     #[inline(always)]
     fn publish(&mut self, n: usize) {
         self.end.mine = self.end.mine.wrapping_add(n);
-        // Release pairs with the Acquire of `Consumer::ready`: the values are there before tail says so. With
+        // Release pairs with the Acquire of `Consumer::ready`: the values are there before tail shows them. With
         // Relaxed, the consumer could take a slot that still holds what was there before.
         self.end.shared.tail.store(self.end.mine, Ordering::Release);
     }
@@ -278,7 +278,7 @@ impl<T> Consumer<T> {
         Some(unsafe { self.end.slot(head).get() })
     }
 
-    /// The oldest values, up to `n`, to be read in place and released together; tells how many it got.
+    /// The oldest values, up to `n`, to be read in place and released together; returns how many it got.
     #[inline]
     pub fn read(&mut self, n: usize) -> Chunk<'_, T> {
         let mut ready = self.ready_seen();

@@ -3,10 +3,10 @@
 //! ```text
 //!   Heap ───────┐   exact-size heap block: one byte past the end is caught by AddressSanitizer
 //!   Mapped ─────┼─► Storage ─► Area ─ split_to ─► Area, Area, …  ─► rings, descriptor queues, slabs
-//!   yours ──────┘   a map made by somebody else (shared memfd between guard pages, device memory)
+//!   yours ──────┘   a map made elsewhere (shared memfd between guard pages, device memory)
 //! ```
 //!
-//! Mapping memory is not this crate's work. Whoever maps it hands over an address, a length and an owner
+//! Mapping memory is not this crate's work. The code that maps it passes an address, a length and an owner
 //! that keeps the map alive; from there on an [`Area`] is used like any owned value. Areas are not `Clone`:
 //! a byte belongs to one area, so two rings cannot be placed over each other by accident. The far side of a
 //! ring has an area of its own, over its own map of the same pages.
@@ -126,7 +126,7 @@ mod real {
     ///
     /// # Safety
     /// Implementation: the `len()` bytes from `base()` stay mapped, at that address, with at least the
-    /// access that `access()` tells, until the value is dropped; all three methods always give the same
+    /// access that `access()` returns, until the value is dropped; all three methods always give the same
     /// answers; and inside this process nothing else reads or writes the bytes meanwhile, except through
     /// the one [`Area`] made of the value. (Other processes and devices may do what they like.)
     ///
@@ -206,7 +206,7 @@ mod real {
         }
     }
 
-    /// Memory mapped by somebody else, with the owner that keeps the map alive.
+    /// Memory mapped elsewhere, with the owner that keeps the map alive.
     pub struct Mapped {
         base: NonNull<u8>,
         len: usize,
@@ -224,7 +224,7 @@ mod real {
         ///
         /// # Safety
         /// As long as `owner` lives, the bytes stay mapped at this address, readable, and writable if
-        /// `access` says so; and inside this process nothing else reads or writes them meanwhile. Other
+        /// `access` permits it; and inside this process nothing else reads or writes them meanwhile. Other
         /// processes and devices may write them at any time.
         #[must_use]
         pub unsafe fn new(

@@ -1,4 +1,4 @@
-//! Views of bytes that somebody else may be writing: another process, or a device.
+//! Views of bytes that another process or a device may be writing.
 //!
 //! A `&[u8]` promises the compiler that nobody writes the bytes while the reference lives; here nobody can
 //! promise that. So these views hold a raw pointer and only ever *copy*: each byte is fetched from the shared
@@ -16,7 +16,7 @@ use real as imp;
 #[cfg(loom)]
 use simulated as imp;
 
-/// Read-only view of bytes that somebody else may be writing.
+/// Read-only view of bytes that another process or a device may be writing.
 ///
 /// `Copy` like a reference, but never a reference: the only way in is to copy the bytes out.
 ///
@@ -35,7 +35,7 @@ pub struct SharedSlice<'a> {
     life: PhantomData<&'a ()>,
 }
 
-/// View of bytes that this side may write, and somebody else may read or write too.
+/// View of bytes that this side may write, and others may read or write too.
 pub struct SharedSliceMut<'a> {
     raw: imp::Raw,
     len: usize,
@@ -172,7 +172,7 @@ impl<'a> SharedSliceMut<'a> {
 
 #[cfg(not(loom))]
 impl<'a> SharedSlice<'a> {
-    /// A view of bytes that nobody else can write (a simulator's frame, say), to be handed to code that
+    /// A view of private bytes (a simulator's frame, for example), to be passed to code that
     /// expects the worst.
     #[inline]
     #[must_use]
@@ -207,7 +207,7 @@ impl<'a> SharedSlice<'a> {
 
 #[cfg(not(loom))]
 impl<'a> SharedSliceMut<'a> {
-    /// A view of bytes that nobody else can see, to be handed to code that expects the worst.
+    /// A view of private bytes, to be passed to code that expects the worst.
     #[inline]
     #[must_use]
     pub fn from_private(bytes: &'a mut [u8]) -> Self {
@@ -218,7 +218,7 @@ impl<'a> SharedSliceMut<'a> {
     /// A view of `len` bytes at `pointer`.
     ///
     /// # Safety
-    /// As for [`SharedSlice::from_raw`], and the bytes must be writable, by nobody else in this process
+    /// As for [`SharedSlice::from_raw`], and the bytes must be writable, by nothing else in this process
     /// for `'a`.
     #[inline]
     #[must_use]

@@ -44,7 +44,7 @@ fn a_short_message_by_words_is_the_same_as_one_by_bytes() {
     ));
 }
 
-/// What a look tells, without the borrow.
+/// The result of a look, without the borrow.
 fn look(consumer: &mut Consumer, head: [u64; 2], most: usize) -> Result<(usize, u64, Vec<u8>), bool> {
     match consumer.expect(head, most, 1, 0) {
         Look::Nothing => Err(false),
@@ -143,7 +143,7 @@ fn what_was_not_consumed_is_shown_in_order_with_all_its_bytes() {
     assert_eq!((producer.consumed().unwrap(), producer.committed()), (4, 10));
 }
 
-/// A consumer that is killed between its two stores has told one index without the other.
+/// A consumer that is killed between its two stores has published one index without the other.
 #[test]
 fn what_was_not_consumed_is_found_whichever_index_was_told_first() {
     for (told, value) in [(8, 5 * 64), (0, 3)] {
@@ -353,7 +353,7 @@ fn a_look_survives_any_producer() {
     assert!(shown.iter().all(|&times| times > 1_000), "{shown:?}");
 }
 
-/// Whatever a consumer is fed, what it tells never goes back and never beyond what can have been sent.
+/// Whatever a consumer is fed, what it publishes never goes back and never beyond what can have been sent.
 #[test]
 fn told_indices_only_grow_whatever_the_producer_writes() {
     let geometry = Geometry::new(8, 256).unwrap();

@@ -50,7 +50,7 @@ impl<T> Reserved<'_, T> {
                 };
                 // SAFETY: `i` is within the run of claimed slots.
                 let slot = unsafe { run.add(i) };
-                // SAFETY: the slot is free; nobody else looks at it until it is committed.
+                // SAFETY: the slot is free; no other thread reads it until it is committed.
                 unsafe { slot.write(value) };
                 // Counted one by one: if the iterator panics, `drop` knows what is there.
                 self.written += 1;
