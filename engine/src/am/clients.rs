@@ -1,5 +1,5 @@
-//! Other threads send through the one that has the [`Am`](super::Am): its mailbox ([`doorbell_am::par`]), and the bell that
-//! wakes it where it sleeps.
+//! Other threads send through the one that has the [`Am`](super::Am): its mailbox ([`doorbell_am::threads`]),
+//! and the bell that wakes it where it sleeps.
 
 use std::sync::Arc;
 

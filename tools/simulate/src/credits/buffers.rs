@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use doorbell_am::credit::{Shares, Terms};
+use doorbell_am::credit::{CreditConfig, Shares};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Buffer {
@@ -23,13 +23,13 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(terms: &Terms, shares: &Shares) -> Self {
+    pub(super) fn new(config: &CreditConfig, shares: &Shares) -> Self {
         let count = shares.buffers as usize;
         Self {
             each: vec![Buffer::default(); count],
             chain: (0..count as u16).collect(),
             bytes: shares.buffer_bytes as u32,
-            chunk: terms.chunk.bytes() as u32,
+            chunk: config.chunk.bytes() as u32,
             fewest: count,
         }
     }

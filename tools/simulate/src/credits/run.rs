@@ -65,10 +65,10 @@ pub(super) struct Run<'a, P> {
 
 impl<'a, P: Peers> Run<'a, P> {
     pub(super) fn new(job: &'a Job) -> Result<Self, String> {
-        let node = |me| CreditState::with(&job.terms(me)).map_err(|wrong| wrong.to_string());
+        let node = |me| CreditState::with(&job.config(me)).map_err(|wrong| wrong.to_string());
         let nodes: Vec<CreditState<P>> = (0..job.nodes).map(node).collect::<Result<_, _>>()?;
         let place = |node: &CreditState<P>| Place {
-            buffers: Buffers::new(&job.terms(node.me()), node.shares()),
+            buffers: Buffers::new(&job.config(node.me()), node.shares()),
             waiting: VecDeque::new(),
             serving: false,
             sending: true,
@@ -417,31 +417,31 @@ impl Sums {
     }
 }
 
-/// The terms of the economies of a job.
+/// The credit configuration of one node of a job.
 impl Job {
-    pub(super) fn terms(&self, me: u32) -> CreditConfig {
-        let mut terms = CreditConfig::new(self.nodes, me, Chunk::Small);
-        terms.flow_control = self.policy != Policy::Unlimited;
-        terms.dynamic = self.policy != Policy::Fixed;
-        terms.limits.memory = self.policy.memory();
+    pub(super) fn config(&self, me: u32) -> CreditConfig {
+        let mut config = CreditConfig::new(self.nodes, me, Chunk::Small);
+        config.flow_control = self.policy != Policy::Unlimited;
+        config.dynamic = self.policy != Policy::Fixed;
+        config.limits.memory = self.policy.memory();
         if let Some(epoch) = self.epoch {
-            terms.limits.epoch = epoch;
+            config.limits.epoch = epoch;
         }
         if !self.table {
-            terms.chunks_per_buffer = 64;
-            terms.per_node = Some(terms.chunk.least());
-            terms.banked = Some(self.banked.unwrap_or(self.pattern.bank()));
+            config.chunks_per_buffer = 64;
+            config.per_node = Some(config.chunk.least());
+            config.banked = Some(self.banked.unwrap_or(self.pattern.bank()));
         }
         if self.policy == Policy::Fixed {
             // As many credits as the others have.
             let migrating = CreditConfig {
                 dynamic: true,
-                ..terms
+                ..config
             };
             let credits = Shares::new(&migrating).map_or(0, |shares| shares.total);
-            terms.per_node = None;
-            terms.space = Some(u64::from(credits) * BYTES_PER_CREDIT as u64);
+            config.per_node = None;
+            config.space = Some(u64::from(credits) * BYTES_PER_CREDIT as u64);
         }
-        terms
+        config
     }
 }
