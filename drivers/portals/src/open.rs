@@ -150,6 +150,6 @@ mod tests {
             "{text}"
         );
         let text = PortalsError::call("PtlNIInit", "libportals.so", 4711).to_string();
-        assert!(text.contains("no code of the header"), "{text}");
+        assert!(text.contains("unknown code"), "{text}");
     }
 }

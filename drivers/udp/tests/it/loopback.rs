@@ -332,7 +332,7 @@ fn taken_ports_are_told_and_the_next_pair_is_tried() {
     let other = UdpRail::open(&"shm".parse().unwrap(), &only)
         .unwrap_err()
         .to_string();
-    assert!(other.contains("not a udp rail"), "{other}");
+    assert!(other.contains("its kind is not udp"), "{other}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ held() {
 
 busy() {
     held busy "$vf0"
-    broken "busy" free "/dev/vfio/$(group "$vf0") is open already, in process $holder \(vfio-lab\)" vfio-lab chain "$vf0"
+    broken "busy" free "/dev/vfio/$(group "$vf0") is already open in process $holder \(vfio-lab\)" vfio-lab chain "$vf0"
     check "busy: the other one is free" vfio-lab chain "$vf1"
     kill -KILL $holder
     wait $holder 2> /dev/null
@@ -125,7 +125,7 @@ unplugged() {
 
 made
 if [ "$IOMMU" = off ]; then
-    broken "no IOMMU" iommu "no IOMMU stands between device $vf0" vfio-lab chain "$vf0"
+    broken "no IOMMU" iommu "no IOMMU restricts the memory accesses of device $vf0" vfio-lab chain "$vf0"
     says "no IOMMU: what to boot with" "$said" 'intel_iommu=on'
     finish
 fi
