@@ -406,7 +406,7 @@ mod counter {
         const POWER: u32 = 0x8000_0007;
         // SAFETY: every x86-64 processor has the instruction and this leaf.
         let highest = unsafe { __cpuid(HIGHEST) }.eax;
-        // SAFETY: as above; the leaf exists, as just asked.
+        // SAFETY: as above; the leaf exists by the comparison before it.
         highest >= POWER && unsafe { __cpuid(POWER) }.edx & (1 << 8) != 0
     }
 

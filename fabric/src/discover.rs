@@ -184,7 +184,7 @@ pub struct Discovery {
     pub kinds: Vec<Report>,
 }
 
-/// Asks every driver; looks for the rails in `named` also where a driver does not list them.
+/// Runs the discovery of every driver; looks for the rails in `named` also where a driver does not list them.
 ///
 /// ```
 /// use doorbell_fabric::discover::{Candidate, Driver, Outcome, discover};

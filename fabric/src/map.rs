@@ -331,8 +331,8 @@ impl Map {
     /// # Errors
     /// When the kernel refuses, which it has no reason to.
     pub fn protect(&mut self) -> Result<(), RailError> {
-        // SAFETY: the range is our own map; no reference to its bytes exists, only raw pointers whose users know
-        // the protection they asked for.
+        // SAFETY: the range is our own map; no reference to its bytes exists, only raw pointers whose users
+        // know the protection they requested.
         unsafe { rustix::mm::mprotect(self.as_ptr().cast(), self.length, MprotectFlags::READ) }
             .map_err(|errno| RailError::memory("protect a map", "", self.length, errno.into()))?;
         self.protection = Protection::ReadOnly;
@@ -343,7 +343,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         let (reservation, reserved) = self.reserved;
-        // SAFETY: the reservation is ours alone, and whoever used its addresses held this value.
+        // SAFETY: the reservation is ours alone, and every user of its addresses held this value.
         let unmapped = unsafe { rustix::mm::munmap(reservation.cast(), reserved) };
         debug_assert!(unmapped.is_ok(), "munmap of our own reservation: {unmapped:?}");
     }

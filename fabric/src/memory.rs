@@ -6,16 +6,16 @@
 //!   The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out. A loan has no
 //!   lifetime, so making one is `unsafe`, unless the memory lives for ever.
 //! * [`Region`], [`RegionSlice`]: owned, reference-counted memory, the only kind that a device or a peer's
-//! one-sided
-//!   operation can access. It is never lent: its users hold a slice.
+//!   one-sided operation can access. It is never lent: its users hold a slice.
 //!
-//! All copies go through raw pointers: no reference to such memory ever exists, so that somebody else's write in
-//! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.
-//! Each byte is fetched once (but for sums, which decide nothing that others could turn): reads into arrays are volatile, and behind a copy stands an empty assembly statement
-//! that takes the copy's address, so that the optimiser cannot look at the source again instead of at the copy.
-//! The same holds between threads of one process: two of them may write one [`Region`], as two processes may. To the
-//! letter of the language's memory model that is a race, and there is no other way to share memory with a process that
-//! one does not trust; what is relied on is that the compiler gives such a load some value, which is then a private one.
+//! All copies go through raw pointers: no reference to such memory ever exists, so that another process's
+//! write in the middle of a copy gives wrong bytes (which the layers above check) and never undefined
+//! behaviour of a reference. Each byte is fetched once (except for checksums, which decide nothing that
+//! others could exploit): reads into arrays are volatile, and after a copy an empty assembly statement takes
+//! the copy's address, so that the optimiser cannot read the source again instead of the copy. The same holds
+//! between threads of one process: two of them may write one [`Region`], as two processes may. In the
+//! language's memory model that is a race, and there is no other way to share memory with an untrusted
+//! process; the code relies on the compiler giving such a load some value, which is private from then on.
 
 mod copy;
 mod region;
@@ -171,7 +171,7 @@ impl<'a> SharedBytes<'a> {
 }
 
 impl<'a> From<SharedSlice<'a>> for SharedBytes<'a> {
-    /// A slot of a ring, as everybody else sees shared bytes.
+    /// A slot of a ring, as shared bytes like any other.
     #[inline]
     fn from(slot: SharedSlice<'a>) -> Self {
         Self {
@@ -202,7 +202,7 @@ impl ConstLoan {
     /// Lends `length` bytes at `start`.
     ///
     /// # Safety
-    /// They must stay readable, and nobody may write them, for as long as this loan or a copy of it is used:
+    /// They must stay readable, and nothing may write them, for as long as this loan or a copy of it is used:
     /// until the request or operation that it was given to has ended, or its exposure was withdrawn.
     #[inline]
     pub const unsafe fn new(start: *const u8, length: usize) -> Self {

@@ -485,15 +485,17 @@ pub trait Message: Rail {
     /// When the address is not one of this rail's, or the peer cannot be reached, with the reason.
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
 
-    /// The next of those that have called and are not open (promise 9), for an owner that opens peers when they are
-    /// needed: it looks up whose name that is ([`Message::caller`]), and opens the peer. Other owners need not ask.
+    /// The next sender that this rail has not opened and that has sent a connection request (promise 9), for
+    /// an owner that opens peers on demand: it looks up the name ([`Message::caller`]) and opens the peer.
+    /// Other owners need not call this.
     ///
-    /// Everybody is told once, and again only when it calls again after a while; whoever asks remembers those it cannot
-    /// open yet. Of very many at once some are left for their next call. A name that is nobody's is to be expected, now
-    /// and then or again and again: of a former life, of another job, of nonsense; it is passed over.
+    /// Each sender is reported once, and again only when it repeats its request later; the owner remembers
+    /// those it cannot open yet. Of very many at once some are reported at their next request. Expect unknown
+    /// names at any time: of a former incarnation, of another job, or invalid ones; ignore them.
     ///
-    /// To ask costs next to nothing while nobody has called: once a pass is not too often. An owner asks until there are no
-    /// more after the last look before it sleeps; what was heard, and not asked for, does not wake it.
+    /// The call costs next to nothing while there is no such sender: once a pass is not too often. An owner
+    /// calls it until it returns `None` at its last poll before it sleeps; a sender that was received but not
+    /// reported does not wake it.
     fn stranger(&mut self) -> Option<Caller> {
         None
     }
@@ -527,9 +529,9 @@ pub trait Message: Rail {
         true
     }
 
-    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may not come by again
-    /// for long: whether the device has everything accepted for that peer. If not, [`Message::holds_back`]
-    /// says how long it lacks some.
+    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may not call again for
+    /// long: whether the device has everything accepted for that peer. If not, [`Message::holds_back`]
+    /// returns for how long some of it may be held back.
     #[inline]
     fn flush_for(&mut self, peer: PeerIndex) -> bool {
         let _ = peer;
@@ -550,11 +552,12 @@ pub trait Message: Rail {
     /// Shows up to `budget` arrivals and completions to `sink`; returns how many. Reads no clock.
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize;
 
-    /// The fast-path receive of the usNIC BTL, for a caller that waits for one message and knows its head: takes the
-    /// next message of `peer` if it begins with the 16 bytes `head` (as two words in memory order), and what follows
-    /// them fits `room`, where it is then. Nothing else is looked at and no other peer is served, so it never replaces
-    /// `poll`. It looks again and again as `watch` says, in a loop of the rail's own, which is as tight as the rail can
-    /// make it. A rail that has no such short way answers [`Look::Other`], which means no more than "poll".
+    /// The fast-path receive of the usNIC BTL, for a caller that waits for one message and knows its head:
+    /// takes the next message of `peer` if it begins with the 16 bytes `head` (as two words in memory order)
+    /// and the bytes after them fit `room`, to which they are copied. It reads nothing else and serves no
+    /// other peer, so it never replaces `poll`. It polls repeatedly as `watch` specifies, in the rail's own
+    /// tightest loop. A rail without such a fast path returns [`Look::Other`], which means no more than
+    /// "poll".
     #[inline]
     fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         let _ = (peer, head, room, watch);

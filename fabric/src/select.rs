@@ -237,8 +237,8 @@ impl Published<'_> {
     }
 }
 
-/// Chooses the rails to `peer`: those that are in a pair of what both have `published`. `reach` opens one pair; it is
-/// asked about no other.
+/// Chooses the rails to `peer`: those that are in a pair of what both have `published`. `reach` opens one
+/// pair; it is called for no other.
 ///
 /// ```
 /// use doorbell_fabric::discover::Candidate;
@@ -409,7 +409,7 @@ impl Selection {
         };
         let refused = |(one, reason): &(&Judged, &Lost)| match reason {
             Lost::Broken { .. } => true,
-            // Without any other, the reasons of all are told below.
+            // Without any other, the reasons of all are listed below.
             Lost::NoneLeft => false,
             _ => one.named,
         };

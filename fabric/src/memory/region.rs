@@ -236,7 +236,7 @@ impl RegionSlice {
         }
         let word = self.region.inner.map.as_ptr().wrapping_add(self.at + at);
         // SAFETY: inside the map and aligned, by the checks and because maps start on a page; mapped while `self`
-        // lives. Everybody else reaches these bytes through raw pointers or atomics of this size.
+        // lives. All other code reaches these bytes through raw pointers or atomics of this size.
         let word = unsafe { AtomicU64::from_ptr(word.cast()) };
         Some(match what {
             AtomicOp::Add(by) => word.fetch_add(by, SeqCst),
@@ -252,7 +252,7 @@ impl RegionSlice {
         })
     }
 
-    /// The address of its first byte, as a number: for telling it to a peer.
+    /// The address of its first byte, as a number to send to a peer.
     #[inline]
     pub fn address(&self) -> usize {
         self.as_mut_ptr().addr()

@@ -10,7 +10,7 @@ pub enum NiError {
     #[error("{0} is not valid here: see the call's description for what it takes")]
     ArgInvalid(&'static str),
     /// No table entry is free, or not the requested one.
-    #[error("all entries of the portal table are taken: free one, or ask for a larger max_pt_index")]
+    #[error("all entries of the portal table are taken: free one, or request a larger max_pt_index")]
     PtFull,
     /// The requested table entry is in use.
     #[error(
@@ -18,7 +18,7 @@ pub enum NiError {
     )]
     PtInUse,
     /// Flow control needs an event queue.
-    #[error("flow control needs an event queue to tell PT_DISABLED: give the portal table entry one")]
+    #[error("flow control reports PT_DISABLED in an event queue: give the portal table entry one")]
     PtEqNeeded,
     /// Operations or headers still refer to the entry.
     #[error(
@@ -27,12 +27,12 @@ pub enum NiError {
     InUse,
     /// A limit of the interface is reached.
     #[error(
-        "{0} is at the limit that the interface reports: release some, or ask for more when it is initialised"
+        "{0} is at the limit that the interface reports: release some, or request more when it is initialised"
     )]
     NoSpace(&'static str),
     /// The list is as long as the limit allows.
     #[error(
-        "the list is as long as max_list_size allows: unlink entries, or ask for more when the interface is initialised"
+        "the list is as long as max_list_size allows: unlink entries, or request more when the interface is initialised"
     )]
     ListTooLong,
     /// The map of a logical interface is not set, or the interface is not there.
@@ -42,7 +42,7 @@ pub enum NiError {
     #[error("this was set before, and stays as it is")]
     Ignored,
     /// The process id is taken.
-    #[error("another process of this node has this process id: ask for PID_ANY, or for another one")]
+    #[error("another process of this node has this process id: request PID_ANY, or another one")]
     PidInUse,
     /// Something failed that has no name of its own.
     #[error("the interface failed: {0}")]

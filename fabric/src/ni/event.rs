@@ -94,8 +94,8 @@ pub struct Event {
     pub list: List,
     /// Where the first byte landed, or was read: an address in this process.
     pub start: usize,
-    /// The same as an offset into the entry's memory (of an overflow entry where the header was unexpected). Not in the C
-    /// binding; a hardware driver reckons it from `start`.
+    /// The same as an offset into the entry's memory (of an overflow entry where the header was unexpected).
+    /// Not in the C binding; a hardware driver computes it from `start`.
     pub place: u64,
     /// The caller's own.
     pub user_ptr: u64,

@@ -8,8 +8,8 @@
 //!   SEND, ACK  ◄─ eq_get / ct_get                     PUT, AUTO_UNLINK, … ◄─ eq_get / ct_get
 //! ```
 //!
-//! One thread owns an interface. No call waits: what has no room now is refused with [`NiError::Full`], and what takes a
-//! while ends by an event or a count. Nothing moves unless somebody calls [`Ni::poll`], on both sides.
+//! One thread owns an interface. No call waits: without space a call returns [`NiError::Full`], and a long
+//! operation ends by an event or a count. Data moves only while [`Ni::poll`] is called, on both sides.
 //!
 //! reference: portals, sections 3 to 11; the numbers and names are the public header's.
 
@@ -115,7 +115,7 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn pt_disable(&mut self, index: u32) -> Result<bool, NiError>;
 
-    /// A queue for so many events, and one PT_DISABLED of each table entry beside them.
+    /// Creates a queue of `count` events, with extra space for one PT_DISABLED of each table entry.
     ///
     /// # Errors
     /// [`NiError::NoSpace`], [`NiError::ArgInvalid`].
