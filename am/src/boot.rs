@@ -4,10 +4,10 @@
 //!   objects made ─► the launcher's barrier ─► exchange of segments through the conduit ─► the conduit's own barrier ─► ready
 //! ```
 //!
-//! Nobody may put anything to a peer before its objects are there: that takes a barrier from outside, [`External`], which the
-//! caller supplies, as it supplies the rank map. Segments are exchanged by doubling: in step k each rank
-//! puts the first 2^k entries of its table, which begins with its own, to the rank 2^k below it: ten thousand ranks take
-//! fourteen messages each.
+//! Nobody may put anything to a peer before its objects are there: that takes a barrier from outside,
+//! [`External`], which the caller supplies, as it supplies the rank map. Segments are exchanged by doubling:
+//! in step k each rank puts the first 2^k entries of its table, which begins with its own, to the rank 2^k
+//! below it: ten thousand ranks take fourteen messages each.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use crate::error::BootError;
 use crate::exit::{above, distance};
 use crate::settings::Settings;
 
-/// Bytes of one rank in the table, in little endian: the address of its segment, its length, and what all have to have alike.
+/// Bytes of one rank in the table, in little endian: the address of its segment, its length, and what all
+/// have to have alike.
 pub(crate) const ENTRY_BYTES: usize = 24;
 /// Of these, those of the segment.
 const SEGMENT_BYTES: usize = 16;

@@ -98,8 +98,9 @@ pub(crate) enum ChunkUse {
     Request(u32),
     /// The bytes of a put.
     Put,
-    /// The landing of a get, to be copied out. (The original keeps the address in the chunk's last eight bytes; here the
-    /// destination, which may be a counted reference, stays outside of what a peer can write.)
+    /// The landing of a get, to be copied out. (The original keeps the address in the chunk's last eight
+    /// bytes; here the destination, which may be a counted reference, stays outside of what a peer can
+    /// write.)
     Get(Landing),
 }
 

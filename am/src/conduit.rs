@@ -25,8 +25,8 @@ use crate::stats::{self, Resources, Stats};
 use crate::tickets::Tickets;
 use crate::token::Outbox;
 
-/// Active messages, puts, gets and barriers of one process, over an interface that it owns. One thread owns the conduit: it
-/// is `Send` and not `Sync`. Made by [`Attaching`](crate::Attaching).
+/// Active messages, puts, gets and barriers of one process, over an interface that it owns. One thread owns
+/// the conduit: it is `Send` and not `Sync`. Made by [`Attaching`](crate::Attaching).
 #[derive(Debug)]
 pub struct Conduit<N> {
     pub(crate) ni: N,

@@ -58,8 +58,8 @@ impl Ranks {
 pub enum Segment {
     /// GASNet's FAST: one piece, pinned at the start.
     Fast(RegionSlice),
-    /// GASNet's EVERYTHING: all of the process. Refused by name, [`AmError::Everything`]: no safe Rust can lend memory that
-    /// other code of the process uses and frees at any time.
+    /// GASNet's EVERYTHING: all of the process. Refused by name, [`AmError::Everything`]: no safe Rust can
+    /// lend memory that other code of the process uses and frees at any time.
     Everything,
 }
 
@@ -77,8 +77,8 @@ pub struct Config {
     /// Bytes that this process may lock in memory (`RLIMIT_MEMLOCK`), where the interface pins memory;
     /// `None`: no limit, or an interface in software.
     pub memlock: Option<u64>,
-    /// Bytes of memory that the host has left, where that is known: what takes more is refused before anything is taken, since
-    /// the kernel would end some process for it.
+    /// Bytes of memory that the host has left, where that is known: what takes more is refused before
+    /// anything is taken, since the kernel would end some process for it.
     pub memory: Option<u64>,
     /// Time limit of the start-up.
     pub patience: Duration,
@@ -169,7 +169,8 @@ impl Config {
 pub const RAR_INDEX: u32 = 38;
 /// That of requests: the AM entry of the original.
 pub const AM_INDEX: u32 = 39;
-/// That of system messages and the exchange at the start, which Portals 4 needs because queues belong to table entries.
+/// That of system messages and the exchange at the start, which Portals 4 needs because queues belong to
+/// table entries.
 pub const SYS_INDEX: u32 = 40;
 /// Entries beside the receive buffers: RAR, RARSRC, ReqSB, RARAM, the catch basin, SYS, BOOT.
 pub(crate) const OTHER_ENTRIES: u32 = 7;

@@ -1,12 +1,14 @@
 //! The end of the job: any rank may ask for it, at any time (gasnet.md section 12).
 //!
-//! Whoever exits sends SHUTDOWN_REQUEST to the rank 1, 2, 4 … above it, each once the one from as far below has come, with the
-//! largest status so far: after the last all know the largest. A rank that receives one while it runs begins its own exit. All
-//! that waits otherwise ends with [`AmError::ShuttingDown`](crate::AmError::ShuttingDown).
+//! Whoever exits sends SHUTDOWN_REQUEST to the rank 1, 2, 4 … above it, each once the one from as far below
+//! has come, with the largest status so far: after the last all know the largest. A rank that receives one
+//! while it runs begins its own exit. All that waits otherwise ends with
+//! [`AmError::ShuttingDown`](crate::AmError::ShuttingDown).
 //!
-//! If it does not end within the time of the settings, it is [`Unclean`]. The original then gives SIGINT its default action
-//! back and raises it, so that the launcher kills the job: that is the caller's to do. A signal handler must not exit itself
-//! (it may have interrupted anything): it sets an [`ExitFlag`], which is one store, and polls look at it.
+//! If it does not end within the time of the settings, it is [`Unclean`]. The original then gives SIGINT its
+//! default action back and raises it, so that the launcher kills the job: that is the caller's to do. A
+//! signal handler must not exit itself (it may have interrupted anything): it sets an [`ExitFlag`], which is
+//! one store, and polls look at it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

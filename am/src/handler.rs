@@ -1,7 +1,7 @@
 //! Handlers: what runs when a message arrives, and what each kind may do.
 //!
-//! A request handler gets a [`Request`], which it can turn into one reply; a reply handler gets a [`Reply`], which sends
-//! nothing. Both run to completion inside a poll of the conduit's thread and must not block.
+//! A request handler gets a [`Request`], which it can turn into one reply; a reply handler gets a [`Reply`],
+//! which sends nothing. Both run to completion inside a poll of the conduit's thread and must not block.
 
 use doorbell_fabric::memory::SharedBytes;
 

@@ -1,8 +1,9 @@
-//! GASNet-style active messages, put and get over a Portals interface, with credits that migrate to where they are needed.
+//! GASNet-style active messages, put and get over a Portals interface, with credits that migrate to where
+//! they are needed.
 //!
-//! A [`Conduit`] belongs to one process of a job and stands on an interface, [`doorbell_fabric::ni::Ni`], in software
-//! (`doorbell-am-portals`) or hardware. It is sans-IO: no clock, socket, thread or file; whoever owns it polls it, says what
-//! time it is, and reads the environment and writes the statistics for it.
+//! A [`Conduit`] belongs to one process of a job and stands on an interface, [`doorbell_fabric::ni::Ni`], in
+//! software (`doorbell-am-portals`) or hardware. It is sans-IO: no clock, socket, thread or file; whoever
+//! owns it polls it, says what time it is, and reads the environment and writes the statistics for it.
 //!
 //! ```text
 //!   Attaching::new(ni, Config, Handlers) ─ step ─ step ─► Conduit
@@ -13,9 +14,10 @@
 //!
 //! # How the objects of the original map onto Portals 4
 //!
-//! The conduit was written for Portals 3.3 (gasnet.md section 1). There a memory descriptor has a queue of its own, and lies in a
-//! list if it is a target; in Portals 4 a descriptor is the initiator's alone, a match entry the target's, and the queue belongs to
-//! the portal table entry. So what shares a queue shares a table entry here, and a third one, 40, is needed for SYS.
+//! The conduit was written for Portals 3.3 (gasnet.md section 1). There a memory descriptor has a queue of
+//! its own, and lies in a list if it is a target; in Portals 4 a descriptor is the initiator's alone, a match
+//! entry the target's, and the queue belongs to the portal table entry. So what shares a queue shares a table
+//! entry here, and a third one, 40, is needed for SYS.
 //!
 //! | original | bits 3–0 | here, as a target | here, as a source | queue |
 //! |---|---|---|---|---|
@@ -33,18 +35,20 @@
 //! | AM_EQ | | one event for each credit, and one AUTO_UNLINK for each buffer, which 3.3 told elsewhere | | |
 //! | SYS_EQ | | 2 × nodes + 10, and the steps of two barriers and an exit | | |
 //!
-//! Other differences: 3.3's PUT_END is PUT, SEND_END is SEND, REPLY_END is REPLY. An initiator's event has no match bits in
-//! Portals 4: what the original reads from them is in the user pointer, in the same layout ([`bits`]), with the local memory's
-//! number. What is not longer than the interface copies at once (`max_volatile_size`) leaves from a volatile descriptor: no SEND
-//! comes, and its ticket is free when the call returns.
+//! Other differences: 3.3's PUT_END is PUT, SEND_END is SEND, REPLY_END is REPLY. An initiator's event has no
+//! match bits in Portals 4: what the original reads from them is in the user pointer, in the same layout
+//! ([`bits`]), with the local memory's number. What is not longer than the interface copies at once
+//! (`max_volatile_size`) leaves from a volatile descriptor: no SEND comes, and its ticket is free when the
+//! call returns.
 //!
 //! # Threads
 //!
-//! GASNet's SEQ is what the types are: a conduit is `Send` and not `Sync`, one thread owns it, there is no lock. PAR is
-//! [`threads`]: other threads hold clones of a [`threads::Client`], whose requests, puts and gets go through a bounded
-//! mailbox to the thread that owns the conduit; the result is a word that the client reads. Handlers run on the owner's
-//! thread, one at a time; the original lets any thread run them, which costs its locks and the second spare receive buffer.
-//! PARSYNC, where threads take turns, is moving the conduit (it is `Send`).
+//! GASNet's SEQ is what the types are: a conduit is `Send` and not `Sync`, one thread owns it, there is no
+//! lock. PAR is [`threads`]: other threads hold clones of a [`threads::Client`], whose requests, puts and
+//! gets go through a bounded mailbox to the thread that owns the conduit; the result is a word that the
+//! client reads. Handlers run on the owner's thread, one at a time; the original lets any thread run them,
+//! which costs its locks and the second spare receive buffer. PARSYNC, where threads take turns, is moving
+//! the conduit (it is `Send`).
 //!
 //! ```
 //! fn moves<T: Send>() {}
@@ -59,12 +63,13 @@
 //! # Segments
 //!
 //! FAST: one region, pinned at the start, which all peers reach. EVERYTHING is refused by name
-//! ([`AmError::Everything`]): it would lend peers memory that the program uses and frees at any time, which no safe Rust can.
+//! ([`AmError::Everything`]): it would lend peers memory that the program uses and frees at any time, which
+//! no safe Rust can.
 //!
 //! # Rules for users
 //!
-//! All processes have the same settings and the same handlers. Handlers do not block. The owner polls: nothing arrives
-//! otherwise, and a peer that waits for a reply waits until then.
+//! All processes have the same settings and the same handlers. Handlers do not block. The owner polls:
+//! nothing arrives otherwise, and a peer that waits for a reply waits until then.
 #![forbid(unsafe_code)]
 
 pub mod credit;

@@ -25,8 +25,9 @@ pub struct LongSent {
 }
 
 impl<N: Ni> Conduit<N> {
-    /// Sends a request with arguments and a payload that lands at offset `place` of the rank's segment, if that can be done
-    /// without waiting. Bytes that are only borrowed travel with the header, so they must fit ([`Self::max_packed_long`]).
+    /// Sends a request with arguments and a payload that lands at offset `place` of the rank's segment, if
+    /// that can be done without waiting. Bytes that are only borrowed travel with the header, so they must
+    /// fit ([`Self::max_packed_long`]).
     ///
     /// # Errors
     /// [`AmError`]: the message cannot be, or the rank cannot be reached.
@@ -116,7 +117,8 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Packed when that is on, header and payload fit one chunk, and packing is not what makes it wait for credits.
+    /// Packed when that is on, header and payload fit one chunk, and packing is not what makes it wait for
+    /// credits.
     fn goes_packed(&self, to: u32, args: usize, length: u64, may_go_alone: bool) -> bool {
         if !may_go_alone {
             return true;

@@ -10,9 +10,9 @@
 //!     its header data    63 ── argument 1 ──── 32 31 ──────────── argument 2 ───────────────── 0
 //! ```
 //!
-//! The target looks at the low four bits alone: they name the memory ([`Id`]). In Portals 3.3 an initiator's event carried
-//! the match bits back; in Portals 4 it carries the user pointer, so the same layout goes there, with the *local* memory
-//! in the low four bits: what has to be freed when the event comes.
+//! The target looks at the low four bits alone: they name the memory ([`Id`]). In Portals 3.3 an initiator's
+//! event carried the match bits back; in Portals 4 it carries the user pointer, so the same layout goes
+//! there, with the *local* memory in the low four bits: what has to be freed when the event comes.
 
 /// Bits that every match entry of the conduit passes over: all but the lowest four.
 pub const IGNORE: u64 = 0xFFFF_FFFF_FFFF_FFF0;
@@ -128,7 +128,8 @@ impl Flags {
     }
 }
 
-/// The 24 bits by which a put or get finds its operation again: the address (16 bits) and the thread (8 bits).
+/// The 24 bits by which a put or get finds its operation again: the address (16 bits) and the thread (8
+/// bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpRef {
     /// The operation's place in the table.
@@ -196,7 +197,8 @@ pub struct AmHeader {
     pub handler: u8,
     /// How many arguments.
     pub args: u8,
-    /// A request: the offset of its chunk at the requester. In a user pointer: that of the chunk it left from.
+    /// A request: the offset of its chunk at the requester. In a user pointer: that of the chunk it left
+    /// from.
     pub offset: u32,
 }
 
@@ -319,8 +321,8 @@ impl LongData {
     }
 }
 
-/// The initiator's user pointer of the data of an unpacked Long: which local memory it leaves from, which operation waits
-/// for that memory (none of a reply), and the number of the temporary descriptor.
+/// The initiator's user pointer of the data of an unpacked Long: which local memory it leaves from, which
+/// operation waits for that memory (none of a reply), and the number of the temporary descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongSource {
     /// The local memory.

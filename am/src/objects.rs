@@ -1,5 +1,5 @@
-//! The queues, descriptors and entries of a conduit, made at the start (gasnet.md section 1; the table of how each object
-//! of the original maps onto Portals 4 is in the crate's documentation).
+//! The queues, descriptors and entries of a conduit, made at the start (gasnet.md section 1; the table of how
+//! each object of the original maps onto Portals 4 is in the crate's documentation).
 
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::message::Landing;
@@ -145,10 +145,11 @@ pub(crate) fn suffices(config: &Config, shares: &Shares, limits: &NiLimits) -> R
     Ok(())
 }
 
-/// Sizes of the queues. The SAFE queue is the original's: two events of each message, one of each reply chunk, three of each
-/// request chunk, three quarters of that above 10,000. The AM queue has one event of each credit, and one AUTO_UNLINK of each
-/// buffer, which Portals 4 puts there. The SYS queue is the original's and the steps of two barriers and an exit, which is what ranks
-/// that keep to the protocol need; and twice what one poll may bring, so that one that does not takes no place from them.
+/// Sizes of the queues. The SAFE queue is the original's: two events of each message, one of each reply
+/// chunk, three of each request chunk, three quarters of that above 10,000. The AM queue has one event of
+/// each credit, and one AUTO_UNLINK of each buffer, which Portals 4 puts there. The SYS queue is the
+/// original's and the steps of two barriers and an exit, which is what ranks that keep to the protocol need;
+/// and twice what one poll may bring, so that one that does not takes no place from them.
 pub(crate) fn queue_sizes(config: &Config, shares: &Shares) -> [usize; 3] {
     let settings = &config.settings;
     let safe = 2 * settings.message_limit as usize

@@ -1,11 +1,12 @@
-//! Operations on segments by their handles: explicit ones, the implicit one, and access regions (gasnet.md section 3).
+//! Operations on segments by their handles: explicit ones, the implicit one, and access regions (gasnet.md
+//! section 3).
 //!
 //! ```text
 //!   FREE ──begin──► IN FLIGHT ──the last ACK, REPLY or SEND that it waits for──► COMPLETE ──sync──► FREE
 //! ```
 //!
-//! A message finds its operation by 24 bits (16 here, 8 of the thread). A handle has a generation beside them, so that it is
-//! good for one synchronisation.
+//! A message finds its operation by 24 bits (16 here, 8 of the thread). A handle has a generation beside
+//! them, so that it is good for one synchronisation.
 
 use doorbell_fabric::ni::NiFail;
 

@@ -1,8 +1,9 @@
 //! The polls of a conduit, and its housekeeping (gasnet.md section 5).
 //!
-//! A poll shows arrivals to the interface and then looks at the queues in this order: SYS (all of it), SAFE (up to a limit,
-//! for each event frees resources and needs none), AM (up to a limit, and only while the resources of a reply of any kind are
-//! in hand). So a process that is short of everything still takes what gives it something back.
+//! A poll shows arrivals to the interface and then looks at the queues in this order: SYS (all of it), SAFE
+//! (up to a limit, for each event frees resources and needs none), AM (up to a limit, and only while the
+//! resources of a reply of any kind are in hand). So a process that is short of everything still takes what
+//! gives it something back.
 
 use std::os::fd::BorrowedFd;
 
@@ -20,7 +21,8 @@ const ARRIVALS: usize = 32;
 pub(crate) const ARRIVALS_MOST: usize = ARRIVALS * 64;
 
 impl<N: Ni> Conduit<N> {
-    /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs handlers. Reads no clock.
+    /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs
+    /// handlers. Reads no clock.
     #[inline]
     pub fn poll(&mut self) -> usize {
         let (mut work, requests) = self.poll_but_requests();
@@ -84,7 +86,8 @@ impl<N: Ni> Conduit<N> {
         self.health().map(|()| work)
     }
 
-    /// Housekeeping that needs the time: links, losses, the exit, the catch basin. Every hundred polls or so is enough.
+    /// Housekeeping that needs the time: links, losses, the exit, the catch basin. Every hundred polls or so
+    /// is enough.
     pub fn progress(&mut self, now: Time) -> usize {
         let mut work = self.ni.progress(now);
         while let Some(lost) = self.ni.lost() {
@@ -136,8 +139,9 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is work
-    /// already: then do not sleep. To be called after a poll that found nothing; [`Self::disarm`] ends it.
+    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`.
+    /// Whether there is work already: then do not sleep. To be called after a poll that found nothing;
+    /// [`Self::disarm`] ends it.
     pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         let work = self.ni.arm(each);
         work || self.begun || self.credits.is_searching()

@@ -1,4 +1,5 @@
-//! Medium requests whose payload is written in place: prepare, write, commit (gasnet.md section 14: negotiated payload).
+//! Medium requests whose payload is written in place: prepare, write, commit (gasnet.md section 14:
+//! negotiated payload).
 
 use doorbell_fabric::ni::Ni;
 

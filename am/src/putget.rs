@@ -1,12 +1,13 @@
 //! Puts and gets on segments, by explicit handles and implicitly (gasnet.md section 3).
 //!
-//! Where the bytes are decides how they go: those of the segment from where they are (RARSRC); short ones through a chunk, if
-//! one is free (ReqSB); others through a temporary descriptor (TMPMD). A put is over when its ACK has come, so the bytes are at
-//! the target then. *Bulk* says that the source stays as it is until then; without it the bytes are copied, or the handle tells
-//! when the source is free ([`Conduit::try_source`]).
+//! Where the bytes are decides how they go: those of the segment from where they are (RARSRC); short ones
+//! through a chunk, if one is free (ReqSB); others through a temporary descriptor (TMPMD). A put is over when
+//! its ACK has come, so the bytes are at the target then. *Bulk* says that the source stays as it is until
+//! then; without it the bytes are copied, or the handle tells when the source is free
+//! ([`Conduit::try_source`]).
 //!
-//! No call waits: a blocking put is a non-blocking one and a loop of [`Conduit::step`] and [`Conduit::try_sync`] by the caller,
-//! or [`Conduit::sync`] with the caller's [`Wait`](crate::Wait).
+//! No call waits: a blocking put is a non-blocking one and a loop of [`Conduit::step`] and
+//! [`Conduit::try_sync`] by the caller, or [`Conduit::sync`] with the caller's [`Wait`](crate::Wait).
 
 use doorbell_fabric::ni::{AckReq, Get, MdHandle, MdOptions, Ni, Piece, Process, Put, Target};
 
@@ -170,7 +171,8 @@ impl<N: Ni> Conduit<N> {
     /// Waits for an operation.
     ///
     /// # Errors
-    /// As [`Self::try_sync`], and [`AmError::Ended`], [`AmError::Fault`]. The handle stays good when the wait was ended.
+    /// As [`Self::try_sync`], and [`AmError::Ended`], [`AmError::Fault`]. The handle stays good when the wait
+    /// was ended.
     pub fn sync(&mut self, handle: Handle, wait: &mut (impl Wait + ?Sized)) -> Result<(), AmError> {
         self.until(Stall::Operations, wait, |conduit| conduit.try_sync(handle))
     }

@@ -1,8 +1,8 @@
-//! What arrives: requests and their data on the AM queue, replies and the ends of our own operations on the SAFE queue
-//! (gasnet.md sections 3 and 4).
+//! What arrives: requests and their data on the AM queue, replies and the ends of our own operations on the
+//! SAFE queue (gasnet.md sections 3 and 4).
 //!
-//! Whatever a peer wrote is looked at before it is believed: the process that sent it must be the rank that it names, lengths
-//! must add up, offsets must be inside. What does not is counted and dropped.
+//! Whatever a peer wrote is looked at before it is believed: the process that sent it must be the rank that
+//! it names, lengths must add up, offsets must be inside. What does not is counted and dropped.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::{Event, EventKind, List, Ni, NiFail};
@@ -109,7 +109,8 @@ impl<N: Ni> Conduit<N> {
                 let length = bytes.len() as u64;
                 let end = offset.checked_add(length);
                 if end.is_none_or(|end| end > self.segment.len() as u64) {
-                    // Its credits go back all the same: that the place is wrong is the requester's mistake, not a thief's.
+                    // Its credits go back all the same: that the place is wrong is the requester's mistake,
+                    // not a thief's.
                     self.hostile();
                     return self.send_reply(source, header.offset, due);
                 }
@@ -194,8 +195,8 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// How much data of a rank may wait for its headers. That of requests has taken credits that we lent; that of replies
-    /// answers requests of ours, which hold credits that it lent.
+    /// How much data of a rank may wait for its headers. That of requests has taken credits that we lent;
+    /// that of replies answers requests of ours, which hold credits that it lent.
     fn most_data(&self, source: u32, id: Id) -> u16 {
         match self.credits.peer(source) {
             Some(peer) if self.credits.counts() && id == Id::RarAm => peer.loan(),

@@ -27,7 +27,8 @@ const NOTHING: Draft = Draft {
 };
 
 impl<N: Ni> Conduit<N> {
-    /// Sends what the handler has drafted, with the credits of the request, to the requester's chunk at offset `chunk`.
+    /// Sends what the handler has drafted, with the credits of the request, to the requester's chunk at
+    /// offset `chunk`.
     #[inline]
     pub(crate) fn send_reply(&mut self, to: u32, chunk: u32, due: Due) {
         let draft = self.outbox.draft.take().unwrap_or_else(|| {

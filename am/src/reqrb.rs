@@ -4,13 +4,14 @@
 //!   attached ──(less than a chunk is free: AUTO_UNLINK)──► unlinked ──(all that landed in it is done)──► attached anew
 //! ```
 //!
-//! Each is a match entry that places messages itself and is unlinked when less than one chunk is left; so a message that is
-//! no longer than a chunk always fits the first one. Only that automatic unlinking is used: unlinking by hand races with
-//! what is on its way (a defect of the original).
+//! Each is a match entry that places messages itself and is unlinked when less than one chunk is left; so a
+//! message that is no longer than a chunk always fits the first one. Only that automatic unlinking is used:
+//! unlinking by hand races with what is on its way (a defect of the original).
 //!
-//! When is all done that landed in a buffer? In Portals 4 AUTO_UNLINK may come before the events of messages that are still
-//! under way. Messages lie back to back, so the buffer is done when the lengths of those that are done add up to the end of
-//! the last of them, and that end is where the buffer had to be unlinked: no gap is left. Messages without bytes need none.
+//! When is all done that landed in a buffer? In Portals 4 AUTO_UNLINK may come before the events of messages
+//! that are still under way. Messages lie back to back, so the buffer is done when the lengths of those that
+//! are done add up to the end of the last of them, and that end is where the buffer had to be unlinked: no
+//! gap is left. Messages without bytes need none.
 
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::ni::EntryHandle;

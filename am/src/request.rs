@@ -1,9 +1,11 @@
-//! Requests: Short, Medium, Long; without waiting, with the caller's wait, and written in place (gasnet.md section 4).
+//! Requests: Short, Medium, Long; without waiting, with the caller's wait, and written in place (gasnet.md
+//! section 4).
 //!
-//! What a request takes: credits of the peer, send tickets (two for an unpacked Long), one chunk, and a temporary descriptor if
-//! an unpacked payload is outside of the segment. The original takes them in that order, and waits in between; here all are
-//! looked at and taken in one step, or none is, so that nothing is held by whoever waits. Credits come last in that step, for
-//! a refusal there is remembered, and told to the peer as a need once the request goes.
+//! What a request takes: credits of the peer, send tickets (two for an unpacked Long), one chunk, and a
+//! temporary descriptor if an unpacked payload is outside of the segment. The original takes them in that
+//! order, and waits in between; here all are looked at and taken in one step, or none is, so that nothing is
+//! held by whoever waits. Credits come last in that step, for a refusal there is remembered, and told to the
+//! peer as a need once the request goes.
 //!
 //! A message to oneself takes none of them: its handlers run in the call.
 
@@ -114,8 +116,8 @@ impl<N: Ni> Conduit<N> {
         self.insist(wait, |conduit| conduit.short(to, handler, args))
     }
 
-    /// Sends a request with arguments and a payload, which the handler sees while it runs, if that can be done without
-    /// waiting. The payload is copied: its source may be changed at once.
+    /// Sends a request with arguments and a payload, which the handler sees while it runs, if that can be
+    /// done without waiting. The payload is copied: its source may be changed at once.
     ///
     /// # Errors
     /// [`AmError`]: the message cannot be, or the rank cannot be reached.

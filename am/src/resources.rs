@@ -1,4 +1,5 @@
-//! Temporary descriptors, and the resources that a poll of the AM queue needs in hand (gasnet.md sections 3 and 4).
+//! Temporary descriptors, and the resources that a poll of the AM queue needs in hand (gasnet.md sections 3
+//! and 4).
 
 use doorbell_fabric::ni::MdHandle;
 

@@ -1,8 +1,9 @@
 //! The settings of the conduit and the names that the environment has for them (gasnet.md section 2).
 //!
-//! The crate reads no environment: [`Settings::parse`] takes pairs of names and values, from wherever the caller has them.
-//! Names that do not begin with `GASNET_PORTAL_` or `GASNET_EXITTIMEOUT` are passed over, so that all of an environment can
-//! be given; a name with the prefix that nobody knows is refused, so that a slip of the pen does not go unheard.
+//! The crate reads no environment: [`Settings::parse`] takes pairs of names and values, from wherever the
+//! caller has them. Names that do not begin with `GASNET_PORTAL_` or `GASNET_EXITTIMEOUT` are passed over, so
+//! that all of an environment can be given; a name with the prefix that nobody knows is refused, so that a
+//! slip of the pen does not go unheard.
 //!
 //! | name (after `GASNET_PORTAL_`) | default | what it is |
 //! |---|---|---|
@@ -26,7 +27,8 @@
 //! | `THREAD` | 0 | the thread number in the match bits of puts and gets |
 //!
 //! `GASNET_EXITTIMEOUT` (seconds) sets the wait of an exit; else it is `GASNET_EXITTIMEOUT_MIN` (5) and
-//! `GASNET_EXITTIMEOUT_FACTOR` (0.25) for each process, at most `GASNET_EXITTIMEOUT_MAX` (360). None is longer than a year.
+//! `GASNET_EXITTIMEOUT_FACTOR` (0.25) for each process, at most `GASNET_EXITTIMEOUT_MAX` (360). None is
+//! longer than a year.
 
 use std::time::Duration;
 
@@ -39,7 +41,8 @@ pub const PREFIX: &str = "GASNET_PORTAL_";
 /// Prefix of the exit timeout's variables.
 pub const EXIT_PREFIX: &str = "GASNET_EXITTIMEOUT";
 
-/// How the conduit is set. All processes of a job must have the same, but for the limits of polls and bounces.
+/// How the conduit is set. All processes of a job must have the same, but for the limits of polls and
+/// bounces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// `MSG_LIMIT`.

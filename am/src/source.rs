@@ -31,7 +31,8 @@ pub enum Source<'a> {
         /// How many.
         length: u64,
     },
-    /// In memory that stays until the operation has ended: through a temporary descriptor, if it is too long to be copied.
+    /// In memory that stays until the operation has ended: through a temporary descriptor, if it is too long
+    /// to be copied.
     Memory(Landing),
 }
 

@@ -56,7 +56,8 @@ pub struct Resources {
     pub reply_chunks: (u32, u32),
     /// Temporary descriptors.
     pub temporaries: (u32, u32),
-    /// Of those that are not free, in hand for the next reply: send tickets, temporary descriptors, chunks of the replies' buffer.
+    /// Of those that are not free, in hand for the next reply: send tickets, temporary descriptors, chunks of
+    /// the replies' buffer.
     pub in_hand: (u32, u32, u32),
     /// Halves of Longs that wait.
     pub halves: usize,

@@ -1,9 +1,10 @@
-//! System messages: barriers, credits that are taken back, the end of the job (gasnet.md sections 1, 10 and 12).
+//! System messages: barriers, credits that are taken back, the end of the job (gasnet.md sections 1, 10 and
+//! 12).
 //!
-//! They have no body and take no credits, tickets or chunks. A peer has at most one CREDIT_REVOKE of ours that is not answered,
-//! each is answered by one CREDIT_RETURN, and a barrier or an exit sends a peer one message for each of its steps. A peer that
-//! sends more makes others lose none: the SYS queue has room for what the rails bring in a poll. Their first argument is the rank
-//! that sent them.
+//! They have no body and take no credits, tickets or chunks. A peer has at most one CREDIT_REVOKE of ours
+//! that is not answered, each is answered by one CREDIT_RETURN, and a barrier or an exit sends a peer one
+//! message for each of its steps. A peer that sends more makes others lose none: the SYS queue has room for
+//! what the rails bring in a poll. Their first argument is the rank that sent them.
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::{AckReq, Event, EventKind, Ni, NiFail, Piece, Process, Put, Target};

@@ -5,9 +5,9 @@
 //!        Ticket  ◄──────────────── one word ───────────────┘
 //! ```
 //!
-//! A job describes what is to be sent and carries a ticket; the owner's thread writes the result into the ticket's word, and
-//! the client reads it. Nothing here locks or allocates: a ticket is created once and reused. Jobs to one rank are sent in
-//! the order of submission; one that has to wait delays no other rank's.
+//! A job describes what is to be sent and carries a ticket; the owner's thread writes the result into the
+//! ticket's word, and the client reads it. Nothing here locks or allocates: a ticket is created once and
+//! reused. Jobs to one rank are sent in the order of submission; one that has to wait delays no other rank's.
 //!
 //! Payloads are short bytes that travel in the job, or memory that stays: a place in the segment, or a
 //! [`Landing`]. Handlers run on the owner's thread, and communicate with other threads as the program likes.

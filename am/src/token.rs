@@ -1,8 +1,9 @@
 //! The token of a request: its one right to reply.
 //!
-//! [`Request`] is handed to the handler by value. Each `reply_…` consumes it, so a second reply does not compile; none of
-//! them takes a rank, so a reply goes to the requester and nobody else; and its lifetime ends with the handler. A handler
-//! that lets it go has the conduit send a Short reply to the handler that does nothing, which takes the credits back.
+//! [`Request`] is handed to the handler by value. Each `reply_…` consumes it, so a second reply does not
+//! compile; none of them takes a rank, so a reply goes to the requester and nobody else; and its lifetime
+//! ends with the handler. A handler that lets it go has the conduit send a Short reply to the handler that
+//! does nothing, which takes the credits back.
 //!
 //! ```compile_fail,E0382
 //! fn handler(request: doorbell_am::Request<'_>) {
@@ -171,8 +172,8 @@ impl<'a> Request<'a> {
     /// Replies with arguments and a payload, which the requester's handler sees while it runs.
     ///
     /// # Errors
-    /// [`AmError::TooManyArgs`], [`AmError::TooLong`], [`AmError::OutsideSegment`]. Nothing was sent; the conduit replies
-    /// with nothing.
+    /// [`AmError::TooManyArgs`], [`AmError::TooLong`], [`AmError::OutsideSegment`]. Nothing was sent; the
+    /// conduit replies with nothing.
     pub fn reply_medium<'b>(
         self,
         handler: u8,
@@ -196,13 +197,14 @@ impl<'a> Request<'a> {
         prepared.commit(handler, args, length as usize)
     }
 
-    /// Replies with arguments and a payload that lands at offset `to` of the requester's segment. A payload in this
-    /// process's segment or in memory that stays is not to be changed before the requester's handler has run (or, told by
-    /// [`Conduit::replies_under_way`](crate::Conduit::replies_under_way), before none is under way).
+    /// Replies with arguments and a payload that lands at offset `to` of the requester's segment. A payload
+    /// in this process's segment or in memory that stays is not to be changed before the requester's handler
+    /// has run (or, told by [`Conduit::replies_under_way`](crate::Conduit::replies_under_way), before none is
+    /// under way).
     ///
     /// # Errors
-    /// [`AmError::TooManyArgs`], [`AmError::MustStay`] for borrowed bytes that no chunk holds, [`AmError::OutsideSegment`].
-    /// Nothing was sent; the conduit replies with nothing.
+    /// [`AmError::TooManyArgs`], [`AmError::MustStay`] for borrowed bytes that no chunk holds,
+    /// [`AmError::OutsideSegment`]. Nothing was sent; the conduit replies with nothing.
     pub fn reply_long<'b>(
         self,
         handler: u8,

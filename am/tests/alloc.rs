@@ -1,7 +1,8 @@
 //! In the steady state the conduit allocates nothing: a counting allocator under a whole job in one thread.
 //!
-//! The conduit is alone here: its interface is a small one of the test's own, which allocates nothing either, so that what is
-//! counted is the conduit's. (The interface in software over the simulated network allocates in the network.)
+//! The conduit is alone here: its interface is a small one of the test's own, which allocates nothing either,
+//! so that what is counted is the conduit's. (The interface in software over the simulated network allocates
+//! in the network.)
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! An economy allocates its table when it is made, once, and nothing afterwards: counted by the allocator itself.
+//! An economy allocates its table when it is made, once, and nothing afterwards: counted by the allocator
+//! itself.
 
 use doorbell_am::credit::{Ask, Chunk, CreditConfig, CreditState, Peer};
 use doorbell_testing::alloc::{self, Counting};

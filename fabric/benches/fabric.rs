@@ -1,4 +1,5 @@
-//! What the pieces cost that stand on every message's way: copies of short messages, the clock, a counter, a key.
+//! What the pieces cost that stand on every message's way: copies of short messages, the clock, a counter, a
+//! key.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -10,7 +11,8 @@ use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::memory::{Region, SharedBytes};
 use doorbell_fabric::message::{Access, Exposure, PeerIndex};
 
-/// Short copies as the stack makes them against the library's, both with a length that the compiler does not know.
+/// Short copies as the stack makes them against the library's, both with a length that the compiler does not
+/// know.
 fn copies(bench: &mut Criterion) {
     let mut group = bench.benchmark_group("copy");
     let source = [7u8; 256];

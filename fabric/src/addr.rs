@@ -1,7 +1,7 @@
 //! Addresses of rails: IPv4, IPv6, or a driver's native bytes; one type for all, as published to peers.
 //!
-//! As text: `udp:10.0.0.1:56081`, `udp:[fe80::1%2]:56081`, `shm:2f0a…` (native bytes in hexadecimal). What a peer
-//! publishes is hostile: reading an address takes no more than its longest form needs.
+//! As text: `udp:10.0.0.1:56081`, `udp:[fe80::1%2]:56081`, `shm:2f0a…` (native bytes in hexadecimal). What a
+//! peer publishes is hostile: reading an address takes no more than its longest form needs.
 
 use std::fmt;
 use std::net::SocketAddr;

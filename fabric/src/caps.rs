@@ -15,8 +15,8 @@ pub struct Features {
     pub gather: bool,
     /// Keeps accepted messages until they are handed over, and can return them (`reclaim`).
     pub reclaim: bool,
-    /// It moves bytes within the host, by the processors that the ranks run on: a second rail beside it adds nothing to
-    /// its bandwidth (what Open MPI's BTLs call exclusivity).
+    /// It moves bytes within the host, by the processors that the ranks run on: a second rail beside it adds
+    /// nothing to its bandwidth (what Open MPI's BTLs call exclusivity).
     pub within_host: bool,
     /// The network checks the bytes end to end; without it the BTL adds CRC-32C.
     pub checksum: bool,
@@ -35,8 +35,8 @@ pub struct Limits {
     pub eager: usize,
     /// Best size of one fragment of a long transfer.
     pub fragment: usize,
-    /// From this size on, head included as in `eager`, a one-sided get is better than fragments. Meaningless without the
-    /// feature.
+    /// From this size on, head included as in `eager`, a one-sided get is better than fragments. Meaningless
+    /// without the feature.
     pub get_from: usize,
     /// Most pieces of a gathered body (a count).
     pub parts: usize,

@@ -5,8 +5,9 @@
 //!   counter   ──┴─ t0 r t1                           t0 r t1 ┴──►      the narrowest of many brackets t0 r t1 counts
 //! ```
 //!
-//! Protocol code never sees this type: it is given [`Time`] values. The owner of a progress loop reads it once per
-//! pass and only when a deadline needs it; benchmarks take raw ticks and convert differences afterwards.
+//! Protocol code never sees this type: it is given [`Time`] values. The owner of a progress loop reads it
+//! once per pass and only when a deadline needs it; benchmarks take raw ticks and convert differences
+//! afterwards.
 //!
 //! The counter is trusted when Linux uses it as its own clock source, or when the processor guarantees that
 //! it never stops or changes its rate (CPUID leaf 0x8000_0007, EDX bit 8: AMD64 APM volume 3, appendix E.4.7;
@@ -40,7 +41,8 @@ pub struct Calibration {
     pub frequency_hz: f64,
     /// Bound on the error of the frequency against the system's raw clock, in millionths.
     pub error_ppm: f64,
-    /// The smallest step by which the clock was seen to advance, in nanoseconds: no single difference is finer.
+    /// The smallest step by which the clock was seen to advance, in nanoseconds: no single difference is
+    /// finer.
     pub step_ns: f64,
     /// Why this source was chosen, and how it was calibrated.
     pub how: &'static str,
@@ -93,8 +95,8 @@ impl Clock {
         Self::calibrate(START_WINDOW)
     }
 
-    /// A clock calibrated over `window` (at least a millisecond), during which the thread sleeps. The longer, the
-    /// smaller the error: about 5 millionths for 10 ms, 0.5 for 100 ms.
+    /// A clock calibrated over `window` (at least a millisecond), during which the thread sleeps. The longer,
+    /// the smaller the error: about 5 millionths for 10 ms, 0.5 for 100 ms.
     pub fn calibrate(window: Duration) -> Self {
         match counter::trusted() {
             Ok(how) => Self::from_counter(window.max(Duration::from_millis(1)), how),
@@ -152,8 +154,8 @@ impl Clock {
         }
     }
 
-    /// The counter, after everything before has been executed and before anything behind it is: for measurements
-    /// of single short pieces. Costs some tens of nanoseconds more.
+    /// The counter, after everything before has been executed and before anything behind it is: for
+    /// measurements of single short pieces. Costs some tens of nanoseconds more.
     #[inline]
     pub fn ticks_ordered(&self) -> u64 {
         match self.source {
@@ -333,8 +335,8 @@ impl Pair {
 /// Number of brackets per reading.
 const BRACKETS: u32 = 64;
 
-/// The smallest step between readings in a row, in ticks: the mean of the steps that are as small as the smallest
-/// one give or take a quarter, because a scaled counter steps by 24 and by 25 in turn.
+/// The smallest step between readings in a row, in ticks: the mean of the steps that are as small as the
+/// smallest one give or take a quarter, because a scaled counter steps by 24 and by 25 in turn.
 fn smallest_step(source: Source) -> f64 {
     let read = || match source {
         Source::Tsc => counter::read(),

@@ -8,8 +8,9 @@
 //!                        Reader ────► Snapshot                      another process; copies, checks everything
 //! ```
 //!
-//! By default the file is a memfd that lives and dies with its process ([`Place::Memory`]); [`find`] finds those of
-//! all processes of the same user through `/proc`. A real file is made only where the user names a directory.
+//! By default the file is a memfd that lives and dies with its process ([`Place::Memory`]); [`find`] finds
+//! those of all processes of the same user through `/proc`. A real file is made only where the user names a
+//! directory.
 //!
 //! ```
 //! use doorbell_fabric::counters::{CounterFile, Place, Plan, Reader, Value};
@@ -68,8 +69,8 @@ pub enum Place {
 
 /// What a file is to hold: names, units, kinds, and which values lie on one cache line.
 ///
-/// Values lie side by side in the order in which they are named. All values on one line should be written by one
-/// thread: [`Plan::line`] starts a new one.
+/// Values lie side by side in the order in which they are named. All values on one line should be written by
+/// one thread: [`Plan::line`] starts a new one.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     entries: Vec<Planned>,

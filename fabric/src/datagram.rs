@@ -1,8 +1,9 @@
-//! The `Datagram` contract: one queue pair with its completion queues, owned by one thread (the usNIC BTL's channels).
+//! The `Datagram` contract: one queue pair with its completion queues, owned by one thread (the usNIC BTL's
+//! channels).
 //!
-//! Frames of at most the MTU. They may be lost, duplicated, reordered and corrupted; the BTL makes messages of them.
-//! The two halves can be used at the same time, so that an acknowledgement is posted while the received frame that
-//! causes it is still being looked at.
+//! Frames of at most the MTU. They may be lost, duplicated, reordered and corrupted; the BTL makes messages
+//! of them. The two halves can be used at the same time, so that an acknowledgement is posted while the
+//! received frame that causes it is still being looked at.
 //!
 //! ```text
 //!   reserve(channel, n) ─► Slots      room for n frames: posting cannot fail any more
@@ -56,8 +57,8 @@ pub trait Transmit {
     /// ([`Limits::message`](crate::caps::Limits::message)).
     ///
     /// # Errors
-    /// [`Refused::Full`] without reserved room, [`Refused::TooLong`] above the MTU, [`Refused::PeerDown`] for an
-    /// unknown peer: all three are mistakes of the caller. Nothing else can fail here.
+    /// [`Refused::Full`] without reserved room, [`Refused::TooLong`] above the MTU, [`Refused::PeerDown`] for
+    /// an unknown peer: all three are mistakes of the caller. Nothing else can fail here.
     fn post(
         &mut self,
         channel: Channel,

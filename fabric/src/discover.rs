@@ -6,8 +6,8 @@
 //!   kinds not in this build ───────► "not built", as text
 //! ```
 //!
-//! The result is data: `doorbell info` shows it, programs read it as JSON, and [`select`](crate::select) chooses
-//! from it.
+//! The result is data: `doorbell info` shows it, programs read it as JSON, and [`select`](crate::select)
+//! chooses from it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -42,8 +42,8 @@ pub trait Driver {
 pub struct Candidate {
     /// Its name.
     pub rail: RailName,
-    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`, `usnic` and
-    /// `igbvf` all put the same frames into UDP.
+    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`,
+    /// `usnic` and `igbvf` all put the same frames into UDP.
     pub wire: String,
     /// Whether it can be used.
     pub verdict: Verdict,

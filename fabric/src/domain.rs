@@ -128,16 +128,18 @@ impl From<Denial> for OpError {
 
 /// The exposed memory of one rail.
 ///
-/// * **Use**: a rail whose accesses pass through the target's own process asks [`KeyTable::check`] before each; one
-///   whose device makes them fills the device's table from this one. A permit borrows the table: while it is used,
-///   nothing is withdrawn. Over shm the reader checks, in a table of the same rules that lies in shared memory.
-/// * **Bounds**: at most `most` entries, then [`Refused::Full`]. Every byte of an access has to lie in the entry, by sums
-///   that cannot overflow, whatever a peer names as address and length; and the peer and the kind of access have to be
-///   those that it was exposed for.
-/// * **Randomness**: a key is 64 bits of the system's generator, never zero, never one in use, and not kept where it
-///   was drawn. A peer that guesses hits one of `n` entries once in 2⁶⁴ / `n` attempts.
-/// * **Revocation**: [`KeyTable::withdraw`] ends one key at once, [`KeyTable::withdraw_peer`] all of a peer that is gone.
-///   Its memory is given back then, and the key is as good as a guess: the next entry gets another one.
+/// * **Use**: a rail whose accesses pass through the target's own process asks [`KeyTable::check`] before
+///   each; one whose device makes them fills the device's table from this one. A permit borrows the table:
+///   while it is used, nothing is withdrawn. Over shm the reader checks, in a table of the same rules that
+///   lies in shared memory.
+/// * **Bounds**: at most `most` entries, then [`Refused::Full`]. Every byte of an access has to lie in the
+///   entry, by sums that cannot overflow, whatever a peer names as address and length; and the peer and the
+///   kind of access have to be those that it was exposed for.
+/// * **Randomness**: a key is 64 bits of the system's generator, never zero, never one in use, and not kept
+///   where it was drawn. A peer that guesses hits one of `n` entries once in 2⁶⁴ / `n` attempts.
+/// * **Revocation**: [`KeyTable::withdraw`] ends one key at once, [`KeyTable::withdraw_peer`] all of a peer
+///   that is gone. Its memory is given back then, and the key is as good as a guess: the next entry gets
+///   another one.
 ///
 /// ```
 /// use doorbell_fabric::domain::{Denial, KeyTable};
@@ -247,8 +249,8 @@ impl<S: KeySource> KeyTable<S> {
         })
     }
 
-    /// A key that is not zero and not in use. Another one is wanted once in 2⁶⁴ times the table's size, so a source
-    /// that needs more than a few attempts is broken.
+    /// A key that is not zero and not in use. Another one is wanted once in 2⁶⁴ times the table's size, so a
+    /// source that needs more than a few attempts is broken.
     fn fresh_key(&mut self) -> Option<u64> {
         (0..8)
             .filter_map(|_| self.keys.next_key())
@@ -347,8 +349,8 @@ impl<'a> Permit<'a> {
         self.bytes().copy_to(0, to)
     }
 
-    /// Writes `bytes` over them from their offset `at` on; returns how many fitted. Memory that can only be read
-    /// takes none, which a permit for writing never names.
+    /// Writes `bytes` over them from their offset `at` on; returns how many fitted. Memory that can only be
+    /// read takes none, which a permit for writing never names.
     #[inline]
     pub fn write(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
         let room = self.length.saturating_sub(at);

@@ -28,7 +28,8 @@ pub enum DownReason {
     Abandoned,
     /// This process has no memory or descriptors left to talk to it.
     Resources,
-    /// The control plane has lost it, or all of the job with its lifeline: known from there, and not from a rail.
+    /// The control plane has lost it, or all of the job with its lifeline: known from there, and not from a
+    /// rail.
     Control,
 }
 

@@ -1,8 +1,9 @@
-//! The contracts between drivers and protocols, and what both need: memory, addresses, time, discovery, counters.
+//! The contracts between drivers and protocols, and what both need: memory, addresses, time, discovery,
+//! counters.
 //!
 //! A *rail* is a configured way to peers. Its driver implements [`rail::Rail`] and one of the two traffic
-//! contracts: [`message::Message`] (whole messages, each at most once) or [`datagram::Datagram`] (frames that may
-//! be lost; the BTL makes messages of them). The layers above know only these traits.
+//! contracts: [`message::Message`] (whole messages, each at most once) or [`datagram::Datagram`] (frames that
+//! may be lost; the BTL makes messages of them). The layers above know only these traits.
 //!
 //! # Who owns what
 //!
@@ -18,20 +19,21 @@
 //!                             └ Counter, Gauge, Histogram            written by that thread, read from outside
 //! ```
 //!
-//! * A **rail** belongs to one thread, and everything that it hands out by number (peers, messages, operations,
-//!   keys) means something on that rail only.
-//! * A **[`Region`](memory::Region)** lives as long as anybody holds it or a slice of it: a user, a message in
-//!   flight, an exposure. A **loan** ([`memory::ConstLoan`], [`memory::MutLoan`]) is a user's memory and lives
-//!   as long as its request; `engine`'s scopes see to that. Safe code makes no loan of a region, nor of anything else
-//!   that ends.
-//! * What arrives is lent for the length of a call ([`message::Inbound`], [`datagram::Frame`]), and may be changed
-//!   by its sender meanwhile: [`memory::SharedBytes`] is copied first and judged afterwards.
+//! * A **rail** belongs to one thread, and everything that it hands out by number (peers, messages,
+//!   operations, keys) means something on that rail only.
+//! * A **[`Region`](memory::Region)** lives as long as anybody holds it or a slice of it: a user, a message
+//!   in flight, an exposure. A **loan** ([`memory::ConstLoan`], [`memory::MutLoan`]) is a user's memory and
+//!   lives as long as its request; `engine`'s scopes see to that. Safe code makes no loan of a region, nor of
+//!   anything else that ends.
+//! * What arrives is lent for the length of a call ([`message::Inbound`], [`datagram::Frame`]), and may be
+//!   changed by its sender meanwhile: [`memory::SharedBytes`] is copied first and judged afterwards.
 //! * A **[`Map`](map::Map)** is owned by what it is for; those who only look hold it by `Arc`
 //!   ([`map::Words`]).
 //!
 //! # Unsafe code
 //!
-//! Only in [`memory`], [`map`] and [`clock`]; all other modules, and all users of these, get by with safe code.
+//! Only in [`memory`], [`map`] and [`clock`]; all other modules, and all users of these, get by with safe
+//! code.
 //!
 //! # Example
 //!

@@ -130,8 +130,8 @@ impl Object {
         })
     }
 
-    /// Opens the object behind descriptor `number` of process `process` (one of the same user), for the uses that
-    /// `protection` names, with the same checks as [`Object::received`].
+    /// Opens the object behind descriptor `number` of process `process` (one of the same user), for the uses
+    /// that `protection` names, with the same checks as [`Object::received`].
     ///
     /// # Errors
     /// When the process or descriptor is not there or not ours to open, or the object is not a safe one.
@@ -154,8 +154,8 @@ impl Object {
         Self::received(descriptor, least)
     }
 
-    /// Takes an object that a peer passed, after checking that it is sealed against resizing, at least `least`
-    /// bytes long, and backed by memory as far as it claims to be long.
+    /// Takes an object that a peer passed, after checking that it is sealed against resizing, at least
+    /// `least` bytes long, and backed by memory as far as it claims to be long.
     ///
     /// # Errors
     /// When it is not, in which case mapping it would be dangerous.
@@ -246,8 +246,8 @@ pub struct Map {
     protection: Protection,
 }
 
-// SAFETY: a map is an address range that stays valid until dropped, on whichever thread; all access to its bytes
-// goes through raw pointers and atomics of the modules that hold it.
+// SAFETY: a map is an address range that stays valid until dropped, on whichever thread; all access to its
+// bytes goes through raw pointers and atomics of the modules that hold it.
 unsafe impl Send for Map {}
 // SAFETY: as above; `&Map` only gives out the address.
 unsafe impl Sync for Map {}
@@ -259,7 +259,8 @@ impl Map {
         // Huge pages need no particular offset; all others need one guard page on each side.
         let guard = object.page;
         let reserved = object.length + 2 * guard;
-        // SAFETY: a fresh private reservation at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a fresh private reservation at an address of the kernel's choice touches no existing
+        // memory.
         let reservation = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::null_mut(),
@@ -283,8 +284,8 @@ impl Map {
             Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-        // SAFETY: MAP_FIXED replaces pages of our own reservation only: it starts at least one page in, at most one page of
-        // the object, and ends before its end.
+        // SAFETY: MAP_FIXED replaces pages of our own reservation only: it starts at least one page in, at
+        // most one page of the object, and ends before its end.
         unsafe {
             rustix::mm::mmap(
                 map.as_ptr().cast(),
@@ -360,8 +361,8 @@ pub const WORDS_PER_LINE: usize = 8;
 
 /// A map seen as atomic 64-bit words: the safe way to memory that other threads and processes write too.
 ///
-/// Only 64-bit words, because atomics of different sizes must not meet on the same bytes. The words stay mapped as
-/// long as any clone or [`Word`] of them lives.
+/// Only 64-bit words, because atomics of different sizes must not meet on the same bytes. The words stay
+/// mapped as long as any clone or [`Word`] of them lives.
 ///
 /// ```
 /// use doorbell_fabric::map::{Object, Protection, Words};
@@ -431,11 +432,13 @@ impl Words {
             return None;
         }
         let word = self.start.as_ptr().wrapping_add(index);
-        // SAFETY: inside the map by the check; aligned, since maps start on a page; mapped while `self.map` lives.
+        // SAFETY: inside the map by the check; aligned, since maps start on a page; mapped while `self.map`
+        // lives.
         Some(unsafe { &*word })
     }
 
-    /// The cache line at `index`, counted in lines; `None` when it is not wholly inside or does not start on a line.
+    /// The cache line at `index`, counted in lines; `None` when it is not wholly inside or does not start on
+    /// a line.
     #[inline]
     pub fn line(&self, index: usize) -> Option<&Line> {
         let first = index.checked_mul(WORDS_PER_LINE)?;
@@ -497,7 +500,8 @@ impl Deref for Word {
 
     #[inline]
     fn deref(&self) -> &AtomicU64 {
-        // SAFETY: `Words::word` took the address from a word of `self.map`, which is mapped as long as we hold it.
+        // SAFETY: `Words::word` took the address from a word of `self.map`, which is mapped as long as we
+        // hold it.
         unsafe { self.at.as_ref() }
     }
 }

@@ -1,10 +1,11 @@
 //! Memory that others may write, memory that users lend, and memory that we own: all `unsafe` code about
 //! bytes.
 //!
-//! * [`SharedBytes`]: bytes that a peer process or a device may still write. Never a `&[u8]`; copied out once.
-//! * [`ConstLoan`], [`MutLoan`]: a user's buffer, on loan to the stack between the start of a request and its end.
-//!   The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out. A loan has no
-//!   lifetime, so making one is `unsafe`, unless the memory lives for ever.
+//! * [`SharedBytes`]: bytes that a peer process or a device may still write. Never a `&[u8]`; copied out
+//!   once.
+//! * [`ConstLoan`], [`MutLoan`]: a user's buffer, on loan to the stack between the start of a request and its
+//!   end. The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out. A
+//!   loan has no lifetime, so making one is `unsafe`, unless the memory lives for ever.
 //! * [`Region`], [`RegionSlice`]: owned, reference-counted memory, the only kind that a device or a peer's
 //!   one-sided operation can access. It is never lent: its users hold a slice.
 //!
@@ -113,8 +114,8 @@ impl<'a> SharedBytes<'a> {
         Some(unsafe { fetch(from) })
     }
 
-    /// All bytes, when there are at most eight, as one word in memory order; zeroes behind them. No loop, and nothing
-    /// that is written narrow and read back wide: that would wait for the store buffer.
+    /// All bytes, when there are at most eight, as one word in memory order; zeroes behind them. No loop, and
+    /// nothing that is written narrow and read back wide: that would wait for the store buffer.
     #[inline(always)]
     pub fn read_short(&self) -> Option<u64> {
         let half = |at: usize| self.read(at).map(u32::from_le_bytes).map(u64::from);
@@ -149,13 +150,14 @@ impl<'a> SharedBytes<'a> {
     pub fn copy_to_slot(&self, at: usize, to: &mut SharedSliceMut<'_>) -> usize {
         let from = self.skip(at);
         let n = from.length.min(to.len());
-        // SAFETY: `n` is within both: the shared range promised by the constructor, and the slot, which is this
-        // side's to write until it is committed.
+        // SAFETY: `n` is within both: the shared range promised by the constructor, and the slot, which is
+        // this side's to write until it is committed.
         unsafe { copy(from.start, to.as_mut_ptr(), n) };
         n
     }
 
-    /// The sum for the internet checksum, as [`ether::sum`](crate::ether::sum) makes it of plain bytes, folded.
+    /// The sum for the internet checksum, as [`ether::sum`](crate::ether::sum) makes it of plain bytes,
+    /// folded.
     #[inline]
     pub fn sum(&self) -> u16 {
         // SAFETY: the range is what the constructor promised to be readable.
@@ -189,7 +191,8 @@ pub struct ConstLoan {
     length: usize,
 }
 
-// SAFETY: a loan is a pointer that is only read, under the promise of `ConstLoan::new`, which names no thread.
+// SAFETY: a loan is a pointer that is only read, under the promise of `ConstLoan::new`, which names no
+// thread.
 unsafe impl Send for ConstLoan {}
 
 impl ConstLoan {
@@ -292,15 +295,16 @@ impl MutLoan {
     /// Lends `length` bytes at `start`.
     ///
     /// # Safety
-    /// They must stay writable, and belong to the stack alone, for as long as this loan or a copy of it is used:
-    /// until the request or operation that it was given to has ended, or its exposure was withdrawn. Copies of one loan stay on one thread at a time.
+    /// They must stay writable, and belong to the stack alone, for as long as this loan or a copy of it is
+    /// used: until the request or operation that it was given to has ended, or its exposure was withdrawn.
+    /// Copies of one loan stay on one thread at a time.
     #[inline]
     pub const unsafe fn new(start: *mut u8, length: usize) -> Self {
         Self { start, length }
     }
 
-    /// Lends memory that lives for ever, and gives it up for ever: what is in it is reached through the loan from now
-    /// on. For tests and measurements, which leak it.
+    /// Lends memory that lives for ever, and gives it up for ever: what is in it is reached through the loan
+    /// from now on. For tests and measurements, which leak it.
     ///
     /// ```
     /// use doorbell_fabric::memory::MutLoan;
@@ -381,19 +385,21 @@ impl MutLoan {
         to.length
     }
 
-    /// Writes exactly `N` bytes at the start; `false`, and nothing written, when they do not fit. No call, no loop.
+    /// Writes exactly `N` bytes at the start; `false`, and nothing written, when they do not fit. No call, no
+    /// loop.
     #[inline(always)]
     pub fn write_array<const N: usize>(&self, bytes: [u8; N]) -> bool {
         if N > self.length {
             return false;
         }
-        // SAFETY: `N` bytes are inside the loan, checked above, which `new` promised to be writable and the stack's.
+        // SAFETY: `N` bytes are inside the loan, checked above, which `new` promised to be writable and the
+        // stack's.
         unsafe { ptr::write_unaligned(self.start.cast::<[u8; N]>(), bytes) };
         true
     }
 
-    /// Writes the first `length` bytes of a word in memory order; `false`, and nothing written, when they do not fit or
-    /// are more than eight. The counterpart of [`SharedBytes::read_short`].
+    /// Writes the first `length` bytes of a word in memory order; `false`, and nothing written, when they do
+    /// not fit or are more than eight. The counterpart of [`SharedBytes::read_short`].
     #[inline(always)]
     pub fn write_short(&self, word: u64, length: usize) -> bool {
         if length == 8 {

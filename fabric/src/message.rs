@@ -11,28 +11,32 @@
 //! The promises, which the PML (and the Portals NI) build on:
 //!
 //! 1. *Once.* A rail never delivers one accepted message twice, and never delivers one that was not sent.
-//! 2. *No order.* Messages of one peer may arrive in any order; the layer above restores it by its own sequence.
+//! 2. *No order.* Messages of one peer may arrive in any order; the layer above restores it by its own
+//!    sequence.
 //! 3. *Watermark.* [`Message::handed_over`] only grows. What is at or below it was taken by the peer's upper
-//!    layer; what is above it may or may not have arrived, and the rail keeps its bytes until it knows, so that
-//!    [`Message::reclaim`] can give them back for another rail to carry.
+//!    layer; what is above it may or may not have arrived, and the rail keeps its bytes until it knows, so
+//!    that [`Message::reclaim`] can give them back for another rail to carry.
 //! 4. *Bytes.* `send` has taken what it needs when it returns: a borrowed body was copied. Only a
 //!    [`Body::Region`] is kept by reference, and its owner is kept alive with it.
 //! 5. *Back-pressure.* [`Refused::Full`] is a value: nothing was taken, try again after a poll.
-//! 6. *Failure.* A dead peer or link is an event of [`Rail::event`], told once; never a panic. After it, `send`
-//!    answers [`Refused::PeerDown`], and one-sided operations still open complete with an error, the memory that was
-//!    exposed to the peer alone is withdrawn, and its messages wait for [`Message::reclaim`]. A peer that is down
-//!    comes back by [`EventKind::PeerUp`](crate::event::EventKind::PeerUp): a fresh connection, over which nothing of
-//!    the old one arrives. It has a number, the event's [`life`](crate::event::RailEvent::life), that both ends tell alike
-//!    and that is later than those of all connections before it which either end had told to be up.
-//! 7. *One-sided.* Each operation carries an [`OpId`] chosen by its initiator; a target executes one id of one
-//!    incarnation once. Where the hardware cannot tell whether it did, the operation ends as
+//! 6. *Failure.* A dead peer or link is an event of [`Rail::event`], told once; never a panic. After it,
+//!    `send` answers [`Refused::PeerDown`], and one-sided operations still open complete with an error, the
+//!    memory that was exposed to the peer alone is withdrawn, and its messages wait for [`Message::reclaim`].
+//!    A peer that is down comes back by [`EventKind::PeerUp`](crate::event::EventKind::PeerUp): a fresh
+//!    connection, over which nothing of the old one arrives. It has a number, the event's
+//!    [`life`](crate::event::RailEvent::life), that both ends tell alike and that is later than those of all
+//!    connections before it which either end had told to be up.
+//! 7. *One-sided.* Each operation carries an [`OpId`] chosen by its initiator; a target executes one id of
+//!    one incarnation once. Where the hardware cannot tell whether it did, the operation ends as
 //!    [`OpError::Indeterminate`].
-//! 8. *Quiescence.* After [`Message::withdraw`] has returned, no later one-sided access to that memory succeeds,
-//!    and one that was under way while it was withdrawn is reported to its initiator as [`OpError::Withdrawn`],
-//!    never as success. After a [`Message::fence`] completes, nothing posted before it touches memory any more.
-//! 9. *Strangers.* A rail that has names for callers ([`Message::caller`]) loses nothing of a sender that the receiver has
-//!    not opened yet: it waits, or goes again, until the receiver opens the sender, for as long as the rail bears with any
-//!    peer that does not answer. Meanwhile [`Message::stranger`] tells the receiver that somebody calls, and who.
+//! 8. *Quiescence.* After [`Message::withdraw`] has returned, no later one-sided access to that memory
+//!    succeeds, and one that was under way while it was withdrawn is reported to its initiator as
+//!    [`OpError::Withdrawn`], never as success. After a [`Message::fence`] completes, nothing posted before
+//!    it touches memory any more.
+//! 9. *Strangers.* A rail that has names for callers ([`Message::caller`]) loses nothing of a sender that the
+//!    receiver has not opened yet: it waits, or goes again, until the receiver opens the sender, for as long
+//!    as the rail bears with any peer that does not answer. Meanwhile [`Message::stranger`] tells the
+//!    receiver that somebody calls, and who.
 
 use std::time::Duration;
 
@@ -55,7 +59,8 @@ impl PeerIndex {
     }
 }
 
-/// Which life of a process: random, new at every start, so that a restarted peer is never taken for the old one.
+/// Which life of a process: random, new at every start, so that a restarted peer is never taken for the old
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -146,8 +151,8 @@ impl Body<'_> {
 
 /// A message that arrived, in place: valid for the call that shows it, and only for that.
 ///
-/// Its bytes lie in memory that the sender (or a device) may still be writing: copy, then check. It may lie in two
-/// pieces; every accessor counts from the first byte of the head.
+/// Its bytes lie in memory that the sender (or a device) may still be writing: copy, then check. It may lie
+/// in two pieces; every accessor counts from the first byte of the head.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound<'a> {
     first: SharedBytes<'a>,
@@ -191,7 +196,8 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    // By value, as everything rare that is done with one: so it need not lie in memory where nothing rare happens.
+    // By value, as everything rare that is done with one: so it need not lie in memory where nothing rare
+    // happens.
     #[cold]
     fn read_across<const N: usize>(self, at: usize) -> Option<[u8; N]> {
         if self.len() < at.checked_add(N)? {
@@ -213,8 +219,8 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// Copies from offset `at` into borrowed memory, starting at its offset `into_at`; returns the bytes copied,
-    /// which end where the first of the two does.
+    /// Copies from offset `at` into borrowed memory, starting at its offset `into_at`; returns the bytes
+    /// copied, which end where the first of the two does.
     #[inline(always)]
     pub fn copy_to_loan(&self, at: usize, into: &MutLoan, into_at: usize) -> usize {
         let near = into.write_shared(into_at, self.first.skip(at));
@@ -296,8 +302,8 @@ pub enum Exposure {
 
 /// Where a get puts what it reads. It stays with the operation until that has ended.
 ///
-/// A loan has to be made by somebody who promises that the memory stays ([`MutLoan::new`]); a region's slice promises
-/// it by itself:
+/// A loan has to be made by somebody who promises that the memory stays ([`MutLoan::new`]); a region's slice
+/// promises it by itself:
 ///
 /// ```
 /// use doorbell_fabric::memory::Region;
@@ -519,9 +525,10 @@ pub trait Message: Rail {
     /// One doorbell for all messages accepted since the last one.
     fn flush(&mut self);
 
-    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may have more for it: the doorbell
-    /// may wait for those that follow, never for time. The first after a poll has left when the call returns; whatever
-    /// waits leaves with the next flush or poll, or when the rail is armed. Whether everything has left.
+    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may have more for it:
+    /// the doorbell may wait for those that follow, never for time. The first after a poll has left when the
+    /// call returns; whatever waits leaves with the next flush or poll, or when the rail is armed. Whether
+    /// everything has left.
     #[inline]
     fn flush_soon(&mut self, peer: PeerIndex) -> bool {
         let _ = peer;
@@ -608,7 +615,8 @@ pub trait Message: Rail {
     /// Exposes memory to one peer, or to all for `None`, under a fresh random key.
     ///
     /// # Errors
-    /// [`Refused::Unsupported`] when the rail has no such access; [`Refused::Full`] when its key table is full.
+    /// [`Refused::Unsupported`] when the rail has no such access; [`Refused::Full`] when its key table is
+    /// full.
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused>;
 
     /// Revokes a key at once; see promise 8. An unknown key is ignored.
@@ -620,14 +628,15 @@ pub trait Message: Rail {
     /// [`Refused`] when nothing was started.
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused>;
 
-    /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the bytes
-    /// are at the target.
+    /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the
+    /// bytes are at the target.
     ///
     /// # Errors
     /// [`Refused`] when nothing was started.
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused>;
 
-    /// A 64-bit atomic on the peer's memory `at` (eight bytes). Ends in [`Arrivals::completed`] with the old value.
+    /// A 64-bit atomic on the peer's memory `at` (eight bytes). Ends in [`Arrivals::completed`] with the old
+    /// value.
     ///
     /// # Errors
     /// [`Refused`] when nothing was started.

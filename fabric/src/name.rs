@@ -26,8 +26,8 @@ impl RailName {
         &self.text[..self.kind]
     }
 
-    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`, `usnic` and `igbvf` all
-    /// put the same frames into UDP.
+    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`,
+    /// `usnic` and `igbvf` all put the same frames into UDP.
     ///
     /// ```
     /// # use doorbell_fabric::name::RailName;
@@ -59,8 +59,8 @@ pub const NAME_MAX: usize = 128;
 impl FromStr for RailName {
     type Err = RailError;
 
-    /// Reads a name; the kind must be one of [`KINDS`]. Names are shown on terminals and stand in lists and file
-    /// names, so they hold no blanks, commas and control characters.
+    /// Reads a name; the kind must be one of [`KINDS`]. Names are shown on terminals and stand in lists and
+    /// file names, so they hold no blanks, commas and control characters.
     fn from_str(text: &str) -> Result<Self, RailError> {
         let odd = |c: char| c.is_whitespace() || c.is_control() || c == ',';
         if text.len() > NAME_MAX || text.contains(odd) {

@@ -1,4 +1,5 @@
-//! A writer of packet captures that any driver can use, in the format that Wireshark, tshark and tcpdump read.
+//! A writer of packet captures that any driver can use, in the format that Wireshark, tshark and tcpdump
+//! read.
 //!
 //! ```text
 //!   Writer::new ─► Section Header │ interface() ─► Interface Description │ packet() ─► Enhanced Packet │ …
@@ -12,8 +13,8 @@
 //! only when the buffer is full. Errors never affect the traffic: after the first one nothing more is
 //! written, packets are counted as lost, and [`Writer::take_error`] returns the error once.
 //!
-//! Reference: "PCAP Next Generation (pcapng) Capture File Format", draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
-//! There is no dependency for it: the crates for this format allocate per packet.
+//! Reference: "PCAP Next Generation (pcapng) Capture File Format", draft-ietf-opsawg-pcapng, sections 4.1 to
+//! 4.3. There is no dependency for it: the crates for this format allocate per packet.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -37,7 +38,8 @@ pub const SNAP: usize = 65_536 + HEADERS_MAX;
 pub const COMMENTS_MAX: usize = 1024;
 
 const BUFFER: usize = 256 * 1024;
-/// Everything of an Enhanced Packet Block that is neither packet nor comments; four comments' headers and padding.
+/// Everything of an Enhanced Packet Block that is neither packet nor comments; four comments' headers and
+/// padding.
 const OVERHEAD: usize = 256;
 const COMMENTS: usize = 16;
 

@@ -18,7 +18,8 @@ use crate::time::Time;
 /// The duty cycle of the owner adds these up, and idles (spin, yield, sleep) only while the sum stays zero.
 pub type Work = usize;
 
-/// What one empty poll of a rail costs, so that its owner can poll expensive rails on every Nth idle pass only.
+/// What one empty poll of a rail costs, so that its owner can poll expensive rails on every Nth idle pass
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollCost {
     /// A look at memory that a device or a peer writes: a few nanoseconds, no system call.
@@ -49,16 +50,17 @@ pub trait Rail {
 
     /// Housekeeping that needs the time: accepts, timers, liveness of peers. Bounded; returns the work done.
     ///
-    /// The owner calls it at least once per [`Rail::next_deadline`], and every few microseconds of idling while
-    /// a connection is being made; receiving does not depend on it.
+    /// The owner calls it at least once per [`Rail::next_deadline`], and every few microseconds of idling
+    /// while a connection is being made; receiving does not depend on it.
     fn progress(&mut self, now: Time) -> Work;
 
     /// The next time at which [`Rail::progress`] has something to do, or `None`.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Whether so much happened since the last [`Rail::progress`] that its time is old: much was sent or received, or
-    /// many polls were dear. An owner that polls without reading the clock calls `progress` soon then, or what the rail
-    /// measures (round trips) and what it waits for (losses) is coarse. Most rails measure nothing.
+    /// Whether so much happened since the last [`Rail::progress`] that its time is old: much was sent or
+    /// received, or many polls were dear. An owner that polls without reading the clock calls `progress` soon
+    /// then, or what the rail measures (round trips) and what it waits for (losses) is coarse. Most rails
+    /// measure nothing.
     #[inline]
     fn wants_time(&self) -> bool {
         false
@@ -80,7 +82,7 @@ pub trait Rail {
     /// The next event about links, peers or the device, oldest first. Each is delivered once.
     fn event(&mut self) -> Option<RailEvent>;
 
-    /// Orderly end: what was accepted is pushed out while `now < by`; then everything is released.
-    /// The caller keeps calling (with a fresh `now`) until it answers `true`, which happens at `by` at the latest.
+    /// Orderly end: what was accepted is pushed out while `now < by`; then everything is released. The caller
+    /// keeps calling (with a fresh `now`) until it answers `true`, which happens at `by` at the latest.
     fn close(&mut self, now: Time, by: Time) -> bool;
 }

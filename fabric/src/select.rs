@@ -62,8 +62,8 @@ pub enum Reach {
 pub struct Selection {
     /// The peer, as the caller calls it.
     pub peer: String,
-    /// Every candidate: the chosen ones first (as they were named, else the fastest first), then the others as discovery
-    /// listed them.
+    /// Every candidate: the chosen ones first (as they were named, else the fastest first), then the others
+    /// as discovery listed them.
     pub rails: Vec<Judged>,
 }
 
@@ -271,7 +271,8 @@ pub fn select(
             choice: judge(candidate, published, &pairs, named, &mut reach),
         };
         match &judged.choice {
-            // By place in the user's list, if there is one; then by latency; then by number, so that runs are repeatable.
+            // By place in the user's list, if there is one; then by latency; then by number, so that runs are
+            // repeatable.
             Choice::Chosen { latency_ns, pair, .. } => {
                 won.push(((place(&judged.rail), *latency_ns, *pair), judged))
             }
@@ -398,8 +399,8 @@ impl Selection {
     /// ([`Lost::NoneLeft`]).
     ///
     /// # Errors
-    /// [`RailError::Unusable`] for the first named rail that lost, and for a pair that cannot be opened, as the other end
-    /// counts on it; [`RailError::NoRail`] without any, with the reasons.
+    /// [`RailError::Unusable`] for the first named rail that lost, and for a pair that cannot be opened, as
+    /// the other end counts on it; [`RailError::NoRail`] without any, with the reasons.
     pub fn require(&self) -> Result<Vec<(&RailName, &Offer)>, RailError> {
         let lost = || {
             self.rails.iter().filter_map(|one| match &one.choice {

@@ -1,13 +1,14 @@
 //! Time as a number that is passed in.
 //!
-//! Protocol code never reads a clock: it gets a [`Time`] as an argument, from the job's clock (module `clock`) or
-//! from the simulator's virtual one.
+//! Protocol code never reads a clock: it gets a [`Time`] as an argument, from the job's clock (module
+//! `clock`) or from the simulator's virtual one.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point in time: nanoseconds since an epoch that belongs to the clock that made it (never wall-clock time).
+/// A point in time: nanoseconds since an epoch that belongs to the clock that made it (never wall-clock
+/// time).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 

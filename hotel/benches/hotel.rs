@@ -1,7 +1,8 @@
 //! What the reception costs: check-in and check-out, a tick at which nobody is due, an eviction.
 //!
-//! `cargo bench -p doorbell-hotel`. All on virtual time, with stays of 200 µs. The budget "hotel, 4 Ki rooms" is the
-//! rows "one guest" and "window" at 4096 (the window's own queue is in it); the rows "and tick" also pass the time, 10 ns a round.
+//! `cargo bench -p doorbell-hotel`. All on virtual time, with stays of 200 µs. The budget "hotel, 4 Ki rooms"
+//! is the rows "one guest" and "window" at 4096 (the window's own queue is in it); the rows "and tick" also
+//! pass the time, 10 ns a round.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 //! Rooms, guests and the reception. Where guests wait for their deadline is the wheel's business.
 //!
-//! Check-in and check-out are inlined always: a call hands key and result over in memory, in pieces that the reader
-//! has to wait for, and takes half as long again.
+//! Check-in and check-out are inlined always: a call hands key and result over in memory, in pieces that the
+//! reader has to wait for, and takes half as long again.
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ use crate::wheel::{Due, Wheel};
 ///   vacant: stack of room numbers      rooms: lock, deadline, guest      wheel: who is due when
 /// ```
 ///
-/// Of the vacant rooms the one that was left last is given first: its lines are in the cache. A new hotel begins with
-/// its highest room.
+/// Of the vacant rooms the one that was left last is given first: its lines are in the cache. A new hotel
+/// begins with its highest room.
 ///
 /// Times are nanoseconds; the crate's first page states the rules for them.
 pub struct Hotel<T> {
@@ -88,8 +88,8 @@ impl<T> Hotel<T> {
         }
     }
 
-    /// A room that is certainly free, for a caller that must know so before there is a guest; `None` when all are
-    /// taken. Dropping it changes nothing.
+    /// A room that is certainly free, for a caller that must know so before there is a guest; `None` when all
+    /// are taken. Dropping it changes nothing.
     #[inline(always)]
     pub fn vacancy(&mut self) -> Option<Vacancy<'_, T>> {
         let top = self.vacancies.checked_sub(1)?;
@@ -163,11 +163,11 @@ impl<T> Hotel<T> {
 
     /// Evicts one guest that is due at `now` (ns), the earliest; `None` when nobody is due.
     ///
-    /// Call it until it gives `None`, or as often as there is room for the work that follows: whoever is left is due
-    /// at the next call. In order of deadlines; those of the same nanosecond, and those whose deadline had passed when
-    /// they booked (they count as of that moment), in no particular order. The guest has left, and its room is vacant,
-    /// when the call returns, so that it can be checked in again at once. With a deadline that has passed it would be
-    /// evicted again by the same loop.
+    /// Call it until it gives `None`, or as often as there is room for the work that follows: whoever is left
+    /// is due at the next call. In order of deadlines; those of the same nanosecond, and those whose deadline
+    /// had passed when they booked (they count as of that moment), in no particular order. The guest has
+    /// left, and its room is vacant, when the call returns, so that it can be checked in again at once. With
+    /// a deadline that has passed it would be evicted again by the same loop.
     #[inline]
     pub fn evict(&mut self, now: u64) -> Option<Evicted<T>> {
         if self.wheel.quiet(now) {
@@ -189,10 +189,10 @@ impl<T> Hotel<T> {
 
     /// When to tick next, in nanoseconds; `None` when the hotel is empty.
     ///
-    /// A lower bound: never later than the earliest deadline, and earlier by at most 1/8 of the time that lay between
-    /// booking and deadline (exact for the last 64 ns). So a tick at this time may evict nobody; the next answer is
-    /// then a later one, and after at most 10 of them it is exact. Before the present time only by deadlines that had
-    /// passed when they were booked.
+    /// A lower bound: never later than the earliest deadline, and earlier by at most 1/8 of the time that lay
+    /// between booking and deadline (exact for the last 64 ns). So a tick at this time may evict nobody; the
+    /// next answer is then a later one, and after at most 10 of them it is exact. Before the present time
+    /// only by deadlines that had passed when they were booked.
     #[inline]
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
@@ -234,8 +234,8 @@ impl<T> Hotel<T> {
         self.vacancies == self.rooms.len()
     }
 
-    /// All guests with key and deadline (ns), by room: for reports, and for moving everything elsewhere. Looks at
-    /// every room.
+    /// All guests with key and deadline (ns), by room: for reports, and for moving everything elsewhere.
+    /// Looks at every room.
     pub fn guests(&self) -> impl Iterator<Item = (Key, &T, u64)> {
         let taken = |room: &'_ Room<T>| room.guest.is_some();
         let rooms = self.rooms.iter().filter(move |room| taken(room));

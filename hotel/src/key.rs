@@ -8,8 +8,8 @@
 //!  └───────────────────────────────┴───────────────┘
 //! ```
 //!
-//! A room keeps its present key, and each check-in and each leaving adds one to the stay: whether a key is good is one
-//! comparison of words.
+//! A room keeps its present key, and each check-in and each leaving adds one to the stay: whether a key is
+//! good is one comparison of words.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -28,8 +28,9 @@ pub const MOST_ROOMS: usize = 1 << ROOM_BITS;
 
 /// Names one stay of one guest, and opens nothing once that guest has left.
 ///
-/// A number of 64 bits, and `Option<Key>` takes no more. The stay has 44 bits: a key would be good again when its room
-/// has been taken 2⁴³ times since, which takes a day of doing nothing else, on one room, at 10 ns each.
+/// A number of 64 bits, and `Option<Key>` takes no more. The stay has 44 bits: a key would be good again when
+/// its room has been taken 2⁴³ times since, which takes a day of doing nothing else, on one room, at 10 ns
+/// each.
 ///
 /// A hotel cannot tell a key of another hotel from its own: each hotel's keys are for that hotel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +38,8 @@ pub const MOST_ROOMS: usize = 1 << ROOM_BITS;
 pub struct Key(NonZeroU64);
 
 impl Key {
-    /// Number of the room, from 0, for tables beside the hotel. Rooms are taken again; keys are not given again.
+    /// Number of the room, from 0, for tables beside the hotel. Rooms are taken again; keys are not given
+    /// again.
     #[inline]
     #[must_use]
     pub fn room(self) -> u32 {

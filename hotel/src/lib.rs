@@ -12,11 +12,13 @@
 //!
 //! * **Fixed**: all memory is taken by [`Hotel::new`]; nothing is allocated afterwards. Without a vacancy,
 //!   [`Overbooked`] hands the guest back.
-//! * **Constant**: check-in, check-out and re-booking take the same few steps whatever the number of guests; a tick at
-//!   which nobody is due is one comparison.
-//! * **Exact**: deadlines are nanoseconds, and nobody is evicted before their own, or after somebody with a later one.
-//! * **Stale keys are refused**: a [`Key`] names one stay in one room. Once the guest has left, the key opens nothing,
-//!   whoever lives there now: an answer that comes after the eviction is told so, with [`HotelError::Stale`].
+//! * **Constant**: check-in, check-out and re-booking take the same few steps whatever the number of guests;
+//!   a tick at which nobody is due is one comparison.
+//! * **Exact**: deadlines are nanoseconds, and nobody is evicted before their own, or after somebody with a
+//!   later one.
+//! * **Stale keys are refused**: a [`Key`] names one stay in one room. Once the guest has left, the key opens
+//!   nothing, whoever lives there now: an answer that comes after the eviction is told so, with
+//!   [`HotelError::Stale`].
 //! * **No clock**: the time is an argument, so that a simulator can be the clock. One thread owns a hotel.
 //!
 //! # Retransmission
@@ -67,19 +69,20 @@
 //!
 //! Nanoseconds of whatever clock the caller has, from 0 to `u64::MAX`.
 //!
-//! * The hotel's time is the latest that it was told, by [`Hotel::new`], [`Hotel::evict`] or [`Hotel::tick`]. **It does
-//!   not go back**: an earlier time counts as the latest one.
-//! * It may **jump** any distance. Whoever became due on the way is evicted, in order; the cost is that of the guests,
-//!   not of the distance.
-//! * A deadline that has **passed** at check-in is due at once: the next tick evicts the guest, also at the same time.
+//! * The hotel's time is the latest that it was told, by [`Hotel::new`], [`Hotel::evict`] or [`Hotel::tick`].
+//!   **It does not go back**: an earlier time counts as the latest one.
+//! * It may **jump** any distance. Whoever became due on the way is evicted, in order; the cost is that of
+//!   the guests, not of the distance.
+//! * A deadline that has **passed** at check-in is due at once: the next tick evicts the guest, also at the
+//!   same time.
 //! * `u64::MAX` is a deadline like any other. As no clock gets there, it means "never".
 //!
 //! # Costs and memory
 //!
 //! A timing wheel of 21 levels with 64 slots each, whose occupancy is one bit a slot ([`Hotel`] has the
 //! picture). A guest far from its deadline waits in a wide slot, and is moved to narrower ones on the way:
-//! the first time after at least 7/8 of its stay, at most 10 times in all, twice for a stay of 200 µs. So
-//! a guest that is checked out in time is hardly ever touched in between, and a tick costs what expires then or
+//! the first time after at least 7/8 of its stay, at most 10 times in all, twice for a stay of 200 µs. So a
+//! guest that is checked out in time is hardly ever touched in between, and a tick costs what expires then or
 //! soon will.
 //!
 //! The wheel takes 11 KiB, a room 28 bytes and `Option<T>`. Take one hotel for a rail, not one for each peer.

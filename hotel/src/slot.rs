@@ -10,9 +10,9 @@
 //!   20     2⁶⁰ ns      the rest of 64 bits
 //! ```
 //!
-//! On each level, time is cut into slots of `8^level` ns, numbered from time 0. A deadline goes to the lowest level on
-//! which it is fewer than 64 slots away, so that (above level 0) at least 8 slots lie between: its slot begins when at
-//! most 1/8 of the way is left.
+//! On each level, time is cut into slots of `8^level` ns, numbered from time 0. A deadline goes to the lowest
+//! level on which it is fewer than 64 slots away, so that (above level 0) at least 8 slots lie between: its
+//! slot begins when at most 1/8 of the way is left.
 
 /// Levels that 64 bits of nanoseconds need.
 pub(crate) const LEVELS: usize = 21;

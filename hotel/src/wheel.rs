@@ -1,6 +1,7 @@
 //! The wheel: in which slot each guest waits, and which slot comes next.
 //!
-//! A slot is a ring of links with an end of its own in it, so that taking out a link asks nothing about its place:
+//! A slot is a ring of links with an end of its own in it, so that taking out a link asks nothing about its
+//! place:
 //!
 //! ```text
 //!   links: [ ends of 21 · 64 slots | one per room ]
@@ -10,14 +11,15 @@
 //! Invariants, with `cursor` the time up to which all is done:
 //!
 //! 1. no guest waits for a time before the cursor (an earlier deadline counts as the cursor's time);
-//! 2. above level 0, no slot with guests begins at or before the cursor, and none is more than 64 ahead of the
-//!    cursor's: so the bit of the cursor's own slot means the one 64 ahead, and nothing is ambiguous;
+//! 2. above level 0, no slot with guests begins at or before the cursor, and none is more than 64 ahead of
+//!    the cursor's: so the bit of the cursor's own slot means the one 64 ahead, and nothing is ambiguous;
 //! 3. a slot's bit is set exactly when it has guests, a level's when it has a slot;
 //! 4. `wake` is at or before the beginning of every slot with guests.
 //!
-//! The cursor may advance without touching anything, as long as it stays before `wake`: that is the tick which costs
-//! one comparison. reference: slots by occupancy words as in tokio's wheel, 64 slots a level with levels 8 apart as in
-//! the timer wheel of Linux, whose coarse upper levels are here made exact by moving guests down when their slot begins.
+//! The cursor may advance without touching anything, as long as it stays before `wake`: that is the tick
+//! which costs one comparison. reference: slots by occupancy words as in tokio's wheel, 64 slots a level with
+//! levels 8 apart as in the timer wheel of Linux, whose coarse upper levels are here made exact by moving
+//! guests down when their slot begins.
 
 use crate::slot::{LEVELS, Level, SLOTS};
 
@@ -146,9 +148,9 @@ impl Wheel {
 
     /// Moves the guests of all slots that begin at the cursor, which has just reached them, to narrower ones.
     ///
-    /// All of them at once, since the cursor must not stand in a slot whose guests are still there. Nobody is moved
-    /// into such a slot: who stays above level 0 goes at least 8 slots ahead, and, as the cursor is at the beginning
-    /// of the wider slot that they leave, fewer than 64.
+    /// All of them at once, since the cursor must not stand in a slot whose guests are still there. Nobody is
+    /// moved into such a slot: who stays above level 0 goes at least 8 slots ahead, and, as the cursor is at
+    /// the beginning of the wider slot that they leave, fewer than 64.
     pub(crate) fn spread(&mut self, mut deadline_of: impl FnMut(u32) -> u64) {
         let mut levels = self.levels & !1;
         while levels != 0 {
@@ -178,8 +180,8 @@ impl Wheel {
         }
     }
 
-    /// The end of the slot with guests that begins first, and when. Of slots that begin together the widest, so that
-    /// level 0 is the answer only when nothing is to be moved.
+    /// The end of the slot with guests that begins first, and when. Of slots that begin together the widest,
+    /// so that level 0 is the answer only when nothing is to be moved.
     #[inline]
     fn earliest(&self) -> Option<(u32, u64)> {
         let mut best = None;

@@ -1,4 +1,5 @@
-//! The hotel against a plain model: a million random steps from fixed seeds, and short runs that proptest shrinks.
+//! The hotel against a plain model: a million random steps from fixed seeds, and short runs that proptest
+//! shrinks.
 
 mod common;
 
@@ -117,7 +118,8 @@ fn a_million_steps_agree_with_the_model() {
         let evictions = run(seed, 225_000, profile);
         assert!(evictions > 5_000, "seed {seed:#x}: only {evictions} evictions");
     }
-    // Before and at the end of time, where deadlines and steps saturate; a run gets there soon, so there are many.
+    // Before and at the end of time, where deadlines and steps saturate; a run gets there soon, so there are
+    // many.
     for seed in 0x5eed_1000..0x5eed_1064 {
         let start = u64::MAX - Random::new(seed).of_bits(40);
         let profile = Profile {

@@ -28,8 +28,8 @@ fn single(c: &mut Criterion) {
     group.finish();
 }
 
-/// Time for `n` values from one pinned thread to another; both sides spin. Both threads are new ones, so that the
-/// harness itself stays where the system puts it.
+/// Time for `n` values from one pinned thread to another; both sides spin. Both threads are new ones, so that
+/// the harness itself stays where the system puts it.
 fn handed_over(
     n: u64,
     send: impl Fn(u64) -> bool + Send,

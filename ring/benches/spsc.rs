@@ -88,8 +88,8 @@ fn slice(c: &mut Criterion) {
     group.finish();
 }
 
-/// Time for `n` values from one pinned thread to another; both sides spin. Both threads are new ones, so that the
-/// harness itself stays where the system puts it, and own their ends.
+/// Time for `n` values from one pinned thread to another; both sides spin. Both threads are new ones, so that
+/// the harness itself stays where the system puts it, and own their ends.
 fn streamed(
     n: u64,
     mut push: impl FnMut(u64) -> bool + Send,

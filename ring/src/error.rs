@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Everything that a ring, a slab or their storage can refuse, with the object, the likely cause and the remedy.
+/// Everything that a ring, a slab or their storage can refuse, with the object, the likely cause and the
+/// remedy.
 ///
 /// Values that came from the far side are reported as they were read; no variant holds a pointer into
 /// shared memory.

@@ -27,8 +27,8 @@ impl Pages {
     #[must_use]
     pub fn area(&self, access: Access) -> Area {
         let base = NonNull::from(self.0.as_slice()).cast();
-        // SAFETY: the owner keeps the vector, which never grows, and nothing but atomic words of it is reached from
-        // elsewhere: a fuzzer has one thread, and no call of a ring runs while it writes.
+        // SAFETY: the owner keeps the vector, which never grows, and nothing but atomic words of it is
+        // reached from elsewhere: a fuzzer has one thread, and no call of a ring runs while it writes.
         Area::new(unsafe { Mapped::new(base, self.0.len() * 64, access, self.0.clone()) })
     }
 

@@ -186,8 +186,8 @@ pub struct Producer {
     tail: u64,
     /// Data index after the last of them.
     data_tail: u64,
-    /// Where the rest of each cell's message begins. The consumer's two indices cannot be taken at one moment (it may
-    /// have died between the two stores), so what it left is not found by adding up from them.
+    /// Where the rest of each cell's message begins. The consumer's two indices cannot be taken at one moment
+    /// (it may have died between the two stores), so what it left is not found by adding up from them.
     rests: Vec<u32>,
     /// The consumer's indices as last copied and believed.
     seen: u64,
@@ -256,10 +256,10 @@ impl Producer {
         self.tail
     }
 
-    /// Asks for the line of the next cell, to be written soon. The consumer has it, because it polls it, and getting it
-    /// back takes as long as getting a message across: who is about to answer has that time while it still reads what
-    /// it answers. `rest`: how many bytes of the answer will not fit its cell, as far as that can be known; the lines of
-    /// the first KiB of them are asked for too.
+    /// Asks for the line of the next cell, to be written soon. The consumer has it, because it polls it, and
+    /// getting it back takes as long as getting a message across: who is about to answer has that time while
+    /// it still reads what it answers. `rest`: how many bytes of the answer will not fit its cell, as far as
+    /// that can be known; the lines of the first KiB of them are asked for too.
     #[inline(always)]
     pub fn expect_to_send(&self, rest: usize) {
         // SAFETY: inside the cells and aligned: checked by `attach`.
@@ -267,7 +267,8 @@ impl Producer {
         let mask = self.geometry.data - 1;
         let mut at = self.data_tail as usize & mask;
         for _ in 0..rest.min(ASK_BYTES).div_ceil(CACHE_LINE) {
-            // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
+            // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole
+            // lines.
             prefetch_to_write(unsafe { self.data.word(at) });
             at = (at + CACHE_LINE) & mask;
         }
@@ -277,7 +278,8 @@ impl Producer {
     /// `false` if the lane is full.
     ///
     /// # Errors
-    /// [`RingError::TooSmall`] for a longer one, [`RingError::Corrupt`] if the consumer's index is impossible.
+    /// [`RingError::TooSmall`] for a longer one, [`RingError::Corrupt`] if the consumer's index is
+    /// impossible.
     #[inline(always)]
     pub fn push_short(&mut self, len: usize, words: [u64; 3]) -> Result<bool, RingError> {
         if len > FIRST_BYTES {
@@ -331,9 +333,9 @@ impl Producer {
 
     /// Copies the consumer's indices, once each; they must lie from the last ones seen to ours.
     fn look(&mut self) -> Result<(), RingError> {
-        // Acquire pairs with the Release of `Consumer::publish`: the consumer has copied what it reports as consumed;
-        // with Relaxed a cell or its data could be overwritten under its hands.
-        // SAFETY: `attach` and `set_control` checked size and alignment; the word is only read.
+        // Acquire pairs with the Release of `Consumer::publish`: the consumer has copied what it reports as
+        // consumed; with Relaxed a cell or its data could be overwritten under its hands. SAFETY: `attach`
+        // and `set_control` checked size and alignment; the word is only read.
         let head = unsafe { self.control.word(0) }.load(Ordering::Acquire);
         // SAFETY: as above.
         let data = unsafe { self.control.word(8) }.load(Ordering::Acquire);
@@ -360,14 +362,15 @@ impl Producer {
     #[inline]
     #[must_use]
     pub fn attention(&self) -> u64 {
-        // Relaxed: a hint. A caller that needs certainty orders it against the commit with a fence (or makes the far side do it).
-        // SAFETY: `attach` and `set_control` checked size and alignment; the word is only read.
+        // Relaxed: a hint. A caller that needs certainty orders it against the commit with a fence (or makes
+        // the far side do it). SAFETY: `attach` and `set_control` checked size and alignment; the word is
+        // only read.
         unsafe { self.control.word(ATTENTION) }.load(Ordering::Relaxed)
     }
 
     /// Shows every message not known to be consumed, oldest first: its number (from 0), and its bytes in two
-    /// parts. Reads this side's own memory, which no other process can write. Returns how many were consumed, by the same
-    /// look that decides what is shown.
+    /// parts. Reads this side's own memory, which no other process can write. Returns how many were consumed,
+    /// by the same look that decides what is shown.
     ///
     /// # Errors
     /// [`RingError::Corrupt`] if the consumer's indices are impossible; nothing was shown then.
@@ -421,17 +424,17 @@ impl Reserved<'_> {
     pub fn parts(&mut self) -> (SharedSliceMut<'_>, SharedSliceMut<'_>) {
         let producer = &*self.producer;
         let at = producer.cell(producer.tail) + 8;
-        // SAFETY: inside the cell, writable; this value borrows the producer exclusively, and the consumer keeps
-        // away from a cell and its data until the mark.
+        // SAFETY: inside the cell, writable; this value borrows the producer exclusively, and the consumer
+        // keeps away from a cell and its data until the mark.
         let first = unsafe { producer.cells.view_mut_at(at, self.len.min(FIRST_BYTES)) };
         // SAFETY: `place` is inside the data area, which is apart from the cells; as above.
         let rest = unsafe { producer.data.view_mut_at(self.place.at, self.place.len) };
         (first, rest)
     }
 
-    /// Sends a message of at least [`FIRST_BYTES`], whose rest has been written: these words (in memory order) are
-    /// its first bytes. The consumer polls the cell: written earlier, its line would be gone again by the time of the mark,
-    /// and would have to be fetched twice.
+    /// Sends a message of at least [`FIRST_BYTES`], whose rest has been written: these words (in memory
+    /// order) are its first bytes. The consumer polls the cell: written earlier, its line would be gone again
+    /// by the time of the mark, and would have to be fetched twice.
     #[inline]
     pub fn commit_with(self, first: [u64; 3]) {
         debug_assert!(
@@ -472,10 +475,10 @@ pub struct Consumer {
     /// Amounts from which on the consumed indices are published.
     publish_at: u64,
     data_publish_at: u64,
-    /// Whether the last long message looked for, or met while looking, had a short rest. Then the next one may, and while it is waited for, the
-    /// line is asked for where its rest will begin: it then comes together with the cell, not after it. As long as
-    /// nothing is written there, it stays here and this costs nothing. A longer rest is fetched faster from its
-    /// beginning by the machine itself.
+    /// Whether the last long message looked for, or met while looking, had a short rest. Then the next one
+    /// may, and while it is waited for, the line is asked for where its rest will begin: it then comes
+    /// together with the cell, not after it. As long as nothing is written there, it stays here and this
+    /// costs nothing. A longer rest is fetched faster from its beginning by the machine itself.
     ahead: bool,
 }
 
@@ -582,8 +585,8 @@ impl Consumer {
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Arrival<'_>>, RingError> {
         let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
-        // Acquire pairs with the Release in `Producer::commit`: with Relaxed, bytes of the lap before could be read.
-        // SAFETY: inside the cells and aligned: checked by `attach`.
+        // Acquire pairs with the Release in `Producer::commit`: with Relaxed, bytes of the lap before could
+        // be read. SAFETY: inside the cells and aligned: checked by `attach`.
         let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
         if (word >> 32) as u32 != lap_mark(self.head) {
             return Ok(None);
@@ -612,10 +615,11 @@ impl Consumer {
         Ok(Some(Arrival { len, first, rest }))
     }
 
-    /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and returns whether it
-    /// begins with these two words (in memory order) and is at most `most` bytes long; one line is read, and for a
-    /// longer message the place of its rest is returned. After [`Look::Short`] and [`Look::Long`], it is shown in place until
-    /// [`Consumer::release`]; every other message is left for [`Consumer::peek`].
+    /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and
+    /// returns whether it begins with these two words (in memory order) and is at most `most` bytes long; one
+    /// line is read, and for a longer message the place of its rest is returned. After [`Look::Short`] and
+    /// [`Look::Long`], it is shown in place until [`Consumer::release`]; every other message is left for
+    /// [`Consumer::peek`].
     ///
     /// Without a pause, loads run ahead of the one that counts and compete with the producer for the line.
     #[inline(always)]
@@ -636,7 +640,8 @@ impl Consumer {
                 return Look::Nothing;
             }
             if self.ahead {
-                // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
+                // SAFETY: inside the data area and aligned: its length is a power of two and indices are
+                // whole lines.
                 prefetch_to_read(unsafe { self.data.word(rest_at) });
             }
             for _ in 0..pauses {
@@ -667,8 +672,8 @@ impl Consumer {
         Look::Long { len, last, rest }
     }
 
-    /// Looks up to `looks` times, with a pause after each, whether the next message is there, complete or impossible. When
-    /// the last one had a rest, where that of the next one would be is asked for, too.
+    /// Looks up to `looks` times, with a pause after each, whether the next message is there, complete or
+    /// impossible. When the last one had a rest, where that of the next one would be is asked for, too.
     #[inline(always)]
     #[must_use]
     pub fn linger(&self, looks: u32) -> bool {
@@ -678,7 +683,8 @@ impl Consumer {
             }
             if self.ahead {
                 let rest_at = self.data_head as usize & (self.geometry.data - 1);
-                // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
+                // SAFETY: inside the data area and aligned: its length is a power of two and indices are
+                // whole lines.
                 prefetch_to_read(unsafe { self.data.word(rest_at) });
             }
             std::hint::spin_loop();
@@ -708,16 +714,17 @@ impl Consumer {
         }
     }
 
-    /// Publishes what was consumed, unless that is published already; returns whether something was published.
+    /// Publishes what was consumed, unless that is published already; returns whether something was
+    /// published.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.published == self.head {
             return false;
         }
-        // Release pairs with the Acquire in `Producer::look`; see there. Cells are published before their data: the producer
-        // then never writes to the data of a message that it would still show as not consumed, wherever between the
-        // two this side stops.
-        // SAFETY: size, alignment and access of the control block were checked by `attach`.
+        // Release pairs with the Acquire in `Producer::look`; see there. Cells are published before their
+        // data: the producer then never writes to the data of a message that it would still show as not
+        // consumed, wherever between the two this side stops. SAFETY: size, alignment and access of the
+        // control block were checked by `attach`.
         unsafe { self.control.word(0) }.store(self.head, Ordering::Release);
         // SAFETY: as above.
         unsafe { self.control.word(8) }.store(self.data_head, Ordering::Release);
@@ -737,19 +744,20 @@ impl Consumer {
     /// Sets the attention word, which the producer looks at after each message. Its meaning is the users'.
     #[inline]
     pub fn set_attention(&mut self, attention: u64) {
-        // Relaxed: a hint, as in `Producer::attention`. A caller that is about to sleep orders it against its last check with a
-        // full barrier; nothing less would do.
-        // SAFETY: size, alignment and access of the control block were checked by `attach`.
+        // Relaxed: a hint, as in `Producer::attention`. A caller that is about to sleep orders it against its
+        // last check with a full barrier; nothing less would do. SAFETY: size, alignment and access of the
+        // control block were checked by `attach`.
         unsafe { self.control.word(ATTENTION) }.store(attention, Ordering::Relaxed);
     }
 }
 
-/// A hint: nothing is read or written, on no machine does anything depend on it, and where there is no way to give it,
-/// it is not given.
+/// A hint: nothing is read or written, on no machine does anything depend on it, and where there is no way to
+/// give it, it is not given.
 #[inline(always)]
 fn prefetch_to_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: an address that is valid; the instruction changes nothing, and is a no-op where it is not known.
+    // SAFETY: an address that is valid; the instruction changes nothing, and is a no-op where it is not
+    // known.
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) word, options(nostack, preserves_flags, readonly));
     }
@@ -798,8 +806,8 @@ fn write_first(cells: &Area, at: usize, words: [u64; 3]) {
 #[inline(always)]
 fn read_words(cells: &Area, at: usize) -> [u64; 3] {
     [8, 16, 24].map(|word| {
-        // Relaxed: ordered by the mark. Atomic, so that a far side that writes now gives wrong bytes, not a data race.
-        // SAFETY: inside the cell, aligned: the callers pass offsets of cells.
+        // Relaxed: ordered by the mark. Atomic, so that a far side that writes now gives wrong bytes, not a
+        // data race. SAFETY: inside the cell, aligned: the callers pass offsets of cells.
         unsafe { cells.word(at + word) }.load(Ordering::Relaxed)
     })
 }
@@ -823,7 +831,8 @@ fn read_first(cells: &Area, at: usize) -> [u8; FIRST_BYTES] {
 #[cfg(loom)]
 fn read_first(cells: &Area, at: usize) -> [u8; FIRST_BYTES] {
     let mut first = [0; FIRST_BYTES];
-    // SAFETY: inside the cell. Checked cells rather than words: loom then reports a read that no mark ordered.
+    // SAFETY: inside the cell. Checked cells rather than words: loom then reports a read that no mark
+    // ordered.
     unsafe { cells.view_at(at + 8, FIRST_BYTES) }.copy_to(&mut first);
     first
 }

@@ -132,8 +132,8 @@ impl<T> Table<T> {
     unsafe fn take(self, head: usize) -> Option<T> {
         // SAFETY: passed on.
         let slot = unsafe { self.slot(head) };
-        // Acquire pairs with the Release stamp in `send`: the value was written before. With Relaxed, the receiver
-        // could take what the slot held before.
+        // Acquire pairs with the Release stamp in `send`: the value was written before. With Relaxed, the
+        // receiver could take what the slot held before.
         if slot.stamp.load(Ordering::Acquire) != head.wrapping_add(1) {
             return None;
         }
@@ -196,8 +196,8 @@ pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-// SAFETY: the table points into `shared`, which is `Send + Sync` for `T: Send`; senders on many threads are what
-// the stamps are for.
+// SAFETY: the table points into `shared`, which is `Send + Sync` for `T: Send`; senders on many threads are
+// what the stamps are for.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -292,7 +292,8 @@ pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-// SAFETY: the table points into `shared`, which is `Send + Sync` for `T: Send`; a receiver has one owner at a time.
+// SAFETY: the table points into `shared`, which is `Send + Sync` for `T: Send`; a receiver has one owner at a
+// time.
 unsafe impl<T: Send> Send for Receiver<T> {}
 
 impl<T> Receiver<T> {
@@ -327,8 +328,8 @@ impl<T> Receiver<T> {
         slot.stamp.load(Ordering::Acquire) != self.head.wrapping_add(1)
     }
 
-    /// Whether all senders are gone. What they had sent is still to be taken: look at this first, then receive
-    /// until `None`.
+    /// Whether all senders are gone. What they had sent is still to be taken: look at this first, then
+    /// receive until `None`.
     #[inline]
     #[must_use]
     pub fn is_abandoned(&self) -> bool {

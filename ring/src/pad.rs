@@ -10,9 +10,9 @@ pub const CACHE_LINE: usize = 64;
 
 /// A value alone in its cache line.
 ///
-/// 64 bytes, not 128: some processors prefetch lines in pairs, but a stream between two cores ran equally fast
-/// with both (median 14.5 and 15.6 ns a value, 31 runs each, AMD Zen 3), and a lane per active pair makes every line
-/// count.
+/// 64 bytes, not 128: some processors prefetch lines in pairs, but a stream between two cores ran equally
+/// fast with both (median 14.5 and 15.6 ns a value, 31 runs each, AMD Zen 3), and a lane per active pair
+/// makes every line count.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Pad<T>(pub T);

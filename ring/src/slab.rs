@@ -59,8 +59,8 @@ impl Handle {
         self.0.get()
     }
 
-    /// A handle of bits from anywhere. Any value will do: the slab refuses what it did not give out. `None` for
-    /// 0, which no slab gives out.
+    /// A handle of bits from anywhere. Any value will do: the slab refuses what it did not give out. `None`
+    /// for 0, which no slab gives out.
     #[inline]
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Self> {

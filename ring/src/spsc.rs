@@ -91,8 +91,8 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// What both ends keep in private. In a line of its own: the ends are often made side by side, and each is written
-/// at every turn.
+/// What both ends keep in private. In a line of its own: the ends are often made side by side, and each is
+/// written at every turn.
 #[repr(align(64))]
 struct End<T> {
     slots: *const Slot<T>,
@@ -113,7 +113,8 @@ impl<T> End<T> {
     fn slot(&self, index: usize) -> &Slot<T> {
         // SAFETY: masked, the index is below the capacity.
         let slot = unsafe { self.slots.add(index & self.mask) };
-        // SAFETY: `shared` keeps the slots alive; they are cells, so a shared reference is no claim on the value.
+        // SAFETY: `shared` keeps the slots alive; they are cells, so a shared reference is no claim on the
+        // value.
         unsafe { &*slot }
     }
 
@@ -167,8 +168,8 @@ impl<T> Producer<T> {
     /// Free slots, by a fresh look at the far index. May grow at any moment.
     #[inline]
     pub fn free(&mut self) -> usize {
-        // Acquire pairs with the Release of `Consumer::publish`: the consumer has finished reading a slot before
-        // it is overwritten here. With Relaxed, a value could be overwritten while it is being taken.
+        // Acquire pairs with the Release of `Consumer::publish`: the consumer has finished reading a slot
+        // before it is overwritten here. With Relaxed, a value could be overwritten while it is being taken.
         self.end.far = self.end.shared.head.load(Ordering::Acquire);
         self.free_seen()
     }
@@ -227,8 +228,8 @@ impl<T> Producer<T> {
     #[inline(always)]
     fn publish(&mut self, n: usize) {
         self.end.mine = self.end.mine.wrapping_add(n);
-        // Release pairs with the Acquire of `Consumer::ready`: the values are there before tail shows them. With
-        // Relaxed, the consumer could take a slot that still holds what was there before.
+        // Release pairs with the Acquire of `Consumer::ready`: the values are there before tail shows them.
+        // With Relaxed, the consumer could take a slot that still holds what was there before.
         self.end.shared.tail.store(self.end.mine, Ordering::Release);
     }
 }

@@ -373,8 +373,8 @@ mod real {
             // SAFETY: inside the storage by the caller's promise.
             let word = unsafe { self.base.add(at) }.cast::<AtomicU64>();
             debug_assert!(word.is_aligned());
-            // SAFETY: aligned and mapped by the caller's promise, for as long as `self` holds the owner; whatever
-            // else happens to the word in this process happens through atomics.
+            // SAFETY: aligned and mapped by the caller's promise, for as long as `self` holds the owner;
+            // whatever else happens to the word in this process happens through atomics.
             unsafe { word.as_ref() }
         }
 

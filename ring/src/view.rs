@@ -279,7 +279,8 @@ mod real {
         /// `n` bytes must be readable here and writable, privately, at `to`.
         #[inline(always)]
         pub(super) unsafe fn copy_to(self, to: *mut u8, n: usize) {
-            // SAFETY: both ranges are valid by the caller's promise; `to` is private memory, so they are apart.
+            // SAFETY: both ranges are valid by the caller's promise; `to` is private memory, so they are
+            // apart.
             unsafe { std::ptr::copy_nonoverlapping(self.0, to, n) };
             // SAFETY: the statement is empty; it only makes the compiler assume that `to` was rewritten.
             unsafe { std::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
@@ -289,7 +290,8 @@ mod real {
         /// `n` bytes must be writable here and readable, privately, at `from`.
         #[inline(always)]
         pub(super) unsafe fn copy_from(self, from: *const u8, n: usize) {
-            // SAFETY: both ranges are valid by the caller's promise; `from` is private memory, so they are apart.
+            // SAFETY: both ranges are valid by the caller's promise; `from` is private memory, so they are
+            // apart.
             unsafe { std::ptr::copy_nonoverlapping(from, self.0, n) };
         }
 

@@ -1,7 +1,9 @@
-//! Loom: every ordering of the message lane. Marks, indices and attention are words, the bytes are checked cells.
+//! Loom: every ordering of the message lane. Marks, indices and attention are words, the bytes are checked
+//! cells.
 //!
-//! Every Acquire and Release of `lane.rs` was made Relaxed in turn, and each time a test here failed; so did the two
-//! full barriers of the test about attention made AcqRel, and `publish` with its two stores exchanged:
+//! Every Acquire and Release of `lane.rs` was made Relaxed in turn, and each time a test here failed; so did
+//! the two full barriers of the test about attention made AcqRel, and `publish` with its two stores
+//! exchanged:
 //!
 //! | weakened | caught by |
 //! |---|---|
@@ -13,8 +15,8 @@
 //! | data told before cells in `publish` | `what_is_shown…` |
 //! | either full barrier around attention | `attention…` |
 //!
-//! What is Relaxed already needs no more: attention (a hint, but for the barriers) and `is_ready` (nothing is read
-//! on the strength of it). To repeat one: change the word and run `cargo xtask test --only loom`.
+//! What is Relaxed already needs no more: attention (a hint, but for the barriers) and `is_ready` (nothing is
+//! read on the strength of it). To repeat one: change the word and run `cargo xtask test --only loom`.
 #![cfg(loom)]
 
 use doorbell_ring::lane::{self, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Look, Producer};
@@ -131,8 +133,8 @@ fn data_is_not_rewritten_while_it_is_read() {
     });
 }
 
-/// Messages shown as not consumed have their bytes, wherever the receiver is between telling one index and the other:
-/// the data of one that was consumed is written anew only when it is not shown any more.
+/// Messages shown as not consumed have their bytes, wherever the receiver is between telling one index and
+/// the other: the data of one that was consumed is written anew only when it is not shown any more.
 #[test]
 fn what_is_shown_as_not_consumed_is_whole() {
     bounded(|| {
@@ -263,8 +265,8 @@ fn look_then(consumer: &mut Consumer, work: impl FnOnce()) -> bool {
     true
 }
 
-/// The receiver asks for attention and looks once more; the sender commits and looks at the attention. With a full
-/// barrier in between on both sides, it cannot be that neither sees the other.
+/// The receiver asks for attention and looks once more; the sender commits and looks at the attention. With a
+/// full barrier in between on both sides, it cannot be that neither sees the other.
 #[test]
 fn attention_and_a_message_do_not_pass_each_other_unseen() {
     loom::model(|| {

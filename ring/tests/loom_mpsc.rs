@@ -1,7 +1,8 @@
 //! Loom: every ordering of the mailbox.
 //!
-//! The tests with three threads are bounded to three preemptions: about 1 s for the file instead of about 25 s for
-//! the full exploration (which passes as well). Every ordering of the mailbox, when weakened, was still caught.
+//! The tests with three threads are bounded to three preemptions: about 1 s for the file instead of about 25
+//! s for the full exploration (which passes as well). Every ordering of the mailbox, when weakened, was still
+//! caught.
 #![cfg(loom)]
 
 use doorbell_ring::mpsc::{self, Receiver, Refused, Sender};

@@ -68,7 +68,8 @@ fn areas_are_cut_and_end_where_they_end() {
 fn the_owner_lives_as_long_as_any_area() {
     let owner = Arc::new(vec![0u64; 16]);
     let base = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
-    // SAFETY: the vector is kept by the owner and touched by nothing else; it is not written (read-only access).
+    // SAFETY: the vector is kept by the owner and touched by nothing else; it is not written (read-only
+    // access).
     let map = unsafe { Mapped::new(base, 128, Access::ReadOnly, owner.clone()) };
     let mut rest = Area::new(map);
     let front = rest.split_to(64).unwrap();

@@ -86,8 +86,8 @@ pub fn of_process() -> Count {
     }
 }
 
-/// Runs `round` `rounds` times to fill pools and caches, and as often again; the second half may allocate nothing in
-/// this thread.
+/// Runs `round` `rounds` times to fill pools and caches, and as often again; the second half may allocate
+/// nothing in this thread.
 ///
 /// # Panics
 /// If it allocates, with `what` in the message; or as [`of_thread`] does.
@@ -129,7 +129,8 @@ fn count(made: u64, requested: usize, freed: usize) {
     HELD.fetch_add(requested as i64 - freed as i64, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing and touches no memory of it.
+// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing and touches no
+// memory of it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);

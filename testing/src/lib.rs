@@ -1,4 +1,5 @@
-//! What the tests of all crates share, once. Only ever a dev-dependency: `cargo xtask arrows` refuses any other use.
+//! What the tests of all crates share, once. Only ever a dev-dependency: `cargo xtask arrows` refuses any
+//! other use.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -7,9 +8,10 @@
 //! | [`random`] | numbers that follow from a seed |
 //! | `netns` (feature) | hosts made of network namespaces, with veth links between them |
 //!
-//! **Decided**: this crate depends on no other crate of the project, so that the lowest ones can use it too, and no unit
-//! test sees two versions of its own crate's types. What pulls in a dependency of its own is a module behind a feature of
-//! the same name. Rails for tests, which need `fabric`, stay with the crate whose contract they exercise.
+//! **Decided**: this crate depends on no other crate of the project, so that the lowest ones can use it too,
+//! and no unit test sees two versions of its own crate's types. What pulls in a dependency of its own is a
+//! module behind a feature of the same name. Rails for tests, which need `fabric`, stay with the crate whose
+//! contract they exercise.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]

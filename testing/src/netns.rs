@@ -1,4 +1,5 @@
-//! Two hosts for a test: network namespaces with a pair of virtual Ethernet interfaces between them, and trouble on it.
+//! Two hosts for a test: network namespaces with a pair of virtual Ethernet interfaces between them, and
+//! trouble on it.
 //!
 //! ```text
 //!   Lab::pair      a: v0 10.77.0.1, fd77::1 ───────────────────────────── b: v0 10.77.0.2, fd77::2

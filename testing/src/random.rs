@@ -2,7 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-/// A small generator (splitmix64): the same numbers for the same seed, everywhere and for ever. Not for secrets.
+/// A small generator (splitmix64): the same numbers for the same seed, everywhere and for ever. Not for
+/// secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -21,7 +22,8 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `bound`; zero for a bound of zero. Slightly in favour of small ones, by less than `bound` / 2⁶⁴.
+    /// A number below `bound`; zero for a bound of zero. Slightly in favour of small ones, by less than
+    /// `bound` / 2⁶⁴.
     pub const fn below(&mut self, bound: u64) -> u64 {
         let number = self.next_u64();
         if bound == 0 { 0 } else { number % bound }

@@ -2,7 +2,8 @@
 //!
 //! A test that returns early has passed, as far as the harness can see. So the reason goes to the runner,
 //! `cargo xtask test`, which then counts the test as skipped and lists the reason: one line in the file that
-//! `DOORBELL_SKIP_FILE` names. The same line goes to stderr, where it is shown by `cargo test -- --show-output`.
+//! `DOORBELL_SKIP_FILE` names. The same line goes to stderr, where it is shown by `cargo test --
+//! --show-output`.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +16,8 @@ pub const MARK: &str = "doorbell-skip: ";
 
 /// Reports that `test` does not run, and why. The test has to return after this.
 ///
-/// Where a Debian package is missing, `reason` begins with `package NAME: `, so that the runner can install it.
+/// Where a Debian package is missing, `reason` begins with `package NAME: `, so that the runner can install
+/// it.
 ///
 /// # Panics
 /// If the runner's file cannot be written: the test would be counted as passed.

@@ -1,5 +1,5 @@
-//! A skip reaches the runner's file, or the test fails. Each case is a process of its own: the file is named by its
-//! environment.
+//! A skip reaches the runner's file, or the test fails. Each case is a process of its own: the file is named
+//! by its environment.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

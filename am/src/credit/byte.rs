@@ -1,4 +1,5 @@
-//! The credit byte of every active message: the epoch's bit, three of extra, four of number (gasnet.md section 8).
+//! The credit byte of every active message: the epoch's bit, three of extra, four of number (gasnet.md
+//! section 8).
 //!
 //! ```text
 //!   bit   7      6 5 4           3 2 1 0

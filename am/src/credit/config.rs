@@ -35,8 +35,8 @@ impl Chunk {
         }
     }
 
-    /// Credits of a full one, and with that the least that a peer ever has: a request that fits can always be sent once
-    /// all earlier ones are answered.
+    /// Credits of a full one, and with that the least that a peer ever has: a request that fits can always be
+    /// sent once all earlier ones are answered.
     pub const fn least(self) -> u16 {
         (self.bytes() / BYTES_PER_CREDIT) as u16
     }
@@ -105,8 +105,8 @@ impl Default for Limits {
     }
 }
 
-/// The terms of one process's economy. All processes of a job must have the same but for `me`: each reckons from them
-/// what every other lends it, and no message is needed.
+/// The terms of one process's economy. All processes of a job must have the same but for `me`: each reckons
+/// from them what every other lends it, and no message is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditConfig {
     /// Processes of the job.

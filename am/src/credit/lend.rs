@@ -8,8 +8,9 @@ use super::mutants::Mutants;
 use super::peer::{EPOCH_ENDED, Peers, REVOKING};
 use super::state::CreditState;
 
-/// What a request's reply owes its sender. Made on arrival, before the handler runs, and kept in its token; becomes the
-/// reply's byte with [`CreditState::answer`], and a request that is never answered would keep its credits for good.
+/// What a request's reply owes its sender. Made on arrival, before the handler runs, and kept in its token;
+/// becomes the reply's byte with [`CreditState::answer`], and a request that is never answered would keep its
+/// credits for good.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the credits of a request go back with its reply"]
 pub struct Due {
@@ -181,7 +182,8 @@ impl<P: Peers> CreditState<P> {
         granted as u8
     }
 
-    /// Epochs are counted in requests that arrive. That ours ended reaches each peer's counters when it is next dealt with.
+    /// Epochs are counted in requests that arrive. That ours ended reaches each peer's counters when it is
+    /// next dealt with.
     #[inline]
     fn count_arrival(&mut self) {
         self.arrivals += 1;

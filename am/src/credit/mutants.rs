@@ -1,5 +1,5 @@
-//! The rules that the sources have wrong, for the tests alone: each can be switched on there, to see that the judges notice.
-//! In a program this is nothing, takes no room, and is never so.
+//! The rules that the sources have wrong, for the tests alone: each can be switched on there, to see that the
+//! judges notice. In a program this is nothing, takes no room, and is never so.
 
 /// One wrong rule, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ rules! {
     OWN_INDEX = 3,
     /// Seed and code: the peak decays below what is in use, and a revocation returns that.
     REVOKES_WHAT_IS_IN_USE = 4,
-    /// The seed's second scheme on top of the first: one's own epoch makes the borrower's counters decay, too.
+    /// The seed's second scheme on top of the first: one's own epoch makes the borrower's counters decay,
+    /// too.
     TWO_EPOCHS = 5,
     /// The seed's limit: checked before the grant is added.
     LIMIT_BEFORE = 6,

@@ -1,4 +1,5 @@
-//! What an economy knows of one peer, and where it keeps that: 32 bytes a peer, in one table made at the start.
+//! What an economy knows of one peer, and where it keeps that: 32 bytes a peer, in one table made at the
+//! start.
 //!
 //! ```text
 //!   as lender      loan      lent to it; what is on its way there or back counts
@@ -148,8 +149,8 @@ impl Peer {
     }
 }
 
-/// Where an economy keeps its peers. [`Dense`] is the one for programs; a simulation of ten thousand economies keeps only
-/// those that differ from what they were at the start.
+/// Where an economy keeps its peers. [`Dense`] is the one for programs; a simulation of ten thousand
+/// economies keeps only those that differ from what they were at the start.
 pub trait Peers {
     /// A table of `count` peers, each as the pure function `fresh` returns it for its rank.
     fn new(count: u32, fresh: impl Fn(u32) -> Peer + Send + Sync + 'static) -> Self;

@@ -301,7 +301,8 @@ fn a_lost_rank_ends_every_wait_by_its_name() {
     }
 }
 
-/// Two rails, of which one dies under traffic, comes back, and the other one dies: every message is handled once.
+/// Two rails, of which one dies under traffic, comes back, and the other one dies: every message is handled
+/// once.
 #[test]
 fn rails_that_die_lose_and_double_nothing() {
     for seed in 0..6 {

@@ -312,7 +312,8 @@ fn a_header_without_a_place_keeps_nobodys_chunk() {
     assert_eq!(seen.try_iter().filter(|one| one.is_reply).count(), 0);
 }
 
-/// Revocations without end of a rank that takes no answers: one answer waits for it, and what waits does not grow.
+/// Revocations without end of a rank that takes no answers: one answer waits for it, and what waits does not
+/// grow.
 #[test]
 fn one_answer_waits_for_who_takes_none() {
     let mut setting = Setting::new(3);
@@ -444,6 +445,7 @@ fn halves_meet_in_either_order() {
         }
         world.assert_clean();
     }
-    // Requests at rank 1, replies at rank 0: long data is fetched after its header has come, shorter data comes first.
+    // Requests at rank 1, replies at rank 0: long data is fetched after its header has come, shorter data
+    // comes first.
     assert!(orders.iter().flatten().all(|count| *count > 0), "{orders:?}");
 }

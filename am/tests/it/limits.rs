@@ -7,7 +7,8 @@ use doorbell_fabric::memory::Region;
 use crate::messages::{Seen, echo_world};
 use crate::rig::{Doing, Launcher, Setting, Start, start};
 
-/// Everybody sends requests of all kinds to everybody, with replies of all kinds, and puts and gets beside them.
+/// Everybody sends requests of all kinds to everybody, with replies of all kinds, and puts and gets beside
+/// them.
 fn storm(setting: &Setting, each: u32) {
     let (mut world, seen) = echo_world(setting);
     let ranks = setting.ranks;

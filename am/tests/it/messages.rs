@@ -21,8 +21,8 @@ pub(crate) struct Seen {
     pub(crate) place: Option<u64>,
 }
 
-/// Handlers that answer in kind: 1 to a Short, 2 to a Medium, 3 to a Long (at the offset of the first argument), 4 to nothing.
-/// 11, 12 and 13 take the replies.
+/// Handlers that answer in kind: 1 to a Short, 2 to a Medium, 3 to a Long (at the offset of the first
+/// argument), 4 to nothing. 11, 12 and 13 take the replies.
 fn echoes(at: u32, log: &Sender<Seen>) -> Handlers {
     let mut handlers = Handlers::new();
     for kind in 1..=4u8 {

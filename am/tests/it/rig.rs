@@ -269,8 +269,8 @@ impl World {
         }
     }
 
-    /// Puts 8 bytes at 0 of the rank's own segment to the same place of another's until one of them waits for room of the
-    /// interface, and nobody polls meanwhile. The last one is that.
+    /// Puts 8 bytes at 0 of the rank's own segment to the same place of another's until one of them waits for
+    /// room of the interface, and nobody polls meanwhile. The last one is that.
     pub(crate) fn fill(&mut self, from: u32, to: u32) -> Vec<Handle> {
         let (am, to) = (self.am(from), Remote { rank: to, offset: 0 });
         let before = am.stats().deferred;

@@ -87,8 +87,8 @@ pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     };
     let mut request = named_request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: SIOCETHTOOL with this command reads and writes one `ethtool_channels`, to which the request points; both
-    // live for the call.
+    // SAFETY: SIOCETHTOOL with this command reads and writes one `ethtool_channels`, to which the request
+    // points; both live for the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     if done != 0 {
         return Err(io::Error::last_os_error());
@@ -121,8 +121,8 @@ pub(crate) fn driver(name: &str) -> io::Result<String> {
     };
     let mut request = named_request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    // SAFETY: SIOCETHTOOL with this command reads and writes one `ethtool_drvinfo`, to which the request points; both live
-    // for the call.
+    // SAFETY: SIOCETHTOOL with this command reads and writes one `ethtool_drvinfo`, to which the request
+    // points; both live for the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     if done != 0 {
         return Err(io::Error::last_os_error());

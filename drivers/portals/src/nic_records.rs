@@ -440,7 +440,8 @@ impl NicRecords {
         overflow.filter_map(|record| record.held.place(start)).next()
     }
 
-    /// How much is kept, for tests and reports: descriptors not at rest, operations, entries, memory until the end.
+    /// How much is kept, for tests and reports: descriptors not at rest, operations, entries, memory until
+    /// the end.
     pub(crate) fn counts(&self) -> [usize; 4] {
         [
             self.released.len(),

@@ -12,7 +12,8 @@ use doorbell_ring::storage::{Access, Mapped};
 
 /// A map divided in two: words at its front for single values, and the rest for one ring.
 ///
-/// Its two halves are given out by different types, so nothing in this process reaches the same bytes both ways.
+/// Its two halves are given out by different types, so nothing in this process reaches the same bytes both
+/// ways.
 pub(crate) struct Sides {
     pub(crate) words: WordsOf,
     pub(crate) area: Area,
@@ -39,8 +40,8 @@ pub(crate) fn sides(object: &Object, protection: Protection, words: usize) -> Re
     let start = NonNull::new(map.as_ptr().wrapping_add(front))
         .ok_or_else(|| RailError::hostile("passed a memory object that cannot be mapped"))?;
     let owner: Arc<Map> = Arc::clone(&map);
-    // SAFETY: the bytes after `front` stay mapped while `owner` lives, with this access; the words in front of them
-    // are all that `WordsOf` touches, and the map itself is given to nobody else.
+    // SAFETY: the bytes after `front` stay mapped while `owner` lives, with this access; the words in front
+    // of them are all that `WordsOf` touches, and the map itself is given to nobody else.
     let storage = unsafe { Mapped::new(start, map.len() - front, access, owner) };
     Ok(Sides {
         words: WordsOf { map, count: words },
@@ -82,8 +83,8 @@ impl Window {
         if at.checked_add(length)? > self.map.len() {
             return None;
         }
-        // SAFETY: inside the map, checked above; it stays mapped while `self`, which the bytes borrow, holds it, and
-        // backed by memory, because `Object` refuses what can shrink.
+        // SAFETY: inside the map, checked above; it stays mapped while `self`, which the bytes borrow, holds
+        // it, and backed by memory, because `Object` refuses what can shrink.
         Some(unsafe { SharedBytes::new(self.map.as_ptr().wrapping_add(at), length) })
     }
 }
@@ -95,8 +96,8 @@ impl WordsOf {
             return None;
         }
         let word = self.map.as_ptr().cast::<AtomicU64>().wrapping_add(index);
-        // SAFETY: inside the map (`count` words were checked to be), aligned to its page, mapped while `self` lives;
-        // all access to it in this process is through atomics.
+        // SAFETY: inside the map (`count` words were checked to be), aligned to its page, mapped while `self`
+        // lives; all access to it in this process is through atomics.
         Some(unsafe { &*word })
     }
 
@@ -139,7 +140,8 @@ impl WordsOf {
         }
     }
 
-    /// Test equipment: any word of the map, as a peer that keeps to its maps but to nothing else would write it.
+    /// Test equipment: any word of the map, as a peer that keeps to its maps but to nothing else would write
+    /// it.
     pub(crate) fn scribble(&self, index: usize, value: u64) {
         assert!(index < self.map.len() / 8 && self.map.protection() == Protection::ReadWrite);
         let word = self.map.as_ptr().cast::<AtomicU64>().wrapping_add(index);

@@ -8,7 +8,8 @@ use doorbell_fabric::message::Landing;
 /// Copies from `address` of process `pid` into `into`; returns the number of bytes copied.
 ///
 /// # Errors
-/// As process_vm_readv(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address.
+/// As process_vm_readv(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad
+/// address.
 pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -18,8 +19,9 @@ pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result
         iov_base: std::ptr::without_provenance_mut(address as usize),
         iov_len: into.len(),
     };
-    // SAFETY: the kernel writes at most `into.len()` bytes to `into`, which the landing keeps or its loan promises to be writable; the
-    // remote range is checked by the kernel against the other process and never touched here.
+    // SAFETY: the kernel writes at most `into.len()` bytes to `into`, which the landing keeps or its loan
+    // promises to be writable; the remote range is checked by the kernel against the other process and never
+    // touched here.
     let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
@@ -28,8 +30,8 @@ pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result
 /// copied. The caller has to know that the destination is lent for this: see [`crate::coop_copy::state`].
 ///
 /// # Errors
-/// As process_vm_writev(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address at
-/// either end.
+/// As process_vm_writev(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad
+/// address at either end.
 pub(crate) fn write_process(pid: i32, address: u64, into: u64, length: usize) -> io::Result<usize> {
     let [local, remote] = [address, into].map(|at| libc::iovec {
         iov_base: std::ptr::without_provenance_mut(at as usize),

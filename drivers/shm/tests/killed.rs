@@ -1,8 +1,10 @@
-//! A sender that is really killed, at every step of a send: nobody else is held up, and nothing half-done is taken.
+//! A sender that is really killed, at every step of a send: nobody else is held up, and nothing half-done is
+//! taken.
 //!
-//! The sender is a process of its own: this program, started again as a `victim`. It is stopped before its send, goes
-//! on instruction by instruction under ptrace, and gets SIGKILL after the nth; another one gets it after the n+1st, and
-//! so on for every instruction of a send. The receiver and two other senders live in the test.
+//! The sender is a process of its own: this program, started again as a `victim`. It is stopped before its
+//! send, goes on instruction by instruction under ptrace, and gets SIGKILL after the nth; another one gets it
+//! after the n+1st, and so on for every instruction of a send. The receiver and two other senders live in the
+//! test.
 
 mod common;
 
@@ -119,8 +121,8 @@ impl Drop for Victim {
 }
 
 impl Victim {
-    /// Goes on for `steps` instructions (for the first message: entries of and returns from system calls), or to the
-    /// end of its send; how many they were when it has come to the end.
+    /// Goes on for `steps` instructions (for the first message: entries of and returns from system calls), or
+    /// to the end of its send; how many they were when it has come to the end.
     fn goes_on(&self, way: Way, steps: usize) -> Option<usize> {
         for step in 0..steps {
             if way == Way::First {
@@ -357,8 +359,8 @@ impl Scene {
         }
     }
 
-    /// Kills one victim after each number of steps, as far as the time allows on a busy machine: first after every
-    /// eighth, then in between. The message is there from one step on, and never before it.
+    /// Kills one victim after each number of steps, as far as the time allows on a busy machine: first after
+    /// every eighth, then in between. The message is there from one step on, and never before it.
     fn kill_everywhere(&mut self, way: Way) {
         let started = Instant::now();
         let (came, last) = self.kill_after(way, usize::MAX);

@@ -165,7 +165,8 @@ fn a_stream_between_processes_is_severed_and_goes_on() {
             assert!(bytes == [round; 30] || id.0 < mark.0 + 3, "{id:?}");
             given.push(id.0);
         });
-        // The other end may take some more until we look again: what is not given back was taken, and the watermark says so.
+        // The other end may take some more until we look again: what is not given back was taken, and the
+        // watermark says so.
         let taken = pair.rail.handed_over(pair.peer);
         assert!(taken >= mark, "{taken:?} {mark:?}");
         let above: Vec<u64> = (taken.0 + 1..=last.0).collect();
@@ -175,7 +176,8 @@ fn a_stream_between_processes_is_severed_and_goes_on() {
     }
 }
 
-/// Killed at any moment of a revival: down it stays, or down it is again, within the bound, and nothing hangs.
+/// Killed at any moment of a revival: down it stays, or down it is again, within the bound, and nothing
+/// hangs.
 #[test]
 fn a_peer_that_is_killed_while_it_is_called() {
     for micros in [0, 20, 50, 100, 200, 500, 1000, 3000] {

@@ -60,8 +60,8 @@ pub enum Change {
     },
     /// A rank's NIC is gone for good (unplugged, VF removed); the process lives on.
     NicDeath(Plane, u32),
-    /// A rank's NIC hangs: it takes no frame out of its send rings, which fill up. It still receives. Message rails
-    /// do not feel it.
+    /// A rank's NIC hangs: it takes no frame out of its send rings, which fill up. It still receives. Message
+    /// rails do not feel it.
     NicStall(Plane, u32),
     /// The NIC continues, with all that was posted.
     NicResume(Plane, u32),

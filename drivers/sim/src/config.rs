@@ -8,9 +8,9 @@ use crate::fault::{Aim, Burst, Part, Pipe};
 
 /// What a link does to traffic, in one direction. Every probability is per frame or message, from 0 to 1.
 ///
-/// Datagrams feel all of it. Messages (the lossless contract) feel `delay`, `jitter`, `reorder`, `bandwidth` and a
-/// closed link; loss, duplication, damage, aims, the MTU cut and shared pipes are what a rail below that contract has
-/// already mended.
+/// Datagrams feel all of it. Messages (the lossless contract) feel `delay`, `jitter`, `reorder`, `bandwidth`
+/// and a closed link; loss, duplication, damage, aims, the MTU cut and shared pipes are what a rail below
+/// that contract has already mended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// Probability that a frame is lost.
@@ -43,7 +43,8 @@ pub struct Faults {
     pub mtu: Option<usize>,
     /// Bytes per second that a NIC serialises onto this link; `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Bytes that may wait for the serialisation: above it frames are dropped, and messages are refused as `Full`.
+    /// Bytes that may wait for the serialisation: above it frames are dropped, and messages are refused as
+    /// `Full`.
     pub queue: usize,
     /// A bottleneck that this direction shares with all others of the plane that name the same number.
     pub trunk: Option<(u32, Pipe)>,

@@ -247,7 +247,8 @@ impl Net {
         self.queue(to, message);
     }
 
-    /// A message waits to be seen at `nic`: in the inbox, or apart while its sender has not been opened there.
+    /// A message waits to be seen at `nic`: in the inbox, or apart while its sender has not been opened
+    /// there.
     pub(crate) fn queue(&mut self, nic: u32, message: u32) {
         let receiver = &mut self.nics[nic as usize];
         if receiver.peers.contains_key(&self.messages[message].from) {

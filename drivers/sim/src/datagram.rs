@@ -23,8 +23,8 @@ use crate::state::Ended;
 
 /// One rank's datagram queue pair on one plane of a [`SimNet`].
 ///
-/// Its address names a rank and not a life: after a restart, late frames of the old life reach the new one, as
-/// they do on UDP.
+/// Its address names a rank and not a life: after a restart, late frames of the old life reach the new one,
+/// as they do on UDP.
 #[derive(Debug)]
 pub struct SimDatagram {
     tx: SimTx,

@@ -48,8 +48,8 @@ impl fmt::Debug for Dump {
 }
 
 impl SimNet {
-    /// Writes every frame from now on to `out`, as a capture for Wireshark; an earlier capture ends. Should `out`
-    /// fail, the traffic goes on, and [`SimNet::end_dump`] tells.
+    /// Writes every frame from now on to `out`, as a capture for Wireshark; an earlier capture ends. Should
+    /// `out` fail, the traffic goes on, and [`SimNet::end_dump`] tells.
     ///
     /// ```
     /// # use doorbell_sim::{SimConfig, SimNet};

@@ -1,4 +1,5 @@
-//! Memory under keys: what peers may reach, from `expose` to `withdraw`; and what a process has executed in it.
+//! Memory under keys: what peers may reach, from `expose` to `withdraw`; and what a process has executed in
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +21,8 @@ pub(crate) struct Exposed {
     to: Option<u32>,
 }
 
-/// What a process has executed for others: the last [`Executed::KEPT`], by initiator's incarnation and operation.
+/// What a process has executed for others: the last [`Executed::KEPT`], by initiator's incarnation and
+/// operation.
 #[derive(Debug, Default)]
 pub(crate) struct Executed {
     pub(crate) outcomes: BTreeMap<(u64, u64), u64>,

@@ -6,7 +6,8 @@ use doorbell_fabric::datagram::Channel;
 
 use crate::stats::Stats;
 
-/// Losses that come together (Gilbert, 1960; Elliott, 1963): a link is good or bad, and may turn with every frame.
+/// Losses that come together (Gilbert, 1960; Elliott, 1963): a link is good or bad, and may turn with every
+/// frame.
 ///
 /// A bad time lasts `1 / end` frames on average, and `begin / (begin + end)` of all frames fall into one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +16,8 @@ pub struct Burst {
     pub begin: f64,
     /// Probability that a bad link turns good.
     pub end: f64,
-    /// Probability that a frame is lost while the link is bad; while it is good, [`Faults::loss`](crate::Faults) is.
+    /// Probability that a frame is lost while the link is bad; while it is good,
+    /// [`Faults::loss`](crate::Faults) is.
     pub loss: f64,
 }
 
@@ -176,7 +178,8 @@ pub enum Effect {
     Lose,
     /// It arrives twice.
     Duplicate,
-    /// It arrives, and once more so much later: also at the next life of the receiver, and after the sender's end.
+    /// It arrives, and once more so much later: also at the next life of the receiver, and after the sender's
+    /// end.
     Replay(Duration),
     /// It arrives so much later.
     Delay(Duration),

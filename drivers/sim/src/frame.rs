@@ -4,8 +4,8 @@
 //!   post ─► send ring ─► (doorbell) ─► serialised ─► depart ─┬─► lost, cut, unreachable
 //!             └ reaped: up to here, in order, the memory is free  └─► link ─► frame arrives ─► receive ring
 //! ```
-//! A body in a region is read when the frame departs, as a device would: a sender that writes a segment again before
-//! it was reaped sends the wrong bytes.
+//! A body in a region is read when the frame departs, as a device would: a sender that writes a segment again
+//! before it was reaped sends the wrong bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

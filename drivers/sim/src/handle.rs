@@ -1,4 +1,5 @@
-//! What a message rail and a datagram queue pair have in common: a NIC of a network, its name and its address.
+//! What a message rail and a datagram queue pair have in common: a NIC of a network, its name and its
+//! address.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
@@ -117,7 +118,8 @@ impl Handle {
         }
     }
 
-    /// Moves the network's clock to `now` when that is later; the work is the number of trace events this made.
+    /// Moves the network's clock to `now` when that is later; the work is the number of trace events this
+    /// made.
     pub(crate) fn progress(&mut self, now: Time) -> Work {
         let mut net = self.net.lock();
         let before = net.trace.count();

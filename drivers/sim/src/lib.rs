@@ -1,7 +1,8 @@
-//! A seeded network on a virtual clock, as a driver: a whole job of N ranks runs repeatably in one test thread.
+//! A seeded network on a virtual clock, as a driver: a whole job of N ranks runs repeatably in one test
+//! thread.
 //!
-//! [`SimNet`] is the network. Ranks attach [`SimRail`]s (the `Message` contract) and [`SimDatagram`]s (the `Datagram`
-//! contract) to its planes; [`Change`]s break and mend it, by call or at a virtual time.
+//! [`SimNet`] is the network. Ranks attach [`SimRail`]s (the `Message` contract) and [`SimDatagram`]s (the
+//! `Datagram` contract) to its planes; [`Change`]s break and mend it, by call or at a virtual time.
 #![forbid(unsafe_code)]
 
 mod agenda;

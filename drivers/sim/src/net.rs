@@ -28,8 +28,8 @@ impl Plane {
 ///
 /// Nothing happens by itself: the clock stands still until [`SimNet::advance_to`],
 /// [`SimNet::advance_to_next_event`] or a rail's `progress(now)` moves it. All of it is one state behind one
-/// uncontended lock, so that rails stay `Send` (an engine's world is); use from one thread is what makes a run
-/// repeatable.
+/// uncontended lock, so that rails stay `Send` (an engine's world is); use from one thread is what makes a
+/// run repeatable.
 ///
 /// ```
 /// use doorbell_fabric::message::{Body, Message};
@@ -75,7 +75,8 @@ impl SimNet {
         }
     }
 
-    /// A panic in a sink leaves no half-made state (the lock is not held there), so a poisoned lock is usable.
+    /// A panic in a sink leaves no half-made state (the lock is not held there), so a poisoned lock is
+    /// usable.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Net> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -101,8 +102,9 @@ impl SimNet {
         self.attach_rank(self.next_rank(), Plane::FIRST)
     }
 
-    /// A message rail of `rank` on `plane`. A rank that is dead (or was never seen) starts a new life by this, with
-    /// a new incarnation; an older rail of the same life on the same plane is left without traffic.
+    /// A message rail of `rank` on `plane`. A rank that is dead (or was never seen) starts a new life by
+    /// this, with a new incarnation; an older rail of the same life on the same plane is left without
+    /// traffic.
     pub fn attach_rank(&self, rank: u32, plane: Plane) -> SimRail {
         let plane = self.existing(plane);
         let nic = self.lock().attach(Kind::Message, rank, plane);
@@ -142,7 +144,8 @@ impl SimNet {
         self.lock().now
     }
 
-    /// Does everything that is due by `time` and sets the clock to it; a time that has passed changes nothing.
+    /// Does everything that is due by `time` and sets the clock to it; a time that has passed changes
+    /// nothing.
     pub fn advance_to(&self, time: Time) {
         self.lock().run_until(time);
     }
@@ -169,7 +172,8 @@ impl SimNet {
         }
     }
 
-    /// Moves the clock to the next event and does everything that is due then; `None` when nothing ever will be.
+    /// Moves the clock to the next event and does everything that is due then; `None` when nothing ever will
+    /// be.
     pub fn advance_to_next_event(&self) -> Option<Time> {
         let mut net = self.lock();
         let next = net.next_event()?;

@@ -5,7 +5,8 @@
 //!                      └ no such key, range, access: Denied      └ withdrawn meanwhile: Withdrawn, half done
 //!   the conn fails: not yet on the link: NotDone; anything later: Indeterminate (and a target may still finish it)
 //! ```
-//! The target's process takes no part, as with a device. Bytes reach the initiator's memory inside its own `poll`.
+//! The target's process takes no part, as with a device. Bytes reach the initiator's memory inside its own
+//! `poll`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Bandwidths that several flows share: a trunk that directions name by a number, and the port before a receiver.
+//! Bandwidths that several flows share: a trunk that directions name by a number, and the port before a
+//! receiver.
 
 use doorbell_fabric::time::Time;
 
@@ -15,7 +16,8 @@ pub(crate) enum Place {
 }
 
 impl Net {
-    /// Puts `length` bytes into a pipe now; returns when the last of them has left it, or `None` when it is full.
+    /// Puts `length` bytes into a pipe now; returns when the last of them has left it, or `None` when it is
+    /// full.
     pub(crate) fn enter(&mut self, place: Place, pipe: Pipe, length: usize) -> Option<Time> {
         let now = self.now;
         let busy = self.pipes.entry(place).or_insert(Time::ZERO);

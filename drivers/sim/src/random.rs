@@ -1,5 +1,5 @@
-//! The simulator's own random numbers: xoshiro256++ seeded through splitmix64, both public domain (Blackman and
-//! Vigna, "Scrambled linear pseudorandom number generators", 2021).
+//! The simulator's own random numbers: xoshiro256++ seeded through splitmix64, both public domain (Blackman
+//! and Vigna, "Scrambled linear pseudorandom number generators", 2021).
 //!
 //! Written out here, because a seed must mean the same run for ever, whatever a crate's next version does.
 
@@ -44,7 +44,8 @@ impl Random {
         result
     }
 
-    /// A number below `bound` (zero for a bound of zero), by multiply and shift: the bias is below 2^-64 × bound.
+    /// A number below `bound` (zero for a bound of zero), by multiply and shift: the bias is below 2^-64 ×
+    /// bound.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64

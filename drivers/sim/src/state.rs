@@ -69,7 +69,8 @@ pub(crate) struct Net {
 pub(crate) struct Life {
     pub(crate) incarnation: Incarnation,
     pub(crate) alive: bool,
-    /// Puts and atomics that this process has executed, by initiator: none is executed twice, over whichever rail.
+    /// Puts and atomics that this process has executed, by initiator: none is executed twice, over whichever
+    /// rail.
     pub(crate) executed: Executed,
 }
 

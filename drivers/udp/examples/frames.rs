@@ -1,12 +1,13 @@
-//! Frames and bytes a second from one end to the other, by length, with and without runs of frames in one piece.
+//! Frames and bytes a second from one end to the other, by length, with and without runs of frames in one
+//! piece.
 //!
 //! ```text
 //! cargo run --release -p doorbell-udp --example frames                       # udp:lo
 //! cargo run --release -p doorbell-udp --example frames -- udp:v0@a udp:v1@b
 //! ```
 //!
-//! The receiver returns a credit for every frame, 32 at a time on the priority channel, and at most 512 KiB are on
-//! their way: nothing is lost, and what is counted has arrived.
+//! The receiver returns a credit for every frame, 32 at a time on the priority channel, and at most 512 KiB
+//! are on their way: nothing is lost, and what is counted has arrived.
 
 mod common;
 

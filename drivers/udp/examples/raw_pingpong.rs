@@ -5,8 +5,9 @@
 //! cargo run --release -p doorbell-udp --example raw_pingpong -- 64 udp:v0@a udp:v1@b
 //! ```
 //!
-//! Blocks of exchanges alternate between the two, so that both see the same machine; each block gives one quotient,
-//! and the median of those is the result. Both ends poll the two channels of the rail in turn, as the BTL does.
+//! Blocks of exchanges alternate between the two, so that both see the same machine; each block gives one
+//! quotient, and the median of those is the result. Both ends poll the two channels of the rail in turn, as
+//! the BTL does.
 
 mod common;
 

@@ -17,8 +17,8 @@ pub struct UdpConfig {
     pub pairs: u16,
     /// Largest IP packet, in bytes, when it is to be smaller than the interface's MTU.
     pub mtu: Option<usize>,
-    /// Longest frame, in bytes, where the MTU allows longer ones: the loopback's 64 KiB would make every buffer of the
-    /// layers above as long, and are no faster (see `examples/frames.rs`).
+    /// Longest frame, in bytes, where the MTU allows longer ones: the loopback's 64 KiB would make every
+    /// buffer of the layers above as long, and are no faster (see `examples/frames.rs`).
     pub frame: usize,
     /// Frames that can be posted between two doorbells on the priority channel.
     pub priority_ring: usize,
@@ -28,7 +28,8 @@ pub struct UdpConfig {
     pub batch: usize,
     /// Receive buffers of each channel that can be kept at a time; allocated when first needed.
     pub spare: usize,
-    /// Peers that get connected sockets of their own, two descriptors each; later ones share the rail's own sockets.
+    /// Peers that get connected sockets of their own, two descriptors each; later ones share the rail's own
+    /// sockets.
     pub connected: usize,
     /// The kernel's receive buffer of each socket, in bytes.
     pub receive_buffer: usize,
@@ -39,8 +40,8 @@ pub struct UdpConfig {
     pub gso: bool,
     /// Whether runs of frames are received in one piece (`UDP_GRO`), if the kernel has that.
     pub gro: bool,
-    /// For how many microseconds a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN). Only
-    /// for devices with hardware queues: the loopback and veth have nothing to poll.
+    /// For how many microseconds a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN).
+    /// Only for devices with hardware queues: the loopback and veth have nothing to poll.
     pub busy_poll: Option<u32>,
 }
 

@@ -12,8 +12,8 @@
 //!          └────────────────────────┴────────────────────────────────────┘
 //! ```
 //!
-//! A socket in the set costs its *sender* a call of the kernel's for every frame, about 7 % of a round trip over the
-//! loopback; hence the third state.
+//! A socket in the set costs its *sender* a call of the kernel's for every frame, about 7 % of a round trip
+//! over the loopback; hence the third state.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

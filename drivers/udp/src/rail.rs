@@ -61,8 +61,8 @@ impl UdpRail {
     /// `udp:10.0.0.1`, `udp:fd00::1` (an address of this machine). Only that address is bound.
     ///
     /// # Errors
-    /// [`RailError::Unusable`] when there is no such interface or address, it is down, its ports are taken, or a
-    /// setting is out of bounds; [`RailError::System`] when the system refuses a step.
+    /// [`RailError::Unusable`] when there is no such interface or address, it is down, its ports are taken,
+    /// or a setting is out of bounds; [`RailError::System`] when the system refuses a step.
     pub fn open(name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
         if name.kind() != "udp" {
             return Err(unusable(

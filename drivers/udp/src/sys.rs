@@ -28,7 +28,8 @@ pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> 
 pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0i32;
     let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `value` and the length to `length`; both live for the call.
+    // SAFETY: the kernel writes at most `length` bytes to `value` and the length to `length`; both live for
+    // the call.
     let done = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -247,7 +248,8 @@ pub(crate) struct Sender {
     controls: Box<[Control]>,
 }
 
-// SAFETY: the pointers inside are written before each call and read in it only; between calls they mean nothing.
+// SAFETY: the pointers inside are written before each call and read in it only; between calls they mean
+// nothing.
 unsafe impl Send for Sender {}
 
 impl Sender {
@@ -295,8 +297,9 @@ impl Sender {
         }
         let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         if n == 1 {
-            // SAFETY: the first header was written above; it points to the iovec and control message of this sender
-            // and to the caller's bytes and name, all borrowed for the call and only read by the kernel.
+            // SAFETY: the first header was written above; it points to the iovec and control message of this
+            // sender and to the caller's bytes and name, all borrowed for the call and only read by the
+            // kernel.
             let sent = unsafe { libc::sendmsg(fd, &raw const self.headers[0].msg_hdr, flags) };
             return if sent < 0 {
                 Err(io::Error::last_os_error())
@@ -377,8 +380,9 @@ impl Receiver {
         let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
         if n == 1 {
             let header = &raw mut self.headers[0].msg_hdr;
-            // SAFETY: the first header was written above. It points to this receiver's own iovec, name and control
-            // message, with their sizes, and to a buffer that is borrowed exclusively for longer than this call.
+            // SAFETY: the first header was written above. It points to this receiver's own iovec, name and
+            // control message, with their sizes, and to a buffer that is borrowed exclusively for longer than
+            // this call.
             let got = unsafe { libc::recvmsg(fd, header, flags) };
             let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
             self.headers[0].msg_len = got as u32;

@@ -1,4 +1,5 @@
-//! What the lab runs in a guest with real devices: opens them and says what came of it, one line for each thing.
+//! What the lab runs in a guest with real devices: opens them and says what came of it, one line for each
+//! thing.
 //!
 //! ```text
 //! vfio-lab chain BDF [KIB]     walks the steps to the open device; ends with 3 where one is broken

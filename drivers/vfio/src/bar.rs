@@ -27,9 +27,9 @@ use crate::sys;
 /// A structure that registers can be seen as.
 ///
 /// # Safety
-/// The type is `repr(C)` (or `transparent`) and made of nothing but `volatile-register`'s cells `RO`, `RW` and `WO` of unsigned
-/// integers, arrays of such, and structures that are `Registers` themselves: any bytes are a value of it, all access is
-/// volatile, and nothing happens when it is dropped.
+/// The type is `repr(C)` (or `transparent`) and made of nothing but `volatile-register`'s cells `RO`, `RW`
+/// and `WO` of unsigned integers, arrays of such, and structures that are `Registers` themselves: any bytes
+/// are a value of it, all access is volatile, and nothing happens when it is dropped.
 pub unsafe trait Registers {}
 
 macro_rules! cells {
@@ -43,8 +43,8 @@ macro_rules! cells {
         impl Put<$integer> for RW<$integer> {
             #[inline(always)]
             fn put(&self, value: $integer) {
-                // SAFETY: the cell is part of a block in a mapped region (nothing else makes one), and a device that is
-                // told something reaches no memory but what was shared with it.
+                // SAFETY: the cell is part of a block in a mapped region (nothing else makes one), and a
+                // device that is told something reaches no memory but what was shared with it.
                 unsafe { self.write(value) }
             }
         }
@@ -67,14 +67,15 @@ unsafe impl<T: Registers, const N: usize> Registers for [T; N] {}
 /// `volatile-register` leaves it to the caller to ensure that a store is safe; behind an IOMMU it cannot
 /// affect memory.
 pub trait Put<T> {
-    /// Stores `value`. Registers are stored to in the order of the calls; what was written to *memory* before is seen by the
-    /// device only after [`before_doorbell`].
+    /// Stores `value`. Registers are stored to in the order of the calls; what was written to *memory* before
+    /// is seen by the device only after [`before_doorbell`].
     fn put(&self, value: T);
 }
 
 /// What was written to memory before is seen by a device that sees a register written after.
 ///
-/// Source: Linux's `dma_wmb` and `writel`: stores are in order on x86; elsewhere the device is in another domain of ordering.
+/// Source: Linux's `dma_wmb` and `writel`: stores are in order on x86; elsewhere the device is in another
+/// domain of ordering.
 #[inline(always)]
 pub fn before_doorbell() {
     #[cfg(target_arch = "aarch64")]
@@ -124,7 +125,8 @@ struct Part {
     length: usize,
 }
 
-// SAFETY: a map is an address range that stays valid until dropped, on whichever thread; access to its bytes is volatile.
+// SAFETY: a map is an address range that stays valid until dropped, on whichever thread; access to its bytes
+// is volatile.
 unsafe impl Send for Part {}
 // SAFETY: as above; `&Part` only gives out the address.
 unsafe impl Sync for Part {}
@@ -259,7 +261,8 @@ pub struct Block<T> {
     registers: PhantomData<T>,
 }
 
-// SAFETY: registers are the same on all threads, each access is volatile; only one thread at a time has the block.
+// SAFETY: registers are the same on all threads, each access is volatile; only one thread at a time has the
+// block.
 unsafe impl<T: Registers> Send for Block<T> {}
 
 impl<T: Registers> Block<T> {
@@ -274,8 +277,8 @@ impl<T: Registers> Deref for Block<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: inside a map that `bar` keeps, aligned, and any bytes are a `T`, which is nothing but cells, so that the
-        // device may change them at any time.
+        // SAFETY: inside a map that `bar` keeps, aligned, and any bytes are a `T`, which is nothing but
+        // cells, so that the device may change them at any time.
         unsafe { self.start.as_ref() }
     }
 }

@@ -7,8 +7,8 @@ use crate::error::Error;
 
 /// The address of a PCI function.
 ///
-/// Written with the domain by the kernel, and mostly without by people; the domain is 0 then. Domains above `ffff` (bridges of
-/// Intel's VMD make them) have more digits.
+/// Written with the domain by the kernel, and mostly without by people; the domain is 0 then. Domains above
+/// `ffff` (bridges of Intel's VMD make them) have more digits.
 ///
 /// ```
 /// use doorbell_vfio::Bdf;
@@ -26,7 +26,8 @@ pub struct Bdf {
 }
 
 impl Bdf {
-    /// The address with these parts; `None` where a bus has no such device (0 to 31), or a device no such function (0 to 7).
+    /// The address with these parts; `None` where a bus has no such device (0 to 31), or a device no such
+    /// function (0 to 7).
     pub const fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
         if device > 31 || function > 7 {
             return None;

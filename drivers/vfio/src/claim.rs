@@ -18,8 +18,8 @@ use crate::user::UserDevice;
 
 /// A device that this process drives.
 ///
-/// The order of leaving: drop all [`Block`](crate::Block)s and [`Bar`]s, [`close`](Self::close), then the slabs. Slabs keep
-/// the device open: after `close` it reaches no memory, and the last one to go ends it.
+/// The order of leaving: drop all [`Block`](crate::Block)s and [`Bar`]s, [`close`](Self::close), then the
+/// slabs. Slabs keep the device open: after `close` it reaches no memory, and the last one to go ends it.
 #[derive(Debug)]
 pub struct Claim {
     domain: Arc<Domain>,
@@ -28,8 +28,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Opens a device of this machine for a program that will share `memory` bytes with it, walking all steps of
-    /// [`chain`](crate::chain).
+    /// Opens a device of this machine for a program that will share `memory` bytes with it, walking all steps
+    /// of [`chain`](crate::chain).
     ///
     /// # Errors
     /// That of the first step that is broken.

@@ -19,7 +19,8 @@ impl RegionIndex {
     /// The configuration space.
     pub const CONFIG: Self = Self(7);
 
-    /// Base address register `number`, 0 to 5; `None` for others. A BAR of 64 bits has the lower of its two numbers.
+    /// Base address register `number`, 0 to 5; `None` for others. A BAR of 64 bits has the lower of its two
+    /// numbers.
     pub const fn bar(number: u8) -> Option<Self> {
         if number < 6 {
             Some(Self(number as u32))
@@ -100,7 +101,8 @@ pub struct RegionInfo {
     pub readable: bool,
     /// Whether it may be written.
     pub writable: bool,
-    /// What of it can be mapped, in rising order: all of it, some pages, or nothing. The rest is reached by calls.
+    /// What of it can be mapped, in rising order: all of it, some pages, or nothing. The rest is reached by
+    /// calls.
     pub areas: Vec<Area>,
 }
 
@@ -118,7 +120,8 @@ pub struct IrqInfo {
 pub enum Backend {
     /// The kernel's VFIO, by the group of the device and a container (`/dev/vfio/N`, `/dev/vfio/vfio`).
     Group,
-    /// The kernel's VFIO, by the device's own file and an iommufd (`/dev/vfio/devices/vfioN`, `/dev/iommu`), Linux 6.6.
+    /// The kernel's VFIO, by the device's own file and an iommufd (`/dev/vfio/devices/vfioN`, `/dev/iommu`),
+    /// Linux 6.6.
     Cdev,
     /// A process that models the device, over a Unix socket.
     User,
@@ -136,8 +139,8 @@ impl fmt::Display for Backend {
 
 /// A PCI device that is open.
 ///
-/// All of it is the control path: calls of the system or messages to another process, each of which ends. The data path are
-/// the registers in a [`Bar`] and the memory in a [`SharedSlab`](crate::SharedSlab).
+/// All of it is the control path: calls of the system or messages to another process, each of which ends. The
+/// data path are the registers in a [`Bar`] and the memory in a [`SharedSlab`](crate::SharedSlab).
 pub trait Device: Send + Sync + fmt::Debug {
     /// What it is called in errors: the address, or the socket.
     fn name(&self) -> &str;
@@ -160,14 +163,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Where the device model does not answer, or breaks the rules.
     fn region(&self, index: RegionIndex) -> Result<RegionInfo, Error>;
 
-    /// Maps what can be mapped of a region. Maps keep the device open, and are not to be used while it is reset.
+    /// Maps what can be mapped of a region. Maps keep the device open, and are not to be used while it is
+    /// reset.
     ///
     /// # Errors
     /// Where nothing of it can be mapped, or the system refuses.
     fn map(&self, index: RegionIndex) -> Result<Bar, Error>;
 
-    /// Reads a region by a call: what is not mapped, and the configuration space. One access of the device where `to` has 1, 2
-    /// or 4 bytes (or 8, on most) and `at` is a multiple of that.
+    /// Reads a region by a call: what is not mapped, and the configuration space. One access of the device
+    /// where `to` has 1, 2 or 4 bytes (or 8, on most) and `at` is a multiple of that.
     ///
     /// # Errors
     /// Where it is not all inside the region, or the device refuses.
@@ -225,7 +229,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// When the memory cannot be locked or passed, or the addresses are in use.
     fn share(&self, memory: &Region, iova: u64) -> Result<(), Error>;
 
-    /// The device does not reach the `length` bytes from `iova` on any more, which were shared as one. On an error it may still.
+    /// The device does not reach the `length` bytes from `iova` on any more, which were shared as one. On an
+    /// error it may still.
     ///
     /// # Errors
     /// Where they were not shared so, or the device model does not answer.

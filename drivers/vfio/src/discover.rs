@@ -1,4 +1,5 @@
-//! What PCI devices there are, and all that decides whether a program can have one: driver, IOMMU group, physical function.
+//! What PCI devices there are, and all that decides whether a program can have one: driver, IOMMU group,
+//! physical function.
 //!
 //! Source: Documentation/ABI/testing/sysfs-bus-pci and sysfs-kernel-iommu_groups of Linux.
 

@@ -6,9 +6,9 @@
 //!      └────unshare──────┘               where the device cannot be kept from it, it is leaked
 //! ```
 //!
-//! A slab is a whole [`Region`]: a memfd, of huge pages where they are wanted, so that a process that models a device can map
-//! it too. While it is shared, the device may write it at any time: its bytes are read by copies, once, and what has to stay
-//! true is kept elsewhere.
+//! A slab is a whole [`Region`]: a memfd, of huge pages where they are wanted, so that a process that models
+//! a device can map it too. While it is shared, the device may write it at any time: its bytes are read by
+//! copies, once, and what has to stay true is kept elsewhere.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};

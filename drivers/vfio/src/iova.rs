@@ -35,7 +35,8 @@ const LOW: Range = Range {
     first: 0,
     last: (1 << 20) - 1,
 };
-/// Writes to these addresses are interrupts (Intel SDM, volume 3, on the APIC: "Message Address Register Format").
+/// Writes to these addresses are interrupts (Intel SDM, volume 3, on the APIC: "Message Address Register
+/// Format").
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 const INTERRUPTS: Range = Range {
     first: 0xfee0_0000,
@@ -88,7 +89,8 @@ impl BusAddresses {
         this
     }
 
-    /// Hands out `length` addresses, rounded up to whole pages, from a multiple of `align` (a power of two) on.
+    /// Hands out `length` addresses, rounded up to whole pages, from a multiple of `align` (a power of two)
+    /// on.
     pub fn take(&mut self, length: u64, align: u64) -> Option<u64> {
         let length = length.max(1).checked_next_multiple_of(self.page)?;
         let align = align.max(self.page);

@@ -71,8 +71,8 @@ impl Domain {
 pub(crate) struct Kernel {
     device: VfioDevice,
     domain: Domain,
-    /// Keeps the device open until all above is gone: one that is being unplugged stays in sysfs as long, where `VfioDevice`
-    /// still looks for its group when it is dropped.
+    /// Keeps the device open until all above is gone: one that is being unplugged stays in sysfs as long,
+    /// where `VfioDevice` still looks for its group when it is dropped.
     _keep: OwnedFd,
     name: String,
     is_resettable: bool,

@@ -10,13 +10,14 @@
 //!               (registers)     (memory with bus addresses)
 //! ```
 //!
-//! A driver uses one trait, [`Device`]. A device is opened by a chain of steps, each with one error that names its fix;
-//! `doorbell doctor` shows the same [`chain`]. A [`Claim`] keeps the order of setup and teardown: reset, then bus
-//! mastering, and off again at the end. Memory is a [`Slab`] while it is ours, and a [`SharedSlab`] while the device can
-//! access it: only the latter has a bus address, and if it cannot be unshared, it is leaked and never used again.
+//! A driver uses one trait, [`Device`]. A device is opened by a chain of steps, each with one error that
+//! names its fix; `doorbell doctor` shows the same [`chain`]. A [`Claim`] keeps the order of setup and
+//! teardown: reset, then bus mastering, and off again at the end. Memory is a [`Slab`] while it is ours, and
+//! a [`SharedSlab`] while the device can access it: only the latter has a bus address, and if it cannot be
+//! unshared, it is leaked and never used again.
 //!
-//! Sources: linux/vfio.h and Documentation/driver-api/vfio.rst, linux/iommufd.h; the vfio-user protocol, version 0.9.2 of its
-//! specification.
+//! Sources: linux/vfio.h and Documentation/driver-api/vfio.rst, linux/iommufd.h; the vfio-user protocol,
+//! version 0.9.2 of its specification.
 //!
 //! | file | job |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! How much memory this process may lock, which is what a device's memory is.
 //!
-//! Sources: getrlimit(2), capabilities(7), proc_pid_status(5); drivers/vfio/vfio_iommu_type1.c counts what it locks in the
-//! process's `VmLck`.
+//! Sources: getrlimit(2), capabilities(7), proc_pid_status(5); drivers/vfio/vfio_iommu_type1.c counts what it
+//! locks in the process's `VmLck`.
 
 use doorbell_fabric::limits::{Limit, Resource};
 

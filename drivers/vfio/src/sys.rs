@@ -35,8 +35,8 @@ const LONGEST: usize = 1 << 16;
 
 /// An ioctl on a structure of 64-bit words, which it may write.
 fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, words: &mut [u64]) -> io::Result<()> {
-    // SAFETY: each request that this room names reads and writes at most as many bytes as the first field of its structure
-    // says (argsz, size), which its callers set to no more than the words have.
+    // SAFETY: each request that this room names reads and writes at most as many bytes as the first field of
+    // its structure says (argsz, size), which its callers set to no more than the words have.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), request, words.as_mut_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -192,8 +192,9 @@ pub(crate) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<
 /// Maps a region at the bus addresses from `iova`.
 pub(crate) fn share(ops: &dyn VfioOps, memory: &Region, iova: u64) -> Result<(), VfioError> {
     let start = memory.whole().as_mut_ptr();
-    // SAFETY: the range is one whole map of a region, whose bytes nobody ever has a reference to: the region reads and
-    // writes them by raw pointers, since others may. The kernel pins its pages until they are unmapped there.
+    // SAFETY: the range is one whole map of a region, whose bytes nobody ever has a reference to: the region
+    // reads and writes them by raw pointers, since others may. The kernel pins its pages until they are
+    // unmapped there.
     unsafe { ops.vfio_dma_map(iova, memory.object().len(), start) }
 }
 
@@ -209,8 +210,8 @@ pub(crate) fn map(fd: BorrowedFd<'_>, at: u64, length: usize) -> io::Result<NonN
     // SAFETY: a fresh map at an address of the kernel's choice touches no existing memory.
     let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, rights, MapFlags::SHARED, fd, at) }?;
     let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-    // SAFETY: the range is the map just made; DONTFORK changes what a child inherits, not what we see. Device memory has it
-    // anyway, and some kernels say so by refusing.
+    // SAFETY: the range is the map just made; DONTFORK changes what a child inherits, not what we see. Device
+    // memory has it anyway, and some kernels say so by refusing.
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxDontFork) };
     Ok(start)
 }

@@ -106,8 +106,8 @@ impl Entry {
         }
     }
 
-    /// True for the ordinary receive, which takes the short way: fully given, on the priority list, used once,
-    /// cutting what is too long.
+    /// True for the ordinary receive, which takes the short way: fully given, on the priority list, used
+    /// once, cutting what is too long.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.pattern.is_exact()
@@ -182,8 +182,8 @@ pub struct Match {
     pub list: List,
 }
 
-/// The entry that would take an arrival, as [`Matcher::look`](crate::Matcher::look) found it. It is good for as long as
-/// nothing else is done with the matcher.
+/// The entry that would take an arrival, as [`Matcher::look`](crate::Matcher::look) found it. It is good for
+/// as long as nothing else is done with the matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// What the arrival gets if the entry takes it; the entry is still on its list.

@@ -143,17 +143,19 @@ impl Matcher {
         self.posted.arrive(&self.hasher, &key, remote_offset, length)
     }
 
-    /// The entry that would take such a message; nothing is changed, so that the caller may still refuse it, and the entry
-    /// stays what it was (Portals: permissions are looked at when the entry is found). [`Matcher::take`] makes it so.
+    /// The entry that would take such a message; nothing is changed, so that the caller may still refuse it,
+    /// and the entry stays what it was (Portals: permissions are looked at when the entry is found).
+    /// [`Matcher::take`] makes it so.
     #[inline(always)]
     pub fn look(&self, key: &MatchKey, remote_offset: u64, length: u64) -> Option<Candidate> {
         self.posted.look(&self.hasher, key, remote_offset, length)
     }
 
-    /// What [`Matcher::look`] would find for a message like an earlier one: with the same key, at least as long and from the
-    /// same offset, where that one was found for `handle` on the priority list. Entries that are linked keep their order, and
-    /// what was too full for the earlier one has not become emptier, so it is the same one as long as it is linked. `None`: it
-    /// is not, or this message would be its last. Then look.
+    /// What [`Matcher::look`] would find for a message like an earlier one: with the same key, at least as
+    /// long and from the same offset, where that one was found for `handle` on the priority list. Entries
+    /// that are linked keep their order, and what was too full for the earlier one has not become emptier, so
+    /// it is the same one as long as it is linked. `None`: it is not, or this message would be its last. Then
+    /// look.
     #[inline(always)]
     pub fn look_again(&self, handle: EntryHandle, remote_offset: u64, length: u64) -> Option<Candidate> {
         self.posted.look_again(handle, remote_offset, length)
@@ -210,7 +212,8 @@ impl Matcher {
         Some(self.kept.remove(&self.hasher, slot))
     }
 
-    /// The earliest kept message that matches and that the caller has room for, by its length and token; nothing is removed.
+    /// The earliest kept message that matches and that the caller has room for, by its length and token;
+    /// nothing is removed.
     #[inline]
     pub fn peek_where(&mut self, pattern: &Pattern, fits: impl Fn(u64, u64) -> bool) -> Option<Unexpected> {
         let slot = self.kept.find(&self.hasher, pattern, fits)?;

@@ -26,7 +26,8 @@ pub const ENTRIES_MAX: usize = 4096;
 pub const LENGTH_MAX: usize = 4 << 20;
 /// Buckets of a histogram: zero, and one per number of significant bits.
 pub const BUCKETS: usize = 65;
-/// Words of a histogram: its buckets, the sum of all values, the largest value, and the rest of the last line.
+/// Words of a histogram: its buckets, the sum of all values, the largest value, and the rest of the last
+/// line.
 pub const HISTOGRAM_WORDS: usize = 72;
 /// Index of the sum of all values in a histogram, wrapping.
 pub const SUM: usize = BUCKETS;
@@ -124,8 +125,8 @@ pub(super) fn unpadded(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok().filter(|_| fine)
 }
 
-/// The text in a value's words, up to the first zero byte. It will be shown on terminals, and another process may be
-/// writing it, or anything: what is no plain text is replaced.
+/// The text in a value's words, up to the first zero byte. It will be shown on terminals, and another process
+/// may be writing it, or anything: what is no plain text is replaced.
 pub(super) fn text(words: &[u64]) -> String {
     let bytes = words.iter().flat_map(|word| word.to_ne_bytes());
     let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();

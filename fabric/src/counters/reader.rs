@@ -273,8 +273,8 @@ impl Buckets {
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// An upper bound of the value at `quantile` (0 to 1): the end of the bucket in which it lies, at most the
-    /// largest value. `None` without any.
+    /// An upper bound of the value at `quantile` (0 to 1): the end of the bucket in which it lies, at most
+    /// the largest value. `None` without any.
     pub fn at_most(&self, quantile: f64) -> Option<u64> {
         let count = self.count();
         let wanted = ((count as f64 * quantile.clamp(0.0, 1.0)).ceil() as u64).max(1);

@@ -43,8 +43,9 @@ unsafe fn load<T: Copy>(from: *const u8) -> T {
     unsafe { ptr::read_volatile(from.cast::<Loose<T>>()) }.0
 }
 
-/// The sum of `n` bytes as 16-bit words in network order, an odd last byte with a zero behind it, folded to sixteen bits in
-/// ones' complement (RFC 1071: the sum of wider words, in whatever byte order, folds to the same).
+/// The sum of `n` bytes as 16-bit words in network order, an odd last byte with a zero behind it, folded to
+/// sixteen bits in ones' complement (RFC 1071: the sum of wider words, in whatever byte order, folds to the
+/// same).
 ///
 /// # Safety
 /// `n` bytes must be readable at `from`.
@@ -67,9 +68,9 @@ pub(super) unsafe fn sum(from: *const u8, n: usize) -> u16 {
     u16::from_be(sum as u16)
 }
 
-/// `memmove`, with up to 32 bytes done in registers: a call costs more than a short payload. Least of many batches on
-/// one core (the pairs of `benches/fabric.rs`): 1.3 to 2.3 ns against 3.5 ns by the call; from 33 bytes on the call
-/// wins.
+/// `memmove`, with up to 32 bytes done in registers: a call costs more than a short payload. Least of many
+/// batches on one core (the pairs of `benches/fabric.rs`): 1.3 to 2.3 ns against 3.5 ns by the call; from 33
+/// bytes on the call wins.
 ///
 /// # Safety
 /// `n` bytes must be readable at `from` and writable at `to`; the two may overlap.
@@ -90,12 +91,13 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
         1 => unsafe { copy_ends::<u8>(from, to, n) },
         0 => {}
     }
-    // SAFETY: the statement is empty; it only makes the compiler assume that the bytes at `to` were written again.
+    // SAFETY: the statement is empty; it only makes the compiler assume that the bytes at `to` were written
+    // again.
     unsafe { std::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
 }
 
-/// Copies the first word and the last one, which meet or overlap in the middle. Both are fetched before one is
-/// stored, so the two ranges may overlap too.
+/// Copies the first word and the last one, which meet or overlap in the middle. Both are fetched before one
+/// is stored, so the two ranges may overlap too.
 ///
 /// # Safety
 /// As for [`copy`], and `n` is from one to two times the size of `T`.

@@ -12,8 +12,9 @@ use crate::message::AtomicOp;
 
 /// Owned, reference-counted memory in a shared memory object: what devices and peers may reach.
 ///
-/// Its bytes may be written by one-sided operations of peers at any time while it is exposed, so it is read and
-/// written by copies, never as a slice; copies that meet on the same bytes give a mixture. Dropped (and given back to the system) with its last clone or slice.
+/// Its bytes may be written by one-sided operations of peers at any time while it is exposed, so it is read
+/// and written by copies, never as a slice; copies that meet on the same bytes give a mixture. Dropped (and
+/// given back to the system) with its last clone or slice.
 #[derive(Clone, Debug)]
 pub struct Region {
     inner: Arc<RegionInner>,
@@ -123,8 +124,8 @@ impl Region {
 ///
 /// There is no loan of it: where a loan would do, the slice itself goes along
 /// ([`Body::Region`](crate::message::Body::Region), [`Landing::Region`](crate::message::Landing::Region),
-/// [`Exposure::Region`](crate::message::Exposure::Region)), so that the memory is mapped for as long as anybody can
-/// reach it. A look at its bytes ends before the slice does:
+/// [`Exposure::Region`](crate::message::Exposure::Region)), so that the memory is mapped for as long as
+/// anybody can reach it. A look at its bytes ends before the slice does:
 ///
 /// ```compile_fail,E0597
 /// use doorbell_fabric::memory::Region;
@@ -226,8 +227,8 @@ impl RegionSlice {
         self.write_shared(at, SharedBytes::of(bytes))
     }
 
-    /// Executes an atomic on the eight bytes at offset `at` of the slice; returns the old value. `None` when they
-    /// are not all inside, or not aligned in the region.
+    /// Executes an atomic on the eight bytes at offset `at` of the slice; returns the old value. `None` when
+    /// they are not all inside, or not aligned in the region.
     #[inline]
     pub fn atomic(&self, at: usize, what: AtomicOp) -> Option<u64> {
         let inside = at.checked_add(8)? <= self.length;
@@ -235,8 +236,8 @@ impl RegionSlice {
             return None;
         }
         let word = self.region.inner.map.as_ptr().wrapping_add(self.at + at);
-        // SAFETY: inside the map and aligned, by the checks and because maps start on a page; mapped while `self`
-        // lives. All other code reaches these bytes through raw pointers or atomics of this size.
+        // SAFETY: inside the map and aligned, by the checks and because maps start on a page; mapped while
+        // `self` lives. All other code reaches these bytes through raw pointers or atomics of this size.
         let word = unsafe { AtomicU64::from_ptr(word.cast()) };
         Some(match what {
             AtomicOp::Add(by) => word.fetch_add(by, SeqCst),
@@ -258,7 +259,8 @@ impl RegionSlice {
         self.as_mut_ptr().addr()
     }
 
-    /// The address of its first byte: for a driver's system call or device, which keeps the slice while it uses it.
+    /// The address of its first byte: for a driver's system call or device, which keeps the slice while it
+    /// uses it.
     #[inline]
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.region.inner.map.as_ptr().wrapping_add(self.at)

@@ -1,5 +1,5 @@
-//! Why a call of an interface was refused. The names and numbers are the return codes of the public header (reference:
-//! portals, section 2).
+//! Why a call of an interface was refused. The names and numbers are the return codes of the public header
+//! (reference: portals, section 2).
 
 use thiserror::Error;
 

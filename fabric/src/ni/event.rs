@@ -81,9 +81,9 @@ impl NiFail {
     }
 }
 
-/// A full event. Which fields mean something depends on its kind: all of them at the target of an operation; `user_ptr`,
-/// `mlength`, `remote_offset` and `fail` at its initiator; `user_ptr`, `pt_index` and `fail` with LINK, AUTO_UNLINK and
-/// AUTO_FREE; `pt_index` and `fail` with PT_DISABLED.
+/// A full event. Which fields mean something depends on its kind: all of them at the target of an operation;
+/// `user_ptr`, `mlength`, `remote_offset` and `fail` at its initiator; `user_ptr`, `pt_index` and `fail` with
+/// LINK, AUTO_UNLINK and AUTO_FREE; `pt_index` and `fail` with PT_DISABLED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// What happened.

@@ -1,5 +1,5 @@
-//! The contract of a Portals 4 network interface: what active messages stand on, in software (`am/portals`) or hardware
-//! (`drivers/portals`).
+//! The contract of a Portals 4 network interface: what active messages stand on, in software (`am/portals`)
+//! or hardware (`drivers/portals`).
 //!
 //! ```text
 //!   initiator                                         target
@@ -74,8 +74,8 @@ pub trait Ni {
     /// When [`Ni::progress`] has something to do next, or `None`.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is
-    /// work already: then do not sleep. [`Ni::disarm`] ends it.
+    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`.
+    /// Whether there is work already: then do not sleep. [`Ni::disarm`] ends it.
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool;
 
     /// Ends what [`Ni::arm`] prepared.
@@ -188,8 +188,8 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn md_release(&mut self, md: MdHandle) -> Result<(), NiError>;
 
-    /// Appends an entry to a list. Match entries on a matching interface; on the other the fields of matching are passed
-    /// over.
+    /// Appends an entry to a list. Match entries on a matching interface; on the other the fields of matching
+    /// are passed over.
     ///
     /// # Errors
     /// [`NiError::NoSpace`], [`NiError::ListTooLong`], [`NiError::ArgInvalid`].
@@ -204,10 +204,12 @@ pub trait Ni {
     /// Takes an entry off its list.
     ///
     /// # Errors
-    /// [`NiError::InUse`] while operations or unexpected headers refer to it; [`NiError::ArgInvalid`] when it is gone.
+    /// [`NiError::InUse`] while operations or unexpected headers refer to it; [`NiError::ArgInvalid`] when it
+    /// is gone.
     fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError>;
 
-    /// Searches the unexpected headers. Ends by an event of the table entry's queue, which carries `user_ptr`.
+    /// Searches the unexpected headers. Ends by an event of the table entry's queue, which carries
+    /// `user_ptr`.
     ///
     /// # Errors
     /// [`NiError::ArgInvalid`].
@@ -238,12 +240,12 @@ pub trait Ni {
     /// As for [`Ni::put`].
     fn fetch_atomic(&mut self, fetch: &FetchAtomic) -> Result<(), NiError>;
 
-    /// Does it when the counting event reaches the threshold; at once, if it has. The handle is that of the entry of
-    /// [`Triggered::Append`].
+    /// Does it when the counting event reaches the threshold; at once, if it has. The handle is that of the
+    /// entry of [`Triggered::Append`].
     ///
     /// # Errors
-    /// [`NiError::NoSpace`] when `max_triggered_ops` wait for this counting event, and those of the operation itself, which
-    /// are found now and not when it fires.
+    /// [`NiError::NoSpace`] when `max_triggered_ops` wait for this counting event, and those of the operation
+    /// itself, which are found now and not when it fires.
     fn trigger(
         &mut self,
         ct: CtHandle,

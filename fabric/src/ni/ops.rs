@@ -1,5 +1,5 @@
-//! Data movement and triggered operations as values: what a call takes is what a trigger keeps (reference: portals,
-//! section 10).
+//! Data movement and triggered operations as values: what a call takes is what a trigger keeps (reference:
+//! portals, section 10).
 
 use super::event::Count;
 use super::types::{AckReq, AtomicKind, CtHandle, Datatype, Entry, EntryHandle, List, MdHandle, Process};

@@ -6,7 +6,8 @@
 //! them is found by exchanges: each row in turn takes the first tight column that it can have while the later
 //! rows move along tight pairs.
 
-/// For each row its column in the first of the heaviest matchings, if it has one. A `weight` of zero is no pair.
+/// For each row its column in the first of the heaviest matchings, if it has one. A `weight` of zero is no
+/// pair.
 pub(super) fn first_of_the_heaviest(
     rows: usize,
     columns: usize,
@@ -104,7 +105,8 @@ impl Solved {
         let tight = |this: &Self, row: usize, column: usize| {
             cost(row, column) == this.row_price[row] + this.column_price[column]
         };
-        // Backwards from the column that would become free: for each later row that can get there, its next column.
+        // Backwards from the column that would become free: for each later row that can get there, its next
+        // column.
         let mut next: Vec<Option<usize>> = vec![None; size];
         let mut freed = vec![self.column_of[row]];
         while let Some(column) = freed.pop() {

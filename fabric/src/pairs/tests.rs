@@ -301,8 +301,8 @@ proptest! {
         prop_assert_eq!(first, first_by_trying(&weights));
     }
 
-    /// Whatever was published: nobody is in two pairs, no pair is one that never works, no larger matching exists, and what
-    /// could be paired in addition is not there.
+    /// Whatever was published: nobody is in two pairs, no pair is one that never works, no larger matching
+    /// exists, and what could be paired in addition is not there.
     #[test]
     fn pairs_are_as_many_as_can_be(lower in any_rails(), higher in any_rails(), same_host in any::<bool>()) {
         let hosts = if same_host { ["a", "a"] } else { ["a", "b"] };

@@ -1,5 +1,5 @@
-//! A strict reader of what the writer makes: little-endian captures of one section, in blocks that follow each other
-//! without a gap. Bytes of a file are hostile input: everything is checked, nothing panics.
+//! A strict reader of what the writer makes: little-endian captures of one section, in blocks that follow
+//! each other without a gap. Bytes of a file are hostile input: everything is checked, nothing panics.
 
 use thiserror::Error;
 

@@ -82,7 +82,8 @@ impl Hall {
                     assert!((1..=64).contains(&ahead), "invariant 2, {ahead} ahead");
                     assert!(wheel.wake <= level.start_of(slot), "invariant 4");
                 } else {
-                    // A deadline that had passed waits at the time that the cursor had then, which is still due.
+                    // A deadline that had passed waits at the time that the cursor had then, which is still
+                    // due.
                     let first = wheel.cursor + (digit.wrapping_sub(wheel.cursor) & 63);
                     assert!(
                         first == deadline || deadline <= first && first <= wheel.now,
@@ -183,7 +184,8 @@ fn guests_are_first_moved_late_and_seldom() {
     }
 }
 
-/// Slots of several levels that begin together: the cursor must not stand in one whose guests are still there.
+/// Slots of several levels that begin together: the cursor must not stand in one whose guests are still
+/// there.
 #[test]
 fn slots_that_begin_together_are_all_seen() {
     let start = 8 * 4096;

@@ -269,7 +269,8 @@ fn a_consumer_survives_any_producer() {
     );
 }
 
-/// The same for the short way: what `expect` shows is what was asked for, inside the lane, and told lengths hold.
+/// The same for the short way: what `expect` shows is what was asked for, inside the lane, and told lengths
+/// hold.
 #[test]
 fn a_look_survives_any_producer() {
     let geometry = Geometry::new(8, 256).unwrap();
@@ -393,8 +394,9 @@ fn told_indices_only_grow_whatever_the_producer_writes() {
     }
 }
 
-/// The words change while they are looked at, not only between the calls: both ways to receive, against a producer in
-/// a thread of its own that stores any word anywhere; and a sender, against indices that are hardly ever true.
+/// The words change while they are looked at, not only between the calls: both ways to receive, against a
+/// producer in a thread of its own that stores any word anywhere; and a sender, against indices that are
+/// hardly ever true.
 #[test]
 fn both_ends_survive_words_that_change_under_them() {
     let geometry = Geometry::new(8, 256).unwrap();

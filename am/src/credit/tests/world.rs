@@ -72,7 +72,8 @@ impl World {
         }
     }
 
-    /// Everything under way arrives, every handler runs, and who waits is served; anything left over is a fault.
+    /// Everything under way arrives, every handler runs, and who waits is served; anything left over is a
+    /// fault.
     pub(super) fn drain(&mut self) -> Verdict {
         for _ in 0..100_000 {
             if !self.wires.is_empty() {

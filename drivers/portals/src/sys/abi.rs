@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use memoffset::offset_of;
 
-/// `ptl_process_t`, a union of a rank and a node with its process: passed by value, eight bytes in either case.
+/// `ptl_process_t`, a union of a rank and a node with its process: passed by value, eight bytes in either
+/// case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct PtlProcess {

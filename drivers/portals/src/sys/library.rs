@@ -31,8 +31,8 @@ macro_rules! functions {
                             name: library.to_owned(),
                             reason: format!("it has no {}", $symbol.to_string_lossy()),
                         })?;
-                        // SAFETY: the loader found the function of this name, whose signature in portals4.h is the one of
-                        // the field; the library is never unloaded.
+                        // SAFETY: the loader found the function of this name, whose signature in portals4.h
+                        // is the one of the field; the library is never unloaded.
                         unsafe { std::mem::transmute::<Address, unsafe extern "C" fn($($argument),*) -> c_int>(address) }
                     },)*
                 })
@@ -104,7 +104,8 @@ impl fmt::Debug for Library {
 /// What a call answered: its return code, when that is not zero.
 pub(crate) type Answer<T> = Result<T, c_int>;
 
-/// Memory as a descriptor or an entry names it. Made by `nic_records`, which keeps the memory for as long as the NIC may reach it.
+/// Memory as a descriptor or an entry names it. Made by `nic_records`, which keeps the memory for as long as
+/// the NIC may reach it.
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
     start: *mut c_void,
@@ -206,8 +207,9 @@ const fn answer(code: c_int) -> Answer<()> {
 macro_rules! call {
     ($self:ident . $function:ident ($($argument:expr),* $(,)?)) => {{
         let function = $self.functions.$function;
-        // SAFETY: pointers among the arguments are to values that live across the call, as the function asks for; memory
-        // that they name is kept by its owner (`Pieces`); all else are numbers, which the library judges.
+        // SAFETY: pointers among the arguments are to values that live across the call, as the function asks
+        // for; memory that they name is kept by its owner (`Pieces`); all else are numbers, which the library
+        // judges.
         answer(unsafe { function($($argument),*) })
     }};
 }
@@ -220,8 +222,8 @@ impl Library {
             reason,
         };
         let c_name = CString::new(name).map_err(|_| refused("its name holds a zero byte".to_owned()))?;
-        // SAFETY: the name ends with a zero byte; what the library does when it is loaded is its own matter, as with any
-        // library that the program was linked to.
+        // SAFETY: the name ends with a zero byte; what the library does when it is loaded is its own matter,
+        // as with any library that the program was linked to.
         let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(refused(last_error()));

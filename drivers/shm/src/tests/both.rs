@@ -167,7 +167,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The owner helps in a thread of its own while the reader gives up at any moment: what was given back is its own again.
+/// The owner helps in a thread of its own while the reader gives up at any moment: what was given back is its
+/// own again.
 #[test]
 fn memory_that_was_given_back_is_written_to_by_nobody() {
     let Some(mut world) = world("memory_that_was_given_back", true) else {
@@ -270,7 +271,8 @@ fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
     assert_eq!(seen.ended, [(OpId(1), Err(OpError::NotDone))]);
 }
 
-/// Two readers of one owner, which turns from one to the other: reads that have ended well are written over at once.
+/// Two readers of one owner, which turns from one to the other: reads that have ended well are written over
+/// at once.
 #[test]
 fn an_owner_of_two_reads_writes_to_none_that_has_ended() {
     const LENGTH: usize = 256 << 10;

@@ -86,8 +86,8 @@ fn a_sender_survives_whatever_a_receiver_writes_into_its_control_block() {
     assert!(refused > 0);
 }
 
-/// Not only between the calls: a thread writes into every object of the peer, by maps of its own, while the receiver
-/// polls, looks and pulls and the sender sends.
+/// Not only between the calls: a thread writes into every object of the peer, by maps of its own, while the
+/// receiver polls, looks and pulls and the sender sends.
 #[test]
 fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
     let longest = Geometry::new(8, 4096).unwrap().longest();

@@ -6,7 +6,8 @@ use super::*;
 
 const COUNT: u8 = 50;
 
-/// Two rails of which only the first has opened the other, with messages on their way to it; and the name of the first.
+/// Two rails of which only the first has opened the other, with messages on their way to it; and the name of
+/// the first.
 fn half() -> (ShmRail, ShmRail, PeerIndex, Caller) {
     let (mut a, b) = (rail(&ShmConfig::default()), rail(&ShmConfig::default()));
     let to_b = Message::open(&mut a, &b.address(), b.incarnation()).unwrap();

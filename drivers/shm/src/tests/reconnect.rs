@@ -353,7 +353,8 @@ fn a_first_lane_that_was_severed_on_its_way_is_not_taken() {
 fn no_message_is_neither_taken_nor_given_back() {
     let mut world = pair();
     let mut next = 2;
-    // Two lanes are retired, and the other end took some of each: of the second, more than was known until it is given back.
+    // Two lanes are retired, and the other end took some of each: of the second, more than was known until it
+    // is given back.
     for taken in [20, 30] {
         next = fill(&mut world, next, 40);
         let now = Time::ZERO + world.start.elapsed();

@@ -139,7 +139,8 @@ fn a_forged_place_is_denied_and_a_strange_object_is_not_opened() {
         return;
     };
     let (source, bytes) = region(8192, 6);
-    // (word, value, outcome): the offset beyond the object; a descriptor, serial or length that is not the object's.
+    // (word, value, outcome): the offset beyond the object; a descriptor, serial or length that is not the
+    // object's.
     let forged = [
         (5, 8192, Err(OpError::Denied)),
         (5, 1, Err(OpError::Denied)),

@@ -1,4 +1,5 @@
-//! The promises of `Message` about messages, each a check by name; `message_conformance!` makes tests of them.
+//! The promises of `Message` about messages, each a check by name; `message_conformance!` makes tests of
+//! them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,8 +13,8 @@ use doorbell_fabric::time::Time;
 use super::Pair;
 
 /// Makes a test of every check in [`message`](crate::conformance::message),
-/// [`onesided`](crate::conformance::onesided) and [`apart`](crate::conformance::apart), each over a fresh pair of rails,
-/// of which the last one's have not opened each other.
+/// [`onesided`](crate::conformance::onesided) and [`apart`](crate::conformance::apart), each over a fresh
+/// pair of rails, of which the last one's have not opened each other.
 #[macro_export]
 macro_rules! message_conformance {
     ($pair:path) => {
@@ -563,8 +564,8 @@ fn talk<R: Message>(pair: &mut Pair<R>) {
     );
 }
 
-/// The events about the other end since the last call, doubts aside: those of `a`, and those of `b`. Each life in which
-/// it was up is later than those before.
+/// The events about the other end since the last call, doubts aside: those of `a`, and those of `b`. Each
+/// life in which it was up is later than those before.
 fn news<R: Message>(pair: &mut Pair<R>) -> [Vec<EventKind>; 2] {
     let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
     let scopes = [Scope::Peer(pair.to_b), Scope::Peer(pair.to_a)];

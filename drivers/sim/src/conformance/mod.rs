@@ -16,7 +16,8 @@
 //! doorbell_sim::message_conformance!(pair);
 //! ```
 //!
-//! A check panics with what was promised and what was seen. What a rail does not offer, its check sees refused.
+//! A check panics with what was promised and what was seen. What a rail does not offer, its check sees
+//! refused.
 
 pub mod apart;
 pub mod datagram;

@@ -1,5 +1,5 @@
-//! The promises of `Message` about one-sided operations, each a check by name. A feature that the capabilities do not
-//! offer is seen refused instead.
+//! The promises of `Message` about one-sided operations, each a check by name. A feature that the
+//! capabilities do not offer is seen refused instead.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! The simulator: the contracts of all rails in several moods, failures of messages, faults of datagrams, whole jobs.
+//! The simulator: the contracts of all rails in several moods, failures of messages, faults of datagrams,
+//! whole jobs.
 
 mod conformance;
 mod faults;

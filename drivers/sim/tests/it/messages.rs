@@ -291,8 +291,8 @@ fn a_pulled_cable_is_a_link_event_here_and_silence_there() {
     assert_eq!(two.at_b.messages.len(), 1);
 }
 
-/// Healed by itself or called, given up at one end or at both: each time that both are up, it is the same life at both,
-/// and a later one.
+/// Healed by itself or called, given up at one end or at both: each time that both are up, it is the same
+/// life at both, and a later one.
 #[test]
 fn both_ends_tell_a_connection_by_the_same_number() {
     let mut two = two(7, SimConfig::default());

@@ -218,8 +218,8 @@ fn as_many_frames_as_fit_go_in_one_piece() {
     }
 }
 
-/// The kernel merges what comes in a row, and is told not to while frames come one by one; nothing is lost or cut wrongly
-/// when that changes, also with runs under way.
+/// The kernel merges what comes in a row, and is told not to while frames come one by one; nothing is lost or
+/// cut wrongly when that changes, also with runs under way.
 #[test]
 fn frames_are_merged_while_they_come_in_a_row() {
     let (mut a, mut b) = (open(&UdpConfig::default()), open(&UdpConfig::default()));

@@ -19,7 +19,8 @@ fn open(lab: &Lab, side: usize, config: &UdpConfig) -> UdpRail {
         .unwrap()
 }
 
-/// Both ends in this thread: sockets stay in the namespace in which they were made, new ones of peers need it again.
+/// Both ends in this thread: sockets stay in the namespace in which they were made, new ones of peers need it
+/// again.
 fn meet(lab: &Lab, side: usize, rail: &mut UdpRail, address: &RailAddress) -> PeerIndex {
     lab.inside(side, || rail.open(address, LIFE)).unwrap()
 }
@@ -316,7 +317,8 @@ fn losses_on_the_link_are_losses_of_frames_and_nothing_else() {
             assert!(post(&mut a, Channel::Data, to_b, &n.to_le_bytes()));
             arrived += b.split().1.poll(Channel::Data, 8);
         }
-        // What is under way comes in a moment, or in a while on a busy machine; what was lost otherwise never does.
+        // What is under way comes in a moment, or in a while on a busy machine; what was lost otherwise never
+        // does.
         let sent = Instant::now();
         while (arrived as u64) + lab.dropped(1) < 2000 && sent.elapsed() < PATIENCE {
             arrived += b.split().1.poll(Channel::Data, 8);
@@ -375,8 +377,8 @@ fn only_the_named_interface_is_used_whatever_the_routing_table_says() {
     );
 }
 
-/// Our own interface goes down and comes back, under the same sockets: it is told within the bound, also to a sleeper,
-/// nothing ends the rail, and frames cross again in both directions.
+/// Our own interface goes down and comes back, under the same sockets: it is told within the bound, also to a
+/// sleeper, nothing ends the rail, and frames cross again in both directions.
 #[test]
 fn our_own_interface_goes_down_and_comes_back() {
     let Some(lab) = Lab::pair("our_own_interface_goes_down", 1500) else {
@@ -448,8 +450,8 @@ fn our_own_interface_goes_down_and_comes_back() {
     }
 }
 
-/// What `peer` is to the rail `name` in the first host, in words: asked by name, and asked of a rail that is open, which
-/// have to agree.
+/// What `peer` is to the rail `name` in the first host, in words: asked by name, and asked of a rail that is
+/// open, which have to agree.
 fn asked(lab: &Lab, name: &str, peer: &str) -> String {
     let (name, config) = (name.parse().unwrap(), UdpConfig::default());
     let address = RailAddress::inet("udp", format!("{peer}:56080").parse().unwrap());

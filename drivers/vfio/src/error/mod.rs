@@ -15,7 +15,8 @@ use doorbell_fabric::error::RailError;
 use crate::bdf::Bdf;
 use crate::device::{Irq, RegionIndex};
 
-/// What failed. The variants down to [`Error::Unreadable`] are the steps of [`chain`](crate::chain), in their order.
+/// What failed. The variants down to [`Error::Unreadable`] are the steps of [`chain`](crate::chain), in their
+/// order.
 ///
 /// Shown, it is one sentence: the [reason](Error::reason), and the [fix](Error::fix).
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 //!   └── files of the machine ───────────────────────────────┘  └── answers of its kernel ──────────────┘
 //! ```
 //!
-//! [`Claim::open`](crate::Claim::open) runs the same steps and keeps the device. Running all steps opens the device,
-//! which resets the function, and closes it again when the chain is dropped.
+//! [`Claim::open`](crate::Claim::open) runs the same steps and keeps the device. Running all steps opens the
+//! device, which resets the function, and closes it again when the chain is dropped.
 
 mod steps;
 
@@ -58,8 +58,8 @@ impl Step {
     }
 }
 
-/// Iterates over all steps of opening a device for a program that will share `memory` bytes with it. Ends after the first
-/// step that fails.
+/// Iterates over all steps of opening a device for a program that will share `memory` bytes with it. Ends
+/// after the first step that fails.
 ///
 /// ```
 /// use doorbell_vfio::{Host, Verdict, chain};
@@ -137,7 +137,8 @@ impl Chain {
         }
     }
 
-    /// Uses only this backend, [`Backend::Group`] or [`Backend::Cdev`]. By default the group is used if it exists.
+    /// Uses only this backend, [`Backend::Group`] or [`Backend::Cdev`]. By default the group is used if it
+    /// exists.
     pub fn by(mut self, backend: Backend) -> Self {
         self.state.backend = Some(backend);
         self

@@ -1,10 +1,11 @@
 //! A device emulated by another process, over a Unix socket: vfio-user.
 //!
-//! Registers are shared memory where the model offers them, and messages elsewhere; memory is passed as descriptors; interrupts
-//! are eventfds. So the data path is the same as with a device, and needs neither a device nor rights.
+//! Registers are shared memory where the model offers them, and messages elsewhere; memory is passed as
+//! descriptors; interrupts are eventfds. So the data path is the same as with a device, and needs neither a
+//! device nor rights.
 //!
-//! The client of crate `vfio_user` 0.1.7 is not used, only its server, by the tests; each of these cannot be mended from outside,
-//! because the socket is private to it:
+//! The client of crate `vfio_user` 0.1.7 is not used, only its server, by the tests; each of these cannot be
+//! mended from outside, because the socket is private to it:
 //!
 //! | `vfio_user::Client` | here |
 //! |---|---|
@@ -17,8 +18,8 @@
 //! | the server's limit of descriptors is ignored | vectors are set up in as many messages as it takes |
 //! | `&mut self` | a mutex: this is the control path |
 //!
-//! A model that cuts its file short while it is mapped ends this process with SIGBUS: the file is as long as it must be when it
-//! is mapped, and afterwards the model is trusted that far.
+//! A model that cuts its file short while it is mapped ends this process with SIGBUS: the file is as long as
+//! it must be when it is mapped, and afterwards the model is trusted that far.
 
 mod line;
 mod wire;

@@ -208,7 +208,8 @@ pub(super) fn region_info(payload: &[u8]) -> Option<Described> {
 fn sparse(payload: &[u8], mut at: usize) -> Option<Option<Vec<Area>>> {
     let mut before = 0;
     while at != 0 {
-        // Each is further on than the one before, and behind the fixed part: a chain that turns would never end.
+        // Each is further on than the one before, and behind the fixed part: a chain that turns would never
+        // end.
         if at <= before || at < REGION_INFO {
             return None;
         }

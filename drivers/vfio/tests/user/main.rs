@@ -1,4 +1,5 @@
-//! A device behind vfio-user: against the server of crate `vfio_user`, and against servers that err, fall silent and die.
+//! A device behind vfio-user: against the server of crate `vfio_user`, and against servers that err, fall
+//! silent and die.
 
 mod model;
 mod scripted;

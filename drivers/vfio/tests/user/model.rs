@@ -1,8 +1,8 @@
 //! A small device, modelled by a thread behind the server of crate `vfio_user`.
 //!
-//! BAR 0 has four pages: the first and the last two are shared memory, the second is reached by messages. A bus address written
-//! to the doorbell (0x10 of the shared page, or 0x1000 by message) lets the device read eight bytes there, write them plus one
-//! behind them, and raise vector 0.
+//! BAR 0 has four pages: the first and the last two are shared memory, the second is reached by messages. A
+//! bus address written to the doorbell (0x10 of the shared page, or 0x1000 by message) lets the device read
+//! eight bytes there, write them plus one behind them, and raise vector 0.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};

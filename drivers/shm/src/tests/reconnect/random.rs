@@ -7,7 +7,8 @@ use doorbell_testing::Random;
 
 use super::*;
 
-/// One end as a layer above the rail would be: what is given back is sent again first, and what came twice is dropped.
+/// One end as a layer above the rail would be: what is given back is sent again first, and what came twice is
+/// dropped.
 #[derive(Default)]
 struct End {
     /// Numbers to be sent, in order.
@@ -98,7 +99,8 @@ impl End {
     }
 }
 
-/// Everything arrives once and in order, whatever breaks. How often ways broke, and how many messages came twice.
+/// Everything arrives once and in order, whatever breaks. How often ways broke, and how many messages came
+/// twice.
 pub(super) fn severs(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(2, &small());

@@ -422,8 +422,8 @@ fn a_held_frame_is_overtaken_by_at_most_so_many() {
     let mut most = 0;
     let mut late = 0_u64;
     for (at, &number) in numbers.iter().enumerate() {
-        // Frames behind it that were sent later and came earlier. Nothing is held longer than 64 + those that were
-        // held themselves when they passed.
+        // Frames behind it that were sent later and came earlier. Nothing is held longer than 64 + those that
+        // were held themselves when they passed.
         let before = &numbers[at.saturating_sub(200)..at];
         let overtakers = before.iter().filter(|&&other| other > number).count();
         late += u64::from(overtakers > 0);

@@ -34,7 +34,8 @@ fn flows(faults: Faults, pairs: &[(u32, u32)]) -> (SimNet, Vec<Flow>, Vec<SimDat
     (net, flows, receivers)
 }
 
-/// Every flow posts a frame of 1000 bytes each `gap` ns, in turn; returns the frames per receiver, and the time.
+/// Every flow posts a frame of 1000 bytes each `gap` ns, in turn; returns the frames per receiver, and the
+/// time.
 fn load(
     net: &SimNet,
     flows: &mut [Flow],

@@ -86,7 +86,8 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// Whether `hits` of `n` fits the probability `p`, within four standard deviations of the binomial distribution.
+/// Whether `hits` of `n` fits the probability `p`, within four standard deviations of the binomial
+/// distribution.
 pub(crate) fn assert_rate(hits: u64, n: u64, p: f64) {
     let (mean, deviation) = (n as f64 * p, (n as f64 * p * (1.0 - p)).sqrt());
     let off = (hits as f64 - mean).abs();
