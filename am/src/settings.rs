@@ -81,7 +81,7 @@ pub struct Settings {
     pub chunk: Chunk,
     /// `CHUNKS_PER_BUFFER`.
     pub chunks_per_buffer: u32,
-    /// The limits of the economy of credits.
+    /// The limits of the credit state.
     pub credits: Limits,
     /// `THREAD`.
     pub thread: u8,

@@ -1,5 +1,5 @@
-//! An economy allocates its table when it is made, once, and nothing afterwards: counted by the allocator
-//! itself.
+//! The credit state allocates its table once, when it is made, and nothing afterwards: counted by the
+//! allocator itself.
 
 use doorbell_am::credit::{Ask, Chunk, CreditConfig, CreditState, Peer};
 use doorbell_testing::alloc::{self, Counting};

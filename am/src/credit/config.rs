@@ -105,8 +105,8 @@ impl Default for Limits {
     }
 }
 
-/// The terms of one process's economy. All processes of a job must have the same but for `me`: each reckons
-/// from them what every other lends it, and no message is needed.
+/// The configuration of one process's credit state. All processes of a job must have the same except for
+/// `me`: each computes from it the credits that every other process lends it, without a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditConfig {
     /// Processes of the job.
@@ -184,7 +184,7 @@ impl CreditConfig {
     }
 }
 
-/// Why there is no economy on these terms. Settings are named as the environment has them.
+/// Why these values allow no credit state. Settings are named as the environment has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreditConfigError {
     /// A job without processes.

@@ -1,5 +1,5 @@
-//! What an economy knows of one peer, and where it keeps that: 32 bytes a peer, in one table made at the
-//! start.
+//! The record of one peer in the credit state, and the table of all peers: 32 bytes a peer, allocated once at
+//! the start.
 //!
 //! ```text
 //!   as lender      loan      lent to it; what is on its way there or back counts
@@ -149,8 +149,8 @@ impl Peer {
     }
 }
 
-/// Where an economy keeps its peers. [`Dense`] is the one for programs; a simulation of ten thousand
-/// economies keeps only those that differ from what they were at the start.
+/// The storage of a [`CreditState`](super::CreditState)'s peers. [`Dense`] is the one for programs; a
+/// simulation of ten thousand processes keeps only the peers that have left their initial state.
 pub trait Peers {
     /// A table of `count` peers, each as the pure function `fresh` returns it for its rank.
     fn new(count: u32, fresh: impl Fn(u32) -> Peer + Send + Sync + 'static) -> Self;

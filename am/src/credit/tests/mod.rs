@@ -1,4 +1,4 @@
-//! The economy's tests: rules one by one, the start, and every interleaving of messages under a judge.
+//! Tests of the credit state: rules one by one, the start, and every interleaving of messages with a checker.
 
 mod checker;
 mod distribution;
