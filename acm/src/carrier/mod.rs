@@ -31,14 +31,14 @@
 //!
 //! reference: acm, section 10.
 
-mod buckets;
+mod filter;
 mod frame;
 mod groups;
-mod guard;
 mod key;
 mod ping;
 mod prober;
-mod seen;
+mod rate_limit;
+mod replay;
 mod sizes;
 mod udp;
 
@@ -51,9 +51,9 @@ use doorbell_fabric::time::Time;
 use crate::address::Gid;
 use crate::path::Mtu;
 
+pub use filter::{Dropped, Reason};
 pub use frame::{FRAME, FRAME_TAGGED, Frame, GRH, Header, Kind, MAD, NoFrame, PROBE, PROBE_MAX, TAG};
 pub use groups::ipv4_group;
-pub use guard::{Dropped, Reason};
 pub use key::Key;
 pub use udp::{Counters, Limits, Settings, UdpCarrier};
 

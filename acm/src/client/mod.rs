@@ -8,8 +8,8 @@
 //!
 //! reference: acm, sections 2 to 7.
 
-mod all;
-mod asker;
+mod async_client;
+mod batch;
 mod error;
 mod service;
 
@@ -28,8 +28,8 @@ use crate::path::Path;
 use crate::status::Status;
 use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Report, Told, request, tid_of, told};
 
-pub use all::{ask_all, ask_all_within};
-pub use asker::Asker;
+pub use async_client::Asker;
+pub use batch::{ask_all, ask_all_within};
 pub use error::ClientError;
 pub use service::Service;
 

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::act::{Act, EndpointId};
-use super::view::What;
+use super::action::{Act, EndpointId};
+use super::stats::What;
 use super::{Resolver, Timer};
 use crate::address::Address;
 use crate::mad::{Resolve, Way};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
-use super::act::{EndpointId, Membership, Peer};
+use super::action::{EndpointId, Membership, Peer};
 use crate::address::{Address, Gid};
 use crate::endpoint::{Endpoint, Link};
 use crate::mad::Group;

@@ -9,7 +9,7 @@
 //!
 //! reference: acm, section 10.
 
-use super::act::Membership;
+use super::action::Membership;
 use super::entry::slower;
 use super::options::{Options, RouteProtocol};
 use crate::address::Gid;

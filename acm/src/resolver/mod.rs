@@ -30,25 +30,25 @@
 //!
 //! reference: acm, sections 5 and 10.
 
-mod act;
+mod action;
 mod announce;
+mod completion;
 mod credits;
-mod ending;
 mod entry;
 mod groups;
-mod hearing;
-mod hosts;
+mod inbound;
 mod lru;
+mod negative_cache;
 mod options;
+mod ports;
 mod questions;
-mod refusals;
+mod refresh;
 mod routes;
 mod search;
+mod stats;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
-mod view;
-mod watch;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -56,19 +56,19 @@ use std::net::IpAddr;
 use doorbell_fabric::time::Time;
 use doorbell_fabric::timers::Timers;
 
-pub use self::act::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Sender, Ticket};
+pub use self::action::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Sender, Ticket};
 pub use self::entry::Origin;
 pub use self::options::{AddressProtocol, LoopbackProtocol, Options, RouteProtocol};
+pub use self::stats::{Event, Known, State, Tally, What};
 pub use self::table::Table;
-pub use self::view::{Event, Known, State, Tally, What};
 
 use self::entry::{Entry, Key};
-use self::hosts::Port;
 use self::lru::Lru;
-use self::refusals::Refusals;
+use self::negative_cache::Refusals;
+use self::ports::Port;
+use self::refresh::Watch;
 use self::search::{Search, SearchId};
-use self::view::History;
-use self::watch::Watch;
+use self::stats::History;
 use crate::address::{Address, Gid};
 use crate::ask::{Counters, Question};
 use crate::endpoint::Endpoint;

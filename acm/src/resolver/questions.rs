@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use doorbell_fabric::time::Time;
 
-use super::act::{Act, EndpointId, Membership, Peer, Ticket};
+use super::action::{Act, EndpointId, Membership, Peer, Ticket};
 use super::entry::{self, Entry, Key, Origin, Route};
 use super::lru::Rank;
 use super::options::LoopbackProtocol;

@@ -1,6 +1,6 @@
 //! Routes: who tells them, and what a probe says of them.
 
-use super::act::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
+use super::action::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
 use super::entry::{self, Key, Origin, Route, Tried};
 use super::options::{Options, RouteProtocol};
 use super::search::{Search, SearchId, Stage};

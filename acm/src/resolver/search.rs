@@ -15,7 +15,7 @@
 //! One search per destination, however many wait for it; it goes on when nobody does. Where its endpoint has changed, it begins
 //! anew.
 
-use super::act::{Act, Membership, Peer, Ticket};
+use super::action::{Act, Membership, Peer, Ticket};
 use super::credits::Turn;
 use super::entry::{Key, Origin, Route, Tried};
 use super::lru::Rank;

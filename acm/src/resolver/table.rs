@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::act::Peer;
+use super::action::Peer;
 use crate::address::{Address, Gid};
 use crate::path::Path;
 

@@ -18,8 +18,8 @@ use rustix::net::{
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
-use super::door::BACKLOG;
 use super::error::{Holder, SOCKET_MAX, ServeError};
+use super::listener::BACKLOG;
 
 /// How long a port that a file names may take to say that it is there: it is one of this host.
 const KNOCK: Duration = Duration::from_millis(500);

@@ -15,13 +15,13 @@
 //!
 //! reference: acm, section 2 (sockets and their files), section 3 (framing).
 
-mod activated;
-mod door;
+mod activation;
+mod connection;
+mod counters;
 mod error;
 mod files;
-mod guest;
+mod listener;
 mod reply;
-mod served;
 mod settings;
 
 use std::net::SocketAddr;
@@ -36,15 +36,15 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use crate::ask::Question;
 
-pub use activated::inherited;
+pub use activation::inherited;
+pub use counters::{Count, Served};
 pub use error::{Holder, SOCKET_MAX, ServeError};
 pub use reply::Reply;
-pub use served::{Count, Served};
 pub use settings::{Limits, Places, Settings, TCP_PORT, Tcp};
 
-use door::{Door, Open};
+use connection::attend;
 pub(crate) use files::{Made, socket};
-use guest::attend;
+use listener::{Door, Open};
 
 /// How long the doors stay shut when the system has no descriptor for another client.
 const NO_ROOM: Duration = Duration::from_millis(50);
@@ -92,7 +92,7 @@ impl Server {
     pub fn open(settings: &Settings, given: Vec<OwnedFd>) -> Result<Self, ServeError> {
         raise_descriptors();
         let mut made = Made::default();
-        let doors = door::open_all(settings, given, &mut made)?;
+        let doors = listener::open_all(settings, given, &mut made)?;
         if doors.is_empty() {
             return Err(ServeError::NoDoor);
         }
@@ -162,7 +162,7 @@ async fn receive<B: Backend + 'static>(door: Open, house: Rc<House<B>>) {
                 house.served.add(Count::Crowded);
             }
             Ok(line) => {
-                let present = served::Present::enter(&house.served);
+                let present = counters::Present::enter(&house.served);
                 let house = Rc::clone(&house);
                 spawn_local(async move {
                     attend(&line, &house.backend, &house.limits, &house.served).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::served::{Count, Served};
+use super::counters::{Count, Served};
 use crate::ask::Answer;
 use crate::status::Status;
 use crate::wire::{Head, answer};

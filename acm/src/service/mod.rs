@@ -22,17 +22,17 @@
 //! | `telling` | what is said of it, and to whom |
 //! | `door`, `view` | what is shown of it |
 
-mod door;
-mod follow;
-mod heart;
-mod links;
+mod actor;
+mod config;
+mod config_check;
+mod listener;
 mod lock;
-mod misfits;
+mod log_dedup;
+mod outbound;
 mod peers;
+mod snapshot;
 mod state;
-mod telling;
-mod view;
-mod written;
+mod watchers;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -50,12 +50,12 @@ use crate::carrier::{CarrierError, Key};
 use crate::config::{Logging, ServerMode, Warnings};
 use crate::host::{HostError, HostWatch, Sources, look};
 use crate::serve::{self, Made, Places, ServeError, Served, Server, Tcp};
-use follow::Files;
-use heart::{Slot, beat};
+use actor::{Slot, beat};
+use config::Written;
 use lock::Lock;
+use log_dedup::Telling;
 use state::State;
-use telling::Telling;
-use written::Written;
+use watchers::Files;
 
 /// What a service is told by whoever starts it, beside its files.
 #[derive(Clone, Debug)]
@@ -170,11 +170,11 @@ impl Service {
         let written = Written::read(&settings.folder).with_interfaces(&settings.interfaces);
         let lock = written.options.lock_file.as_deref().map(Lock::take).transpose()?;
         let found = look(&Sources::of_system(written.entries.clone()))?;
-        let misfits = misfits::misfits(&written, &found);
+        let misfits = config_check::misfits(&written, &found);
         let warnings = lines(&[&written.warnings, &misfits]);
         let server = Server::open(&doors(&settings, &written), given)?;
         let mut made = Made::default();
-        let door = door::open(&settings.watch, &mut made)?;
+        let door = listener::open(&settings.watch, &mut made)?;
         Ok(Self {
             settings,
             server,
@@ -250,10 +250,10 @@ impl Service {
         let key = settings.key.as_ref().map(Key::of_job);
         let telling = Telling::new(tell, warnings);
         let state = State::new(written, key, found, server.served(), telling)?;
-        spawn_local(follow::host(host, renames, post.clone()));
-        spawn_local(follow::files(files, watching, renamed, post.clone()));
+        spawn_local(watchers::host(host, renames, post.clone()));
+        spawn_local(watchers::files(files, watching, renamed, post.clone()));
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;
-        spawn_local(door::serve(door, post.clone()));
+        spawn_local(listener::serve(door, post.clone()));
         let mut serving = spawn_local(server.run(Slot(post), stop.clone()));
         let mut beating = pin!(beat(state, mail, stop));
         // Both end when they are told to. Where one ends by itself the other is of no use.

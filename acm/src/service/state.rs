@@ -10,11 +10,11 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::time::Time;
 
 use super::ServiceError;
-use super::links::{self, Again};
-use super::misfits::misfits;
+use super::config::Written;
+use super::config_check::misfits;
+use super::log_dedup::Telling;
+use super::outbound::{self, Again};
 use super::peers::{Peers, Place};
-use super::telling::Telling;
-use super::written::Written;
 use crate::address::{Address, Gid, is_of_a_link};
 use crate::ask::{Answer, Found, Question};
 use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
@@ -473,7 +473,7 @@ impl State {
             }
             Event::Probed { probe, result } => {
                 if let Some(id) = self.probes.remove(&probe) {
-                    self.resolver.probed(now, id, links::probed(&result));
+                    self.resolver.probed(now, id, outbound::probed(&result));
                 }
             }
             Event::Failed { endpoint, error } => {

@@ -20,21 +20,21 @@
 //! reference: acm, sections 3 to 7.
 
 mod answer;
+mod decoder;
 mod layout;
-mod pieces;
 mod question;
 mod request;
-mod told;
+mod response;
 
 #[cfg(test)]
 mod tests;
 
 pub use answer::answer;
+pub use decoder::Pieces;
 pub use layout::{Nonsense, Op};
-pub use pieces::Pieces;
 pub use question::{Head, Refused, question};
 pub use request::request;
-pub use told::{BadAnswer, Report, Told, tid_of, told};
+pub use response::{BadAnswer, Report, Told, tid_of, told};
 
 /// Bytes of the longest question: eight records.
 pub const QUESTION_MAX: usize = 16 + 8 * 72;

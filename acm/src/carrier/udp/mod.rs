@@ -12,7 +12,7 @@
 //! A frame for a group goes out over each family; who hears both takes the first. The address that a frame comes from is
 //! where answers go to, and the address that it came to is where they come from. One descriptor tells that there is something to receive on any of the sockets.
 
-mod ends;
+mod endpoints;
 mod reach;
 mod settings;
 mod sockets;
@@ -40,7 +40,7 @@ use crate::address::Gid;
 use crate::path::Mtu;
 use crate::waiting::registered;
 
-use ends::End;
+use endpoints::End;
 pub use settings::{Counters, Limits, Settings};
 use sockets::{Socket, destination};
 

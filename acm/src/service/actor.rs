@@ -8,9 +8,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::ServiceError;
+use super::config::Written;
+use super::snapshot::View;
 use super::state::State;
-use super::view::View;
-use super::written::Written;
 use crate::address::Address;
 use crate::ask::Question;
 use crate::host::Found;

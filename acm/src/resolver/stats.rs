@@ -6,7 +6,7 @@ use std::time::Duration;
 use doorbell_fabric::time::Time;
 
 use super::Resolver;
-use super::act::{EndpointId, Peer};
+use super::action::{EndpointId, Peer};
 use super::entry::{Entry, Key, Origin};
 use super::search::Stage;
 use crate::address::Address;

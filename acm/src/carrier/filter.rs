@@ -22,10 +22,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doorbell_fabric::time::Time;
 
-use super::buckets::Buckets;
 use super::frame::{Frame, Kind, NoFrame};
 use super::key::Key;
-use super::seen::{Family, Seen};
+use super::rate_limit::Buckets;
+use super::replay::{Family, Seen};
 use crate::address::{Address, Gid};
 use crate::endpoint::Endpoint;
 

@@ -2,12 +2,12 @@
 
 use doorbell_fabric::time::Time;
 
-use super::act::{Act, EndpointId, Peer};
+use super::action::{Act, EndpointId, Peer};
 use super::announce::Announcement;
 use super::credits::Credits;
 use super::groups::Memberships;
 use super::search::SearchId;
-use super::view::What;
+use super::stats::What;
 use super::{Options, Resolver, Timer};
 use crate::ask::Counters;
 use crate::endpoint::Endpoint;

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Backend;
+use super::counters::{Count, Served};
 use super::reply::{Outbox, Outgoing, Reply};
-use super::served::{Count, Served};
 use super::settings::Limits;
 use crate::line::Line;
 use crate::wire::{Nonsense, Pieces, QUESTION_MAX, Refused, answer, question};

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::written::Written;
+use super::config::Written;
 use crate::config::{ADDRESSES_FILE, AddressEntry, Interfaces, OPTIONS_FILE, Warnings};
 use crate::host::Found;
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use doorbell_fabric::time::Time;
 
 use super::Resolver;
-use super::act::{Act, EndpointId, Peer, Sender};
+use super::action::{Act, EndpointId, Peer, Sender};
 use super::credits::Turn;
 use super::entry::{Key, Origin};
-use super::hosts::Port;
 use super::lru::Rank;
+use super::ports::Port;
 use super::search::Stage;
-use super::view::What;
+use super::stats::What;
 use crate::address::Address;
 use crate::endpoint::Link;
 use crate::mad::{Groups, MAD, Resolve, Way};

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::asker::Asker;
+use super::async_client::Asker;
 use super::error::ClientError;
 use super::service::Service;
 use crate::ask::Question;

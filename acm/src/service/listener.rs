@@ -19,7 +19,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::ServiceError;
-use super::heart::Mail;
+use super::actor::Mail;
 use crate::address::{Address, Name, Zoned};
 use crate::line::Line;
 use crate::serve::Made;

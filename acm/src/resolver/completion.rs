@@ -2,11 +2,11 @@
 
 use doorbell_fabric::time::Time;
 
-use super::act::{Membership, Peer, Ticket};
+use super::action::{Membership, Peer, Ticket};
 use super::entry::{self, Entry, Key, Origin, Route};
 use super::lru::Rank;
 use super::search::{Search, SearchId, Stage};
-use super::view::What;
+use super::stats::What;
 use super::{EndpointId, Options, Resolver, Timer};
 use crate::address::Address;
 use crate::path::Path;

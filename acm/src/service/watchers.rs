@@ -10,8 +10,8 @@ use tokio::select;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::heart::Mail;
-use super::written::Written;
+use super::actor::Mail;
+use super::config::Written;
 use crate::config::{AddressEntry, Watch};
 use crate::host::{HostWatch, Sources};
 
