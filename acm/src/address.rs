@@ -1,6 +1,6 @@
-//! What is resolved: host names, IP addresses, GIDs and LIDs.
+//! The addresses that are resolved: host names, IP addresses, GIDs and LIDs.
 //!
-//! On the wire an address is a type and 64 bytes, padded with zeros; everything in network order.
+//! On the wire an address is a type and 64 bytes, padded with zeros, in network byte order.
 //!
 //! reference: acm, section 4.
 
@@ -11,38 +11,38 @@ use std::str::FromStr;
 
 /// Bytes of an address on the wire.
 pub const INFO: usize = 64;
-/// Bytes of the longest name: one of [`INFO`] ends it.
+/// Maximum bytes of a name: one of [`INFO`] is its terminator.
 pub const NAME_MAX: usize = INFO - 1;
 
-/// A host's name: 1 to 63 bytes of text, compared without regard to the case of ASCII letters.
+/// A host name: 1 to 63 bytes of text, compared without regard to the case of ASCII letters.
 #[derive(Clone, Eq)]
 pub struct Name(Box<str>);
 
-/// What is no name.
+/// Why a text is not a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAName {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("a name has at least one character")]
     Empty,
-    /// It does not fit.
+    /// The text is too long.
     #[error("a name has at most {NAME_MAX} bytes")]
     TooLong,
-    /// It cannot be shown, or would break a line of what shows it.
-    #[error("a name has neither spaces nor control characters nor commas, and is UTF-8")]
+    /// The text has characters that a terminal or a configuration file would misinterpret.
+    #[error("a name is UTF-8 without spaces, control characters and commas")]
     NotText,
 }
 
 impl Name {
-    /// A name as people write it.
+    /// Creates a name from text.
     ///
     /// ```
     /// use doorbell_acm::address::Name;
     /// assert_eq!(Name::new("Node1")?, Name::new("node1")?);
-    /// # Ok::<(), doorbell_acm::address::NotAName>(())
+    /// # Ok::<(), doorbell_acm::address::InvalidName>(())
     /// ```
     ///
-    /// # Errors
-    /// When it is empty, longer than [`NAME_MAX`] bytes, or has characters that no host's name has.
+    /// # Errors When the text is empty, longer than [`NAME_MAX`] bytes, or has characters that no host name
+    /// has.
     pub fn new(text: &str) -> Result<Self, NotAName> {
         let unfit = |c: char| c.is_control() || c.is_whitespace() || c == ',';
         match text.len() {
@@ -53,7 +53,7 @@ impl Name {
         }
     }
 
-    /// As it was written.
+    /// Returns the text as it was given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -87,39 +87,38 @@ impl fmt::Debug for Name {
     }
 }
 
-/// An IP address as people write it, with the interface where that is what it means something on: `fe80::1%eth0`.
+/// An IP address in text form, with its interface if it is link-local: `fe80::1%eth0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zoned {
-    /// The address.
+    /// The IP address.
     pub ip: IpAddr,
     /// The name or the number of the interface.
     pub zone: Option<String>,
 }
 
-/// An IP address with something behind it that is no interface of its own.
+/// Why the zone of an IP address is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAZone {
-    /// It means the same on every interface.
-    #[error("only a link's own address (fe80::…) has an interface behind it")]
+    /// The address is not link-local, so it has no zone.
+    #[error("only a link-local address (fe80::…) has an interface after a %")]
     NotOfALink,
-    /// It is the name of no interface.
-    #[error("what stands behind its % is no name of an interface: {0}")]
+    /// The zone is not the name of an interface.
+    #[error("the text after the % is not the name of an interface: {0}")]
     NotAnInterface(&'static str),
 }
 
 impl Zoned {
-    /// The address that a text is; none where it is no IP address, and may be a name.
+    /// Parses an IP address; returns `None` if the text is not one, and may be a name.
     ///
     /// ```
-    /// use doorbell_acm::address::Zoned;
-    /// let found = Zoned::read("fe80::1%eth0")?.ok_or("no address")?;
+    /// use doorbell_acm::address::ScopedIp;
+    /// let found = ScopedIp::read("fe80::1%eth0")?.ok_or("not an address")?;
     /// assert_eq!((found.ip, found.zone.as_deref()), ("fe80::1".parse()?, Some("eth0")));
-    /// assert_eq!(Zoned::read("node1")?, None);
+    /// assert_eq!(ScopedIp::read("node1")?, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// When it is an address with something behind it that cannot be.
+    /// # Errors When it is an address with an invalid zone.
     pub fn read(text: &str) -> Result<Option<Self>, NotAZone> {
         let (ip, zone) = match text.split_once('%') {
             Some((ip, zone)) => (ip, Some(zone)),
@@ -139,7 +138,7 @@ impl Zoned {
     }
 }
 
-/// Whether an address means something on one interface only.
+/// Whether an address is link-local.
 #[must_use]
 pub const fn is_of_a_link(ip: IpAddr) -> bool {
     match ip {
@@ -156,10 +155,10 @@ pub const fn is_of_a_link(ip: IpAddr) -> bool {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// All zeros: none.
+    /// The GID of all zeros, which stands for none.
     pub const NONE: Self = Self([0; 16]);
 
-    /// The GID that RoCE v2 gives this address.
+    /// Returns the GID that RoCE v2 derives from an IP address.
     ///
     /// ```
     /// use doorbell_acm::address::Gid;
@@ -173,13 +172,13 @@ impl Gid {
         })
     }
 
-    /// The IP address that it is without InfiniBand.
+    /// Returns the IP address that the GID is, without InfiniBand.
     #[must_use]
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }
 
-    /// Whether it is all zeros.
+    /// Whether the GID is all zeros.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Self::NONE
@@ -206,56 +205,56 @@ impl FromStr for Gid {
     }
 }
 
-/// What kind of address it is: its number on the wire.
+/// The type of an address, with its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Kind {
-    /// A host's name.
+    /// A host name.
     Name = 1,
     /// An IPv4 address.
     V4 = 2,
     /// An IPv6 address.
     V6 = 3,
-    /// A GID. The original keeps it to itself; clients may use it here.
+    /// A GID. The original uses it internally only; clients may use it here.
     Gid = 4,
-    /// A LID: the place of a port in an InfiniBand subnet.
+    /// A LID: the local identifier of a port in an InfiniBand subnet.
     Lid = 5,
 }
 
 impl Kind {
-    /// All of them.
+    /// Lists all types of addresses.
     pub const ALL: [Self; 5] = [Self::Name, Self::V4, Self::V6, Self::Gid, Self::Lid];
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn code(self) -> u16 {
         self as u16
     }
 
-    /// The kind of a number, if it is one.
+    /// Returns the type with a number, if there is one.
     #[must_use]
     pub fn of(code: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 }
 
-/// An address of any kind.
+/// An address of any type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A host's name.
+    /// A host name.
     Name(Name),
     /// An IPv4 address.
     V4(Ipv4Addr),
     /// An IPv6 address.
     V6(Ipv6Addr),
-    /// A GID.
+    /// A GID of a port.
     Gid(Gid),
-    /// A LID, above 0.
+    /// A LID other than 0.
     Lid(u16),
 }
 
 impl Address {
-    /// Its kind.
+    /// Returns the type of the address.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -267,7 +266,7 @@ impl Address {
         }
     }
 
-    /// The IP address, if it is one.
+    /// Returns the IP address, if it is one.
     #[must_use]
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
@@ -277,7 +276,7 @@ impl Address {
         }
     }
 
-    /// The same, as tables know it: an IPv4 address that is mapped into IPv6 is the IPv4 address.
+    /// Returns the canonical form: an IPv4-mapped IPv6 address becomes the IPv4 address.
     #[must_use]
     pub fn canonical(&self) -> Self {
         match self.ip() {
@@ -286,7 +285,7 @@ impl Address {
         }
     }
 
-    /// Its 64 bytes on the wire.
+    /// Returns the 64 bytes on the wire.
     #[must_use]
     pub fn info(&self) -> [u8; INFO] {
         let mut info = [0; INFO];
@@ -301,8 +300,8 @@ impl Address {
         info
     }
 
-    /// The address of 64 bytes from the wire. What stands behind it is not looked at: clients do not always clear it. An IPv4
-    /// address that is mapped into IPv6 is the IPv4 address.
+    /// Parses the 64 bytes on the wire. Bytes after the address are ignored, since clients do not always
+    /// clear them. An IPv4-mapped IPv6 address becomes the IPv4 address.
     ///
     /// ```
     /// use doorbell_acm::address::{Address, Kind};
@@ -328,7 +327,7 @@ impl Address {
 }
 
 impl From<IpAddr> for Address {
-    /// An IPv4 address that is mapped into IPv6 is the IPv4 address.
+    /// An IPv4-mapped IPv6 address becomes the IPv4 address.
     fn from(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),

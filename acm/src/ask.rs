@@ -1,4 +1,4 @@
-//! Questions and answers: what a client wants to know, whichever way it asks.
+//! Queries and their answers, independent of the protocol that carries them.
 //!
 //! reference: acm, sections 5 to 7.
 
@@ -7,30 +7,30 @@ use crate::endpoint::Endpoint;
 use crate::path::Path;
 use crate::status::Status;
 
-/// What the service counts, in the order of the wire.
+/// The counters of the service, in the order of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Questions that ended with an error.
+    /// Queries that failed.
     pub errors: u64,
-    /// Questions to resolve something.
+    /// Queries for a path.
     pub resolves: u64,
-    /// Questions that ended because nothing was known.
+    /// Queries that failed because the cache had no answer.
     pub no_data: u64,
-    /// Addresses that others were asked about.
+    /// Addresses queried from other services.
     pub address_queries: u64,
-    /// Addresses that were known.
+    /// Addresses found in the cache.
     pub address_hits: u64,
-    /// Routes that others were asked about.
+    /// Routes queried from others.
     pub route_queries: u64,
-    /// Routes that were known.
+    /// Routes found in the cache.
     pub route_hits: u64,
 }
 
 impl Counters {
-    /// How many there are.
+    /// The number of counters.
     pub const COUNT: usize = 7;
 
-    /// In the order of the wire.
+    /// Returns the counters in the order of the wire.
     #[must_use]
     pub const fn in_order(&self) -> [u64; Self::COUNT] {
         [
@@ -44,7 +44,7 @@ impl Counters {
         ]
     }
 
-    /// From the order of the wire.
+    /// Creates the counters from values in the order of the wire.
     #[must_use]
     pub const fn from_order(counts: [u64; Self::COUNT]) -> Self {
         let [
@@ -68,49 +68,49 @@ impl Counters {
     }
 }
 
-/// Whose counters are asked for.
+/// Which counters a query wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// Those of the whole service.
     Service,
-    /// Those of an endpoint, counted from 1 over all endpoints in the order in which they were found.
+    /// Those of the endpoint with this index, counted from 1 over all endpoints.
     Index(u8),
-    /// Those of the endpoint that owns this address.
+    /// Those of the endpoint that has this address.
     Owner(Address),
 }
 
-/// A question.
+/// A query of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// The path from one address to another.
+    /// Resolve the path from one address to another.
     Resolve {
-        /// An address of this host; where there is none, the service chooses it.
+        /// An address of this host; `None` lets the service choose.
         source: Option<Address>,
-        /// Where to.
+        /// The destination's address.
         destination: Address,
-        /// Only what is known already: nothing is waited for.
+        /// Whether only the cache may answer, without waiting.
         no_delay: bool,
     },
-    /// The path that is described by LIDs or GIDs.
+    /// Complete the path that is described by LIDs or GIDs.
     Path {
-        /// The description: what is zero is open.
+        /// The description: zero fields are open.
         path: Path,
-        /// Whether it is to be verified beyond the service's own knowledge.
+        /// Whether to verify it beyond the service's own cache.
         verify: bool,
     },
-    /// Counters.
+    /// Read counters.
     Counters(Whose),
-    /// The endpoint with this index (from 1) on this port.
+    /// Read the endpoint with this index on this port.
     Endpoint {
-        /// The port, from 1.
+        /// The port number, from 1.
         port: u8,
-        /// Counted from 1 among the endpoints with that port.
+        /// The index among the endpoints with that port, from 1.
         index: u8,
     },
 }
 
 impl Question {
-    /// The same, with its addresses as tables know them ([`Address::canonical`]).
+    /// Returns the query with its addresses in canonical form ([`Address::canonical`]).
     #[must_use]
     pub fn canonical(&self) -> Self {
         match self {
@@ -129,26 +129,26 @@ impl Question {
     }
 }
 
-/// What was found.
+/// The content of a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A path, and the source where the service chose it.
+    /// A path, and its source if the service chose it.
     Path {
-        /// The path.
+        /// The path to the destination.
         path: Box<Path>,
-        /// The source that the service chose, because the question had none.
+        /// The source that the service chose because the query had none.
         source: Option<Address>,
     },
-    /// Counters.
+    /// The counters requested.
     Counters(Counters),
-    /// An endpoint, and the name of what serves it.
+    /// An endpoint, and the name of its provider.
     Endpoint {
-        /// The endpoint.
+        /// The endpoint requested.
         endpoint: Box<Endpoint>,
-        /// The back-end's name.
+        /// The name of the provider.
         provider: &'static str,
     },
 }
 
-/// An answer.
+/// The answer to a query.
 pub type Answer = Result<Found, Status>;

@@ -1,38 +1,38 @@
-//! Where a path of this host can begin: a port of a device in one partition, and the addresses that belong to it.
+//! Endpoints: a port of a device in one partition, with its addresses, where a path of this host can start.
 //!
-//! Without InfiniBand the device is a network interface: one port, the default partition, and a GID for each address
-//! (RoCE v2).
+//! Without InfiniBand the device is a network interface: one port, the default partition, and a GID for each
+//! address (RoCE v2).
 
 use std::net::IpAddr;
 
 use crate::address::{Address, Gid, Name};
 use crate::path::{Mtu, Rate};
 
-/// The partition that everybody is in, as a full member.
+/// The default partition, as a full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
-/// What kind of link is behind a port.
+/// The type of link at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// InfiniBand: the port has LIDs and GIDs of its own.
     InfiniBand,
     /// Ethernet, or anything that carries IP: GIDs are IP addresses, LIDs are 0.
     Ethernet,
-    /// The host itself: everything on it is reached at once.
+    /// The loopback of this host.
     Loopback,
 }
 
-/// The addresses of a link: the ones that are reached without a router.
+/// An IP network on a link, whose addresses are reached without a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// An address in it.
+    /// An address in the network.
     pub ip: IpAddr,
-    /// How many of its first bits all addresses in it have.
+    /// The prefix length.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether an address is in it.
+    /// Whether an address is in the network.
     ///
     /// ```
     /// use doorbell_acm::endpoint::Network;
@@ -57,49 +57,49 @@ impl Network {
     }
 }
 
-/// An endpoint.
+/// A port of a device in one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The device's name: that of the interface, without InfiniBand.
+    /// The device's name; without InfiniBand, that of the interface.
     pub device: String,
-    /// The alternative names of the interface, by which configuration may name it as well.
+    /// The alternative names of the interface, which configuration may use as well.
     pub other_names: Vec<String>,
-    /// The device's GUID: made of the hardware address, without InfiniBand.
+    /// The device's GUID; without InfiniBand, derived from the hardware address.
     pub guid: u64,
-    /// The number of the interface that carries its frames; 0 where there is none.
+    /// The number of the interface that carries its frames; 0 for none.
     pub interface: u32,
-    /// The port, from 1.
+    /// The port number, from 1.
     pub port: u8,
-    /// How many ports the device has.
+    /// The number of ports of the device.
     pub ports: u8,
-    /// The partition.
+    /// The partition key.
     pub pkey: u16,
-    /// What is behind the port.
+    /// The type of link.
     pub link: Link,
-    /// The GID that stands for the endpoint, where no address says a better one.
+    /// The GID of the endpoint, unless an address implies another.
     pub gid: Gid,
-    /// The LID; 0 without InfiniBand.
+    /// The LID of the port; 0 without InfiniBand.
     pub lid: u16,
-    /// Largest payload of a packet.
+    /// The largest payload of a packet.
     pub mtu: Mtu,
-    /// Speed.
+    /// The rate of the link.
     pub rate: Rate,
-    /// How long an answer of the subnet takes: 4.096 µs × 2^value.
+    /// How long an answer of the subnet takes, as an exponent: 4.096 µs × 2^value.
     pub subnet_timeout: u8,
-    /// Its addresses: names and IP addresses, in the order in which they are told.
+    /// Its names and IP addresses, in the order in which they are reported.
     pub addresses: Vec<Address>,
-    /// What is reached through it without a router.
+    /// The networks on its link.
     pub networks: Vec<Network>,
 }
 
 impl Endpoint {
-    /// Whether its device has this name, or its interface this alternative name.
+    /// Whether this is the name of its device, or an alternative name of its interface.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.device == name || self.other_names.iter().any(|other| other == name)
     }
 
-    /// The GID that a path to or from this address of it has.
+    /// Returns the GID of a path to or from this address of the endpoint.
     #[must_use]
     pub fn gid_of(&self, address: &Address) -> Gid {
         match (self.link, address) {
@@ -109,8 +109,8 @@ impl Endpoint {
         }
     }
 
-    /// The GID that a path from this address of it to a GID begins at: its own, unless the two are of different families of
-    /// IP and the endpoint has an address of the destination's.
+    /// Returns the GID at which a path from this address to `dgid` starts: its own, unless the two are of
+    /// different IP families and the endpoint has an address of the destination's.
     #[must_use]
     pub fn gid_towards(&self, source: &Address, dgid: Gid) -> Gid {
         let own = self.gid_of(source);
@@ -127,7 +127,7 @@ impl Endpoint {
         best.or_else(|| fitting().next()).map_or(own, Gid::of_ip)
     }
 
-    /// Whether this address is one of its own.
+    /// Whether the endpoint has this address.
     #[must_use]
     pub fn has(&self, address: &Address) -> bool {
         match address {
@@ -145,7 +145,7 @@ impl Endpoint {
         self.networks.iter().any(|network| network.has(ip))
     }
 
-    /// The first of its names.
+    /// Returns the first of its names.
     #[must_use]
     pub fn name(&self) -> Option<&Name> {
         self.addresses.iter().find_map(|address| match address {

@@ -1,21 +1,24 @@
-//! Address and route resolution: names, IPv4, IPv6 addresses and GIDs become paths, which are kept, checked and forgotten in
-//! time. What rdma-core's clients (librdmacm, `ib_acme`) ask of the service `ibacm` is answered byte for byte as they
-//! expect it, with or without InfiniBand.
+//! Address and route resolution: names, IPv4 and IPv6 addresses and GIDs are resolved to paths, which are
+//! cached, confirmed and expired. It serves the clients of rdma-core's `ibacm` (librdmacm, `ib_acme`) with
+//! their own protocol, with or without InfiniBand.
 //!
 //! ```text
 //!   clients                         service                                          other services
 //!   ib_acme, librdmacm ──┐
-//!   client::Client ──────┼─► serve ─► resolver::Resolver ◄─► carrier ◄── multicast, one to one ──► …
-//!   client::Asker ───────┘    wire     ▲     ▲    mad
+//!   client::Client ──────┼─► serve ─► resolver::Resolver ◄─► carrier ◄── multicast, unicast ──► …
+//!   client::AsyncClient ─┘    wire     ▲     ▲    mad
 //!                                 config     host
 //! ```
 //!
-//! * [`address`]: what is resolved; [`path`]: what it is resolved to; [`status`]: why it was not.
-//! * [`endpoint`]: where a path of this host can begin; [`ask`]: questions and answers, whoever asks.
-//! * [`resolver`]: what resolves, remembers and forgets, without a socket or a clock; [`mad`]: what services say to each
-//!   other; [`sa`]: what a subnet's administration is asked.
-//! * [`wire`]: what clients and the service say; [`serve`]: the service's doors; [`client`]: asking it.
-//! * [`config`]: what is written in files; [`host`]: what this host has; [`carrier`]: what takes messages to other services.
+//! * [`address`], [`path`], [`status`]: what is resolved, the result, and why there is none.
+//! * [`endpoint`]: where a path of this host can start; [`query`]: queries and answers, independent of the
+//!   protocol.
+//! * [`resolver`]: the sans-I/O core with its cache; [`mad`]: the messages between services; [`sa`]: queries
+//!   to a subnet administrator.
+//! * [`wire`]: the protocol between clients and the service; [`serve`]: its listeners; [`client`]: its
+//!   clients.
+//! * [`config`]: the configuration files; [`host`]: the endpoints of this host; [`carrier`]: transport
+//!   between services.
 //! * [`service`]: all of it together.
 //!
 //! reference: acm.

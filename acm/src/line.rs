@@ -1,15 +1,15 @@
-//! A connection, whichever socket it came through.
+//! A client connection over a Unix or TCP socket.
 
 use std::io;
 
-/// A connection.
+/// A connection over either kind of socket.
 #[derive(Debug)]
 pub(crate) enum Line {
     Unix(tokio::net::UnixStream),
     Tcp(tokio::net::TcpStream),
 }
 
-/// Waits until it can be done, and does it once.
+/// Waits until the socket is ready, and tries once.
 macro_rules! once {
     ($stream:expr, $ready:ident, $attempt:expr) => {
         loop {
@@ -23,7 +23,7 @@ macro_rules! once {
 }
 
 impl Line {
-    /// Some bytes; none at the end.
+    /// Reads some bytes; 0 at the end of the stream.
     pub(crate) async fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => once!(stream, readable, stream.try_read(bytes)),
@@ -31,7 +31,7 @@ impl Line {
         }
     }
 
-    /// Writes all of it: in one write, where the system has room for it.
+    /// Writes all bytes, with one call if the socket buffer has room.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = self.write(bytes).await?;
@@ -40,7 +40,7 @@ impl Line {
         Ok(())
     }
 
-    /// Writes as much as the system takes.
+    /// Writes as many bytes as the system accepts.
     async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => once!(stream, writable, stream.try_write(bytes)),

@@ -1,4 +1,4 @@
-//! What services say to each other: one datagram of 256 bytes, a question for the owner of an address or his answer.
+//! Messages between services: a MAD of 256 bytes, either a query for the owner of an address or its answer.
 //!
 //! ```text
 //!    0      1      2        3       4       6        8                16                                        256
@@ -8,10 +8,11 @@
 //!    └──────┴──────┴────────┴───────┴───────┴────────┴────────────────┴─────────────────────────────────────────┘
 //! ```
 //!
-//! A question goes to a multicast group and lists the groups that its author is in, the best last. The answer goes to him
-//! alone, and names the best one that both are in: a path between the two has at least that group's rate and MTU.
+//! A query goes to a multicast group and lists the groups that its sender is in, the best last. The answer is
+//! unicast, and names the best group that both are in: a path between the two has at least that group's rate
+//! and MTU.
 //!
-//! Everything here may have been written by anybody: [`Resolve::read`] says what is wrong with it, or what it says.
+//! Nothing in a message is trusted: [`Resolve::read`] returns its content, or why it is malformed.
 //!
 //! reference: acm, section 10.
 
@@ -23,23 +24,23 @@ use crate::path::{Mtu, Rate};
 
 /// Bytes of a message.
 pub const MAD: usize = 256;
-/// Most groups that a message lists: so many fit.
+/// Maximum number of groups in a message.
 pub const GROUPS: usize = 6;
 /// The only value of a MAD's first byte.
 const BASE_VERSION: u8 = 1;
-/// The services' management class.
+/// The management class of the services.
 const CLASS: u8 = 0x2c;
 const CLASS_VERSION: u8 = 1;
 const GET: u8 = 0x01;
 const RESPONSE: u8 = 0x81;
 const RESOLVE: u16 = 0x0001;
 const ACK: u16 = 0x8000;
-/// What a group's GID begins with: multicast, transient, of the site; and the services' signature.
+/// The start of a group's GID: multicast, transient, site-local; and the services' signature.
 const SIGNATURE: [u8; 4] = [0xff, 0x15, 0x40, 0x01];
 /// Full membership in a partition.
 const FULL: u16 = 0x8000;
 
-/// A message as it lies on the wire.
+/// The layout of a message on the wire.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Layout {
@@ -66,31 +67,31 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == MAD);
 
-/// Why a message was not read.
+/// Why a message is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Malformed {
-    /// It is shorter or longer than a MAD.
+    /// The length is not that of a MAD.
     #[error("a message has {MAD} bytes")]
     Length,
-    /// Another version, or no MAD at all.
+    /// The version or the class is unknown.
     #[error("the first bytes are not those of this protocol's version")]
     Version,
-    /// Neither a question nor an answer.
-    #[error("method and control are those of neither a question nor an answer")]
+    /// The message is neither a query nor an answer.
+    #[error("the message is neither a query nor an answer")]
     Method,
-    /// More groups than fit.
-    #[error("at most {GROUPS} groups fit")]
+    /// The message lists too many groups.
+    #[error("more than {GROUPS} groups")]
     Groups,
-    /// No address to resolve, or none of a known kind.
-    #[error("the destination is no address")]
+    /// The destination is missing or of an unknown type.
+    #[error("the destination is not an address")]
     Destination,
-    /// No author, or none of a known kind.
-    #[error("the source is no address")]
+    /// The source is missing or of an unknown type.
+    #[error("the source is not an address")]
     Source,
 }
 
 impl Malformed {
-    /// All of them.
+    /// Lists all reasons.
     pub const ALL: [Self; 6] = [
         Self::Length,
         Self::Version,
@@ -101,7 +102,7 @@ impl Malformed {
     ];
 }
 
-/// The groups that a message lists, the best last; at most [`GROUPS`].
+/// The groups in a message, the best last; at most [`GROUPS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     list: [Gid; GROUPS],
@@ -109,7 +110,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The last of these, where they are more than fit: the best ones, and always the first, in which everybody is.
+    /// Creates a list; if there are too many, keeps the first, which all are in, and the best ones.
     #[must_use]
     pub fn new(all: impl IntoIterator<Item = Gid>) -> Self {
         let mut groups = Self::default();
@@ -126,42 +127,43 @@ impl Groups {
         groups
     }
 
-    /// In the order of the message.
+    /// Returns the groups in the order of the message.
     #[must_use]
     pub fn as_slice(&self) -> &[Gid] {
         &self.list[..usize::from(self.count)]
     }
 }
 
-/// What a message is.
+/// Whether a message is a query or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Who is the destination? I am the source.
+    /// The source looks for the owner of the destination.
     Question,
-    /// I am the source; the destination had asked. With a status that is not 0 the two have no group in common.
+    /// The source answers a query of the destination. A status other than 0 means that they have no group in
+    /// common.
     Answer {
-        /// 0 for success.
+        /// The status code; 0 for success.
         status: u16,
     },
 }
 
-/// What services say to each other.
+/// A message between services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolve {
-    /// Question or answer.
+    /// Query or answer.
     pub way: Way,
-    /// The answer has that of its question.
+    /// The transaction id, which an answer repeats.
     pub transaction: u64,
-    /// Whom it is for; an answer need not say so.
+    /// The address looked up; optional in an answer.
     pub destination: Option<Address>,
-    /// Whom it is from; an answer need not say so.
+    /// The address of the sender; optional in an answer.
     pub source: Option<Address>,
-    /// Those of the author, or the one that was chosen.
+    /// The sender's groups, or the one that was chosen.
     pub groups: Groups,
 }
 
 impl Resolve {
-    /// Its bytes.
+    /// Returns the bytes of the message.
     #[must_use]
     pub fn bytes(&self) -> [u8; MAD] {
         let (method, control, status) = match self.way {
@@ -191,10 +193,9 @@ impl Resolve {
         bytes
     }
 
-    /// What these bytes say.
+    /// Parses a message.
     ///
-    /// # Errors
-    /// Why they say nothing.
+    /// # Errors [`Malformed`], with the reason.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let layout = Layout::ref_from_bytes(bytes).map_err(|_| Malformed::Length)?;
         let version = (layout.base_version, layout.class, layout.class_version);
@@ -234,21 +235,21 @@ impl Resolve {
     }
 }
 
-/// A multicast group of the services: everybody in it can send and receive this fast, packets this large.
+/// A multicast group of the services, which all members can use at this rate and with this MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// The partition, as a full member.
+    /// The partition key, as a full member.
     pub pkey: u16,
-    /// Traffic class.
+    /// The traffic class.
     pub tos: u8,
-    /// Speed.
+    /// The rate of the group.
     pub rate: Rate,
-    /// Largest payload of a packet.
+    /// The largest payload of a packet.
     pub mtu: Mtu,
 }
 
 impl Group {
-    /// The group of a partition with this rate and MTU.
+    /// Returns the group of a partition with this rate and MTU.
     #[must_use]
     pub const fn new(pkey: u16, rate: Rate, mtu: Mtu) -> Self {
         Self {
@@ -259,7 +260,7 @@ impl Group {
         }
     }
 
-    /// Its GID.
+    /// Returns the GID of the group.
     ///
     /// ```
     /// use doorbell_acm::mad::Group;
@@ -277,7 +278,7 @@ impl Group {
         Gid(gid)
     }
 
-    /// The group that has this GID, if one of the services has.
+    /// Returns the group with this GID, if it is one of the services.
     #[must_use]
     pub fn of(gid: Gid) -> Option<Self> {
         let [a, b, c, d, high, low, tos, rate, mtu, rest @ ..] = gid.0;

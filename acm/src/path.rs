@@ -1,4 +1,4 @@
-//! What an address is resolved to: a path, in the layout and the units of InfiniBand's PathRecord.
+//! Paths: the result of resolving an address, in the layout and the units of InfiniBand's PathRecord.
 //!
 //! reference: acm, section 4 (layout, codes); InfiniBand Architecture Specification, volume 1, 15.2.5.16 (PathRecord).
 
@@ -9,22 +9,22 @@ use crate::address::Gid;
 
 /// Bytes of a path on the wire.
 pub const PATH: usize = 64;
-/// "Exactly": the selector of units that are meant as they stand.
+/// The selector "exactly" of a value.
 const EXACTLY: u8 = 2;
-/// What of a unit's byte is its value; the rest is the selector.
+/// The bits of the value in its byte; the others are the selector.
 const VALUE: u8 = 0x3f;
 
-/// Largest payload of a packet, as InfiniBand counts it: a code from 1 to 5.
+/// The largest payload of a packet, as InfiniBand encodes it: a code from 1 to 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mtu(u8);
 
 impl Mtu {
-    /// The smallest: 256 bytes.
+    /// The smallest MTU: 256 bytes.
     pub const MIN: Self = Self(1);
-    /// The largest: 4,096 bytes.
+    /// The largest MTU: 4,096 bytes.
     pub const MAX: Self = Self(5);
 
-    /// The MTU of a code, if it is one.
+    /// Returns the MTU with a code, if there is one.
     #[must_use]
     pub const fn of(code: u8) -> Option<Self> {
         if matches!(code, 1..=5) {
@@ -34,19 +34,19 @@ impl Mtu {
         }
     }
 
-    /// Its code.
+    /// Returns the code of the MTU.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// Bytes.
+    /// Returns the MTU in bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         128 << self.0
     }
 
-    /// The largest that has at most so many bytes.
+    /// Returns the largest MTU of at most this many bytes.
     ///
     /// ```
     /// use doorbell_acm::path::Mtu;
@@ -59,21 +59,21 @@ impl Mtu {
     }
 }
 
-/// How fast a link is, as InfiniBand counts it: a code from 2 to 22, in no order of speed.
+/// The rate of a link, as InfiniBand encodes it: a code from 2 to 22, not in the order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate(u8);
 
-/// Megabits a second of each code, from code 2 on.
+/// Rate of each code (Mb/s), from code 2 on.
 const MEGABITS: [u32; 21] = [
     2_500, 10_000, 30_000, 5_000, 20_000, 40_000, 60_000, 80_000, 120_000, 14_000, 56_000, 112_000, 168_000,
     25_000, 100_000, 200_000, 300_000, 28_000, 50_000, 400_000, 600_000,
 ];
 
 impl Rate {
-    /// The slowest: 2.5 Gb/s.
+    /// The slowest rate: 2.5 Gb/s.
     pub const MIN: Self = Self(2);
 
-    /// The rate of a code, if it is one.
+    /// Returns the rate with a code, if there is one.
     #[must_use]
     pub const fn of(code: u8) -> Option<Self> {
         if matches!(code, 2..=22) {
@@ -83,19 +83,19 @@ impl Rate {
         }
     }
 
-    /// Its code.
+    /// Returns the code of the rate.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// Megabits a second.
+    /// Returns the rate in Mb/s.
     #[must_use]
     pub const fn megabits(self) -> u32 {
         MEGABITS[self.0 as usize - 2]
     }
 
-    /// The fastest that is at most so fast; [`Rate::MIN`] for what is slower than any.
+    /// Returns the fastest rate of at most this many Mb/s, or else [`Rate::MIN`].
     ///
     /// ```
     /// use doorbell_acm::path::Rate;
@@ -112,42 +112,42 @@ impl Rate {
     }
 }
 
-/// A path. Numbers as they are, not as they lie on the wire ([`PathRecord`]).
+/// A path, with its fields as numbers; [`PathRecord`] has the layout of the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Which service it is for; 0 for any.
+    /// The service id; 0 for any.
     pub service_id: u64,
-    /// Where it ends.
+    /// The destination's GID.
     pub dgid: Gid,
-    /// Where it begins.
+    /// The source's GID.
     pub sgid: Gid,
-    /// Where it ends within the subnet; 0 without InfiniBand.
+    /// The destination's LID; 0 without InfiniBand.
     pub dlid: u16,
-    /// Where it begins within the subnet; 0 without InfiniBand.
+    /// The source's LID; 0 without InfiniBand.
     pub slid: u16,
-    /// 20 bits.
+    /// The flow label (20 bits).
     pub flow_label: u32,
-    /// How many routers it may pass; 0 within a subnet.
+    /// The hop limit; 0 within a subnet.
     pub hop_limit: u8,
-    /// Traffic class.
+    /// The traffic class.
     pub tclass: u8,
-    /// Whether the way back is the same.
+    /// Whether the reverse path is the same.
     pub reversible: bool,
-    /// How many paths were asked for, or are told; 7 bits.
+    /// Number of paths requested or returned (7 bits).
     pub num_path: u8,
-    /// Partition key; with 0x8000 for full members.
+    /// The partition key; with 0x8000 for full members.
     pub pkey: u16,
-    /// 12 bits.
+    /// The quality-of-service class (12 bits).
     pub qos_class: u16,
-    /// Service level; 4 bits.
+    /// The service level (4 bits).
     pub sl: u8,
-    /// Largest payload of a packet; none where it is not said.
+    /// The largest payload of a packet; `None` if unknown.
     pub mtu: Option<Mtu>,
-    /// Speed; none where it is not said.
+    /// The rate of the path; `None` if unknown.
     pub rate: Option<Rate>,
-    /// How long a packet lives: 4.096 µs × 2^value; 6 bits.
+    /// The lifetime of a packet, as an exponent: 4.096 µs × 2^value (6 bits).
     pub packet_lifetime: u8,
-    /// Smaller is better.
+    /// The preference; smaller is better.
     pub preference: u8,
 }
 
@@ -157,7 +157,7 @@ impl Default for Path {
     }
 }
 
-/// A path as it lies on the wire.
+/// The layout of a path on the wire.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct PathRecord {
@@ -204,7 +204,7 @@ impl From<&Path> for PathRecord {
 }
 
 impl From<&PathRecord> for Path {
-    /// Selectors are not looked at: whoever answers means what stands there, and whoever asks gets what there is.
+    /// Selectors are ignored: an answer means the value itself, and a query gets what there is.
     fn from(record: &PathRecord) -> Self {
         let (flow, qos) = (record.flow_and_hops.get(), record.qos_and_sl.get());
         Self {

@@ -1,44 +1,44 @@
-//! What a subnet's administration is asked about paths, and what it says.
+//! Queries to a subnet administrator (SA) for paths, and its answers.
 //!
-//! The resolver only names its questions ([`Act::AskSa`](crate::resolver::Act::AskSa)); who answers them, an
-//! InfiniBand subnet's administrator or a file of routes, is not its business: whoever is an [`Administration`].
+//! The resolver only emits the queries ([`Action::QuerySa`](crate::resolver::Action::QuerySa)); an
+//! [`Administration`] answers them, for example from a file of routes.
 //!
 //! reference: acm, section 10 (SA Get PathRecord).
 
 use crate::endpoint::Endpoint;
 use crate::path::Path;
 
-/// A question's number: [`Resolver::sa`](crate::resolver::Resolver::sa) brings it back with the answer.
+/// The number of a query, for [`Resolver::sa`](crate::resolver::Resolver::sa).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
 /// Why there is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoPath {
-    /// The subnet has none that fits the question.
-    #[error("the subnet's administration knows no such path")]
+    /// The subnet has no path that matches the query.
+    #[error("the subnet administrator knows no such path")]
     Unknown,
-    /// It did not answer.
-    #[error("the subnet's administration did not answer in time")]
+    /// The subnet administrator did not answer.
+    #[error("the subnet administrator did not answer in time")]
     Silent,
-    /// There is nobody to ask.
-    #[error("no subnet's administration can be asked from this endpoint")]
+    /// The endpoint has no subnet administrator.
+    #[error("this endpoint has no subnet administrator")]
     Nobody,
 }
 
-/// Who is asked for paths. It answers at once: one that has to be waited for keeps the number, and tells the resolver later.
+/// Answers queries for paths. It answers at once; a slow one would keep the number and call the resolver
+/// later.
 pub trait Administration {
-    /// The path that fits a question: what is zero in it is open.
+    /// Returns the path that matches a query; zero fields of the query are open.
     ///
-    /// # Errors
-    /// [`NoPath`].
+    /// # Errors [`NoPath`], with the reason.
     fn path(&self, question: &Path) -> Answer;
 }
 
-/// An answer.
+/// The answer of a subnet administrator.
 pub type Answer = Result<Path, NoPath>;
 
-/// The question for a path from this endpoint: what is zero in it is open.
+/// Returns the query for a path from this endpoint; zero fields are open.
 #[must_use]
 pub fn question(from: &Endpoint, to: &Path) -> Path {
     Path {
@@ -51,7 +51,7 @@ pub fn question(from: &Endpoint, to: &Path) -> Path {
     }
 }
 
-/// Whether a path answers a question: it ends where it was asked to, and begins there if it says where it begins.
+/// Whether a path answers a query: the destinations match, and the sources if it has one.
 #[must_use]
 pub fn fits(answer: &Path, question: &Path) -> bool {
     let gid = question.dgid.is_none() || answer.dgid == question.dgid;

@@ -1,35 +1,35 @@
-//! Why something was not resolved: the byte of an answer's header.
+//! Status codes: why a query failed, as a byte in the answer's header.
 //!
 //! reference: acm, section 3 (status codes) and section 5 (what clients make of them).
 
 use std::fmt;
 
-/// An answer's status that is not success.
+/// A status other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// No memory, or no room within a limit.
+    /// Out of memory, or over a limit.
     NoMemory = 1,
-    /// The question is not one.
+    /// The query is invalid.
     Invalid = 2,
-    /// Nothing is known, and the question was not to wait.
+    /// The cache has no answer, and the query was not to wait.
     NoData = 3,
-    /// The service is not connected to anything that could answer.
+    /// The service has no network to query.
     NotConnected = 5,
-    /// Nobody answered in time.
+    /// No answer came in time.
     TimedOut = 6,
     /// The source is not an address of this host.
     SourceAddress = 7,
-    /// The source's type is unknown.
+    /// The type of the source is unknown.
     SourceType = 8,
-    /// The destination is not an address that can be reached.
+    /// The destination cannot be reached.
     DestinationAddress = 9,
-    /// The destination's type is unknown, or there is no destination.
+    /// The type of the destination is unknown, or there is no destination.
     DestinationType = 10,
 }
 
 impl Status {
-    /// All of them.
+    /// Lists all codes.
     pub const ALL: [Self; 9] = [
         Self::NoMemory,
         Self::Invalid,
@@ -42,13 +42,13 @@ impl Status {
         Self::DestinationType,
     ];
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The status of a byte; none for success (0) and what is unknown.
+    /// Returns the status of a byte; `None` for success (0) and unknown codes.
     ///
     /// ```
     /// use doorbell_acm::status::Status;
@@ -63,19 +63,19 @@ impl Status {
 }
 
 impl Status {
-    /// What it says, in words.
+    /// Returns a description of the status.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::NoMemory => "no room for it",
-            Self::Invalid => "not a valid question",
-            Self::NoData => "not known yet",
-            Self::NotConnected => "the service has no way out",
-            Self::TimedOut => "nobody answered in time",
-            Self::SourceAddress => "the source is no address of this host",
-            Self::SourceType => "the source's type is unknown",
+            Self::NoMemory => "out of memory, or over a limit",
+            Self::Invalid => "invalid query",
+            Self::NoData => "not in the cache",
+            Self::NotConnected => "the service has no network to query",
+            Self::TimedOut => "no answer in time",
+            Self::SourceAddress => "the source is not an address of this host",
+            Self::SourceType => "unknown type of source address",
             Self::DestinationAddress => "the destination cannot be reached",
-            Self::DestinationType => "no destination of a known type",
+            Self::DestinationType => "no destination, or one of an unknown type",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Descriptors that tokio waits for.
+//! Registers descriptors with tokio.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What tokio asks of those who register a descriptor (`AsyncFd::register`) is that it is theirs, open, and the same for as
-/// long as they have it: all that are registered here own one descriptor and never change it. The newer call says so by
-/// being unsafe, and there is nothing unsafe in this crate.
+/// `AsyncFd::register` requires that the value owns its descriptor, keeps it open and never changes it, which
+/// holds for every type that is registered here. The newer call states that by being unsafe, and this crate
+/// has no unsafe code.
 #[allow(deprecated)]
 pub(crate) fn registered<T: AsRawFd>(what: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(what, Interest::READABLE)

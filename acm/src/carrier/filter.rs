@@ -1,20 +1,22 @@
-//! Which datagrams are taken. The others are dropped, and counted by the reason.
+//! The filter of incoming datagrams. Those that it drops are counted by reason.
 //!
-//! In this order: a sender sends too much; the bytes are no frame, or their tag is not right; the frame is our own, come back;
-//! it is for somebody else; its source is not of the link; it has come before over the other family.
+//! The checks, in order: the sender exceeds its rate; the bytes are not a frame, or their tag does not match;
+//! the frame is our own, looped back; its destination is another host; its source is not on the link; it is
+//! the copy of a frame that came over the other family.
 //!
 //! # The source
 //!
-//! Nothing is taken that did not begin on the link: the address that the datagram comes from has to be in one of the endpoint's
-//! networks, or a link-local address of IPv6. So has the GID that it says it is from, where the endpoint has a network of that
-//! family at all. They need not be the same: a request is sent over both families, and its GID is one address. Without a
-//! key, who is on the link can say that it is another one that is on the link. A host that has its address without a network
-//! (`/32`) is reached over link-local addresses alone.
+//! Only datagrams from the link are accepted: their source address has to be in one of the endpoint's
+//! networks, or an IPv6 link-local address. The same holds for the GID in the frame, if the endpoint has a
+//! network of that family at all. The two need not be equal: a query is sent over both families, and has one
+//! GID. Without a key, a host on the link can impersonate another host on the link. A host whose address has
+//! no network (`/32`) is reached over link-local addresses only.
 //!
-//! An endpoint without an address of a family cannot tell which GIDs of that family are of its link, and takes them all: a
-//! neighbour with both families has an IPv4 address for its GID, and has to be answered by a host that has lost its own. Who
-//! forges one gains nothing by it: such a GID is a mark that the answer carries back, the answer goes to the address that the
-//! frame came from, and the resolver neither learns nor tells a path that leads to it.
+//! An endpoint without an address of a family cannot tell which GIDs of that family are on its link, and
+//! accepts them all: a neighbour with both families uses its IPv4 address as its GID, and a host that has
+//! lost its own IPv4 address still has to answer it. Forging such a GID gains nothing: the answer only
+//! repeats it, goes to the address that the frame came from, and the resolver neither learns nor uses a path
+//! to it.
 
 use std::fmt;
 use std::hash::RandomState;
@@ -33,38 +35,38 @@ use crate::endpoint::Endpoint;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// Its sender sends more than it may.
+    /// The sender exceeds its rate.
     Flood,
-    /// Its size is not that of a frame.
+    /// The size is not that of a frame.
     Size,
-    /// It does not begin as a frame.
+    /// The magic number is wrong.
     Magic,
-    /// It is of another version.
+    /// The version is unknown.
     Version,
-    /// Its kind or its flags are unknown, or it is no frame for where it came.
+    /// The kind or the flags are unknown, or the kind is not for this socket.
     Kind,
-    /// It has no tag, and there is a key.
+    /// The frame has no tag, but there is a key.
     Untagged,
-    /// It has a tag, and there is no key.
+    /// The frame has a tag, but there is no key.
     Tagged,
-    /// Its tag is not right.
+    /// The tag does not match.
     Tag,
-    /// What is like a queue pair's is not as one writes it.
+    /// The GRH is invalid.
     Grh,
-    /// It is our own, come back from the group. Nothing is wrong.
+    /// The frame is our own, looped back by the group. Nothing is wrong.
     Own,
-    /// It is for another group or another GID.
+    /// The destination is another group or another GID.
     NotForUs,
-    /// Its sender, or what it says of itself, is not of the link.
+    /// The source address, or the source GID, is not on the link.
     Source,
-    /// It has come before over the other family. Nothing is wrong.
+    /// The frame is a copy of one that came over the other family. Nothing is wrong.
     Again,
-    /// It is the echo of a probe that nobody waits for.
+    /// The frame is an echo of no open probe.
     Unasked,
 }
 
 impl Reason {
-    /// All of them.
+    /// Lists all reasons.
     pub const ALL: [Self; 14] = [
         Self::Flood,
         Self::Size,
@@ -98,18 +100,18 @@ impl From<NoFrame> for Reason {
     }
 }
 
-/// How many datagrams were dropped for which reason.
+/// The number of datagrams dropped, by reason.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped([u64; Reason::ALL.len()]);
 
 impl Dropped {
-    /// For this one.
+    /// Returns the number dropped for one reason.
     #[must_use]
     pub fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// For each.
+    /// Returns the number for each reason.
     pub fn each(&self) -> impl Iterator<Item = (Reason, u64)> {
         Reason::ALL.into_iter().zip(self.0)
     }
@@ -127,20 +129,20 @@ impl fmt::Debug for Dropped {
     }
 }
 
-/// Where a datagram came in.
+/// The socket at which a datagram arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) endpoint: &'a Endpoint,
-    /// The group of the socket; none where it is for us alone.
+    /// The group of the socket; `None` for a unicast socket.
     pub(super) group: Option<Gid>,
     pub(super) family: Family,
-    /// Our own queue pair.
+    /// The number of our queue pair.
     pub(super) qpn: u32,
-    /// Whether it came from one of our own sockets.
+    /// Whether one of our own sockets sent it.
     pub(super) is_ours: bool,
 }
 
-/// Looks at datagrams.
+/// Filters datagrams, and counts those it drops.
 #[derive(Debug)]
 pub(super) struct Guard {
     key: Option<Key>,
@@ -163,7 +165,7 @@ impl Guard {
         self.key.as_ref()
     }
 
-    /// The frame of a datagram, if it is taken.
+    /// Parses a datagram; returns the frame if it is accepted.
     pub(super) fn take<'a>(
         &mut self,
         now: Time,
@@ -191,7 +193,7 @@ impl Guard {
             header.qpn != place.qpn || !place.is_ours || !own(header.sgid),
             Reason::Own,
         )?;
-        // Probes and echoes are for one service.
+        // Probes and echoes are unicast only.
         must(place.group.is_none() || header.kind == Kind::Mad, Reason::Kind)?;
         must(
             place
@@ -200,7 +202,7 @@ impl Guard {
             Reason::NotForUs,
         )?;
         let near = |ip| is_on_link(place.endpoint, ip);
-        // Nobody could be answered at port 0.
+        // Port 0 cannot be answered.
         let answerable = from.port() != 0 && near(from.ip());
         let sgid = header.sgid.ip();
         must(
@@ -214,13 +216,13 @@ impl Guard {
     }
 }
 
-/// Whether an address is one of the link.
+/// Whether an address is on the endpoint's link.
 fn is_on_link(endpoint: &Endpoint, ip: IpAddr) -> bool {
     let local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
     !ip.is_unspecified() && !ip.is_multicast() && (local || endpoint.is_near(ip))
 }
 
-/// Whether an address is a host's of a family that the endpoint has nothing of.
+/// Whether an address is a host address of a family in which the endpoint has none.
 fn is_of_other_family(endpoint: &Endpoint, ip: IpAddr) -> bool {
     let mut networks = endpoint.networks.iter();
     let known = networks.any(|network| Family::of(network.ip) == Family::of(ip));
@@ -270,7 +272,8 @@ mod tests {
         }
     }
 
-    /// What is made of a frame with this header from there, at the group's socket or at our own.
+    /// Runs the filter on a frame with this header, from this address, at the group's socket or at the
+    /// unicast one.
     fn judged(header: Header, from: &str, at_group: bool) -> Result<(), Reason> {
         judged_by(&endpoint(), header, from, at_group)
     }
@@ -338,7 +341,7 @@ mod tests {
         for from in ["[fe80::2%3]:7", "[fd00::2]:7"] {
             assert_eq!(judged("::ffff:10.0.0.2", from), Ok(()), "{from}");
         }
-        // From elsewhere, or of its own family and elsewhere, or nobody's.
+        // From off the link, in the endpoint's family but off the link, or no host address.
         assert_eq!(judged("::ffff:10.0.0.2", "[fd01::2]:7"), Err(Reason::Source));
         assert_eq!(judged("::ffff:10.0.0.2", "10.0.0.2:7"), Err(Reason::Source));
         for sgid in [

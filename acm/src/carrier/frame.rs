@@ -1,13 +1,14 @@
-//! The envelope: what is around a MAD in a UDP datagram.
+//! The envelope of a MAD in a UDP datagram.
 //!
 //! ```text
 //!   0            4      5     6      7        10      12      14        16           56                312
 //!   │ magic dbAC │ ver. │kind │flags │ QPN 24 │ LID   │ length│ 0 0     │ GRH 40     │ MAD 256 …       │ tag 32, if flagged
 //! ```
 //!
-//! From the GRH on it is what a queue pair of unreliable datagrams leaves in a buffer. `length` is that of all before the tag.
-//! Instead of a MAD, probes have a token of 16 bytes and zeros behind it; an echo is the probe come back. All numbers are in
-//! network order. The tag is over all before it.
+//! From the GRH on it has the layout that an unreliable-datagram queue pair leaves in a receive buffer.
+//! `length` counts everything before the tag. Instead of a MAD, a probe has a token of 16 bytes followed by
+//! zeros; an echo is the probe returned. All numbers are in network byte order. The tag covers everything
+//! before it.
 //!
 //! reference: acm, section 10 (MAD, GRH); InfiniBand Architecture Specification, volume 1, 8.3 (GRH).
 
@@ -25,11 +26,11 @@ pub const GRH: usize = 40;
 pub const TAG: usize = 32;
 /// Bytes of a frame with a MAD.
 pub const FRAME: usize = HEAD + MAD;
-/// The same with a tag.
+/// Bytes of a frame with a MAD and a tag.
 pub const FRAME_TAGGED: usize = FRAME + TAG;
 /// Bytes of the smallest probe, without a tag.
 pub const PROBE: usize = HEAD + TOKEN;
-/// Bytes of the largest probe, with its tag: as many as a packet of the largest payload has behind IP and UDP.
+/// Bytes of the largest probe, with its tag: the UDP payload of a packet of the largest MTU.
 pub const PROBE_MAX: usize = 4096 + 48;
 /// Bytes of a token.
 pub(super) const TOKEN: usize = 16;
@@ -37,14 +38,14 @@ const HEAD: usize = size_of::<Head>();
 
 const MAGIC: [u8; 4] = *b"dbAC";
 const VERSION: u8 = 1;
-/// A tag follows.
+/// Flag: a tag follows.
 const TAGGED: u8 = 1;
-/// IP version 6 in the first four bits.
+/// IP version 6, in the first four bits.
 const GRH_VERSION: u32 = 6 << 28;
-/// What follows a GRH: InfiniBand's transport.
+/// Next header of a GRH: InfiniBand's transport.
 const NEXT: u8 = 0x1b;
 const HOPS: u8 = 1;
-/// What a GRH counts beside the payload: transport header (12), that of datagrams (8), the check (4).
+/// What the payload length of a GRH includes: transport header (12), datagram header (8), check sum (4).
 const TRANSPORT: usize = 12 + 8 + 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -58,7 +59,7 @@ struct Head {
     lid: U16,
     length: U16,
     reserved: [u8; 2],
-    // Here begins what a queue pair leaves in a buffer.
+    // The layout of a receive buffer begins here.
     version_class_flow: U32,
     payload: U16,
     next: u8,
@@ -68,71 +69,71 @@ struct Head {
 }
 
 const _: () = assert!(HEAD == 16 + GRH && FRAME == 312 && FRAME_TAGGED == 344 && PROBE == 72);
-// An answer of a link with the smallest MTU of IPv4 comes in one piece.
+// The answer fits into one packet at the smallest MTU of IPv4.
 const _: () = assert!(FRAME_TAGGED + 28 <= 576 && PROBE + TAG < FRAME);
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// It has a MAD.
+    /// The frame has a MAD.
     Mad = 1,
-    /// It is to come back.
+    /// The frame is to be returned.
     Probe = 2,
-    /// It is a probe that came back.
+    /// The frame is a probe that was returned.
     Echo = 3,
 }
 
-/// What stands before a frame's content.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is for.
+    /// The purpose of the frame.
     pub kind: Kind,
-    /// Its sender's queue pair: 24 bits.
+    /// The sender's queue pair: 24 bits.
     pub qpn: u32,
-    /// Its sender's LID.
+    /// The LID of the sender's port.
     pub lid: u16,
-    /// Its sender's GID.
+    /// The GID of the sender's port.
     pub sgid: Gid,
-    /// Whom it is for: a GID or a group.
+    /// The destination: a GID or a group.
     pub dgid: Gid,
 }
 
-/// A frame that was read.
+/// A frame that was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What stands before its content.
+    /// The header of the frame.
     pub header: Header,
-    /// Its content: a MAD, or a token and zeros.
+    /// The content: a MAD, or a token followed by zeros.
     pub body: &'a [u8],
 }
 
-/// Why bytes are no frame.
+/// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoFrame {
-    /// Too short, too long, or not as long as it says.
-    #[error("its size is not that of a frame")]
+    /// The size is wrong, or differs from the length field.
+    #[error("the size is not that of a frame")]
     Size,
-    /// It is something else.
-    #[error("it does not begin as a frame")]
+    /// The magic number is wrong.
+    #[error("the magic number is wrong")]
     Magic,
-    /// It is of another version.
-    #[error("it is of another version")]
+    /// The version is unknown.
+    #[error("the version is unknown")]
     Version,
-    /// It is for something that is not known.
-    #[error("its kind or its flags are unknown")]
+    /// The kind or the flags are unknown.
+    #[error("the kind or the flags are unknown")]
     Kind,
-    /// There is a key here, and no tag in it.
-    #[error("it has no tag, and here is a key; give all services the same key")]
+    /// The frame has no tag, but a key is configured here.
+    #[error("the frame has no tag, but this service has a key; give all services the same key")]
     Untagged,
-    /// There is a tag in it, and no key here.
-    #[error("it has a tag, and here is no key; give all services the same key")]
+    /// The frame has a tag, but no key is configured here.
+    #[error("the frame has a tag, but this service has no key; give all services the same key")]
     Tagged,
-    /// Its tag is not right.
-    #[error("its tag is of another key")]
+    /// The tag does not match.
+    #[error("the tag is of another key; give all services the same key")]
     Tag,
-    /// What is like a queue pair's is not as one writes it.
-    #[error("its GRH is none")]
+    /// The GRH is invalid.
+    #[error("the GRH is invalid")]
     Grh,
 }
 
@@ -145,8 +146,8 @@ impl Kind {
 }
 
 impl Header {
-    /// Writes a frame into `to`, replacing what it had. A frame of a probe gets as many zeros as it takes to have `size`
-    /// bytes, its tag included; for other kinds `size` is not looked at.
+    /// Writes a frame into `to`, replacing its content. A probe is padded with zeros to `size` bytes, its tag
+    /// included; other kinds ignore `size`.
     pub fn write(&self, body: &[u8], size: usize, key: Option<&Key>, to: &mut Vec<u8>) {
         let tag = key.map_or(0, |_| TAG);
         let least = HEAD + body.len();
@@ -183,10 +184,9 @@ impl Header {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a datagram, with the key where there is one: then nothing of what is in it counts before its tag does.
+    /// Parses a datagram. With a key, the tag is checked before any other content.
     ///
-    /// # Errors
-    /// When it is no frame.
+    /// # Errors [`NoFrame`], when the bytes are not a frame.
     pub fn read(bytes: &'a [u8], key: Option<&Key>) -> Result<Self, NoFrame> {
         if bytes.len() > PROBE_MAX {
             return Err(NoFrame::Size);
@@ -229,13 +229,13 @@ impl<'a> Frame<'a> {
         Ok(Self { header, body })
     }
 
-    /// The MAD, of a frame that has one.
+    /// Returns the MAD, if the frame has one.
     #[must_use]
     pub fn mad(&self) -> Option<&'a [u8; MAD]> {
         self.body.first_chunk().filter(|_| self.header.kind == Kind::Mad)
     }
 
-    /// The token, of a probe or an echo.
+    /// Returns the token of a probe or an echo.
     #[must_use]
     pub(super) fn token(&self) -> Option<[u8; TOKEN]> {
         self.body

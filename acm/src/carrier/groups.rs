@@ -1,8 +1,8 @@
-//! Which IP groups an InfiniBand group is.
+//! The IP multicast groups that stand for InfiniBand groups.
 //!
-//! A multicast GID *is* an IPv6 multicast address, and is used as one. Over IPv4 the group is `239.255.x.y`, of the block for
-//! one site (RFC 2365, section 6.1), where x and y are the first two bytes of BLAKE2s of the GID. Two groups may fall
-//! together there: every frame says in full which one it is for.
+//! A multicast GID *is* an IPv6 multicast address, and is used as one. Over IPv4 the group is `239.255.x.y`,
+//! of the site-local block (RFC 2365, section 6.1), where x and y are the first two bytes of BLAKE2s of the
+//! GID. Two groups may share an IPv4 address: every frame has the full GID of its group.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use blake2::{Blake2s256, Digest};
 
 use crate::address::Gid;
 
-/// The IPv4 group of a multicast GID.
+/// Returns the IPv4 group of a multicast GID.
 ///
 /// ```
 /// use doorbell_acm::carrier::ipv4_group;
@@ -24,7 +24,7 @@ pub fn ipv4_group(group: Gid) -> Ipv4Addr {
     Ipv4Addr::new(239, 255, hash[0], hash[1])
 }
 
-/// Whether it is a group at all.
+/// Whether a GID is a multicast GID.
 pub(super) fn is_group(gid: Gid) -> bool {
     gid.0[0] == 0xff
 }

@@ -1,4 +1,4 @@
-//! Tags: who has the job's key made this frame, and nobody has changed it.
+//! Tags: message authentication codes by the job's key.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use zeroize::Zeroize;
 
 use super::frame::TAG;
 
-/// What frames between services are signed with. Wiped when dropped, never shown.
+/// The key that authenticates frames between services. It is wiped when dropped, and never printed.
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key that follows from a job's: who has this one alone learns nothing of that one.
+    /// Derives the key from a job's key, which cannot be computed back from it.
     #[must_use]
     pub fn of_job(job: &[u8; 32]) -> Self {
         let mac = Blake2sMac256::new(job.into());
@@ -22,13 +22,13 @@ impl Key {
         Self(mac.finalize().into_bytes().into())
     }
 
-    /// The tag of these bytes.
+    /// Returns the tag of these bytes.
     pub(super) fn tag(&self, bytes: &[u8]) -> [u8; TAG] {
         let mac = Blake2sMac256::new((&self.0).into());
         mac.chain_update(bytes).finalize().into_bytes().into()
     }
 
-    /// What is before the tag, if it is right.
+    /// Returns the bytes before the tag, if the tag matches.
     pub(super) fn checked<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let (signed, tag) = bytes.split_last_chunk::<TAG>()?;
         bool::from(self.tag(signed).ct_eq(tag)).then_some(signed)

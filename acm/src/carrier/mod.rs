@@ -1,33 +1,34 @@
-//! What carries frames between services: management datagrams (MADs) of 256 bytes, to a multicast group or to one peer.
+//! The carrier: sends frames between services, which are MADs of 256 bytes to a multicast group or to one
+//! peer.
 //!
 //! ```text
-//!   resolver ── multicast(group, MAD) ──►  Carrier  ──►  every service that has joined the group
-//!            ◄─ Event::Mad { from }    ──            ◄──  the one that owns the address, by unicast
-//!            ── probe(peer)            ──►  frames of every size, there and back
+//!   resolver ── multicast(group, MAD) ──►  Carrier  ──►  all services in the group
+//!            ◄─ Event::Mad { from }    ──            ◄──  the owner of the address, by unicast
+//!            ── probe(peer)            ──►  frames of every size, echoed
 //! ```
 //!
-//! [`Carrier`] is what a queue pair of unreliable datagrams can do: a peer is a GID, a LID and the number of a queue pair.
-//! [`UdpCarrier`] does it over UDP sockets, for hosts without InfiniBand. There the number of the queue pair is drawn anew in
-//! each life of a service, so that the others see that it has begun again.
+//! [`Carrier`] does what an unreliable-datagram queue pair can do: a peer is a GID, a LID and a queue pair
+//! number. [`UdpCarrier`] does it over UDP sockets, for hosts without InfiniBand. Its queue pair number is
+//! random in each run of a service, so that others notice a restart.
 //!
-//! # What listens, and who is believed
+//! # Who may send
 //!
-//! Nothing listens beyond the loopback unless the setting `interfaces` names an interface or says `all`. Frames have hop limit
-//! 1 and must come from an address of the link. Without a key, everybody on the link is believed, as with InfiniBand; with
-//! one, frames without its tag are dropped before anything else in them is looked at. A frame that was recorded can be sent
-//! again by somebody on the link; what it says was true when it was made.
+//! Nothing listens beyond the loopback unless the setting `interfaces` names an interface or says `all`.
+//! Frames have hop limit 1 and must come from an address of the link. Without a key, everyone on the link is
+//! trusted, as with InfiniBand; with one, frames without a matching tag are dropped before the rest is
+//! parsed. A recorded frame can be replayed by a host on the link; what it says was true when it was made.
 //!
 //! | module | job |
 //! |---|---|
-//! | `frame` | the envelope: layout, one parse |
-//! | `key` | tags |
+//! | `frame` | the envelope: its layout and its parser |
+//! | `key` | authentication tags |
 //! | `groups` | the addresses of multicast groups |
-//! | `guard` | which frames are taken; the others are counted by reason |
-//! | `seen`, `buckets` | what came before; who sends too much: bounded memory |
-//! | `sizes` | every size that a path may have, tried at the same time |
-//! | `prober` | probes under way |
-//! | `ping` | the same for hosts beyond a router |
-//! | `udp` | sockets |
+//! | `filter` | which frames are accepted; the others are counted by reason |
+//! | `replay`, `rate_limit` | copies of a frame; a limit per sender; both in bounded memory |
+//! | `sizes` | packets of every possible MTU, tried at the same time |
+//! | `prober` | probes in flight |
+//! | `ping` | probes of hosts beyond a router |
+//! | `udp` | the carrier over UDP sockets |
 //!
 //! reference: acm, section 10.
 
@@ -57,163 +58,161 @@ pub use groups::ipv4_group;
 pub use key::Key;
 pub use udp::{Counters, Limits, Settings, UdpCarrier};
 
-/// What a packet of RoCE v2 has beside its payload, without IPv6 and the header behind it: a full probe is as long.
+/// Header bytes of a RoCE v2 packet behind IPv6 and UDP; a full probe has as many.
 const BESIDE: usize = crate::host::HEADERS as usize - 48;
 
 /// A management datagram.
 pub type Mad = [u8; MAD];
 
-/// An endpoint, as whoever uses a carrier calls it.
+/// An endpoint, by the number that the carrier's user gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u32);
 
-/// A probe that is under way.
+/// A probe that is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProbeId(pub u64);
 
 /// Another service, at one of its endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Its GID.
+    /// The GID of its port.
     pub gid: Gid,
-    /// Its LID; 0 without InfiniBand.
+    /// The LID of its port; 0 without InfiniBand.
     pub lid: u16,
-    /// The number of its queue pair: 24 bits. Another one means another life.
+    /// The number of its queue pair (24 bits), which differs after a restart.
     pub qpn: u32,
-    /// Where its unicast frames go to, over UDP; none where GID and LID say it.
+    /// The socket address of its unicast frames, over UDP; `None` where GID and LID suffice.
     pub at: Option<SocketAddr>,
-    /// Which of our addresses frames to it come from, over UDP: the one that it talked to alone; none where that is open.
+    /// Our source address for frames to it, over UDP: the one it sent to by unicast; `None` for any.
     pub by: Option<IpAddr>,
 }
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probed {
-    /// The shortest time that a frame took there and back, if any did.
+    /// The shortest round trip of a frame, if any came back.
     pub round_trip: Option<Duration>,
-    /// Bytes of the largest datagram that passed both ways; 0 when none did.
+    /// Bytes of the largest datagram that passed both ways; 0 if none did.
     pub largest: usize,
-    /// Why it was not the one of full size.
+    /// Why full-size frames did not pass.
     pub trouble: Option<Trouble>,
 }
 
-/// Why a probe did not pass whole.
+/// Why a probe did not pass in full size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// Nothing came back.
-    #[error("no probe came back; see whether the service runs there and a firewall lets its port through")]
+    #[error("no probe came back; check that the service runs there and that no firewall blocks its port")]
     Silent,
-    /// Small ones came back, and none of full size.
+    /// Only smaller frames came back.
     #[error(
-        "small probes come back and full ones do not; something on the way has a smaller MTU than its ends"
+        "small probes come back but full-size ones do not; a hop on the path has a smaller MTU than its ends"
     )]
     FullLost,
-    /// The own link does not take one of full size.
-    #[error("the own link does not take full probes; its MTU has become smaller")]
+    /// The interface does not send frames of full size.
+    #[error("the interface does not send full-size probes; its MTU has been reduced")]
     FullRefused,
-    /// The system does not send to there.
-    #[error("there is no way to there any more; look at the interface and its addresses")]
+    /// The system has no route to the destination.
+    #[error("no route to the destination; check the interface and its addresses")]
     NoWay,
 }
 
-/// What a carrier tells.
+/// What the carrier reports.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A MAD has come.
+    /// A MAD has arrived.
     Mad {
-        /// By this endpoint.
+        /// The endpoint that received it.
         endpoint: EndpointId,
-        /// From there: an answer goes to it as it is.
+        /// The sender; an answer goes to it as it is.
         from: Peer,
-        /// To this group; none when it came to us alone.
+        /// The group it was sent to; `None` for unicast.
         group: Option<Gid>,
-        /// The MAD.
+        /// The MAD itself.
         mad: Box<Mad>,
     },
     /// A probe has ended.
     Probed {
-        /// Which.
+        /// The probe that ended.
         probe: ProbeId,
-        /// How.
+        /// The result of the probe.
         result: Probed,
     },
-    /// An endpoint carries nothing any more. Told once; it is to be ended, or served anew when its interface is back.
+    /// An endpoint has stopped working. Reported once; end it, or serve it again when its interface is back.
     Failed {
-        /// Which.
+        /// The endpoint that stopped.
         endpoint: EndpointId,
-        /// Why.
+        /// The error that stopped it.
         error: CarrierError,
     },
 }
 
-/// Why something could not be carried.
+/// Why something could not be sent.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CarrierError {
-    /// No endpoint has this number.
-    #[error("no endpoint {} is served; serve it before it is used", .0.0)]
+    /// No endpoint with this number is served.
+    #[error("endpoint {} is not served; serve it before you use it", .0.0)]
     Unknown(EndpointId),
-    /// The settings do not name it.
+    /// The settings do not allow the interface.
     #[error(
-        "the interface {0} is not to be served; add it to the interfaces that services talk by (doorbell_interfaces)"
+        "the interface {0} is not enabled; add it to doorbell_interfaces"
     )]
     NotServed(String),
-    /// It has no address of a family that is carried.
+    /// The interface has no address of an enabled family.
     #[error(
-        "the interface {0} has no address of a family that services talk over; see doorbell_ipv4 and doorbell_ipv6"
+        "the interface {0} has no address of an enabled family; see doorbell_ipv4 and doorbell_ipv6"
     )]
     NoFamily(String),
-    /// The system refuses.
+    /// A system call failed.
     #[error(
-        "cannot {step} on the interface {interface} ({kind}); see whether it is still up and has its addresses"
+        "cannot {step} on the interface {interface} ({kind}); check that it is up and has its addresses"
     )]
     System {
-        /// What could not be done.
+        /// The operation that failed.
         step: &'static str,
-        /// The interface.
+        /// The interface's name.
         interface: String,
-        /// What the system said.
+        /// The kind of the system's error.
         kind: io::ErrorKind,
     },
-    /// It is no multicast GID.
-    #[error("{0} is no multicast GID: those begin with ff")]
+    /// The group is not a multicast GID.
+    #[error("{0} is not a multicast GID, which begins with ff")]
     NoGroup(Gid),
-    /// It has been said nowhere how frames get there.
-    #[error("nobody has said how frames get to {0}: it has not been heard of over this carrier")]
+    /// The address of the peer is not known.
+    #[error("no address known for {0}: no frame has come from it on this interface")]
     NoPeer(Gid),
-    /// A limit is reached.
-    #[error("more than {most} {what} cannot be under way; wait for some to end")]
+    /// A limit has been reached.
+    #[error("too many {what}: at most {most} at a time; wait for some to end")]
     Full {
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
-        /// How many there may be.
+        /// The maximum number.
         most: usize,
     },
-    /// Pings are not allowed.
+    /// The system does not allow pings.
     #[error(
-        "pings are not allowed here, so that no host beyond a router can be tried; let the service's group have ping sockets \
-         (sysctl net.ipv4.ping_group_range), or give it CAP_NET_RAW"
+        "pings are not allowed, so hosts beyond a router cannot be probed; allow ping sockets to the service's group \
+         (sysctl net.ipv4.ping_group_range), or give the service CAP_NET_RAW"
     )]
     NoPing,
-    /// There is no randomness.
-    #[error("the kernel gives no random numbers ({0})")]
+    /// The kernel returns no random numbers.
+    #[error("cannot read random numbers from the kernel ({0})")]
     Random(String),
 }
 
-/// Carries MADs. Nothing here waits.
+/// Sends and receives MADs, without blocking.
 pub trait Carrier {
-    /// The number of the queue pair in this life: 24 bits.
+    /// Returns the queue pair number of this run: 24 bits.
     fn qpn(&self) -> u32;
 
-    /// Takes part in a group.
+    /// Joins a group.
     ///
-    /// # Errors
-    /// When the endpoint is unknown, it is no group, or the system refuses.
+    /// # Errors When the endpoint is unknown, the GID is not a multicast GID, or a system call fails.
     fn join(&mut self, endpoint: EndpointId, group: Gid) -> Result<(), CarrierError>;
 
-    /// Sends to all services of a group, from a GID of the endpoint. Those of this host hear it, too.
+    /// Sends to all services of a group, from a GID of the endpoint. Services of this host receive it too.
     ///
-    /// # Errors
-    /// When it could be sent in no way. What was sent may be lost all the same.
+    /// # Errors When it could not be sent over any family. What was sent may still be lost.
     fn multicast(
         &mut self,
         endpoint: EndpointId,
@@ -224,15 +223,13 @@ pub trait Carrier {
 
     /// Sends to one service, from a GID of the endpoint.
     ///
-    /// # Errors
-    /// When it could not be sent. What was sent may be lost all the same.
+    /// # Errors When it could not be sent. What was sent may still be lost.
     fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError>;
 
-    /// Tries how frames get to a service and back: such that packets with a payload of 256 bytes, and of each larger size up to
-    /// `mtu`, would have theirs. [`Event::Probed`] tells what came of it, within a second.
+    /// Probes a peer with frames of the sizes of packets with a payload of 256 bytes and each larger MTU up
+    /// to `mtu`. [`Event::Probed`] reports the result within a second.
     ///
-    /// # Errors
-    /// When it cannot be begun.
+    /// # Errors When the probe cannot be started.
     fn probe(
         &mut self,
         now: Time,
@@ -242,13 +239,13 @@ pub trait Carrier {
         mtu: Mtu,
     ) -> Result<ProbeId, CarrierError>;
 
-    /// Does a bounded amount of what there is to do, and tells how much it was. Whoever sleeps first calls it until it was
-    /// nothing, and takes the events.
+    /// Does a bounded amount of work and returns how much it did. Before sleeping, call it until it returns
+    /// 0, and take the events.
     fn turn(&mut self, now: Time) -> usize;
 
-    /// What has happened, in order.
+    /// Returns the next event, in order.
     fn event(&mut self) -> Option<Event>;
 
-    /// When there is something to do without anything having come.
+    /// Returns when something is due although nothing has arrived.
     fn next_deadline(&self) -> Time;
 }

@@ -1,6 +1,6 @@
-//! Probes under way: frames of every size that a path may have, and their echoes. No socket and no clock.
+//! Probes in flight: frames of every possible MTU, and their echoes; sans I/O.
 //!
-//! An echo has the token of its probe, and is as long. What is sent when is in `sizes`.
+//! An echo has the token of its probe, and the same length. The schedule is in `sizes`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,12 +13,13 @@ use super::{EndpointId, Peer, ProbeId, Probed, Trouble};
 use crate::address::Gid;
 use crate::path::Mtu;
 
-/// Probes that are under way at a time.
+/// Maximum number of probes in flight.
 pub(super) const PROBES_MAX: usize = 256;
 
-/// What identifies a frame to whoever sends it back: nobody who has not seen it can guess it.
+/// Identifies a frame when it comes back; unpredictable to those who have not received it.
 pub(super) type Token = [u8; TOKEN];
-/// Random bytes of a token; the size's place and the attempt's are behind them, so that an echo is timed from its own frame.
+/// Random bytes of a token; the index of the size and the attempt follow, so that each echo is timed from its
+/// own frame.
 pub(super) const STEM: usize = TOKEN - 2;
 type Stem = [u8; STEM];
 
@@ -31,7 +32,7 @@ struct Probe {
     sizes: Sizes,
 }
 
-/// A frame to send.
+/// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shot {
     pub(super) probe: ProbeId,
@@ -39,11 +40,11 @@ pub(super) struct Shot {
     pub(super) to: Peer,
     pub(super) from: Gid,
     pub(super) token: Token,
-    /// Bytes of the datagram.
+    /// The length of the datagram (bytes).
     pub(super) size: usize,
 }
 
-/// All probes that are under way.
+/// All probes in flight.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     open: BTreeMap<ProbeId, Probe>,
@@ -53,7 +54,7 @@ pub(super) struct Prober {
     ended: VecDeque<(ProbeId, Probed)>,
 }
 
-/// The random bytes of a token, the size's place and the attempt's.
+/// Splits a token into its random bytes, the index of the size and the attempt.
 fn parts(token: &Token) -> (Stem, u8, u8) {
     let mut stem = [0; STEM];
     stem.copy_from_slice(&token[..STEM]);
@@ -61,7 +62,7 @@ fn parts(token: &Token) -> (Stem, u8, u8) {
 }
 
 impl Prober {
-    /// Begins one with these random bytes; none when there are too many.
+    /// Starts a probe with these random bytes; `None` if too many are in flight.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -87,7 +88,7 @@ impl Prober {
         Some(id)
     }
 
-    /// Lets time pass: frames become due, probes end.
+    /// Handles what is due: frames to send, probes to end.
     pub(super) fn tick(&mut self, now: Time) {
         let due = self
             .open
@@ -100,7 +101,7 @@ impl Prober {
         }
     }
 
-    /// What is due of a probe is to be sent.
+    /// Queues the frames of a probe that are due.
     fn shoot(&mut self, now: Time, id: ProbeId) {
         let Some(probe) = self.open.get_mut(&id) else {
             return;
@@ -124,12 +125,12 @@ impl Prober {
         }
     }
 
-    /// The next frame to send.
+    /// Returns the next frame to send.
     pub(super) fn shot(&mut self) -> Option<Shot> {
         self.shots.pop_front()
     }
 
-    /// The system did not send it.
+    /// Takes the system's refusal to send a frame.
     pub(super) fn refused(&mut self, now: Time, shot: &Shot, trouble: Trouble) {
         let (_, at, _) = parts(&shot.token);
         if let Some(probe) = self.open.get_mut(&shot.probe)
@@ -140,7 +141,7 @@ impl Prober {
         }
     }
 
-    /// An echo came, of so many bytes; false when nobody waits for it.
+    /// Takes an echo of a given length; returns false if it belongs to no open probe.
     pub(super) fn echo(
         &mut self,
         now: Time,
@@ -164,7 +165,7 @@ impl Prober {
         true
     }
 
-    /// Ends a probe of which nothing is to come.
+    /// Ends a probe if nothing more can come of it.
     fn settle(&mut self, now: Time, id: ProbeId) {
         let over = self.open.get(&id).is_some_and(|probe| probe.sizes.is_over(now));
         if over && let Some(probe) = self.open.remove(&id) {
@@ -174,12 +175,12 @@ impl Prober {
         }
     }
 
-    /// The next one that has ended.
+    /// Returns the next probe that has ended.
     pub(super) fn ended(&mut self) -> Option<(ProbeId, Probed)> {
         self.ended.pop_front()
     }
 
-    /// When there is something to do.
+    /// Returns when something is due.
     pub(super) fn next_deadline(&self) -> Time {
         let all = self.open.values().map(|probe| probe.sizes.deadline());
         all.min().unwrap_or(Time::NEVER)
@@ -198,7 +199,7 @@ mod tests {
         ([10, 0, 0, 2], 7).into()
     }
 
-    /// One with payloads of 256 and 512 bytes.
+    /// Starts a probe with payloads of 256 and 512 bytes.
     fn started(prober: &mut Prober, now: Time, token: u8) -> Option<ProbeId> {
         let to = Peer {
             gid: Gid::NONE,
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(prober.next_deadline(), Time::NEVER);
         assert!(
             !prober.echo(now, BY, there(), &sent[1].token, 560),
-            "nobody waits for it any more"
+            "the probe has ended"
         );
     }
 

@@ -1,7 +1,7 @@
-//! How much each sender may send: so many frames a second, and some at once.
+//! A rate limit per sender: a number of frames per second, and a burst.
 //!
-//! A sender has a place in a table of fixed size, by a hash that nobody outside can foresee. Two may share one: then they have
-//! together what one would have. Memory does not grow, whatever addresses a flood claims to come from.
+//! A sender has a slot in a table of fixed size, by a hash that outsiders cannot predict. Two senders in one
+//! slot share one limit. Memory does not grow, whatever source addresses a flood claims.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
-/// Places.
+/// Number of slots.
 const PLACES: usize = 4096;
 
-/// A place for each sender: when all that it has sent so far was due.
+/// A slot for each sender: the time by which all its frames so far were allowed.
 #[derive(Debug)]
 pub(super) struct Buckets {
     due: Box<[Time]>,
     hash: RandomState,
-    /// Time between two frames.
+    /// Time between two frames at the allowed rate.
     apart: Duration,
-    /// How far ahead of its time a sender may be.
+    /// How far ahead of that time a sender may be: the burst.
     ahead: Duration,
 }
 
 impl Buckets {
-    /// `rate` frames a second for each sender, and `burst` at once.
+    /// Allows each sender `rate` frames per second, and `burst` at once.
     pub(super) fn new(hash: RandomState, rate: u32, burst: u32) -> Self {
         let apart = Duration::from_secs(1) / rate.max(1);
         Self {
@@ -35,7 +35,7 @@ impl Buckets {
         }
     }
 
-    /// Whether another frame of this sender is taken.
+    /// Whether another frame of this sender is within its limit.
     pub(super) fn take(&mut self, now: Time, from: IpAddr) -> bool {
         let place = self.hash.hash_one(from) as usize % PLACES;
         let due = self.due[place].max(now) + self.apart;

@@ -1,7 +1,7 @@
-//! Which frames have come before: a request goes out over each family that its interface has, and counts once.
+//! Suppression of copies: a query goes out over each family that its interface has, and counts once.
 //!
-//! A frame is known by its sender, its transaction and its method. What came over one family is a repetition when it comes
-//! over the other one soon after. Over the *same* family it is none: it was sent again, because the answer was lost.
+//! A frame is identified by its sender, its transaction and its method. A second one over the other family
+//! soon after is a copy. Over the *same* family it is not: it was sent again, because the answer was lost.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use super::Mad;
 use super::frame::Header;
 use crate::address::Gid;
 
-/// Frames that are remembered, at most; older ones are forgotten first.
+/// Maximum number of frames remembered; the oldest are forgotten first.
 const MOST: usize = 4096;
-/// For how long: the copies of one frame come within milliseconds.
+/// How long a frame is remembered: copies arrive within milliseconds.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// A family of addresses.
+/// The address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Family {
     V4,
@@ -39,7 +39,7 @@ struct Frame {
     transaction: [u8; 8],
 }
 
-/// The frames that came in the last second.
+/// The frames received in the last second.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     first: HashMap<Frame, (Family, Time)>,
@@ -47,7 +47,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether this is the first copy of a frame; it is remembered.
+    /// Records a frame; returns whether it is the first copy.
     pub(super) fn is_new(&mut self, now: Time, header: &Header, mad: &Mad, over: Family) -> bool {
         self.forget(now);
         let mut transaction = [0; 8];

@@ -1,13 +1,13 @@
-//! Every size that a path's packets may have, tried at the same time: when each is sent, what came back, what follows.
+//! The sizes of a probe: packets of every possible MTU are tried at the same time, on a fixed schedule.
 //!
 //! ```text
-//!   256, 512, … up to the endpoint's  ──►  0 ms          the payloads; each is sent with what a packet has beside it
+//!   256, 512, … up to the endpoint's  ──►  0 ms          the payloads, each with the headers of a packet
 //!   those that have not come back     ──►  200, 500 ms
 //!   the end      at   900 ms, or as soon as the largest that the system sends has come back
 //! ```
 //!
-//! Whoever waits for the end gives up after a second ([`Options::probe`](crate::resolver::Options::probe)), so that a path that
-//! only small packets pass is told with their size, and not refused.
+//! The caller gives up after a second ([`Options::probe`](crate::resolver::Options::probe)), so that a path
+//! that passes only small packets is used with that size, and not dropped.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use doorbell_fabric::time::Time;
 use super::{BESIDE, Probed, Trouble};
 use crate::path::Mtu;
 
-/// When packets are sent, after the beginning (ms).
+/// When packets are sent, after the start of a probe (ms).
 pub(super) const SENT: [u64; 3] = [0, 200, 500];
-/// When it ends where the largest has not come back (ms).
+/// When a probe ends if the largest has not come back (ms).
 pub(super) const END: u64 = 900;
-/// Payloads of paths (bytes).
+/// Payloads of the possible MTUs (bytes).
 pub(super) const PAYLOADS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// Packets of one size.
+/// The packets of one size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Bytes of the payload, and of what stands between it and the header of UDP or ICMP.
+    /// Bytes of the payload and of the headers between it and UDP or ICMP.
     pub(super) body: usize,
     sent: [Option<Time>; SENT.len()],
     round_trip: Option<Duration>,
@@ -39,7 +39,7 @@ impl Size {
         self.round_trip.is_none() && self.refused.is_none()
     }
 
-    /// The system does not send it.
+    /// Records that the system does not send this size.
     pub(super) fn refuse(&mut self, why: Trouble) {
         self.refused = Some(why);
     }
@@ -49,7 +49,7 @@ impl Size {
     }
 }
 
-/// All sizes of a path, the smallest first.
+/// All sizes of a probe, the smallest first.
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) each: Vec<Size>,
@@ -73,32 +73,33 @@ impl Sizes {
         }
     }
 
-    /// When there is something to send, or it is over.
+    /// Returns when something is to be sent, or the probe ends.
     pub(super) fn deadline(&self) -> Time {
         let after = SENT.get(self.attempts).copied().unwrap_or(END);
         self.begun + Duration::from_millis(after)
     }
 
-    /// The attempt that is due, which then has begun; none when it is over.
+    /// Starts the attempt that is due and returns its number; `None` if none is.
     pub(super) fn attempt(&mut self, now: Time) -> Option<usize> {
         let due = !self.is_done() && self.attempts < SENT.len() && self.deadline() <= now;
         self.attempts += usize::from(due);
         due.then(|| self.attempts - 1)
     }
 
-    /// Whether nothing that may still come would say more.
+    /// Whether no further answer could change the result.
     pub(super) fn is_done(&self) -> bool {
         let mut sizes = self.each.iter().rev();
         let largest = sizes.find(|size| size.refused.is_none());
         largest.is_none_or(|size| size.round_trip.is_some())
     }
 
-    /// Whether it has ended, by itself or by its time.
+    /// Whether the probe has ended, by its result or by its time.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.is_done() || self.attempts == SENT.len() && self.deadline() <= now
     }
 
-    /// One came back that says that it is of this size and attempt, and has so many bytes; whether it was sent so.
+    /// Takes a packet that came back with this size index, attempt and length; returns whether it matches one
+    /// that was sent.
     pub(super) fn came_back(&mut self, now: Time, at: u8, attempt: u8, body: usize) -> bool {
         let size = self
             .each
@@ -140,7 +141,7 @@ mod tests {
         Time::from_nanos(5)
     }
 
-    /// All sizes, sent once.
+    /// All sizes, each sent once.
     fn sent() -> Sizes {
         let mut sizes = Sizes::up_to(Mtu::MAX, start());
         let attempt = sizes.attempt(start()).unwrap();

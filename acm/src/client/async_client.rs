@@ -1,7 +1,8 @@
-//! Many questions on one connection: whoever asks waits for its own answer, and for nobody else's.
+//! The asynchronous client: many queries are open on one connection, and each caller waits for its own answer
+//! only.
 //!
 //! ```text
-//!   ask(question) ──▶ queue ──▶ writer: tid, open[tid] ──▶ service
+//!   query(…) ──────▶ queue ──▶ writer: tid, open[tid] ──▶ service
 //!        ▲                                                   │
 //!        └───────────────── open[tid] ◀── reader: tid ◀──────┘
 //! ```
@@ -25,14 +26,16 @@ use crate::line::Line;
 use crate::status::Status;
 use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Told, request, tid_of, told};
 
-/// Questions that wait to be written, at most; who asks then waits for its turn.
+/// Maximum number of queries that wait to be written; further callers wait.
 const QUEUE: usize = 64;
-/// With so many open, and each time that they have doubled, those whose askers are gone are looked for.
+/// From this many open queries on, and each time their number has doubled, those of cancelled callers are
+/// removed.
 const TIDY: usize = 1024;
-/// Between two knocks at a service whose queue is full.
+/// Pause between two attempts to connect to a service whose backlog is full.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// A connection to a service on which many questions are open at once. Clones share it; the last one closes it.
+/// A connection to a service with many queries open at once. Clones share it; dropping the last one closes
+/// it.
 #[derive(Clone, Debug)]
 pub struct Asker {
     questions: mpsc::Sender<(Question, Waiting)>,
@@ -43,15 +46,14 @@ pub struct Asker {
 type Heard = Result<Result<Told, Status>, BadAnswer>;
 type Waiting = oneshot::Sender<Heard>;
 
-/// Questions that are open, by their number.
+/// The open queries, by their transaction id.
 #[derive(Clone, Default)]
 struct Opened(Arc<Mutex<HashMap<u64, (Question, Waiting)>>>);
 
 impl Asker {
-    /// Connects; `limit` is how long this may take, and each question after it. Needs a tokio runtime with I/O and time.
+    /// Connects; `limit` bounds connecting, and each query. Needs a tokio runtime with I/O and time.
     ///
-    /// # Errors
-    /// [`ClientError`]: nobody there, no permission, no way to it.
+    /// # Errors [`ClientError`], when nothing listens, access is denied, or there is no route.
     pub async fn connect(service: &Service, limit: Duration) -> Result<Self, ClientError> {
         let name = service.to_string();
         let line = match timeout(limit, line_to(service)).await {
@@ -72,10 +74,9 @@ impl Asker {
         })
     }
 
-    /// The path to an address, as [`super::Client::resolve`].
+    /// Resolves the path to an address, like [`super::Client::resolve`].
     ///
-    /// # Errors
-    /// [`ClientError`].
+    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
     pub async fn resolve(
         &self,
         source: Option<Address>,
@@ -93,10 +94,9 @@ impl Asker {
         }
     }
 
-    /// Any question.
+    /// Sends any query and waits for its answer.
     ///
-    /// # Errors
-    /// [`ClientError`]. One that is late or given up disturbs no other.
+    /// # Errors [`ClientError`]. A query that is late or cancelled does not disturb others.
     pub async fn ask(&self, question: Question) -> Result<Told, ClientError> {
         let service = || String::from(&*self.service);
         let heard = async {
@@ -140,7 +140,8 @@ async fn line_to(service: &Service) -> io::Result<Line> {
     }
 }
 
-/// Until the last asker is gone, or the service is. Those who still wait then see their channel close.
+/// Runs the connection until the last client is dropped or the service closes it. Then the channels of those
+/// that wait are closed.
 async fn converse(line: Line, queue: mpsc::Receiver<(Question, Waiting)>) {
     let opened = Opened::default();
     select! {
@@ -199,14 +200,14 @@ impl Opened {
         });
     }
 
-    /// An answer; one that nobody waits for is passed over.
+    /// Passes an answer to its caller; ignores it if there is none.
     fn hear(&self, tid: u64, answer: &[u8]) {
         if let Some((question, waiting)) = self.with(|open| open.remove(&tid)) {
             let _ = waiting.send(told(&question, tid, answer));
         }
     }
 
-    /// Tells everybody that nothing else can be understood.
+    /// Fails all open queries when the stream cannot be parsed any further.
     fn end(&self, reason: BadAnswer) {
         for (_, (_, waiting)) in self.with(std::mem::take) {
             let _ = waiting.send(Err(reason));

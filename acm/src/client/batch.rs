@@ -1,4 +1,4 @@
-//! Many questions at once, for whoever has no tokio runtime.
+//! Batches of queries, for callers without a tokio runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,30 +13,29 @@ use super::service::Service;
 use crate::ask::Question;
 use crate::wire::Told;
 
-/// Questions that are open at a time: as many as a service lets one client have.
+/// Maximum number of queries in flight: as many as a service allows one client.
 const OPEN: usize = 64;
 
-/// Asks all questions over one connection, many at a time, and waits for all answers, which come back in the order of the
-/// questions. `limit` is how long connecting may take, and then each question.
+/// Sends all queries over one connection, many at a time, and waits for all answers, which are returned in
+/// the order of the queries. `limit` bounds connecting, and each query.
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use doorbell_acm::ask::Question;
-/// use doorbell_acm::client::{Service, ask_all};
-/// use doorbell_acm::serve::Places;
-/// let service = Service::of(None, &Places::default())?;
+/// use doorbell_acm::client::{Service, query_all};
+/// use doorbell_acm::query::Question;
+/// use doorbell_acm::serve::SocketPaths;
+/// let service = Service::of(None, &SocketPaths::default())?;
 /// let to = |last| Question::Resolve {
 ///     source: None,
 ///     destination: std::net::IpAddr::from([10, 0, 0, last]).into(),
 ///     no_delay: false,
 /// };
-/// let answers = ask_all(&service, (1..=16).map(to).collect(), Duration::from_secs(10))?;
+/// let answers = query_all(&service, (1..=16).map(to).collect(), Duration::from_secs(10))?;
 /// assert_eq!(answers.len(), 16);
 /// # Ok::<(), doorbell_acm::client::ClientError>(())
 /// ```
 ///
-/// # Errors
-/// [`ClientError`] when the service could not be reached at all; each answer has its own.
+/// # Errors [`ClientError`] when the service cannot be reached; each answer has its own result.
 pub fn ask_all(
     service: &Service,
     questions: Vec<Question>,
@@ -45,10 +44,10 @@ pub fn ask_all(
     ask_by(service, questions, limit, None)
 }
 
-/// The same, and all of it ends within `whole`: what is not answered by then is [`ClientError::Late`].
+/// Does the same within `whole` altogether: a query that is not answered by then ends with
+/// [`ClientError::Late`].
 ///
-/// # Errors
-/// As [`ask_all`].
+/// # Errors The errors of [`query_all`].
 pub fn ask_all_within(
     service: &Service,
     questions: Vec<Question>,
@@ -74,7 +73,7 @@ fn ask_by(
         let open = Arc::new(Semaphore::new(OPEN));
         let mut asked = Vec::with_capacity(questions.len());
         for question in questions {
-            // The limit of a question begins when its turn comes. The semaphore is never closed.
+            // The limit of a query begins when it is sent. The semaphore is never closed.
             let turn = by(until, Arc::clone(&open).acquire_owned()).await;
             let asker = asker.clone();
             asked.push(turn.map(|turn| {
@@ -106,7 +105,7 @@ fn ask_by(
     })
 }
 
-/// What comes by then, if there is an end.
+/// Awaits a future until a deadline, if there is one.
 async fn by<F: Future>(until: Option<Instant>, what: F) -> Option<F::Output> {
     match until {
         Some(until) => timeout_at(until, what).await.ok(),
@@ -122,7 +121,7 @@ mod tests {
     fn a_service_that_says_nothing_is_left_when_the_time_is_over() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("mute");
-        // It lets clients in, as far as the kernel does, and never reads.
+        // It accepts clients, as far as the kernel does, and never reads.
         let _mute = std::os::unix::net::UnixListener::bind(&place).unwrap();
         let question = |number: u32| Question::Resolve {
             source: None,

@@ -1,4 +1,4 @@
-//! Why a service was not asked, or did not answer.
+//! Errors of a client.
 
 use std::io;
 use std::time::Duration;
@@ -10,91 +10,91 @@ use crate::serve::SOCKET_MAX;
 use crate::status::Status;
 use crate::wire::BadAnswer;
 
-/// Why a service was not asked, or did not answer.
+/// Why a service could not be queried, or did not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// What was written is no service.
-    #[error("`{given}` is no service: give the path of a Unix socket, HOST or HOST:PORT")]
+    /// The name of the service is invalid.
+    #[error("`{given}` is not the address of a service: give the path of a Unix socket, HOST or HOST:PORT")]
     Service {
-        /// What was written.
+        /// The name that was given.
         given: String,
     },
-    /// Nobody is there.
-    #[error("no service runs at {service} ({source}): start it there, or name the one that runs")]
+    /// Nothing listens there.
+    #[error("no service listens at {service} ({source}): start it there, or name the one that runs")]
     NotRunning {
-        /// Where.
+        /// The address of the service.
         service: String,
         /// The system's error.
         source: io::Error,
     },
-    /// It is there, and not for this user.
-    #[error("this user may not ask the service at {service} ({source}): look at the mode of its socket")]
+    /// This user may not connect to it.
+    #[error("this user may not connect to the service at {service} ({source}): check the mode of its socket")]
     Permission {
-        /// Where.
+        /// The address of the service.
         service: String,
         /// The system's error.
         source: io::Error,
     },
-    /// It cannot be reached.
-    #[error("could not reach the service at {service}: {source}; {remedy}")]
+    /// The connection failed.
+    #[error("cannot reach the service at {service}: {source}; {remedy}")]
     Unreachable {
-        /// Where.
+        /// The address of the service.
         service: String,
         /// The system's error.
         source: io::Error,
-        /// What can be done.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// No Unix socket can have this name.
-    #[error("`{service}` has {} bytes, and the name of a Unix socket has at most {SOCKET_MAX}: name another one", service.len())]
+    /// The path is too long for a Unix socket.
+    #[error("`{service}` has {} bytes, but the path of a Unix socket has at most {SOCKET_MAX}: name another one", service.len())]
     TooLong {
-        /// Where.
+        /// The path that was given.
         service: String,
     },
-    /// No answer in time.
+    /// No answer came in time.
     #[error(
-        "the service at {service} did not answer within {:.1} s: look at its output, or allow it more time",
+        "the service at {service} did not answer within {:.1} s: check its output, or allow more time",
         waited.as_secs_f64()
     )]
     Late {
-        /// Where.
+        /// The address of the service.
         service: String,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// It refuses.
+    /// The service answered with an error status.
     #[error("the service at {service} refuses: {what}; {remedy}")]
     Refused {
-        /// Where.
+        /// The address of the service.
         service: String,
-        /// Why.
+        /// The status it answered with.
         status: Status,
-        /// The same in words, as it is meant of this question.
+        /// The status in words that fit the query.
         what: &'static str,
-        /// What can be done.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// What it says is no answer.
+    /// The answer is invalid.
     #[error(
-        "what the service at {service} says is no answer: {reason}; check that it is one for ibacm's clients"
+        "invalid answer from the service at {service}: {reason}; check that it speaks ibacm's protocol"
     )]
     Wrong {
-        /// Where.
+        /// The address of the service.
         service: String,
-        /// Why.
+        /// Why the answer is invalid.
         reason: BadAnswer,
     },
-    /// It went.
-    #[error("the service at {service} ended the connection: look at its output, and ask again")]
+    /// The service closed the connection.
+    #[error("the service at {service} closed the connection: check its output, and try again")]
     Closed {
-        /// Where.
+        /// The address of the service.
         service: String,
     },
     /// The connection broke.
-    #[error("the connection to the service at {service} broke: {source}; ask again")]
+    #[error("the connection to the service at {service} broke: {source}; try again")]
     Broken {
-        /// Where.
+        /// The address of the service.
         service: String,
         /// The system's error.
         source: io::Error,
@@ -102,7 +102,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The status, where the service refused.
+    /// Returns the status, if the service answered with one.
     #[must_use]
     pub const fn status(&self) -> Option<Status> {
         match self {
@@ -111,7 +111,7 @@ impl ClientError {
         }
     }
 
-    /// A refusal, in words that fit the question.
+    /// Builds the error of an answer with a status, in words that fit the query.
     pub(super) fn refused(service: String, status: Status, question: &Question) -> Self {
         let (what, remedy) = meant(status, question).unwrap_or((status.words(), remedy(status)));
         Self::Refused {
@@ -122,7 +122,7 @@ impl ClientError {
         }
     }
 
-    /// Why a connection could not be made.
+    /// Builds the error of a failed connection.
     pub(super) fn unconnected(service: &Service, source: io::Error) -> Self {
         use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
         let is_file = matches!(service, Service::Unix(_));
@@ -135,16 +135,16 @@ impl ClientError {
                 service,
                 source,
                 remedy: if is_file {
-                    "see with `ls -l` what is there"
+                    "check with `ls -l` what is there"
                 } else {
-                    "check the host's name and the network; the path of a socket has a `/` in it, as in `./acm.sock`"
+                    "check the host's name and the network; the path of a socket contains a `/`, as in `./acm.sock`"
                 },
             },
         }
     }
 }
 
-/// What a status means of a question for a path that came without a source.
+/// Returns what a status means for a path query without a source, and the remedy.
 fn meant(status: Status, question: &Question) -> Option<(&'static str, &'static str)> {
     let Question::Resolve {
         source: None,
@@ -157,19 +157,19 @@ fn meant(status: Status, question: &Question) -> Option<(&'static str, &'static 
     let ip = destination.ip()?;
     match status {
         Status::DestinationType if ip.is_multicast() || ip.is_unspecified() => {
-            Some(("it is no host's address", "name the address of one host"))
+            Some(("it is not a host address", "name the address of one host"))
         }
         Status::SourceAddress if is_of_a_link(ip) => Some((
-            "several interfaces could lead to this link's own address",
-            "name the interface behind it, as in `fe80::1%eth0`, or a source",
+            "the address is link-local, and several interfaces could lead to it",
+            "append the interface, as in `fe80::1%eth0`, or a source",
         )),
         Status::SourceAddress => Some((
-            "the address that it would talk from is none that it serves",
-            "see which there are (doorbell acm endpoints), and name one as the source",
+            "it does not serve the source address that the kernel would use",
+            "list the endpoints (doorbell acm endpoints), and give one as the source",
         )),
         Status::NotConnected if is_of_a_link(ip) => Some((
-            "no interface with an address of its link is served",
-            "name the interface for the service (--nic), and see that it has an fe80:: address",
+            "it serves no interface with a link-local address",
+            "give the service the interface (--nic), and check that it has an fe80:: address",
         )),
         _ => None,
     }
@@ -177,20 +177,20 @@ fn meant(status: Status, question: &Question) -> Option<(&'static str, &'static 
 
 const fn remedy(status: Status) -> &'static str {
     match status {
-        Status::NoMemory => "ask again when it has less to do",
-        Status::Invalid => "check the question: the index, the port, the path",
-        Status::NoData => "ask again, without asking for what is known only",
+        Status::NoMemory => "try again when it is less busy",
+        Status::Invalid => "check the index, the port and the path of the query",
+        Status::NoData => "query again without restricting it to the cache",
         Status::NotConnected => {
-            "see that the interface that leads there is up, and that the service is to ask by it (--nic)"
+            "check that the interface towards it is up, and that the service uses it (--nic)"
         }
         Status::TimedOut => {
-            "see that a service runs there and serves an interface of this link (--nic); `doorbell acm watch --once` there \
+            "check that a service runs there and serves an interface of this link (--nic); `doorbell acm watch --once` there \
              shows what it heard"
         }
-        Status::SourceAddress => "name one of this host's addresses, or none",
-        Status::SourceType => "name a source by name, IP address, GID or LID",
-        Status::DestinationAddress => "check the destination, and the routes to it (ip route get ADDRESS)",
-        Status::DestinationType => "name a destination, and a source where it is no IP address",
+        Status::SourceAddress => "give one of this host's addresses, or none",
+        Status::SourceType => "give a source by name, IP address, GID or LID",
+        Status::DestinationAddress => "check the destination and the routes to it (ip route get ADDRESS)",
+        Status::DestinationType => "give a destination, and a source unless it is an IP address",
     }
 }
 
@@ -221,17 +221,17 @@ mod tests {
                 SourceAddress,
                 None,
                 "fe80::1",
-                "name the interface behind it, as in `fe80::1%eth0`",
+                "append the interface, as in `fe80::1%eth0`",
             ),
             (
                 SourceAddress,
                 None,
                 "10.0.0.2",
-                "talk from is none that it serves",
+                "does not serve the source address",
             ),
             (DestinationAddress, None, "10.0.0.2", "ip route get"),
-            (DestinationType, None, "224.0.0.1", "no host's address"),
-            (DestinationType, None, "::", "no host's address"),
+            (DestinationType, None, "224.0.0.1", "not a host address"),
+            (DestinationType, None, "::", "not a host address"),
         ] {
             let said = said(status, source, destination);
             assert!(said.contains(words), "{said}");

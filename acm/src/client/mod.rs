@@ -1,10 +1,11 @@
-//! Asking a service: this project's or the original `ibacm`, over its Unix socket or TCP.
+//! Clients of a service: this project's or the original `ibacm`, over its Unix socket or TCP.
 //!
-//! * [`Client`] asks one question at a time and waits for the answer, with a deadline.
-//! * [`Asker`] has many questions open on one connection, in any tokio runtime; [`ask_all`] brings a runtime with it.
-//! * [`Service`] is where the service is, by the rules of the original clients.
+//! * [`Client`] sends one query at a time and waits for the answer, with a deadline.
+//! * [`AsyncClient`] has many queries open on one connection, in any tokio runtime; [`query_all`] brings its
+//!   own runtime.
+//! * [`Service`] is the address of a service, by the rules of the original clients.
 //!
-//! What a service says is as hostile as what a client says: it is bounded, checked and never obeyed.
+//! Answers are as untrusted as queries are: their size is bounded, and their content is checked.
 //!
 //! reference: acm, sections 2 to 7.
 
@@ -33,17 +34,17 @@ pub use batch::{ask_all, ask_all_within};
 pub use error::ClientError;
 pub use service::Service;
 
-/// Read at once.
+/// Bytes read at once.
 const CHUNK: usize = 4096;
 
-/// A connection to a service, which is asked one question at a time.
+/// A connection to a service, for one query at a time.
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use doorbell_acm::address::Address;
 /// use doorbell_acm::client::{Client, Service};
-/// use doorbell_acm::serve::Places;
-/// let service = Service::of(None, &Places::default())?;
+/// use doorbell_acm::serve::SocketPaths;
+/// let service = Service::of(None, &SocketPaths::default())?;
 /// let mut client = Client::connect(&service, Duration::from_secs(10))?;
 /// let route = client.resolve(None, Address::V4([10, 0, 0, 2].into()), false)?;
 /// println!("{}", route.path.dgid);
@@ -58,20 +59,19 @@ pub struct Client {
     tid: u64,
 }
 
-/// Where an address leads.
+/// The result of resolving an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The path.
+    /// The path to the address.
     pub path: Path,
-    /// The source, where the service chose it.
+    /// The source, if the service chose it.
     pub source: Option<Address>,
 }
 
 impl Client {
-    /// Connects. `limit` is how long this may take, and each question after it.
+    /// Connects; `limit` bounds connecting, and each query.
     ///
-    /// # Errors
-    /// [`ClientError`]: nobody there, no permission, no way to it.
+    /// # Errors [`ClientError`], when nothing listens, access is denied, or there is no route.
     pub fn connect(service: &Service, limit: Duration) -> Result<Self, ClientError> {
         let stream = match service {
             Service::Unix(path) => connect_unix(path, limit),
@@ -86,10 +86,9 @@ impl Client {
         })
     }
 
-    /// The path to an address; from `source` where there is one. With `no_delay`, only what is known already.
+    /// Resolves the path to an address, from `source` if given. With `no_delay`, only the cache is consulted.
     ///
-    /// # Errors
-    /// [`ClientError`].
+    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
     pub fn resolve(
         &mut self,
         source: Option<Address>,
@@ -104,21 +103,19 @@ impl Client {
         self.route(&question)
     }
 
-    /// The whole path of what is known of it: at least the LID or the GID of its end. With `verify`, the service asks
-    /// those who must know.
+    /// Completes a path, of which at least the destination's LID or GID is given. With `verify`, the service
+    /// queries the authority for the path instead of its cache.
     ///
-    /// # Errors
-    /// [`ClientError`].
+    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
     pub fn path(&mut self, path: &Path, verify: bool) -> Result<Path, ClientError> {
         let path = path.clone();
         self.route(&Question::Path { path, verify })
             .map(|route| route.path)
     }
 
-    /// Counters.
+    /// Reads counters.
     ///
-    /// # Errors
-    /// [`ClientError`]; [`Status::SourceAddress`] where there is no such endpoint.
+    /// # Errors [`ClientError`]; [`Status::SourceAddress`] if there is no such endpoint.
     pub fn counters(&mut self, whose: Whose) -> Result<Counters, ClientError> {
         match self.ask(&Question::Counters(whose))? {
             Told::Counters(counters) => Ok(counters),
@@ -126,18 +123,16 @@ impl Client {
         }
     }
 
-    /// One endpoint: `index` counts from 1 among those with this port.
+    /// Reads one endpoint: `index` counts from 1 among those with this port.
     ///
-    /// # Errors
-    /// [`ClientError`]; [`Status::Invalid`] where there is no such endpoint.
+    /// # Errors [`ClientError`]; [`Status::Invalid`] if there is no such endpoint.
     pub fn endpoint(&mut self, port: u8, index: u8) -> Result<Report, ClientError> {
         self.endpoint_until(port, index, Instant::now() + self.limit)
     }
 
-    /// All endpoints, port by port. All questions that this takes have one limit together.
+    /// Reads all endpoints, port by port. One limit holds for all the queries together.
     ///
-    /// # Errors
-    /// [`ClientError`].
+    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
     pub fn endpoints(&mut self) -> Result<Vec<Report>, ClientError> {
         let until = Instant::now() + self.limit;
         let mut all: Vec<Report> = Vec::new();
@@ -161,11 +156,10 @@ impl Client {
         }
     }
 
-    /// Any question.
+    /// Sends any query and waits for its answer.
     ///
-    /// # Errors
-    /// [`ClientError`]. After one of [`ClientError::Late`] the next question can still be asked: what comes too late is
-    /// passed over.
+    /// # Errors [`ClientError`]. After [`ClientError::Late`] further queries are possible: a late answer is
+    /// ignored.
     pub fn ask(&mut self, question: &Question) -> Result<Told, ClientError> {
         self.ask_until(question, Instant::now() + self.limit)
     }
@@ -191,7 +185,7 @@ impl Client {
         loop {
             while let Some(answer) = self.pieces.next().map_err(|error| self.wrong(error.into()))? {
                 let tid = tid_of(&answer).map_err(|error| self.wrong(error))?;
-                // That of a question that was given up.
+                // The late answer to a query that was given up.
                 if tid < self.tid {
                     continue;
                 }
@@ -241,7 +235,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// Writes all of it.
+    /// Writes all bytes before the deadline.
     fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             let left = Some(left(until)?);
@@ -257,7 +251,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads some; none at the end.
+    /// Reads some bytes before the deadline; 0 at the end of the stream.
     fn receive(&mut self, bytes: &mut [u8], until: Instant) -> io::Result<usize> {
         loop {
             let left = Some(left(until)?);
@@ -282,7 +276,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A service whose queue is full lets a client wait: its limit is that of sending.
+/// The send timeout bounds the wait for a service whose backlog is full.
 fn connect_unix(path: &FilePath, limit: Duration) -> io::Result<Stream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

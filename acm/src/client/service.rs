@@ -1,4 +1,4 @@
-//! Which service is asked: as `ib_acme` chooses it, and as librdmacm does.
+//! The address of a service, chosen as `ib_acme` and librdmacm choose it.
 //!
 //! reference: acm, section 2.
 
@@ -10,29 +10,29 @@ use std::path::{Path, PathBuf};
 use super::error::ClientError;
 use crate::serve::{Places, TCP_PORT};
 
-/// Where a service is.
+/// The address of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// At a Unix socket.
+    /// A Unix socket at this path.
     Unix(PathBuf),
-    /// At a TCP port.
+    /// A TCP port of a host.
     Tcp {
-        /// A host's name or address.
+        /// The name or address of the host.
         host: String,
-        /// Its port.
+        /// The port number.
         port: u16,
     },
 }
 
 impl Service {
-    /// The service that is meant by what somebody wrote: a path (with a `/`, or the name of a socket in the folder of this
-    /// process), `HOST` or `HOST:PORT`; nothing, for the usual Unix
-    /// socket. Without a port it is the one in the port file, else [`TCP_PORT`].
+    /// Returns the service that a text names: a path (with a `/`, or the name of a socket in the current
+    /// directory), `HOST` or `HOST:PORT`; without a text, the default Unix socket. The default port is that
+    /// of the port file, else [`TCP_PORT`].
     ///
     /// ```
     /// use doorbell_acm::client::Service;
-    /// use doorbell_acm::serve::Places;
-    /// let of = |text| Service::of(text, &Places::default()).map(|service| service.to_string());
+    /// use doorbell_acm::serve::SocketPaths;
+    /// let of = |text| Service::of(text, &SocketPaths::default()).map(|service| service.to_string());
     /// assert_eq!(of(None)?, "/run/ibacm-unix.sock");
     /// assert_eq!(of(Some("/tmp/acm.sock"))?, "/tmp/acm.sock");
     /// assert_eq!(of(Some("./acm.sock"))?, "./acm.sock");
@@ -41,13 +41,12 @@ impl Service {
     /// # Ok::<(), doorbell_acm::client::ClientError>(())
     /// ```
     ///
-    /// # Errors
-    /// When the port is none, or there is no host.
+    /// # Errors When the port is not a number, or the host is missing.
     pub fn of(text: Option<&str>, places: &Places) -> Result<Self, ClientError> {
         let Some(text) = text else {
             return Ok(Self::Unix(places.socket.clone()));
         };
-        // What has a `/` in it is no host; what is a socket in this folder was meant as one.
+        // A text with a `/` is no host name, and an existing socket of this name was meant as one.
         if text.contains('/') || is_socket(text) {
             return Ok(Self::Unix(text.into()));
         }
@@ -67,7 +66,7 @@ impl Service {
         }
     }
 
-    /// The service that librdmacm asks: the port that its port file names, on loopback, else its Unix socket.
+    /// Returns the service that librdmacm uses: on loopback the port in its port file, else its Unix socket.
     #[must_use]
     pub fn of_librdmacm(places: &Places) -> Self {
         match read_port(&places.port_alias) {
@@ -94,7 +93,7 @@ fn is_socket(name: &str) -> bool {
     fs::metadata(name).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Host and port. More than one colon without brackets is an IPv6 address.
+/// Splits host and port. More than one colon without brackets is an IPv6 address.
 fn split(text: &str) -> (&str, Option<&str>) {
     if let Some((host, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return match rest.strip_prefix(':') {
@@ -109,7 +108,7 @@ fn split(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The port in a port file, if there is one.
+/// Returns the port in a port file, if there is one.
 fn read_port(path: &Path) -> Option<u16> {
     let text = fs::read_to_string(path).ok()?;
     let port = text.split_whitespace().next()?.parse().ok()?;

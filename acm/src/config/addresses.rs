@@ -1,4 +1,4 @@
-//! `ibacm_addr.cfg`: which name belongs to which port of which device, in which partition.
+//! `ibacm_addr.cfg`: the name of each port of each device, per partition.
 //!
 //! ```text
 //!   # address  device  port  pkey
@@ -13,22 +13,22 @@ use super::lines::{Warnings, each_line, named, shown};
 use super::values::hexadecimal;
 use crate::address::{Address, Name, Zoned};
 
-/// Entries that are taken, at most.
+/// Maximum number of entries.
 const ENTRIES_MAX: usize = 1 << 16;
-/// Bytes of a device's name, at most.
+/// Maximum bytes of a device's name.
 const DEVICE_MAX: usize = 31;
 
 /// The partition of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pkey {
-    /// The first one of the port.
+    /// The first partition of the port.
     Default,
-    /// This one.
+    /// The partition with this key.
     Is(u16),
 }
 
 impl Pkey {
-    /// Whether it means a partition, as told by both keys without the bit of full members.
+    /// Whether it selects a partition; the full-membership bit of both keys is ignored.
     ///
     /// ```
     /// use doorbell_acm::config::Pkey;
@@ -57,20 +57,20 @@ impl fmt::Display for Pkey {
 /// A line of the file.
 #[derive(Clone, Debug, Eq)]
 pub struct AddressEntry {
-    /// The address: a name, or an IP address where the options allow it.
+    /// The address: a name, or an IP address if the options allow it.
     pub address: Address,
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// Its port, from 1.
+    /// The port number, from 1.
     pub port: u8,
-    /// The partition.
+    /// The partition of the address.
     pub pkey: Pkey,
-    /// Where it stands, from 1; 0 where it was not read.
+    /// Its line number, from 1; 0 if it was not read from a file.
     pub line: u32,
 }
 
 impl PartialEq for AddressEntry {
-    /// Where it stands is no part of what it says.
+    /// The line number does not count.
     fn eq(&self, other: &Self) -> bool {
         (&self.address, &self.device, self.port, self.pkey)
             == (&other.address, &other.device, other.port, other.pkey)
@@ -85,67 +85,67 @@ impl fmt::Display for AddressEntry {
 
 fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'static str)> {
     let [address, device, port, pkey, ..] = words else {
-        let what = format!("there are {} of 4 fields and the line is left out", words.len());
-        return Err((what, "it takes: address device port pkey"));
+        let what = format!("the line has {} of 4 fields and is ignored", words.len());
+        return Err((what, "expected: address device port pkey"));
     };
     let address = match Zoned::read(address) {
         Ok(Some(Zoned { ip, zone })) if ips => {
             if zone.is_some_and(|zone| zone != *device) {
-                let what = format!("{} is of another interface than the line", shown(address));
+                let what = format!("{} names another interface than the line", shown(address));
                 return Err((
-                    what + " and the line is left out",
-                    "write the address without its %",
+                    what + " , and the line is ignored",
+                    "write the address without the % and what follows",
                 ));
             }
             ip.into()
         }
         Ok(Some(Zoned { ip, .. })) => {
-            let what = format!("{ip} is an IP address and the line is left out");
-            return Err((what, "it takes a name, or the option support_ips_in_addr_cfg 1"));
+            let what = format!("{ip} is an IP address, and the line is ignored");
+            return Err((what, "use a name, or set support_ips_in_addr_cfg 1"));
         }
         Err(error) => {
             let what = format!(
-                "{} is no address ({error}) and the line is left out",
+                "{} is not an address ({error}), and the line is ignored",
                 shown(address)
             );
-            return Err((what, "it takes the name of a host"));
+            return Err((what, "expected the name of a host"));
         }
-        // It would be read as a comment where it begins a line.
+        // At the start of a line it would be a comment.
         Ok(None) if address.starts_with('#') => {
-            let what = format!("{} is no address and the line is left out", shown(address));
-            return Err((what, "begin the line itself with # to comment it"));
+            let what = format!("{} is not an address, and the line is ignored", shown(address));
+            return Err((what, "put the # at the start of the line to comment it out"));
         }
         Ok(None) => Address::Name(Name::new(address).map_err(|error| {
             let what = format!(
-                "{} is no address ({error}) and the line is left out",
+                "{} is not an address ({error}), and the line is ignored",
                 shown(address)
             );
-            (what, "it takes the name of a host")
+            (what, "expected the name of a host")
         })?),
     };
     if device.len() > DEVICE_MAX || device.contains('/') {
         let what = format!(
-            "{} is no name of a device and the line is left out",
+            "{} is not the name of a device, and the line is ignored",
             shown(device)
         );
         return Err((
             what,
-            "`ls /sys/class/infiniband /sys/class/net` shows those that there are",
+            "`ls /sys/class/infiniband /sys/class/net` lists the devices of this host",
         ));
     }
     let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-        let what = format!("{} is no port and the line is left out", shown(port));
-        (what, "it takes a number from 1 to 255")
+        let what = format!("{} is not a port, and the line is ignored", shown(port));
+        (what, "expected a number from 1 to 255")
     })?;
     let pkey = if pkey.eq_ignore_ascii_case("default") {
         Pkey::Default
     } else {
         let number = hexadecimal(pkey).and_then(|number| u16::try_from(number).ok());
         let number = number.filter(|number| number & 0x7fff != 0).ok_or_else(|| {
-            let what = format!("{} is no partition key and the line is left out", shown(pkey));
+            let what = format!("{} is not a partition key, and the line is ignored", shown(pkey));
             (
                 what,
-                "it takes default, or up to 4 hexadecimal digits that are not 0 or 8000",
+                "expected default, or up to 4 hexadecimal digits other than 0 and 8000",
             )
         })?;
         Pkey::Is(number)
@@ -159,8 +159,8 @@ fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'stat
     })
 }
 
-/// Reads `ibacm_addr.cfg`; `ips`: with IP addresses, too. Where the same address stands twice for one port and partition,
-/// the later line counts.
+/// Parses `ibacm_addr.cfg`; with `ips`, it may contain IP addresses. Of duplicate lines for one port and
+/// partition, the last one counts.
 #[must_use]
 pub fn read_addresses(text: &[u8], file: &Path, ips: bool, warnings: &mut Warnings) -> Vec<AddressEntry> {
     let (mut entries, file) = (Vec::new(), named(file));
@@ -170,13 +170,13 @@ pub fn read_addresses(text: &[u8], file: &Path, ips: bool, warnings: &mut Warnin
         match read_entry(&words, ips) {
             Err((what, remedy)) => warnings.push(&file, number, what, remedy),
             Ok(_) if entries.len() == ENTRIES_MAX => {
-                let what = format!("there are more than {ENTRIES_MAX} addresses and the line is left out");
+                let what = format!("the file has more than {ENTRIES_MAX} addresses, and the line is ignored");
                 warnings.push(&file, number, what, "shorten the file");
             }
             Ok(entry) => {
                 if let Some(more) = words.get(4) {
-                    let what = format!("{} behind the partition key is not read", shown(more));
-                    warnings.push(&file, number, what, "begin a line with # to comment it");
+                    let what = format!("{} after the partition key is ignored", shown(more));
+                    warnings.push(&file, number, what, "put a # at the start of a line to comment it out");
                 }
                 if known.insert(entry.to_string().to_ascii_lowercase()) {
                     entries.push(AddressEntry {
@@ -187,16 +187,16 @@ pub fn read_addresses(text: &[u8], file: &Path, ips: bool, warnings: &mut Warnin
             }
         }
     });
-    debug_assert!(done.is_ok(), "memory can be read");
+    debug_assert!(done.is_ok(), "reading memory cannot fail");
     entries
 }
 
-/// Writes the lines of `ibacm_addr.cfg`.
+/// Formats the lines of `ibacm_addr.cfg`.
 #[must_use]
 pub fn write_addresses(entries: &[AddressEntry]) -> String {
     let mut text = String::new();
     for entry in entries {
-        writeln!(text, "{entry}").expect("a string takes all");
+        writeln!(text, "{entry}").expect("writing to a string cannot fail");
     }
     text
 }

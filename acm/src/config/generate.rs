@@ -1,7 +1,9 @@
-//! Both files made for a host in a cluster of a size, with the reasons for what is in them.
+//! Generates both configuration files for a host in a cluster of a given size, with the reason for each
+//! value.
 //!
-//! Every host asks all others at once, and every question is heard by all: with `n` hosts that each have `d` questions under
-//! way, `n × d` questions arrive at every host. From that follow the depths, and how long an answer may take.
+//! All hosts may query at once, and every host receives every multicast query: with `n` hosts that each have
+//! `d` queries in flight, `n × d` queries arrive at every host. The depths and the timeout of an answer
+//! follow from that.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,31 +15,31 @@ use crate::address::Address;
 use crate::endpoint::{DEFAULT_PKEY, Endpoint, Link};
 use crate::path::{Mtu, Rate};
 
-/// Questions that may arrive at a host at about the same time, before more of them than needed are lost.
+/// Queries that may arrive at a host at about the same time without avoidable losses.
 const BURST: u32 = 4096;
-/// What one question more in such a burst adds to an answer's time, generously.
+/// Time that each further query in such a burst adds to an answer, with a margin.
 const EACH: Duration = Duration::from_micros(500);
-/// How long an answer may take on an idle cluster.
+/// Time that an answer may take on an idle cluster.
 const IDLE: Duration = Duration::from_millis(500);
-/// From so many hosts on a question is sent once more: with more of them in a burst, more are lost.
+/// Number of hosts from which a query is repeated once more, since larger bursts lose more.
 const LARGE: u32 = 1024;
 
-/// Both files, and what is in them.
+/// Both files, and their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
     /// The options.
     pub options: Options,
-    /// The text of the file of options.
+    /// The text of the options file.
     pub options_text: String,
-    /// The addresses.
+    /// The address entries.
     pub addresses: Vec<AddressEntry>,
-    /// The text of the file of addresses.
+    /// The text of the addresses file.
     pub addresses_text: String,
 }
 
-/// Options and addresses for a host with these endpoints, in a cluster of so many nodes.
+/// Generates options and addresses for a host with these endpoints, in a cluster of this many nodes.
 ///
-/// The options should be the same on all hosts of a cluster: they say which group all of them are in.
+/// The options should be the same on all hosts of a cluster, since they define the group that all are in.
 #[must_use]
 pub fn generate(endpoints: &[Endpoint], nodes: u32) -> Generated {
     let nodes = nodes.max(2);
@@ -53,7 +55,7 @@ pub fn generate(endpoints: &[Endpoint], nodes: u32) -> Generated {
     }
 }
 
-/// The endpoints by which others are reached.
+/// Returns the endpoints that lead to other hosts.
 fn beyond(endpoints: &[Endpoint]) -> impl Iterator<Item = &Endpoint> {
     endpoints.iter().filter(|end| end.link != Link::Loopback)
 }
@@ -62,7 +64,7 @@ fn options_for(endpoints: &[Endpoint], nodes: u32) -> Options {
     let base = Options::default();
     let depth = (BURST / nodes).clamp(1, 16);
     let burst = nodes.saturating_mul(depth);
-    // Whole tenths of a second: nobody believes more digits.
+    // Tenths of a second: more digits would feign precision.
     let tenths = (IDLE + EACH * burst).as_millis().div_ceil(100).min(600);
     let has_infiniband = beyond(endpoints).any(|end| end.link == Link::InfiniBand);
     let narrowest = beyond(endpoints).map(|end| end.mtu).min();
@@ -103,7 +105,7 @@ fn options_for(endpoints: &[Endpoint], nodes: u32) -> Options {
 fn options_text(options: &Options, nodes: u32) -> String {
     let mut text = String::new();
     let head = format!(
-        "Options of address and route resolution, made for a cluster of {nodes} nodes. They should be the same on all of \
+        "Options of address and route resolution, generated for a cluster of {nodes} nodes. They should be the same on all of \
          them."
     );
     comment(&mut text, &head);
@@ -113,22 +115,22 @@ fn options_text(options: &Options, nodes: u32) -> String {
     let why = |name: &str| {
         Some(match name {
             "timeout" => format!(
-                "how long an answer is waited for: {} ms on an idle cluster, and {} us for each of {burst} questions \
+                "how long to wait for an answer: {} ms on an idle cluster, and {} us for each of {burst} queries \
                  that all nodes may ask at once; 60 s at most.",
                 IDLE.as_millis(),
                 EACH.as_micros()
             ),
-            "retries" => format!("how often a question is sent again: once more than usual from {LARGE} nodes on."),
+            "retries" => format!("how often a query is repeated: once more than usual from {LARGE} nodes on."),
             "resolve_depth" => format!(
-                "multicast questions that are under way at a time: all nodes together ask {BURST} at most, where that \
+                "multicast queries in flight: all nodes together send {BURST} at most, where that \
                  leaves one for each."
             ),
-            "recv_depth" => format!("frames that may wait: all {nodes} nodes with {depth} questions each."),
-            "sa_depth" => "questions to the subnet's administration at a time: it is one for all nodes, so fewer for \
+            "recv_depth" => format!("frames that may be queued: all {nodes} nodes with {depth} queries each."),
+            "sa_depth" => "queries to the subnet administrator in flight: it serves all nodes, so fewer for \
                            more of them."
                 .to_owned(),
-            "send_depth" => "answers that are under way at a time: as many as questions, 4 at least.".to_owned(),
-            "route_prot" => "how routes are resolved: by asking the subnet's administration (sa) where there is \
+            "send_depth" => "answers in flight: as many as queries, at least 4.".to_owned(),
+            "route_prot" => "how routes are resolved: by the subnet administrator (sa) where there is \
                              InfiniBand, otherwise from the group (acm)."
                 .to_owned(),
             "min_mtu" => "the MTU of the group that every host joins: the smallest of this host, 2048 at most. The same \
@@ -137,7 +139,7 @@ fn options_text(options: &Options, nodes: u32) -> String {
             "min_rate" => "the rate of the group that every host joins: the slowest of this host, 10 at most. The same \
                            on all of them."
                 .to_owned(),
-            "doorbell_interfaces" => "the interfaces by which services talk: those that this host has. Nothing listens \
+            "doorbell_interfaces" => "the interfaces for messages between services: those of this host. Nothing listens \
                                       beyond the loopback before others are named."
                 .to_owned(),
             _ => return None,
@@ -172,13 +174,13 @@ fn addresses_text(entries: &[AddressEntry]) -> String {
     let mut text = String::new();
     comment(
         &mut text,
-        "Names of this host's ports: address device port pkey. IP addresses are known without being here.",
+        "Names of this host's ports: address device port pkey. IP addresses need not be listed.",
     );
     let lines = write_addresses(entries);
     if lines.is_empty() {
         comment(
             &mut text,
-            "This host has no port beyond the loopback that could have a name.",
+            "This host has no port but the loopback.",
         );
     }
     text + "\n" + &lines
@@ -187,8 +189,7 @@ fn addresses_text(entries: &[AddressEntry]) -> String {
 impl Generated {
     /// Writes both files into a folder, under their usual names.
     ///
-    /// # Errors
-    /// When one cannot be written.
+    /// # Errors When a file cannot be written.
     pub fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::write(folder.join(super::OPTIONS_FILE), &self.options_text)?;
         std::fs::write(folder.join(super::ADDRESSES_FILE), &self.addresses_text)

@@ -1,4 +1,4 @@
-//! Addresses that are known from the beginning: a file of lines `address GID`.
+//! Preloaded addresses: a file of lines `address GID`.
 
 use std::io::{self, BufRead};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::lines::{Warnings, each_line, named, shown};
 use crate::address::{Address, Gid, Name, Zoned};
 
-/// Entries that are taken, at most.
+/// Maximum number of entries.
 const ENTRIES_MAX: usize = 1 << 20;
 
 /// An address, and the GID of the port that it belongs to.
@@ -14,33 +14,33 @@ const ENTRIES_MAX: usize = 1 << 20;
 pub struct HostEntry {
     /// A name or an IP address.
     pub address: Address,
-    /// The GID.
+    /// The GID of the port.
     pub gid: Gid,
 }
 
-/// The entry of a line, and the interface that stands behind its address.
+/// Parses a line; returns the entry, and the interface that follows the address.
 fn read_entry(line: &str) -> Result<(HostEntry, Option<String>), (String, &'static str)> {
     let mut words = line.split_whitespace();
     let (Some(address), Some(gid)) = (words.next(), words.next()) else {
         return Err((
-            "there is no GID and the line is left out".to_owned(),
-            "it takes: address GID",
+            "the line has no GID and is ignored".to_owned(),
+            "expected: address GID",
         ));
     };
     let (address, zone) = match Zoned::read(address) {
         Ok(Some(Zoned { ip, zone })) => (Address::from(ip), zone),
-        // It would be read as a comment where it begins a line.
+        // At the start of a line it would be a comment.
         Ok(None) if address.starts_with('#') => {
-            let what = format!("{} is no address and the line is left out", shown(address));
-            return Err((what, "begin the line itself with # to comment it"));
+            let what = format!("{} is not an address, and the line is ignored", shown(address));
+            return Err((what, "put the # at the start of the line to comment it out"));
         }
         other => {
             let unfit = |error: &dyn std::fmt::Display| {
                 let what = format!(
-                    "{} is no address ({error}) and the line is left out",
+                    "{} is not an address ({error}), and the line is ignored",
                     shown(address)
                 );
-                (what, "it takes a name or an IP address")
+                (what, "expected a name or an IP address")
             };
             other.map_err(|error| unfit(&error))?;
             let name = Name::new(address).map_err(|error| unfit(&error))?;
@@ -52,16 +52,15 @@ fn read_entry(line: &str) -> Result<(HostEntry, Option<String>), (String, &'stat
         .ok()
         .filter(|gid| !gid.is_none() && gid.0[0] != 0xff);
     let gid = number.ok_or_else(|| {
-        let what = format!("{} is no GID of a port and the line is left out", shown(gid));
-        (what, "it takes 16 bytes, written as an IPv6 address is")
+        let what = format!("{} is not the GID of a port, and the line is ignored", shown(gid));
+        (what, "expected 16 bytes in the notation of an IPv6 address")
     })?;
     Ok((HostEntry { address, gid }, zone))
 }
 
-/// Reads lines of `address GID`, for as long as there are any. Later lines win.
+/// Parses all lines of `address GID`. Later lines override earlier ones.
 ///
-/// # Errors
-/// When it cannot be read on.
+/// # Errors When reading fails.
 pub fn read_hosts(from: impl BufRead, file: &Path, warnings: &mut Warnings) -> io::Result<Vec<HostEntry>> {
     let (mut entries, file) = (Vec::<HostEntry>::new(), named(file));
     let mut places = std::collections::HashMap::new();
@@ -70,16 +69,16 @@ pub fn read_hosts(from: impl BufRead, file: &Path, warnings: &mut Warnings) -> i
             Err((what, remedy)) => warnings.push(&file, number, what, remedy),
             Ok((_, Some(zone))) => {
                 let what = format!(
-                    "what is written here holds on all interfaces, not on {} alone, and the line is left out",
+                    "an entry applies to all interfaces, not to {} alone, and the line is ignored",
                     shown(&zone)
                 );
-                warnings.push(&file, number, what, "write the address without its %");
+                warnings.push(&file, number, what, "write the address without the % and what follows");
             }
             Ok((entry, None)) => match places.get(&entry.address) {
                 Some(&at) => entries[at] = entry,
                 None if entries.len() == ENTRIES_MAX => {
                     let what =
-                        format!("there are more than {ENTRIES_MAX} addresses and the line is left out");
+                        format!("the file has more than {ENTRIES_MAX} addresses, and the line is ignored");
                     warnings.push(&file, number, what, "shorten the file");
                 }
                 None => {

@@ -1,4 +1,4 @@
-//! The table of options: the name, what it takes, how it is read and written. One row for each.
+//! The table of options: one row each, with its name, its accepted values, and how to read and write it.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use super::values::{
 };
 use crate::path::{Mtu, Rate};
 
-/// Bytes of a value that the original reads.
+/// Maximum bytes of a value that the original reads.
 const VALUE_MAX: usize = 255;
 
 /// An option.
 pub(super) struct Item {
-    /// Its name; in files its case does not matter.
+    /// Its name; its case does not matter in files.
     pub(super) name: &'static str,
     /// What it is for.
     pub(super) about: &'static str,
-    /// What it takes.
+    /// What values it accepts.
     pub(super) takes: &'static str,
-    /// How many words that is.
+    /// How many words its value has.
     pub(super) words: usize,
-    /// Reads it; false, and nothing is changed, where it cannot be that.
+    /// Sets it from words; returns false and changes nothing if they are not valid.
     pub(super) set: fn(&mut Options, &[&str]) -> bool,
-    /// Writes it: a value for each line, or none for one that is not set.
+    /// Formats it: a value for each line, or `None` for an option that is not set.
     pub(super) get: fn(&Options) -> Vec<Option<String>>,
 }
 
 impl Item {
-    /// The option with this name.
+    /// Returns the option with this name.
     pub(super) fn of(name: &str) -> Option<&'static Self> {
         ITEMS.iter().find(|item| item.name.eq_ignore_ascii_case(name))
     }
@@ -52,7 +52,7 @@ fn put_some<V: Value>(to: &mut Option<V>, words: &[&str]) -> bool {
     value.map(|value| *to = Some(value)).is_some()
 }
 
-/// A number between two.
+/// Sets a number up to `most`.
 fn put_number(to: &mut u8, words: &[&str], most: u8) -> bool {
     let number = words.first().and_then(|word| word.parse().ok());
     let number = number.filter(|number| *number <= most);
@@ -98,7 +98,7 @@ fn providers(options: &Options) -> Vec<Option<String>> {
         .collect()
 }
 
-/// A row whose value says itself what it takes.
+/// A row whose type knows the values it accepts.
 macro_rules! row {
     ($name:ident: $kind:ty, $about:literal) => {
         Item {
@@ -112,7 +112,7 @@ macro_rules! row {
     };
 }
 
-/// A row with a function that reads it.
+/// A row with a function of its own.
 macro_rules! own {
     ($name:ident, $about:literal, $takes:expr, $set:expr, $get:expr) => {
         Item {
@@ -130,36 +130,36 @@ macro_rules! own {
 pub(super) const ITEMS: &[Item] = &[
     own!(
         log_file,
-        "where what happens is written to; standard error when none is set.",
+        "where the log is written to; standard error if not set.",
         <Logging as Value>::TAKES,
         |o, w| put_some(&mut o.log_file, w),
         |o| vec![o.log_file.as_ref().map(Value::write)]
     ),
     own!(
         log_level,
-        "how much is written: warnings and errors (0), also changes (1), also each question (2).",
+        "how much is logged: warnings and errors (0), also changes (1), also each query (2).",
         "0, 1 or 2",
         |o, w| put_number(&mut o.log_level, w, 2),
         |o| one(o.log_level)
     ),
     own!(
         umad_debug_level,
-        "how much the user MADs of InfiniBand write.",
+        "how much the user MADs of InfiniBand log.",
         "a number from 0 to 9",
         |o, w| put_number(&mut o.umad_debug_level, w, 9),
         |o| one(o.umad_debug_level)
     ),
     own!(
         lock_file,
-        "the file that keeps a second service from starting; its socket does so when none is set.",
+        "the file that keeps a second service from starting; if not set, its socket does.",
         <std::path::PathBuf as Value>::TAKES,
         |o, w| put_some(&mut o.lock_file, w),
         |o| vec![o.lock_file.as_ref().map(Value::write)]
     ),
     row!(addr_prot: AddressProtocol, "how addresses are resolved."),
-    row!(addr_timeout: Minutes, "when a resolved address is forgotten."),
-    row!(route_prot: RouteProtocol, "how routes are resolved: by the subnet's administration or from the group."),
-    row!(route_timeout: Minutes, "when a resolved route is forgotten."),
+    row!(addr_timeout: Minutes, "when a resolved address expires."),
+    row!(route_prot: RouteProtocol, "how routes are resolved: by the subnet administrator or from the group."),
+    row!(route_timeout: Minutes, "when a resolved route expires."),
     row!(loopback_prot: Loopback, "how this host's own addresses are resolved."),
     own!(
         server_port,
@@ -168,43 +168,43 @@ pub(super) const ITEMS: &[Item] = &[
         |o, w| put_port(&mut o.server_port, w),
         |o| one(o.server_port)
     ),
-    row!(server_mode: ServerMode, "where clients are listened to."),
+    row!(server_mode: ServerMode, "where the service listens for clients."),
     row!(acme_plus_kernel_only: bool, "whether only ib_acme and the kernel are served."),
     own!(
         timeout,
-        "how long an answer is waited for, beyond the subnet's own time.",
+        "how long to wait for an answer, beyond the subnet's own timeout.",
         "milliseconds from 1 to 600000",
         |o, w| put_millis(&mut o.timeout, w, 1),
         |o| one(o.timeout.as_millis())
     ),
     own!(
         retries,
-        "how often a question is sent again.",
+        "how often a query is repeated.",
         "a number from 0 to 100",
         |o, w| put_number(&mut o.retries, w, 100),
         |o| one(o.retries)
     ),
-    row!(resolve_depth: Depth, "multicast questions that are under way at a time."),
-    row!(sa_depth: Depth, "questions to the subnet's administration that are under way at a time."),
-    row!(send_depth: Depth, "answers that are under way at a time."),
-    row!(recv_depth: Depth, "frames that may wait to be looked at."),
+    row!(resolve_depth: Depth, "multicast queries in flight."),
+    row!(sa_depth: Depth, "queries to the subnet administrator in flight."),
+    row!(send_depth: Depth, "answers in flight."),
+    row!(recv_depth: Depth, "received frames that may be queued."),
     row!(min_mtu: Mtu, "the MTU of the group that every host joins: the same on all of them."),
     row!(min_rate: Rate, "the rate of the group that every host joins: the same on all of them."),
-    row!(route_preload: RoutePreload, "which kind of file has routes that are known from the beginning."),
-    row!(route_data_file: std::path::PathBuf, "where that file is."),
-    row!(addr_preload: AddressPreload, "which kind of file has addresses that are known from the beginning."),
-    row!(addr_data_file: std::path::PathBuf, "where that file is."),
-    row!(support_ips_in_addr_cfg: bool, "whether the file of addresses may have IP addresses."),
+    row!(route_preload: RoutePreload, "the format of the preloaded routes."),
+    row!(route_data_file: std::path::PathBuf, "the file of preloaded routes."),
+    row!(addr_preload: AddressPreload, "the format of the preloaded addresses."),
+    row!(addr_data_file: std::path::PathBuf, "the file of preloaded addresses."),
+    row!(support_ips_in_addr_cfg: bool, "whether the file of addresses may contain IP addresses."),
     own!(
         provider_lib_path,
-        "where back-ends are loaded from; doorbell loads none.",
+        "where providers are loaded from; doorbell loads none.",
         "the path of a folder, or none",
         |o, w| put_file(&mut o.provider_lib_path, w),
         |o| vec![o.provider_lib_path.as_ref().map(Value::write)]
     ),
     Item {
         name: "provider",
-        about: "which back-end serves which subnet; may be repeated. Doorbell has one.",
+        about: "which provider serves which subnet; may be repeated. Doorbell has one.",
         takes: "a name, and a GID prefix of hexadecimal digits or default",
         words: 2,
         set: put_provider,
@@ -212,21 +212,21 @@ pub(super) const ITEMS: &[Item] = &[
     },
     own!(
         doorbell_key_file,
-        "the file of the job's key, by which services know each other.",
+        "the file of the job's key, by which services authenticate each other.",
         "the path of a file, or none",
         |o, w| put_file(&mut o.doorbell_key_file, w),
         |o| vec![o.doorbell_key_file.as_ref().map(Value::write)]
     ),
-    row!(doorbell_verify: bool, "whether a path is tried before it is told."),
+    row!(doorbell_verify: bool, "whether a path is probed before it is used."),
     own!(
         doorbell_negative,
-        "for how long nobody is asked again for what nobody answered.",
+        "how long a failed lookup is not repeated.",
         "milliseconds from 0 to 600000",
         |o, w| put_millis(&mut o.doorbell_negative, w, 0),
         |o| one(o.doorbell_negative.as_millis())
     ),
-    row!(doorbell_ipv4: bool, "whether services talk over IPv4."),
-    row!(doorbell_ipv6: bool, "whether services talk over IPv6."),
+    row!(doorbell_ipv4: bool, "whether services exchange messages over IPv4."),
+    row!(doorbell_ipv6: bool, "whether services exchange messages over IPv6."),
     own!(
         doorbell_port,
         "the UDP port of the groups: the same on all hosts.",
@@ -235,5 +235,5 @@ pub(super) const ITEMS: &[Item] = &[
         |o| one(o.doorbell_port)
     ),
     row!(doorbell_interfaces: Interfaces,
-        "the interfaces by which services talk. Nothing listens beyond the loopback before others are named."),
+        "the interfaces for messages between services. By default nothing listens beyond the loopback."),
 ];

@@ -1,4 +1,4 @@
-//! Text to numbered lines and fields; and what is to be said of those that cannot be used.
+//! Splits text into numbered lines and fields; warnings about lines that cannot be used.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -7,29 +7,29 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Characters of a line that the original reads; it takes the rest for a line of its own.
+/// Maximum characters of a line that the original reads; it takes the rest for another line.
 pub(super) const LINE: usize = 119;
-/// Bytes of a line that are read here; a longer one is no line.
+/// Maximum bytes of a line; longer ones are ignored.
 const LINE_MAX: usize = 4096;
-/// Lines of a file that are read: more than any cluster of today has paths.
+/// Maximum lines of a file: more than any cluster of today has paths.
 const LINES_MAX: u32 = 1 << 28;
-/// Bytes of a configuration file that are read.
+/// Maximum bytes of a configuration file.
 const FILE_MAX: u64 = 16 << 20;
-/// Warnings that are kept; the others are counted.
+/// Maximum number of warnings kept; further ones are counted.
 pub const WARNINGS_MAX: usize = 100;
-/// Characters of a file that are shown in a warning.
+/// Maximum characters of a file's text shown in a warning.
 const SHOWN: usize = 40;
 
-/// Something in a file that could not be used as it stands.
+/// A warning about something in a file that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The file.
+    /// The path of the file.
     pub file: Arc<Path>,
-    /// The line, from 1; 0 where it is about the whole file.
+    /// The line number, from 1; 0 if it concerns the whole file.
     pub line: u32,
-    /// What is the matter.
+    /// What is wrong.
     pub what: String,
-    /// What it would take.
+    /// How to fix it.
     pub remedy: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The warnings about some files: the first [`WARNINGS_MAX`], and how many more there were.
+/// The warnings about some files: the first [`WARNINGS_MAX`], and the number of further ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
     kept: Vec<Warning>,
@@ -51,24 +51,24 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Those that were kept, in order.
+    /// Returns the warnings kept, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Warning> {
         self.kept.iter()
     }
 
-    /// How many there were beyond those.
+    /// Returns the number of warnings not kept.
     #[must_use]
     pub fn more(&self) -> u64 {
         self.more
     }
 
-    /// Whether all is well.
+    /// Whether there are no warnings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Keeps one, or counts it.
+    /// Adds a warning, or counts it.
     pub fn push(&mut self, file: &Arc<Path>, line: u32, what: String, remedy: impl Into<String>) {
         if self.kept.len() == WARNINGS_MAX {
             self.more += 1;
@@ -83,20 +83,19 @@ impl Warnings {
     }
 }
 
-/// A text from a file as it can be shown: its beginning, with nothing in it that moves a terminal's cursor.
+/// Returns the start of a text in printable form, without characters that move a terminal's cursor.
 pub(super) fn shown(text: &str) -> String {
     let begin: String = text.chars().take(SHOWN).collect();
     let more = if begin.len() < text.len() { "…" } else { "" };
     format!("\"{}{more}\"", begin.escape_debug())
 }
 
-/// Calls `each` with the number and the text of each line that is no comment and not empty.
+/// Calls `each` with the number and the text of each line that is neither empty nor a comment.
 ///
-/// Lines that are too long for the original are taken whole, with a warning; those that are longer than 4,096 bytes, and
-/// those that are not UTF-8, are left out with one.
+/// Lines longer than the original reads are used whole, with a warning; lines over 4,096 bytes, and lines
+/// that are not UTF-8, are ignored with a warning.
 ///
-/// # Errors
-/// When it cannot be read on.
+/// # Errors When reading fails.
 pub(super) fn each_line(
     mut from: impl BufRead,
     file: &Arc<Path>,
@@ -113,7 +112,7 @@ pub(super) fn each_line(
         let whole = line.last() == Some(&b'\n');
         if !whole && line.len() > LINE_MAX {
             skip_line(&mut from)?;
-            let what = format!("the line has more than {LINE_MAX} bytes and is left out");
+            let what = format!("the line has more than {LINE_MAX} bytes and is ignored");
             warnings.push(
                 file,
                 number,
@@ -123,14 +122,14 @@ pub(super) fn each_line(
             continue;
         }
         let Ok(text) = std::str::from_utf8(&line) else {
-            let what = "the line is not text (UTF-8) and is left out".to_owned();
-            warnings.push(file, number, what, "write it as text");
+            let what = "the line is not UTF-8 text and is ignored".to_owned();
+            warnings.push(file, number, what, "save the file as UTF-8");
             continue;
         };
         let text = text.trim_end_matches(['\n', '\r']);
         if text.len() > LINE {
             let what = format!("the line has {} bytes, of which ibacm reads {LINE}", text.len());
-            let remedy = "it is taken whole here; shorten it where ibacm reads this file, too";
+            let remedy = "it is used whole here; shorten it if ibacm reads this file too";
             warnings.push(file, number, what, remedy);
         }
         if !text.starts_with('#') && !text.trim().is_empty() {
@@ -138,11 +137,11 @@ pub(super) fn each_line(
         }
     }
     let what = format!("the file has more than {LINES_MAX} lines");
-    warnings.push(file, 0, what, "what is behind them is not read; split it");
+    warnings.push(file, 0, what, "the rest is ignored; split the file");
     Ok(())
 }
 
-/// Reads up to the end of a line, and keeps nothing of it.
+/// Skips the rest of a line.
 fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
     loop {
         let bytes = from.fill_buf()?;
@@ -157,10 +156,9 @@ fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-/// The text of a configuration file as bytes; nothing where there is no such file.
+/// Reads a configuration file; returns `None` if it does not exist.
 ///
-/// # Errors
-/// When it is there and cannot be read, is no plain file, or has more than 16 MiB.
+/// # Errors When it exists but cannot be read, is not a regular file, or has more than 16 MiB.
 pub fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match open_plain(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -169,12 +167,12 @@ pub fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_MAX {
-        return Err(io::Error::other("it has more than 16 MiB"));
+        return Err(io::Error::other("larger than 16 MiB"));
     }
     Ok(Some(bytes))
 }
 
-/// Opens a plain file, and nothing else. It does not wait: to open a pipe that nobody writes to would take for ever.
+/// Opens a regular file, and nothing else; does not block on a pipe without a writer.
 pub(super) fn open_plain(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK);
@@ -182,11 +180,11 @@ pub(super) fn open_plain(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no plain file"))
+        Err(io::Error::other("not a regular file"))
     }
 }
 
-/// A name for a file in warnings.
+/// Returns the path of a file, to be shared by its warnings.
 pub(super) fn named(file: &Path) -> Arc<Path> {
     PathBuf::from(file).into()
 }
@@ -206,7 +204,7 @@ mod tests {
         )
         .unwrap();
         let error = read_file(&pipe).unwrap_err().to_string();
-        assert_eq!(error, "it is no plain file");
+        assert_eq!(error, "not a regular file");
         assert!(read_file(&folder.path().join("none")).unwrap().is_none());
     }
 

@@ -1,25 +1,25 @@
-//! What is written down: options, addresses, and what is known before anybody asks.
+//! The configuration files: options, addresses, and preloaded addresses and routes.
 //!
 //! ```text
 //!   /etc/rdma/ibacm_opts.cfg    name value                ──►  Options       ┐
-//!   /etc/rdma/ibacm_addr.cfg    address device port pkey  ──►  AddressEntry  ├─ and warnings: file:line, what, what it
-//!   ibacm_hosts.data            address GID               ──►  Preload       │  would take
+//!   /etc/rdma/ibacm_addr.cfg    address device port pkey  ──►  AddressEntry  ├─ and warnings: file:line, problem,
+//!   ibacm_hosts.data            address GID               ──►  Preload       │  remedy
 //!   ibacm_route.data            OpenSM's path records     ──►  Preload       ┘
 //! ```
 //!
-//! The files are the original's, read as they are. Where the original says nothing of a line that it cannot use, a
-//! [`Warning`] is given here, with the number of the line; the other lines count all the same, and later ones win. Nothing
-//! in a file is a reason to refuse it as a whole.
+//! The files are the original's, in its syntax. A line that the original ignores silently gets a [`Warning`]
+//! here, with its number; the other lines count, and later ones override earlier ones. No content makes a
+//! file unusable as a whole.
 //!
 //! | module | job |
 //! |---|---|
-//! | `lines` | text to numbered lines and fields, warnings, bounds |
-//! | `values` | what options are set to |
-//! | `options`, `items` | the options, and the table by which they are read and written |
+//! | `lines` | lines and fields, warnings, limits |
+//! | `values` | the values of options |
+//! | `options`, `items` | the options, and the table that describes them |
 //! | `addresses` | `ibacm_addr.cfg` |
-//! | `hosts`, `routes`, `preload` | what is known before anybody asks |
-//! | `generate` | both files, made for a host in a cluster of a size |
-//! | `watch` | word of changes to files |
+//! | `hosts`, `routes`, `preload` | preloaded addresses and routes |
+//! | `generate` | generates both files for a cluster of a given size |
+//! | `watch` | watches files for changes |
 //!
 //! reference: acm, section 9.
 
@@ -47,9 +47,9 @@ pub use values::{
 };
 pub use watch::{SETTLE, Watch};
 
-/// The folder in which the files are looked for.
+/// The default folder of the configuration files.
 pub const FOLDER: &str = "/etc/rdma";
-/// The file of options.
+/// The name of the options file.
 pub const OPTIONS_FILE: &str = "ibacm_opts.cfg";
-/// The file of addresses.
+/// The name of the addresses file.
 pub const ADDRESSES_FILE: &str = "ibacm_addr.cfg";

@@ -1,4 +1,4 @@
-//! The options: the original's under its names, and ours under names that it ignores.
+//! The options: those of the original by their names, and our own, which it ignores.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,86 +12,86 @@ use super::values::{
 };
 use crate::path::{Mtu, Rate};
 
-/// Back-ends that are named, at most.
+/// Maximum number of providers.
 pub(super) const PROVIDERS_MAX: usize = 64;
 
-/// All options. Fields have the names that stand in the file.
+/// All options. Fields are named as in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where what happens is written to; standard error where nothing is named.
+    /// Where the log is written to; standard error if not set.
     pub log_file: Option<Logging>,
-    /// How much of it: from 0 (errors) to 2 (everything).
+    /// How much is logged: from 0 (errors) to 2 (each query).
     pub log_level: u8,
-    /// The same for the user MADs of InfiniBand, which are not used here.
+    /// How much InfiniBand's user MADs log; they are not used here.
     pub umad_debug_level: u8,
-    /// The file that a second service finds locked; none where none is named: it finds the socket.
+    /// The lock file that keeps a second service from starting; without one, the socket does.
     pub lock_file: Option<PathBuf>,
-    /// How addresses are found out.
+    /// How addresses are resolved.
     pub addr_prot: AddressProtocol,
-    /// When an address is forgotten.
+    /// When a resolved address expires.
     pub addr_timeout: Minutes,
-    /// How routes are found out.
+    /// How routes are resolved.
     pub route_prot: RouteProtocol,
-    /// When a route is forgotten.
+    /// When a resolved route expires.
     pub route_timeout: Minutes,
-    /// How this host's own addresses are reached.
+    /// How this host's own addresses are resolved.
     pub loopback_prot: Loopback,
-    /// The TCP port of clients, where [`Options::server_mode`] says so.
+    /// The TCP port for clients, if [`Options::server_mode`] enables one.
     pub server_port: u16,
-    /// Where clients are listened to.
+    /// Where the service listens for clients.
     pub server_mode: ServerMode,
-    /// Whether librdmacm is not served, but `ib_acme` and the kernel alone.
+    /// Whether only `ib_acme` and the kernel are served, and librdmacm is not.
     pub acme_plus_kernel_only: bool,
-    /// What is added to the subnet's own timeout for each attempt; whole milliseconds.
+    /// Added to the subnet's timeout for each attempt; whole milliseconds.
     pub timeout: Duration,
-    /// Attempts beyond the first.
+    /// Number of attempts after the first.
     pub retries: u8,
-    /// Multicast questions that are under way at a time.
+    /// Maximum multicast queries in flight.
     pub resolve_depth: Depth,
-    /// Questions to the subnet's administration that are under way at a time.
+    /// Maximum queries to the subnet administrator in flight.
     pub sa_depth: Depth,
-    /// Answers that are under way at a time.
+    /// Maximum answers in flight.
     pub send_depth: Depth,
-    /// Frames that may wait to be looked at.
+    /// Maximum received frames that may be queued.
     pub recv_depth: Depth,
-    /// The MTU of the group that everybody is in.
+    /// The MTU of the group that all are in.
     pub min_mtu: Mtu,
-    /// The rate of the group that everybody is in.
+    /// The rate of the group that all are in.
     pub min_rate: Rate,
-    /// What is known of routes from the beginning.
+    /// The format of the preloaded routes.
     pub route_preload: RoutePreload,
-    /// Where that stands.
+    /// The file of preloaded routes.
     pub route_data_file: PathBuf,
-    /// What is known of addresses from the beginning.
+    /// The format of the preloaded addresses.
     pub addr_preload: AddressPreload,
-    /// Where that stands.
+    /// The file of preloaded addresses.
     pub addr_data_file: PathBuf,
-    /// Whether `ibacm_addr.cfg` may have IP addresses, and not only names.
+    /// Whether `ibacm_addr.cfg` may contain IP addresses besides names.
     pub support_ips_in_addr_cfg: bool,
-    /// Where the original's back-ends are; none are loaded here.
+    /// Where the original's providers are; none are loaded here.
     pub provider_lib_path: Option<PathBuf>,
-    /// Which back-end is for which subnet. There is one back-end here, for all.
+    /// Which provider serves which subnet. There is one provider here, for all.
     pub provider: Vec<(String, Prefix)>,
 
-    /// The file of the job's key: frames between services are authenticated with it.
+    /// The file of the job's key, which authenticates frames between services.
     pub doorbell_key_file: Option<PathBuf>,
-    /// Whether an answer is tried before it is believed.
+    /// Whether a path is probed before it is used.
     pub doorbell_verify: bool,
-    /// For how long nobody is asked again for what nobody answered; whole milliseconds.
+    /// How long a failed lookup is not repeated; whole milliseconds.
     pub doorbell_negative: Duration,
-    /// Whether frames between services are carried over IPv4.
+    /// Whether frames between services are sent over IPv4.
     pub doorbell_ipv4: bool,
-    /// Whether frames between services are carried over IPv6.
+    /// Whether frames between services are sent over IPv6.
     pub doorbell_ipv6: bool,
     /// The UDP port of the multicast groups.
     pub doorbell_port: u16,
-    /// The interfaces by which other hosts are asked and answered.
+    /// The interfaces for frames between services.
     pub doorbell_interfaces: Interfaces,
 }
 
 impl Default for Options {
-    /// What holds where nothing is written: the original's defaults but for the files that it writes by itself, and the
-    /// loopback alone.
+    /// Returns the original's defaults, except for the files that it writes by itself, and with the loopback
+    /// as the only interface.
     fn default() -> Self {
         Self {
             log_file: None,
@@ -132,7 +132,7 @@ impl Default for Options {
     }
 }
 
-/// Reads `ibacm_opts.cfg`: what is not in it has its default.
+/// Parses `ibacm_opts.cfg`; what it does not contain has its default.
 ///
 /// ```
 /// use doorbell_acm::config::{Warnings, read_options};
@@ -150,68 +150,68 @@ pub fn read_options(text: &[u8], file: &Path, warnings: &mut Warnings) -> Option
         let Some(name) = words.next() else { return };
         let values: Vec<&str> = words.collect();
         let Some(item) = Item::of(name) else {
-            let what = format!("there is no option {}", shown(name));
+            let what = format!("unknown option {}", shown(name));
             return warnings.push(
                 &file,
                 number,
                 what,
-                "see `doorbell acm config` for those that there are",
+                "see `doorbell acm config` for the options",
             );
         };
         if values.len() < item.words {
             let what = format!(
-                "the option {} has too few values and keeps what it had",
+                "the option {} has too few values and is unchanged",
                 item.name
             );
-            return warnings.push(&file, number, what, format!("it takes {}", item.takes));
+            return warnings.push(&file, number, what, format!("expected {}", item.takes));
         }
         if item.name == "provider" && !std::mem::replace(&mut has_providers, true) {
-            // The first one that is written replaces the one that is not.
+            // The first provider in the file replaces the default one.
             options.provider.clear();
         }
         if !(item.set)(&mut options, &values) {
             let given = shown(&values.join(" "));
-            let what = format!("the option {} cannot be {given} and keeps what it had", item.name);
-            return warnings.push(&file, number, what, format!("it takes {}", item.takes));
+            let what = format!("{given} is not valid for the option {}, which is unchanged", item.name);
+            return warnings.push(&file, number, what, format!("expected {}", item.takes));
         }
         if item.name == "umad_debug_level" && options.umad_debug_level > 0 {
-            let what = "umad_debug_level has no effect: no user MADs of InfiniBand are sent here".to_owned();
-            warnings.push(&file, number, what, "log_level 2 shows each question");
+            let what = "umad_debug_level has no effect: InfiniBand's user MADs are not used".to_owned();
+            warnings.push(&file, number, what, "log_level 2 logs each query");
         }
         if let Some(more) = values.get(item.words) {
-            let what = format!("{} behind the value of {} is not read", shown(more), item.name);
-            warnings.push(&file, number, what, "begin a line with # to comment it");
+            let what = format!("{} after the value of {} is ignored", shown(more), item.name);
+            warnings.push(&file, number, what, "put a # at the start of a line to comment it out");
         }
     });
-    debug_assert!(done.is_ok(), "memory can be read");
+    debug_assert!(done.is_ok(), "reading memory cannot fail");
     if options.provider.is_empty() {
         options.provider = Options::default().provider;
     }
     options
 }
 
-/// Writes `ibacm_opts.cfg`: every option with its value, which [`read_options`] reads again, and in a comment before it
-/// what it is for, or what `why` says of its name.
+/// Formats `ibacm_opts.cfg`: every option with its value, which [`read_options`] parses again, after a
+/// comment with its purpose, or with what `why` returns for its name.
 #[must_use]
 pub fn write_options(options: &Options, why: impl Fn(&str) -> Option<String>) -> String {
     let mut text = String::new();
     for item in ITEMS {
         let reason = why(item.name).unwrap_or_else(|| item.about.to_owned());
         comment(&mut text, &format!("{}: {reason}", item.name));
-        comment(&mut text, &format!("It takes {}.", item.takes));
+        comment(&mut text, &format!("Values: {}.", item.takes));
         for value in (item.get)(options) {
             match value {
                 Some(value) => writeln!(text, "{} {value}", item.name),
                 None => writeln!(text, "# {}", item.name),
             }
-            .expect("a string takes all");
+            .expect("writing to a string cannot fail");
         }
         text.push('\n');
     }
     text
 }
 
-/// A comment, in lines that the original reads whole.
+/// Appends a comment, in lines that the original reads whole.
 pub(super) fn comment(text: &mut String, words: &str) {
     let mut line = "#".to_owned();
     for word in words.split(' ') {
@@ -275,7 +275,7 @@ mod tests {
             let item = Item::of(name).unwrap();
             assert_eq!((item.get)(&options), [Some(value.to_owned())], "{name}");
         }
-        // What the original writes without being asked, and what is not used here.
+        // What the original sets by itself and is not used here.
         let unset = ["log_file", "lock_file", "provider_lib_path"];
         for name in unset {
             assert_eq!((Item::of(name).unwrap().get)(&options), [None], "{name}");
@@ -303,11 +303,11 @@ mod tests {
         let lines: Vec<u32> = said.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, (1..=10).collect::<Vec<u32>>(), "{said:?}");
         assert!(
-            said[2].1.contains("cannot be \"1500\"") && said[2].1.contains("1024"),
+            said[2].1.contains("\"1500\" is not valid") && said[2].1.contains("1024"),
             "{}",
             said[2].1
         );
-        assert!(said[3].1.contains("no option \"no_such\""), "{}", said[3].1);
+        assert!(said[3].1.contains("unknown option \"no_such\""), "{}", said[3].1);
         let expected = Options {
             retries: 3,
             ..Options::default()

@@ -1,6 +1,6 @@
-//! What is known before anybody asks, from files: the GIDs of addresses, and the paths to them.
+//! Preloaded entries from files: the GIDs of addresses, and the paths to them.
 //!
-//! With routes from the subnet's administration, a resolver has them from here as it would have them by asking.
+//! With `route_prot sa`, the resolver gets routes from here as from a subnet administrator.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,13 +23,13 @@ pub struct Preload {
     hosts: Vec<HostEntry>,
     by_address: HashMap<Address, Gid>,
     paths: Vec<Path>,
-    /// By where it begins and where it ends.
+    /// Index by source and destination GID.
     by_gid: HashMap<(Gid, Gid), usize>,
     by_lid: HashMap<(Gid, u16), usize>,
 }
 
 impl Preload {
-    /// A table of these.
+    /// Creates a table of these entries.
     #[must_use]
     pub fn new(hosts: Vec<HostEntry>, paths: Vec<Path>) -> Self {
         let by_address = hosts
@@ -49,9 +49,9 @@ impl Preload {
         }
     }
 
-    /// What the options say is to be known from the beginning, as far as it begins at one of these endpoints.
+    /// Reads the files that the options name, and keeps the paths that start at one of these endpoints.
     ///
-    /// A file that cannot be read is a warning: what else is known is still known.
+    /// A file that cannot be read yields a warning; the rest is used.
     #[must_use]
     pub fn read(options: &Options, endpoints: &[Endpoint], warnings: &mut Warnings) -> Self {
         let hosts = match options.addr_preload {
@@ -69,25 +69,26 @@ impl Preload {
         Self::new(hosts, paths)
     }
 
-    /// All addresses, in the order of the file.
+    /// Returns all addresses, in the order of the file.
     #[must_use]
     pub fn hosts(&self) -> &[HostEntry] {
         &self.hosts
     }
 
-    /// All paths.
+    /// Returns all paths.
     #[must_use]
     pub fn paths(&self) -> &[Path] {
         &self.paths
     }
 
-    /// The GID of an address.
+    /// Returns the GID of an address.
     #[must_use]
     pub fn gid_of(&self, address: &Address) -> Option<Gid> {
         self.by_address.get(address).copied()
     }
 
-    /// The path from a GID of this host to an address, by its kind: a GID or a LID as it is, others by their GID.
+    /// Returns the path from a GID of this host to an address: a GID or LID directly, other addresses by
+    /// their GID.
     #[must_use]
     pub fn path_to(&self, sgid: Gid, to: &Address) -> Option<&Path> {
         let at = match to {
@@ -98,12 +99,13 @@ impl Preload {
         at.map(|at| &self.paths[*at])
     }
 
-    /// The path that a question of the subnet's administration asks for: what is zero or none in it is open.
+    /// Returns the path that answers a query to the subnet administrator; fields that are zero or `None` are
+    /// open.
     ///
-    /// A question without a destination has no answer here.
+    /// A query without a destination has no answer here.
     #[must_use]
     pub fn answer(&self, question: &Path) -> Option<&Path> {
-        // Of a port that has several LIDs, the one that is asked for.
+        // Of a port with several LIDs, the one queried.
         let to = match (question.dlid, question.dgid.is_none()) {
             (0, true) => return None,
             (0, false) => Address::Gid(question.dgid),
@@ -118,7 +120,7 @@ impl Preload {
     }
 }
 
-/// Whether a path has all that a question gives.
+/// Whether a path matches everything that a query gives.
 fn fits(question: &Path, path: &Path) -> bool {
     let is = |asked: u16, own: u16| asked == 0 || asked == own;
     is(question.dlid, path.dlid)
@@ -138,18 +140,18 @@ fn open<T>(
 ) -> Vec<T> {
     let done = open_plain(file).and_then(|open| read(BufReader::new(open), file, warnings));
     done.unwrap_or_else(|error| {
-        let what = format!("it cannot be read ({error}) and nothing is known from it");
+        let what = format!("cannot read the file ({error}), and nothing is preloaded from it");
         warnings.push(
             &file.into(),
             0,
             what,
-            "name another file, or set its preload to none",
+            "name another file, or set its preload option to none",
         );
         Vec::new()
     })
 }
 
-/// The administration of a subnet whose paths stand in a file.
+/// Answers like the administrator of a subnet, from the paths of a file.
 impl Administration for Preload {
     fn path(&self, question: &Path) -> Answer {
         if self.paths.is_empty() {
@@ -258,7 +260,7 @@ mod tests {
         let table = Preload::read(&options, &[], &mut warnings);
         assert!(table.hosts().is_empty());
         let said = warnings.iter().next().unwrap().to_string();
-        assert!(said.starts_with("/nowhere/hosts: it cannot be read"), "{said}");
+        assert!(said.starts_with("/nowhere/hosts: cannot read the file"), "{said}");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Routes that are known from the beginning: what OpenSM has written of the paths between all ports ("full" path records,
-//! version 1).
+//! Preloaded routes: a dump of OpenSM's path records between all ports ("full", version 1).
 //!
 //! ```text
 //!   Channel Adapter 0x0002c9030002faed, base LID 6, LMC 0, port 1        from here …
@@ -10,9 +9,10 @@
 //!   …
 //! ```
 //!
-//! A section begins with a port: what it is (`Switch`, `Channel Adapter`, `Router`), its GUID, and its `base LID`. Its lines
-//! are the paths from that port. Of a file that has all paths between all ports, only those are kept that begin at a port of
-//! this host; and the GUID of every LID, which are 48 Ki at most. It is read once, from the beginning to the end.
+//! A section begins with a port: its type (`Switch`, `Channel Adapter`, `Router`), its GUID, and its `base
+//! LID`. Its lines are the paths from that port. Of a dump between all ports, only the paths from ports of
+//! this host are kept, and the GUIDs of all LIDs, which are 48 Ki at most. The file is read once, from start
+//! to end.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
@@ -25,14 +25,14 @@ use crate::address::Gid;
 use crate::endpoint::{Endpoint, Link};
 use crate::path::{Mtu, Path, Rate};
 
-/// The first LID of a multicast group: ports have those below.
+/// The first LID of a multicast group; ports have lower ones.
 const MULTICAST: u16 = 0xc000;
-/// The longest name of a section's kind is two words.
+/// The types of a section's port.
 const KINDS: [&str; 3] = ["Switch ", "Channel Adapter ", "Router "];
-/// Selector "exactly", before codes of MTU and rate: it may be there or not.
+/// Selector "exactly" before codes of MTU and rate, which may be missing.
 const EXACTLY: u8 = 0x80;
 
-/// The beginning of a section.
+/// The head of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Section {
     guid: u64,
@@ -47,7 +47,7 @@ struct Row {
     rate: Rate,
 }
 
-/// A number as OpenSM writes it: hexadecimal with `0x`, or decimal.
+/// Parses a number as OpenSM writes it: hexadecimal with `0x`, or decimal.
 fn number(word: &str) -> Option<u64> {
     let word = word.trim();
     if word.starts_with("0x") {
@@ -62,7 +62,7 @@ fn lid(word: &str) -> Option<u16> {
     (1..MULTICAST).contains(&lid).then_some(lid)
 }
 
-/// The beginning of a section; an error where it looks like one and is none, nothing where it is something else.
+/// Parses the head of a section: an error for a malformed one, `None` for anything else.
 fn section(line: &str) -> Option<Result<Section, ()>> {
     let rest = KINDS.iter().find_map(|kind| line.strip_prefix(kind))?;
     let read = || {
@@ -75,7 +75,7 @@ fn section(line: &str) -> Option<Result<Section, ()>> {
     Some(read().ok_or(()))
 }
 
-/// The destination of a line, and the path unless there is none.
+/// Parses a line: its destination, and the path unless it is unreachable.
 fn row(line: &str) -> Option<(u16, Option<Row>)> {
     let mut fields = line.split(':').map(str::trim);
     let to = lid(fields.next()?)?;
@@ -93,13 +93,13 @@ fn row(line: &str) -> Option<(u16, Option<Row>)> {
     Some((to, Some(row)))
 }
 
-/// What is collected while the file is read.
+/// State of the parser.
 #[derive(Default)]
 struct Reading {
     guids: BTreeMap<u16, u64>,
-    /// By endpoint and destination.
+    /// The paths, by endpoint and destination.
     rows: BTreeMap<(usize, u16), (u32, Row)>,
-    /// The endpoints of the section that is read.
+    /// The endpoints of the current section.
     from: Vec<usize>,
     in_section: bool,
 }
@@ -120,10 +120,10 @@ impl Reading {
             .filter(|guid| *guid != begin.guid)
         {
             let what = format!(
-                "LID {} is of {other:#018x} and of {:#018x}; the later counts",
+                "LID {} belongs to {other:#018x} and to {:#018x}; the latter counts",
                 begin.lid, begin.guid
             );
-            warnings.push(file, at, what, "let OpenSM write the file anew");
+            warnings.push(file, at, what, "let OpenSM write the file again");
         }
         let is_own = |end: &Endpoint| {
             end.link == Link::InfiniBand && end.lid == begin.lid && end.gid.0[8..] == begin.guid.to_be_bytes()
@@ -132,14 +132,14 @@ impl Reading {
         self.from = all.filter(|(_, end)| is_own(end)).map(|(at, _)| at).collect();
     }
 
-    /// The paths of all lines whose destinations have a GUID.
+    /// Returns the paths of all lines whose destination has a GUID.
     fn paths(self, ends: &[Endpoint], file: &Arc<File>, warnings: &mut Warnings) -> Vec<Path> {
         let mut paths = Vec::new();
         for ((from, to), (at, row)) in self.rows {
             let Some(guid) = self.guids.get(&to) else {
                 let what =
-                    format!("no section has base LID {to}, so that its GID is unknown; the line is left out");
-                warnings.push(file, at, what, "let OpenSM write the file anew");
+                    format!("no section has base LID {to}, so its GID is unknown; the line is ignored");
+                warnings.push(file, at, what, "let OpenSM write the file again");
                 continue;
             };
             paths.push(path(&ends[from], to, *guid, row));
@@ -165,10 +165,10 @@ fn path(from: &Endpoint, to: u16, guid: u64, row: Row) -> Path {
     }
 }
 
-/// Reads the paths that begin at one of these endpoints. Of two lines for one destination the later wins.
+/// Parses the paths that start at one of these endpoints. Of two lines for one destination the last one
+/// counts.
 ///
-/// # Errors
-/// When it cannot be read on.
+/// # Errors When reading fails.
 pub fn read_routes(
     from: impl BufRead,
     file: &File,
@@ -180,10 +180,10 @@ pub fn read_routes(
         Some(Ok(begin)) => reading.begin(at, begin, endpoints, &file, warnings),
         Some(Err(())) => {
             reading.from.clear();
-            let what = format!("{} begins no section and what follows is left out", shown(line));
-            warnings.push(&file, at, what, "it takes: Channel Adapter 0xGUID, base LID N, …");
+            let what = format!("{} is not a section head, and the section is ignored", shown(line));
+            warnings.push(&file, at, what, "expected: Channel Adapter 0xGUID, base LID N, …");
         }
-        // What is not of this host is not looked at: there are a great many of them.
+        // Lines of other hosts are skipped unparsed: there are a great many of them.
         None if reading.in_section && reading.from.is_empty() => {}
         None => match row(line) {
             Some((to, Some(row))) => {
@@ -195,29 +195,29 @@ pub fn read_routes(
                 reading.from.iter().for_each(|from| _ = rows.remove(&(*from, to)));
             }
             None => {
-                let what = format!("{} is no path and is left out", shown(line));
+                let what = format!("{} is not a path and is ignored", shown(line));
                 warnings.push(
                     &file,
                     at,
                     what,
-                    "it takes: LID : SL : MTU : RATE, the last two as codes",
+                    "expected: LID : SL : MTU : RATE, the last two as codes",
                 );
             }
         },
     })?;
     if reading.guids.is_empty() {
-        let what = "there is no section in it".to_owned();
+        let what = "the file has no section".to_owned();
         warnings.push(
             &file,
             0,
             what,
-            "it takes what OpenSM writes of full path records, version 1",
+            "expected OpenSM's dump of full path records, version 1",
         );
     }
     Ok(reading.paths(endpoints, &file, warnings))
 }
 
-/// The GID of a port with this GUID in the subnet of `near`.
+/// Returns the GID of a port with this GUID in the subnet of `near`.
 fn gid(near: Gid, guid: u64) -> Gid {
     let mut gid = near;
     gid.0[8..].copy_from_slice(&guid.to_be_bytes());
@@ -308,8 +308,8 @@ mod tests {
         }
         let (paths, said) = read("Channel Adapter fine, base LID 6\n6 : 0 : 4 : 3\n");
         assert_eq!(paths.len(), 0);
-        assert!(said[0].contains("begins no section"), "{said:?}");
-        assert!(read("").1[0].contains("no section"));
+        assert!(said[0].contains("is not a section head"), "{said:?}");
+        assert!(read("").1[0].contains("has no section"));
     }
 
     #[test]

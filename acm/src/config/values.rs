@@ -1,4 +1,4 @@
-//! What options are set to: each value with its bounds, read from a word and written as one.
+//! The types of option values: each with its bounds, parsed from a word and formatted as one.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use crate::endpoint::{Endpoint, Link};
 use crate::path::{Mtu, Rate};
 
-/// A value that one or two words say.
+/// A value of one or more words.
 pub(super) trait Value: Sized {
-    /// What it would take, for warnings.
+    /// The accepted values, for warnings.
     const TAKES: &'static str;
 
-    /// Reads it.
+    /// Parses a value.
     fn read(word: &str) -> Option<Self>;
 
-    /// Writes it, as it is read.
+    /// Formats a value, as it is parsed.
     fn write(&self) -> String;
 }
 
-/// Makes values of some words each; the first word of each is the one that is written.
+/// Defines an enum of words; the first word of each variant is the one that is written.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident, $takes:literal: $($(#[$what:meta])* $variant:ident = $($word:literal)|+),+) => {
         $(#[$about])*
@@ -43,69 +43,69 @@ macro_rules! words {
 }
 
 words! {
-    /// How addresses of other hosts are found out.
+    /// How addresses of other hosts are resolved.
     AddressProtocol, "acm":
-    /// By asking all of them.
+    /// By a multicast query.
     Acm = "acm"
 }
 words! {
-    /// How routes to other hosts are found out.
+    /// How routes to other hosts are resolved.
     RouteProtocol, "sa or acm":
-    /// By asking the subnet's administration.
+    /// By the subnet administrator.
     Sa = "sa",
-    /// From the multicast group that both are in.
+    /// From the multicast group that both ends are in.
     Acm = "acm"
 }
 words! {
-    /// How this host's own addresses are reached from itself.
+    /// How this host's own addresses are resolved.
     Loopback, "none or local":
-    /// As any other.
+    /// Like any other address.
     None = "none",
-    /// They are known from the beginning.
+    /// At once, without a message.
     Local = "local"
 }
 words! {
-    /// Where clients are listened to.
+    /// Where the service listens for clients.
     ServerMode, "unix, loop or open":
-    /// At a socket of the file system.
+    /// On the Unix socket.
     Unix = "unix",
-    /// There, and at a TCP port of the loopback.
+    /// On a TCP port of the loopback.
     Loop = "loop",
-    /// There, and at a TCP port of all addresses.
+    /// On a TCP port of all addresses.
     Open = "open"
 }
 words! {
-    /// What is known of routes before anybody asks.
+    /// The format of the preloaded routes.
     RoutePreload, "none or opensm_full_v1":
-    /// Nothing.
+    /// No preloaded routes.
     None = "none" | "no",
-    /// What OpenSM has written of all paths, version 1.
+    /// OpenSM's dump of all paths, version 1.
     OpenSmFullV1 = "opensm_full_v1"
 }
 words! {
-    /// What is known of addresses before anybody asks.
+    /// The format of the preloaded addresses.
     AddressPreload, "none or acm_hosts":
-    /// Nothing.
+    /// No preloaded addresses.
     None = "none" | "no",
     /// A file of addresses and GIDs.
     AcmHosts = "acm_hosts"
 }
 
-/// A time after which something is forgotten, in minutes.
+/// A lifetime in minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Minutes(Option<u32>);
 
 impl Minutes {
-    /// It is never forgotten.
+    /// The lifetime that never ends.
     pub const NEVER: Self = Self(None);
 
-    /// After so many.
+    /// Creates a lifetime of this many minutes.
     #[must_use]
     pub const fn new(minutes: u32) -> Self {
         Self(Some(minutes))
     }
 
-    /// As a duration; none for never.
+    /// Returns the lifetime as a duration; `None` for never.
     ///
     /// ```
     /// use doorbell_acm::config::Minutes;
@@ -134,15 +134,15 @@ impl Value for Minutes {
     }
 }
 
-/// How many of something may be under way at a time: 1 to [`Depth::MAX`].
+/// A maximum number in flight: 1 to [`Depth::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Depth(u16);
 
 impl Depth {
-    /// The most.
+    /// The largest depth.
     pub const MAX: u16 = 16_384;
 
-    /// So many; none when it is 0 or beyond [`Depth::MAX`].
+    /// Creates a depth; `None` if it is 0 or above [`Depth::MAX`].
     #[must_use]
     pub const fn new(count: u16) -> Option<Self> {
         if count == 0 || count > Self::MAX {
@@ -152,7 +152,7 @@ impl Depth {
         }
     }
 
-    /// So many, or what of the bounds is nearest.
+    /// Returns the depth closest to a number.
     ///
     /// ```
     /// use doorbell_acm::config::Depth;
@@ -164,7 +164,7 @@ impl Depth {
         Self(count.clamp(1, u32::from(Self::MAX)) as u16)
     }
 
-    /// How many.
+    /// Returns the depth as a number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -183,7 +183,7 @@ impl Value for Depth {
     }
 }
 
-/// Where what happens is written to.
+/// Where the log is written to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Logging {
     /// Standard output.
@@ -192,7 +192,7 @@ pub enum Logging {
     Stderr,
     /// The system's log.
     Syslog,
-    /// A file.
+    /// A file with this path.
     File(PathBuf),
 }
 
@@ -218,12 +218,12 @@ impl Value for Logging {
     }
 }
 
-/// Which subnets a back-end serves.
+/// Which subnets a provider serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Prefix {
-    /// Those that no other one does.
+    /// Those that no other provider serves.
     Default,
-    /// The one with this GID prefix.
+    /// The subnet with this GID prefix.
     Of(u64),
 }
 
@@ -245,7 +245,7 @@ impl Value for Prefix {
     }
 }
 
-/// Hexadecimal digits, with or without `0x`.
+/// Parses hexadecimal digits, with or without `0x`.
 pub(super) fn hexadecimal(word: &str) -> Option<u64> {
     let lower = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
     let digits = lower.unwrap_or(word);
@@ -253,10 +253,10 @@ pub(super) fn hexadecimal(word: &str) -> Option<u64> {
     all.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Bytes of an interface's name, at most: of its alternative names, which are longer than its own.
+/// Maximum bytes of an interface's name: alternative names are longer than the main one.
 const INTERFACE_MAX: usize = doorbell_inet::ALTERNATIVE_MAX;
 
-/// Whether an interface can have this name, by the kernel's rules; it need not be there.
+/// Checks a name by the kernel's rules for interfaces; the interface need not exist.
 ///
 /// ```
 /// use doorbell_acm::config::interface_name;
@@ -264,32 +264,31 @@ const INTERFACE_MAX: usize = doorbell_inet::ALTERNATIVE_MAX;
 /// assert!(interface_name("eth 0").is_err());
 /// ```
 ///
-/// # Errors
-/// With what is wrong with it.
+/// # Errors With the reason why the name is invalid.
 pub fn interface_name(name: &str) -> Result<(), &'static str> {
     let unfit = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     match name {
-        "" => Err("it is empty"),
-        "." | ".." => Err("it is the name of a folder"),
+        "" => Err("the name is empty"),
+        "." | ".." => Err("`.` and `..` are not names of interfaces"),
         _ if name.len() > INTERFACE_MAX => Err("an interface's name has at most 127 bytes"),
         _ if name.contains(unfit) => Err("an interface's name has neither spaces nor `/` nor `:`"),
         _ => Ok(()),
     }
 }
 
-/// The interfaces by which other hosts are asked and answered. Nothing listens beyond the loopback before others are named.
+/// The interfaces for messages between services. By default nothing listens beyond the loopback.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Interfaces {
-    /// The loopback alone.
+    /// The loopback only.
     Loopback,
-    /// All of them.
+    /// All interfaces.
     All,
-    /// Those with these names.
+    /// The interfaces with these names.
     Named(Vec<String>),
 }
 
 impl Interfaces {
-    /// Whether this one is among them.
+    /// Whether an interface is included.
     ///
     /// ```
     /// use doorbell_acm::config::Interfaces;
@@ -302,7 +301,7 @@ impl Interfaces {
         self.among(is_loopback, |own| own == name)
     }
 
-    /// Whether this endpoint's interface is among them, by its name or by one of its alternative names.
+    /// Whether this endpoint's interface is included, by its name or by an alternative name.
     #[must_use]
     pub fn serve(&self, endpoint: &Endpoint) -> bool {
         self.among(endpoint.link == Link::Loopback, |own| endpoint.is_called(own))
@@ -319,7 +318,7 @@ impl Interfaces {
 }
 
 impl Value for Interfaces {
-    const TAKES: &'static str = "lo, all, or names of interfaces with commas between them";
+    const TAKES: &'static str = "lo, all, or a comma-separated list of interface names";
 
     fn read(word: &str) -> Option<Self> {
         match word {
@@ -386,7 +385,7 @@ impl Value for Mtu {
 
 impl Value for Rate {
     const TAKES: &'static str =
-        "a rate of InfiniBand's in Gb/s (2.5, 5, 10, 14, 20, 25, 28, 30, 40, 50, 56, 60, 80, 100, …)";
+        "an InfiniBand rate in Gb/s (2.5, 5, 10, 14, 20, 25, 28, 30, 40, 50, 56, 60, 80, 100, …)";
 
     fn read(word: &str) -> Option<Self> {
         // The original has whole numbers: its 2 is 2.5.

@@ -1,12 +1,13 @@
-//! Word of changes to files: inotify(7) on the folders that they are in.
+//! Watches configuration files for changes, by inotify(7) on their folders.
 //!
 //! ```text
-//!   /etc/rdma/ibacm_opts.cfg    an editor writes .ibacm_opts.cfg.swp and renames it  ──►  "look again"
-//!   └ watched                   (a watch on the file itself would be on the old one)
+//!   /etc/rdma/ibacm_opts.cfg    an editor writes .ibacm_opts.cfg.swp and renames it  ──►  a change
+//!   └ watched                   (a watch on the file itself would stay with the old inode)
 //! ```
 //!
-//! A file need not be there, nor its folder: then the nearest folder that is there is watched until it is. Whoever waits
-//! with [`Watch::changed`] is told when nothing has happened for [`SETTLE`], so that a file is not read while it is written.
+//! Neither the file nor its folder need exist: the nearest existing folder is watched until they do.
+//! [`FileWatch::changed`] reports a change once nothing has happened for [`SETTLE`], so that a file is not
+//! read while it is being written.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,36 +22,36 @@ use tokio::io::unix::AsyncFd;
 
 use crate::waiting::registered;
 
-/// For so long nothing has happened when a change is told.
+/// How long nothing may happen before a change is reported.
 pub const SETTLE: Duration = Duration::from_millis(50);
-/// How often that is waited for: a file that somebody writes all the time is read all the same.
+/// How many times that is waited for: a file that is written continuously is read all the same.
 const PATIENCE: u32 = 20;
-/// Files that are watched, at most.
+/// Maximum number of files watched.
 const FILES_MAX: usize = 64;
-/// Events that are taken at a time, so that constant writing in a watched folder does not hold a thread.
+/// Maximum events read at a time, so that continuous writing in a folder does not occupy a thread.
 const EVENTS: u32 = 256;
 
-/// A file, and what of its way there is watched now.
+/// A file, and the folder watched for it.
 #[derive(Debug)]
 struct Watched {
     path: PathBuf,
-    /// The folder that is watched: its own, or the nearest above that is there.
+    /// The folder that is watched: the file's own, or the nearest existing one above.
     folder: PathBuf,
-    /// What in it is waited for.
+    /// The name in it that is waited for.
     name: OsString,
     number: i32,
 }
 
-/// What one reading of events brought.
+/// The result of reading events.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Any of the files may have changed.
+    /// Whether any of the files may have changed.
     any: bool,
-    /// Nothing was left.
+    /// Whether all events were read.
     all: bool,
 }
 
-/// Hears of changes to files.
+/// Watches files for changes.
 #[derive(Debug)]
 pub struct Watch {
     descriptor: OwnedFd,
@@ -60,15 +61,14 @@ pub struct Watch {
 impl Watch {
     /// Watches these files from now on.
     ///
-    /// # Errors
-    /// When the system refuses, or there are more than 64.
+    /// # Errors When the system refuses a watch, or there are more than 64 files.
     pub fn new<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> io::Result<Self> {
         let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut all = Vec::new();
         for file in files {
             if all.len() == FILES_MAX {
                 return Err(io::Error::other(format!(
-                    "more than {FILES_MAX} files cannot be watched"
+                    "cannot watch more than {FILES_MAX} files"
                 )));
             }
             all.push(watch(&descriptor, std::path::absolute(file)?)?);
@@ -79,10 +79,9 @@ impl Watch {
         })
     }
 
-    /// Takes what came, and returns whether any of the files may have changed; never waits.
+    /// Reads the events, and returns whether any of the files may have changed; never blocks.
     ///
-    /// # Errors
-    /// When what is there cannot be watched any more.
+    /// # Errors When a folder cannot be watched any more.
     pub fn look(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -94,13 +93,13 @@ impl Watch {
         }
     }
 
-    /// Takes some of what came.
+    /// Reads some events.
     fn take(&mut self) -> io::Result<Taken> {
         let (mut any, mut all, mut moved) = (false, false, false);
         let mut bytes = [std::mem::MaybeUninit::uninit(); 8192];
         let mut events = Reader::new(&self.descriptor, &mut bytes);
         let mut count = 0;
-        // What the reader has read is taken, too.
+        // Events that the reader has buffered are read too.
         while count < EVENTS || !events.is_buffer_empty() {
             count += 1;
             let event = match events.next() {
@@ -131,7 +130,7 @@ impl Watch {
         Ok(Taken { any, all })
     }
 
-    /// Folders have come or gone: the nearest ones are watched now.
+    /// Renews the watches after folders appeared or disappeared.
     fn watch_again(&mut self) -> io::Result<()> {
         for file in &mut self.files {
             let path = std::mem::take(&mut file.path);
@@ -140,10 +139,10 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until a file has changed and nothing has happened for [`SETTLE`]; a second at most after the first change.
+    /// Waits until a file has changed and nothing has happened for [`SETTLE`], at most a second after the
+    /// first change.
     ///
-    /// # Errors
-    /// When what is there cannot be watched any more.
+    /// # Errors When a folder cannot be watched any more.
     pub async fn changed(watch: &mut AsyncFd<Self>) -> io::Result<()> {
         while !Self::next(watch).await? {}
         for _ in 0..PATIENCE {
@@ -158,18 +157,17 @@ impl Watch {
     async fn next(watch: &mut AsyncFd<Self>) -> io::Result<bool> {
         let mut ready = watch.readable_mut().await?;
         let taken = ready.get_inner_mut().take()?;
-        // tokio reports edges: what is left is ready until it was taken. What came after that is another
-        // edge, which this does not clear.
+        // tokio reports edges: unread events keep it ready. Later ones cause another edge, which this does
+        // not clear.
         if taken.all {
             ready.clear_ready();
         }
         Ok(taken.any)
     }
 
-    /// The same, for tokio to wait for; called in a runtime.
+    /// Registers the watch with tokio; call it within a runtime.
     ///
-    /// # Errors
-    /// When the runtime cannot.
+    /// # Errors When the runtime cannot register the descriptor.
     pub fn registered(self) -> io::Result<AsyncFd<Self>> {
         registered(self)
     }
@@ -182,7 +180,7 @@ impl Watched {
     }
 }
 
-/// Watches the folder of a file, or the nearest one above it that is there.
+/// Watches the folder of a file, or the nearest existing one above.
 fn watch(descriptor: &OwnedFd, path: PathBuf) -> io::Result<Watched> {
     let what = WatchFlags::CLOSE_WRITE
         | WatchFlags::CREATE
@@ -192,7 +190,7 @@ fn watch(descriptor: &OwnedFd, path: PathBuf) -> io::Result<Watched> {
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF
         | WatchFlags::ONLYDIR;
-    let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the name of a file is missing");
+    let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the file has no name");
     let mut below = path.as_path();
     while let (Some(folder), Some(name)) = (below.parent(), below.file_name()) {
         match inotify::add_watch(descriptor, folder, what) {
@@ -213,7 +211,7 @@ fn watch(descriptor: &OwnedFd, path: PathBuf) -> io::Result<Watched> {
 }
 
 impl AsFd for Watch {
-    /// Readable when there is something to look at.
+    /// Readable when there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -263,7 +261,7 @@ mod tests {
         assert!(watch.look().unwrap());
     }
 
-    /// tokio reports edges: none comes for events that a look has left.
+    /// tokio reports edges: unread events cause none.
     #[test]
     fn a_change_behind_many_others_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -279,7 +277,7 @@ mod tests {
             }
             fs::write(&file, "x").unwrap();
             let heard = tokio::time::timeout(Duration::from_secs(20), Watch::changed(&mut watch)).await;
-            heard.expect("it is heard").unwrap();
+            heard.expect("a change is reported").unwrap();
         });
     }
 
@@ -297,9 +295,9 @@ mod tests {
             assert!(quiet.is_err(), "nothing has changed");
             fs::write(&file, "x").unwrap();
             let heard = tokio::time::timeout(Duration::from_secs(20), Watch::changed(&mut watch)).await;
-            heard.expect("it is heard").unwrap();
+            heard.expect("a change is reported").unwrap();
             let quiet = tokio::time::timeout(SETTLE, Watch::changed(&mut watch)).await;
-            assert!(quiet.is_err(), "it is heard once");
+            assert!(quiet.is_err(), "it is reported once");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! InfiniBand's devices as the kernel's files tell of them: no device is opened.
+//! InfiniBand devices, as read from the kernel's files; no device is opened.
 //!
 //! ```text
 //!   class/infiniband/mlx5_0/node_guid                      b859:9f03:00d4:6f1e
@@ -19,18 +19,18 @@ use crate::address::Gid;
 use crate::endpoint::{DEFAULT_PKEY, Endpoint, Link};
 use crate::path::{Mtu, Rate};
 
-/// What all ports of today carry: the files do not tell.
+/// The MTU of today's ports; sysfs does not have it.
 const MTU: u32 = 2048;
-/// About a second: what subnet managers set where nobody says otherwise. The files do not tell.
+/// About a second: the default of subnet managers; sysfs does not have it.
 const SUBNET_TIMEOUT: u8 = 18;
-/// Endpoints that are made, at most.
+/// Maximum number of endpoints.
 const ENDPOINTS_MAX: usize = 1024;
-/// The number of a port's state in which it carries packets.
+/// The number of the state in which a port carries packets.
 const ACTIVE: &str = "4:";
 /// The kernel's number for interfaces over InfiniBand (linux/if_arp.h).
 const IPOIB: u64 = 32;
 
-/// An endpoint for each partition of each active port.
+/// Returns an endpoint for each partition of each active port.
 pub(super) fn endpoints(sys: &Path) -> Vec<Endpoint> {
     let folder = sys.join("class/infiniband");
     let mut all = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn endpoints(sys: &Path) -> Vec<Endpoint> {
     all
 }
 
-/// The partitions of a port, in the order of its table, each once.
+/// Returns the partitions of a port, in the order of its table, without duplicates.
 fn partitions(port: &Path) -> Vec<u16> {
     let folder = port.join("pkeys");
     let mut known = BTreeSet::new();
@@ -73,7 +73,7 @@ fn partitions(port: &Path) -> Vec<u16> {
         .collect()
 }
 
-/// A port in a partition, where it is InfiniBand and carries packets.
+/// Returns a port in a partition, if it is an active InfiniBand port.
 fn port_endpoint(port: &Path, device: &str, pkey: u16) -> Option<Endpoint> {
     let is =
         |file: &str, begin: &str| sysfs::text(&port.join(file)).is_some_and(|text| text.starts_with(begin));
@@ -101,7 +101,7 @@ fn port_endpoint(port: &Path, device: &str, pkey: u16) -> Option<Endpoint> {
     })
 }
 
-/// `100 Gb/sec (4X EDR)`, `2.5 Gb/sec (1X SDR)`; the slowest where it is none.
+/// Parses `100 Gb/sec (4X EDR)` or `2.5 Gb/sec (1X SDR)`; returns the slowest rate for anything else.
 fn rate(text: &str) -> Rate {
     let mut words = text.split(' ');
     let (Some(number), Some("Gb/sec")) = (words.next(), words.next()) else {
@@ -109,7 +109,7 @@ fn rate(text: &str) -> Rate {
     };
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
     let parsed = whole.parse::<u32>().ok().zip(tenths.parse::<u32>().ok());
-    // Some rates are told with a tenth that their code does not have: 56.3 is 56.
+    // Some rates have a tenth that their code does not: 56.3 is 56.
     let megabits =
         parsed.map(|(whole, tenths)| whole.saturating_mul(1000).saturating_add(100 * tenths.min(9)));
     megabits.map_or(Rate::MIN, Rate::within)
@@ -124,7 +124,7 @@ pub(super) struct Carries {
 }
 
 impl Carries {
-    /// The endpoint that it is.
+    /// Returns the matching endpoint.
     pub(super) fn among(self, all: &mut [Endpoint]) -> Option<&mut Endpoint> {
         all.iter_mut().find(|end| {
             end.device == self.device
@@ -134,7 +134,7 @@ impl Carries {
     }
 }
 
-/// What carries an interface, where it is one over InfiniBand.
+/// Returns what carries an interface, if it is one over InfiniBand.
 pub(super) fn below(sys: &Path, interface: &str) -> Option<Carries> {
     let folder = sys.join("class/net").join(interface);
     if sysfs::number(&folder.join("type"))? != IPOIB {
@@ -143,7 +143,7 @@ pub(super) fn below(sys: &Path, interface: &str) -> Option<Carries> {
     let device = sysfs::names(&folder.join("device/infiniband"))
         .into_iter()
         .next()?;
-    // Older kernels tell the port as dev_id.
+    // Older kernels report the port as dev_id.
     let told = ["dev_port", "dev_id"].map(|file| sysfs::number(&folder.join(file)).unwrap_or(0));
     let pkey = sysfs::number(&folder.join("pkey")).and_then(|key| u16::try_from(key).ok());
     Some(Carries {

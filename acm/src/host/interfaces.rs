@@ -1,4 +1,4 @@
-//! An interface as an endpoint, the way RoCE v2 sees it: its addresses are its GIDs.
+//! Network interfaces as endpoints, in the way of RoCE v2: their addresses are their GIDs.
 
 use std::net::IpAddr;
 
@@ -9,35 +9,35 @@ use crate::address::{Address, Gid};
 use crate::endpoint::{DEFAULT_PKEY, Endpoint, Link, Network};
 use crate::path::{Mtu, Rate};
 
-/// Bytes that an IP packet of RoCE v2 has beside its payload, at most: IPv6 (40), UDP (8), base transport header (12), the
-/// longest of the extended ones (28 for atomics, 4 for shared receive), and the check behind it (4).
+/// Maximum header bytes of a RoCE v2 packet: IPv6 (40), UDP (8), base transport header (12), the longest
+/// extended ones (28 for atomics, 4 for shared receive), and the check sum behind the payload (4).
 pub const HEADERS: u32 = 40 + 8 + 12 + 28 + 4 + 4;
-/// Megabits a second of a link that does not tell: what the kernel says of its own virtual ones.
+/// Assumed speed (Mb/s) of a link that reports none: what the kernel assumes for its virtual ones.
 const UNTOLD: u32 = 10_000;
-/// How long the hosts of a link take to answer: 4.096 µs × 2^14 is 67 ms.
+/// How long hosts of the link take to answer: 4.096 µs × 2^14 is 67 ms.
 const LINK_TIMEOUT: u8 = 14;
-/// The same within this host: 1 ms.
+/// How long this host takes to answer itself: 1 ms.
 const HOST_TIMEOUT: u8 = 8;
 
-/// What is to be known of an interface beyond its addresses.
+/// Properties of an interface beyond its addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its hardware address, where it has one of six bytes.
+    /// Its hardware address, if it has one of six bytes.
     pub mac: Option<Mac>,
-    /// Bytes of its largest IP packet.
+    /// Its MTU (bytes).
     pub mtu: u32,
-    /// Its speed in megabits a second, where it tells.
+    /// Its speed (Mb/s), if it reports one.
     pub megabits: Option<u32>,
 }
 
-/// EUI-64 of a hardware address: with two bytes in its middle, and the bit turned that says who gave it out (RFC 4291,
-/// appendix A).
+/// Returns the EUI-64 of a hardware address: with two bytes in its middle, and the universal/local bit
+/// inverted (RFC 4291, appendix A).
 fn guid(mac: Mac) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Where an address stands among those of its interface: IPv4 first, what means something on this link only last.
+/// Returns an address's order within its interface: IPv4 first, link-local addresses last.
 fn rank(ip: IpAddr) -> u8 {
     match ip {
         IpAddr::V4(ip) if !ip.is_link_local() => 0,
@@ -46,7 +46,8 @@ fn rank(ip: IpAddr) -> u8 {
     }
 }
 
-/// The endpoint of an interface; none when it is down, has no address that can be used, or no room for a payload.
+/// Returns the endpoint of an interface; `None` if it is down, has no usable address, or its MTU is too
+/// small.
 #[must_use]
 pub fn endpoint(nic: &Nic, facts: &Facts) -> Option<Endpoint> {
     let usable = nic

@@ -1,17 +1,18 @@
-//! What this host has: the places where paths can begin, and their names; and which of them the kernel would take.
+//! The endpoints of this host, their names, and the source address that the kernel would choose.
 //!
 //! ```text
 //!   interfaces with addresses (netlink)         ─┐
 //!   /sys/class/net: speed, kind                 ─┤
-//!   /sys/class/infiniband: ports, GIDs, pkeys   ─┼──►  endpoints  ──►  watched: "something has changed, here they are"
+//!   /sys/class/infiniband: ports, GIDs, pkeys   ─┼──►  endpoints  ──►  watched for changes
 //!   ibacm_addr.cfg, or the host's own names     ─┘
 //! ```
 //!
-//! One endpoint is made for each interface that is up and has an address; the loopback is one of them. Of InfiniBand there
-//! is one for each partition of each active port, and the addresses of interfaces over InfiniBand are its own.
+//! There is one endpoint for each interface that is up and has an address, the loopback included. InfiniBand
+//! has one for each partition of each active port, to which the addresses of interfaces over InfiniBand
+//! belong.
 //!
-//! What is read of InfiniBand has been tried on made trees of files only, not on a device. The kernel's files tell neither
-//! the MTU of a port nor how long its subnet takes to answer: usual values stand for both.
+//! Reading InfiniBand's properties has been tested on artificial trees of files only, not on a device. sysfs
+//! has neither the MTU of a port nor the response time of its subnet: usual values stand for both.
 //!
 //! reference: acm, sections 7 and 9.
 
@@ -33,28 +34,28 @@ pub use interfaces::{Facts, HEADERS, endpoint};
 pub use source::source_for;
 pub use watch::HostWatch;
 
-/// Where the system tells of itself, and what the administrator says of it.
+/// Where this host's properties are read from, and what the administrator has configured.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    /// The root of what is usually `/sys`.
+    /// The root of sysfs, usually `/sys`.
     pub sys: PathBuf,
     /// The folder with `route` and `ipv6_route`.
     pub net: PathBuf,
     /// The file of host names.
     pub hosts: PathBuf,
-    /// The host's own name.
+    /// The name of this host.
     pub name: String,
-    /// What `ibacm_addr.cfg` says; without any the host's own names are used.
+    /// The entries of `ibacm_addr.cfg`; if there are none, the host's own names are used.
     pub entries: Vec<AddressEntry>,
 }
 
 impl Sources {
-    /// The usual ones of this system.
+    /// Returns the default paths of this system.
     #[must_use]
     pub fn of_system(entries: Vec<AddressEntry>) -> Self {
         Self {
             sys: "/sys".into(),
-            // Of the thread that asks: its network namespace may be another one than the process's.
+            // Of the calling thread: its network namespace may differ from the process's.
             net: "/proc/thread-self/net".into(),
             hosts: "/etc/hosts".into(),
             name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -63,51 +64,50 @@ impl Sources {
     }
 }
 
-/// What was found.
+/// The endpoints that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The endpoints: interfaces by their numbers, then InfiniBand by names of devices, ports, partitions.
+    /// The endpoints: interfaces by number, then InfiniBand by device, port and partition.
     pub endpoints: Vec<Endpoint>,
-    /// What of `ibacm_addr.cfg` belongs to none of them.
+    /// The entries of `ibacm_addr.cfg` that match no endpoint.
     pub unmatched: Vec<AddressEntry>,
-    /// The names of all interfaces, alternative ones too, those among them that are no endpoints.
+    /// The names of all interfaces, with alternative names, also of those that are no endpoints.
     pub interfaces: Vec<String>,
 }
 
-/// Why it cannot be found out what this host has.
+/// Why this host's interfaces cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The kernel does not list its interfaces.
-    #[error("the kernel does not list its network interfaces ({0}); see whether netlink is allowed here")]
+    #[error("cannot list the network interfaces ({0}); check that netlink is allowed here")]
     List(#[source] std::io::Error),
-    /// The kernel does not tell of changes.
+    /// The kernel does not report changes.
     #[error(
-        "the kernel does not tell of changes to its network interfaces ({0}); see whether netlink is allowed here"
+        "cannot watch the network interfaces ({0}); check that netlink is allowed here"
     )]
     Watch(#[source] std::io::Error),
 }
 
-/// Looks at everything.
+/// Reads all endpoints of this host.
 ///
 /// ```
 /// use doorbell_acm::endpoint::Link;
-/// use doorbell_acm::host::{Sources, look};
-/// let found = look(&Sources::of_system(Vec::new()))?;
-/// assert!(found.endpoints.iter().any(|end| end.link == Link::Loopback));
+/// use doorbell_acm::host::{Sources, scan};
+/// let inventory = scan(&Sources::of_system(Vec::new()))?;
+/// assert!(inventory.endpoints.iter().any(|end| end.link == Link::Loopback));
 /// # Ok::<(), doorbell_acm::host::HostError>(())
 /// ```
 ///
-/// # Errors
-/// When the kernel cannot be asked. An interface that goes meanwhile is left out.
+/// # Errors When the kernel does not list its interfaces. One that disappears meanwhile is left out.
 pub fn look(sources: &Sources) -> Result<Found, HostError> {
     let all = nics().map_err(HostError::List)?;
     Ok(found(sources, &all, |nic| facts(sources, nic)))
 }
 
-/// What the kernel says of an interface beyond its addresses.
+/// Returns the properties of an interface beyond its addresses.
 fn facts(sources: &Sources, nic: &Nic) -> Option<Facts> {
     let (index, seen) = doorbell_inet::interface_state(&nic.name).ok()?;
-    // Another one may have its name by now.
+    // Another interface may have its name by now.
     let details = Details::of(index).ok().filter(|_| index == nic.index)?;
     Some(Facts {
         mac: details.mac,
@@ -116,7 +116,7 @@ fn facts(sources: &Sources, nic: &Nic) -> Option<Facts> {
     })
 }
 
-/// The endpoints of these interfaces, and of the devices that the system's files tell of.
+/// Returns the endpoints of these interfaces, and of the InfiniBand devices in sysfs.
 fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) -> Found {
     let mut fabric = infiniband::endpoints(&sources.sys);
     let mut endpoints = Vec::new();
@@ -152,7 +152,8 @@ fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) 
     }
 }
 
-/// The host's own names are those of the endpoint that leads out of it, or of the first one that leads anywhere.
+/// Gives the host's own names to the endpoint of its default route, or to the first one that leads to another
+/// host.
 fn name_by_host(sources: &Sources, endpoints: &mut [Endpoint]) {
     let out = names::default_interfaces(&sources.net);
     let is_beyond = |end: &Endpoint| end.link != Link::Loopback;

@@ -1,4 +1,5 @@
-//! Which endpoint has which name: as `ibacm_addr.cfg` says, or else the host's own names for the one that leads out of it.
+//! The names of endpoints: from `ibacm_addr.cfg`, or else the host's own names for the endpoint of the
+//! default route.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,11 +9,11 @@ use crate::address::{Address, Name};
 use crate::config::AddressEntry;
 use crate::endpoint::Endpoint;
 
-/// Names that a host has, at most.
+/// Maximum number of names of a host.
 const NAMES_MAX: usize = 64;
-/// Bytes that are read of a table of routes or of host names.
+/// Maximum bytes read of a routing table or of a file of host names.
 const FILE_MAX: u64 = 1 << 20;
-/// `RTF_UP` and `RTF_REJECT` of a route.
+/// The flags `RTF_UP` and `RTF_REJECT` of a route.
 const UP: u32 = 1;
 const REJECT: u32 = 0x200;
 
@@ -25,12 +26,12 @@ fn read(path: &Path) -> String {
     )
 }
 
-/// Gives the entries' addresses to their endpoints; and those that are of none.
+/// Adds the addresses of entries to their endpoints; returns the entries that match none.
 pub(super) fn by_entries(entries: &[AddressEntry], endpoints: &mut [Endpoint]) -> Vec<AddressEntry> {
     let mut unmatched = Vec::new();
     let mut given = vec![Vec::new(); endpoints.len()];
     for entry in entries {
-        // The first partition of a port is the first endpoint of it.
+        // The first partition of a port is its first endpoint.
         let of_port = |end: &&Endpoint| end.is_called(&entry.device) && end.port == entry.port;
         let first = endpoints.iter().find(of_port).map_or(0, |end| end.pkey);
         let at = endpoints
@@ -47,7 +48,7 @@ pub(super) fn by_entries(entries: &[AddressEntry], endpoints: &mut [Endpoint]) -
     unmatched
 }
 
-/// Puts addresses before those that the endpoint has; none twice.
+/// Inserts addresses before those that the endpoint has, without duplicates.
 pub(super) fn put(end: &mut Endpoint, addresses: Vec<Address>) {
     let later = std::mem::take(&mut end.addresses);
     for address in addresses.into_iter().chain(later) {
@@ -57,7 +58,7 @@ pub(super) fn put(end: &mut Endpoint, addresses: Vec<Address>) {
     }
 }
 
-/// The host's own names: as the system has it, as the table of host names has it, and their first parts.
+/// Returns the host's own names: the system's, those of the file of host names, and their first labels.
 pub(super) fn of_host(own: &str, hosts: &Path) -> Vec<Address> {
     let mut texts = vec![own.to_owned()];
     for line in read(hosts).lines() {
@@ -94,12 +95,12 @@ fn is_loopback(name: &str) -> bool {
     name.to_ascii_lowercase().starts_with("localhost")
 }
 
-/// What the loopback is called everywhere.
+/// Returns the usual names of the loopback.
 pub(super) fn of_loopback() -> Vec<Address> {
     Name::new("localhost").map(Address::Name).into_iter().collect()
 }
 
-/// The interfaces of default routes: those of IPv4 first, and of each family those with the smallest metric.
+/// Returns the interfaces of default routes: IPv4 first, and in each family by metric.
 pub(super) fn default_interfaces(net: &Path) -> Vec<String> {
     let mut four: Vec<_> = read(&net.join("route")).lines().filter_map(route_4).collect();
     let mut six: Vec<_> = read(&net.join("ipv6_route"))
@@ -111,7 +112,7 @@ pub(super) fn default_interfaces(net: &Path) -> Vec<String> {
     four.into_iter().chain(six).map(|(_, name)| name).collect()
 }
 
-/// The metric and the interface of a line of `route` that is a default route.
+/// Returns metric and interface of a line of `route` that is a default route.
 fn route_4(line: &str) -> Option<(u32, String)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, to, _, flags, _, _, metric, mask, ..] = words[..] else {
@@ -123,7 +124,7 @@ fn route_4(line: &str) -> Option<(u32, String)> {
     any.then_some((metric.parse().ok()?, name.to_owned()))
 }
 
-/// The same of `ipv6_route`.
+/// Returns metric and interface of a line of `ipv6_route` that is a default route.
 fn route_6(line: &str) -> Option<(u32, String)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [to, bits, _, _, _, metric, _, _, flags, name] = words[..] else {

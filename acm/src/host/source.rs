@@ -1,4 +1,4 @@
-//! Which of its addresses the kernel would take to reach another one.
+//! The source address that the kernel would choose for a destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,8 +7,8 @@ use crate::status::Status;
 /// Any port will do: nothing is sent.
 const PORT: u16 = 9;
 
-/// The source address for a destination, as the kernel's routes have it. It does not wait: to connect a UDP socket is a look
-/// into the routes.
+/// Returns the source address for a destination, by the kernel's routing table. It does not block: connecting
+/// a UDP socket only looks up the route.
 ///
 /// ```
 /// use doorbell_acm::host::source_for;
@@ -16,15 +16,14 @@ const PORT: u16 = 9;
 /// assert_eq!(source_for(lo), Ok(lo));
 /// ```
 ///
-/// # Errors
-/// [`Status::DestinationType`] for what is no host's address; [`Status::DestinationAddress`] when there is no way to it, and
-/// [`Status::NoMemory`] when there are no descriptors left. (The original tells the system's number: reference: acm,
-/// section 5.)
+/// # Errors [`Status::DestinationType`] if it is not a host address; [`Status::DestinationAddress`] if there
+/// is no route, and [`Status::NoMemory`] if no descriptor is left. (The original returns the system's number:
+/// reference: acm, section 5.)
 pub fn source_for(destination: IpAddr) -> Result<IpAddr, Status> {
     if destination.is_unspecified() || destination.is_multicast() {
         return Err(Status::DestinationType);
     }
-    // A mapped address is told by its own family, as the others of this host are.
+    // An IPv4-mapped address is looked up in its own family, like this host's addresses.
     let destination = destination.to_canonical();
     let socket = doorbell_inet::unbound(destination.is_ipv4()).map_err(|_| Status::NoMemory)?;
     let lost = |_| Status::DestinationAddress;
@@ -54,7 +53,7 @@ mod tests {
                 "{nobody}"
             );
         }
-        // A class that nobody routes.
+        // An address class that is not routed.
         assert_eq!(
             source_for([240, 0, 0, 1].into()).err(),
             Some(Status::DestinationAddress).filter(|_| no_way())
@@ -63,7 +62,7 @@ mod tests {
         assert_eq!(source_for(mapped), Ok([127, 0, 0, 1].into()));
     }
 
-    /// Whether the system has no route to the same, either.
+    /// Whether the system has no route to it either.
     fn no_way() -> bool {
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect("240.0.0.1:9").is_err()

@@ -1,22 +1,22 @@
-//! The kernel's files about devices: small texts, of which a bounded part is read.
+//! Small files of sysfs, of which a bounded part is read.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes that are read of a file.
+/// Maximum bytes read of a file.
 const MOST: u64 = 4096;
-/// Entries of a folder that are looked at.
+/// Maximum entries read of a folder.
 const ENTRIES: usize = 4096;
 
-/// The text of a file, without spaces around it; none where there is none, or it is not told.
+/// Returns the trimmed text of a file; `None` if it is missing, empty or unreadable.
 pub(super) fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(MOST).read_to_string(&mut text).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// A number, decimal or hexadecimal with `0x`.
+/// Returns the number in a file, decimal or hexadecimal with `0x`.
 pub(super) fn number(path: &Path) -> Option<u64> {
     let text = text(path)?;
     match text.strip_prefix("0x") {
@@ -25,7 +25,7 @@ pub(super) fn number(path: &Path) -> Option<u64> {
     }
 }
 
-/// The names in a folder, sorted as people count: `2` before `10`.
+/// Returns the names in a folder in natural order: `2` before `10`.
 pub(super) fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries
@@ -36,7 +36,7 @@ pub(super) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Megabits a second of an interface, where it tells: many virtual ones say -1.
+/// Returns the speed of an interface (Mb/s), if it reports one: many virtual ones report -1.
 pub(super) fn speed(sys: &Path, interface: &str) -> Option<u32> {
     let text = text(&sys.join("class/net").join(interface).join("speed"))?;
     text.parse().ok().filter(|megabits| *megabits > 0)

@@ -1,11 +1,11 @@
-//! What this host has, followed while it changes.
+//! Watches the endpoints of this host for changes.
 //!
 //! ```text
-//!   netlink: link, address or route  ──►  readable  ──►  look(): everything once more  ──►  told when it is not the same
+//!   netlink: link, address or route  ──►  readable  ──►  scan(): everything again  ──►  reported if it differs
 //! ```
 //!
-//! What a change was is never looked at, so that nothing depends on having heard all of them: after a flood that the socket
-//! could not hold (ENOBUFS), the next look sees everything, as every other look does.
+//! The content of a notification is ignored, so that none need be received: after an overflow of the socket
+//! (ENOBUFS), the next scan sees everything, as every scan does.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -17,28 +17,27 @@ use tokio::io::unix::AsyncFd;
 use super::{Found, HostError, Sources, look};
 use crate::waiting::registered;
 
-/// Changes come in swarms: so long after the first of them is looked.
+/// Notifications come in bursts: delay from the first one to the scan.
 const SWARM: Duration = Duration::from_millis(5);
-/// After a look that failed, the next one.
+/// Delay before a scan that failed is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Follows what this host has.
+/// Watches the endpoints of this host.
 #[derive(Debug)]
 pub struct HostWatch {
     news: NicMonitor,
     sources: Sources,
     last: Found,
-    /// The last look failed: what it did not see is still to be looked at.
+    /// Whether a scan is due although no notification waits: the last one failed, or the sources changed.
     behind: bool,
 }
 
 impl HostWatch {
-    /// What there is now is [`HostWatch::found`]; changes are heard from now on.
+    /// Scans the endpoints, for [`HostWatch::found`], and watches them from now on.
     ///
-    /// # Errors
-    /// When the kernel cannot be asked.
+    /// # Errors When the kernel does not list its interfaces, or does not report changes.
     pub fn new(sources: Sources) -> Result<Self, HostError> {
-        // First the socket: what changes after the look is told.
+        // Open the socket first, so that no change after the scan is missed.
         let news = NicMonitor::new().map_err(HostError::Watch)?;
         let last = look(&sources)?;
         Ok(Self {
@@ -49,28 +48,27 @@ impl HostWatch {
         })
     }
 
-    /// What was found by the last look.
+    /// Returns the result of the last scan.
     #[must_use]
     pub fn found(&self) -> &Found {
         &self.last
     }
 
-    /// Other names from now on: `ibacm_addr.cfg` has changed. The next look is told as a change if it is one.
+    /// Replaces the sources, after `ibacm_addr.cfg` changed. The next scan reports a difference as a change.
     pub fn rename(&mut self, sources: Sources) {
         self.sources = sources;
         self.behind = true;
     }
 
-    /// Whether there is something to look at without anything having been told.
+    /// Whether a scan is due although no notification waits.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// Looks if anything has been told; what it found, if that is not what it was. Never waits.
+    /// Scans if a notification has come; returns the new state if it differs. Never blocks.
     ///
-    /// # Errors
-    /// When the kernel cannot be asked: it is asked again by the next call.
+    /// # Errors When the kernel does not list its interfaces; the next call tries again.
     pub fn look(&mut self) -> Result<Option<&Found>, HostError> {
         if !self.news.drain() && !self.behind {
             return Ok(None);
@@ -85,10 +83,9 @@ impl HostWatch {
         Ok(Some(&self.last))
     }
 
-    /// Waits until what this host has is not what it was; [`HostWatch::found`] is the new.
+    /// Waits until the endpoints have changed; [`HostWatch::found`] has the new ones.
     ///
-    /// # Errors
-    /// When the runtime ends. A look that fails is made again.
+    /// # Errors When the runtime shuts down. A scan that fails is repeated.
     pub async fn changed(watch: &mut AsyncFd<Self>) -> io::Result<()> {
         loop {
             if watch.get_ref().behind {
@@ -103,17 +100,16 @@ impl HostWatch {
         }
     }
 
-    /// The same, for tokio to wait for; called in a runtime.
+    /// Registers the watch with tokio; call it within a runtime.
     ///
-    /// # Errors
-    /// When the runtime cannot.
+    /// # Errors When the runtime cannot register the descriptor.
     pub fn registered(self) -> io::Result<AsyncFd<Self>> {
         registered(self)
     }
 }
 
 impl AsFd for HostWatch {
-    /// Readable when there is something to look at.
+    /// Readable when a notification has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What the resolver wants done, and the names by which it is told of the end.
+//! Actions that the resolver requests, and the ids under which it is told their outcome.
 
 use crate::address::Gid;
 use crate::ask::Answer;
@@ -6,43 +6,43 @@ use crate::mad::{Group, MAD};
 use crate::path::{Mtu, Path, Rate};
 use crate::sa::QueryId;
 
-/// An endpoint of this host, as long as the resolver has it: never that of another one later.
+/// An endpoint of this host, for as long as the resolver has it; the number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u32);
 
-/// A question's name, given by whoever asks; unique among those that wait.
+/// The caller's id of a query, unique among those that wait.
 pub type Ticket = u64;
 
-/// A probe's number: [`Resolver::probed`](super::Resolver::probed) brings it back.
+/// The number of a probe, for [`Resolver::probed`](super::Resolver::probed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProbeId(pub u64);
 
-/// Where a service is reached.
+/// The address of another service's endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Its port.
+    /// The GID of its port.
     pub gid: Gid,
-    /// Its port within the subnet; 0 without InfiniBand.
+    /// The LID of its port; 0 without InfiniBand.
     pub lid: u16,
-    /// Its queue pair: another one after a restart. 24 bits.
+    /// Its queue pair (24 bits), which differs after a restart.
     pub qpn: u32,
 }
 
-/// Whom a message is from.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// His port, as the message's head has it.
+    /// The GID of its port, from the message's header.
     pub gid: Gid,
-    /// His port within the subnet; 0 without InfiniBand.
+    /// The LID of its port; 0 without InfiniBand.
     pub lid: u16,
-    /// His queue pair.
+    /// Its queue pair (24 bits).
     pub qpn: u32,
-    /// Whether he has shown that he has the job's key.
+    /// Whether it has proved that it has the job's key.
     pub trusted: bool,
 }
 
 impl Sender {
-    /// Where he is reached.
+    /// Returns the address for messages to the sender.
     #[must_use]
     pub const fn peer(&self) -> Peer {
         Peer {
@@ -53,45 +53,45 @@ impl Sender {
     }
 }
 
-/// What a probe found.
+/// The result of a probe that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probed {
-    /// The largest payload (bytes) of those asked for that came back.
+    /// The largest payload (bytes), of those requested, that came back.
     pub largest: u32,
 }
 
-/// Why a probe found nothing.
+/// Why a probe has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotProbed {
-    /// Not even the small one came back.
+    /// Not even the smallest packet came back.
     #[error("the destination does not answer probes: it is down, or runs no service")]
     Silent,
-    /// Nothing could be sent.
+    /// No packet could be sent.
     #[error("no probe could be sent from this endpoint")]
     Unsent,
 }
 
-/// What a group is like, for whoever is in it: a path between two members is at least as good.
+/// The properties of a group; a path between two members is at least as good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Service level.
+    /// The service level.
     pub sl: u8,
-    /// 20 bits.
+    /// The flow label (20 bits).
     pub flow_label: u32,
-    /// How many routers are allowed.
+    /// The hop limit.
     pub hop_limit: u8,
-    /// Traffic class.
+    /// The traffic class.
     pub tclass: u8,
-    /// Largest payload of a packet.
+    /// The largest payload of a packet.
     pub mtu: Mtu,
-    /// Speed.
+    /// The rate of the link.
     pub rate: Rate,
-    /// 4.096 µs × 2^value.
+    /// The lifetime of a packet, as an exponent: 4.096 µs × 2^value.
     pub packet_lifetime: u8,
 }
 
 impl Membership {
-    /// Of a group of which no more is known than its GID says.
+    /// Returns the properties of a group of which only the GID is known.
     #[must_use]
     pub const fn of(group: Group) -> Self {
         Self {
@@ -106,70 +106,73 @@ impl Membership {
     }
 }
 
-/// Something to do.
+/// An action that the caller carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Tell whoever asked.
+    /// Answer a query.
     Answer {
-        /// The question.
+        /// The id of the query.
         ticket: Ticket,
-        /// What to tell him.
+        /// The answer to send.
         answer: Answer,
     },
-    /// Become a member of a multicast group; [`Resolver::joined`](super::Resolver::joined) may say what it is like, or that it could not be.
+    /// Join a multicast group; [`Resolver::joined`](super::Resolver::joined) may report its properties, or a
+    /// failure.
     Join {
-        /// The endpoint.
+        /// The endpoint that joins.
         endpoint: EndpointId,
-        /// The group.
+        /// The group to join.
         group: Gid,
     },
-    /// Be a member no longer.
+    /// Leave a multicast group.
     Leave {
-        /// The endpoint; it may be gone already.
+        /// The endpoint that leaves; it may be gone already.
         endpoint: EndpointId,
-        /// The group.
+        /// The group to leave.
         group: Gid,
     },
-    /// Send to all members of a group.
+    /// Send a message to all members of a group.
     Multicast {
-        /// The endpoint.
+        /// The endpoint that sends.
         endpoint: EndpointId,
-        /// The group.
+        /// The group to send to.
         group: Gid,
-        /// The message.
+        /// The message to send.
         mad: Box<[u8; MAD]>,
     },
-    /// Send to one.
+    /// Send a message to one service.
     Unicast {
-        /// The endpoint.
+        /// The endpoint that sends.
         endpoint: EndpointId,
-        /// To whom.
+        /// The receiver of the message.
         to: Peer,
-        /// The message.
+        /// The message to send.
         mad: Box<[u8; MAD]>,
-        /// Whether it is an answer: then [`Resolver::sent`](super::Resolver::sent) is called when it is gone.
+        /// Whether it is an answer: then the caller reports with [`Resolver::sent`](super::Resolver::sent)
+        /// that it has gone.
         answer: bool,
     },
-    /// Ask the subnet's administration; [`Resolver::sa`](super::Resolver::sa) brings the answer.
+    /// Query the subnet administrator; [`Resolver::sa`](super::Resolver::sa) takes the answer.
     AskSa {
-        /// The question's number.
+        /// The number of the query.
         id: QueryId,
-        /// The endpoint.
+        /// The endpoint whose subnet is meant.
         endpoint: EndpointId,
-        /// The path: what is zero is open.
+        /// The path to look up: zero fields are open.
         path: Box<Path>,
     },
-    /// See up to which size packets come back; [`Resolver::probed`](super::Resolver::probed) brings the result.
+    /// Find the largest packet that passes both ways; [`Resolver::probed`](super::Resolver::probed) takes the
+    /// result.
     Probe {
-        /// The probe's number.
+        /// The number of the probe.
         id: ProbeId,
-        /// The endpoint.
+        /// The endpoint that sends.
         endpoint: EndpointId,
-        /// From which of its GIDs: where the path begins.
+        /// The GID of the endpoint at which the path begins.
         source: Gid,
-        /// To whom.
+        /// The GID to probe.
         destination: Gid,
-        /// Payload (bytes) of the largest one: the path's MTU.
+        /// The largest payload to try (bytes): the path's MTU.
         large: u32,
     },
 }

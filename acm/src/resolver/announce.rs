@@ -1,5 +1,5 @@
-//! Announcements: a host that started, or whose addresses changed, asks everybody for them. Nobody answers; whoever hears
-//! it learns where they are now.
+//! Announcements: a host that started, or whose addresses changed, queries the group for its own addresses.
+//! Nobody answers; receivers learn the new addresses from it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::{Resolver, Timer};
 use crate::address::Address;
 use crate::mad::{Resolve, Way};
 
-/// Pauses before the first, the second and the third; each somewhat longer, by chance, so that hosts that start together
-/// do not speak together.
+/// Pauses before each announcement. A random part is added, so that hosts that start together do not announce
+/// together.
 const PAUSES: [Duration; 3] = [
     Duration::ZERO,
     Duration::from_millis(200),
     Duration::from_millis(600),
 ];
-/// How much longer (ns), at most.
+/// Maximum of the random part (ns).
 const CHANCE: u64 = 20_000_000;
-/// Most addresses at once, and the pause before the next ones.
+/// Maximum number of addresses announced at once, and the pause before the next ones.
 const AT_ONCE: usize = 32;
 const NEXT: Duration = Duration::from_millis(5);
 
-/// What an endpoint still has to say.
+/// What an endpoint still has to announce.
 #[derive(Debug, Default)]
 pub(super) struct Announcement {
     round: usize,
@@ -31,7 +31,7 @@ pub(super) struct Announcement {
 }
 
 impl Resolver {
-    /// Begins to announce all addresses of an endpoint.
+    /// Starts to announce all addresses of an endpoint.
     pub(super) fn announce(&mut self, endpoint: EndpointId) {
         let Some(port) = self.port_mut(endpoint) else {
             return;

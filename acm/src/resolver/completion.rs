@@ -1,4 +1,4 @@
-//! How a search ends: what it has found is remembered and told, or there is no path.
+//! Completion of a search: its result is cached and answers the queries, or there is no path.
 
 use doorbell_fabric::time::Time;
 
@@ -13,7 +13,7 @@ use crate::path::Path;
 use crate::status::Status;
 
 impl Resolver {
-    /// Remembers where an address is.
+    /// Caches where an address is.
     pub(super) fn learn(&mut self, key: Key, peer: Peer, like: Option<Membership>, rank: Rank) {
         let now = self.now;
         let until = Options::until(now, self.options.addr_timeout);
@@ -42,7 +42,7 @@ impl Resolver {
         }
     }
 
-    /// Puts an entry in place.
+    /// Inserts a cache entry.
     pub(super) fn remember(&mut self, key: Key, entry: Entry, rank: Rank) {
         let used = |entry: &Entry| entry.used > Time::ZERO;
         if rank == Rank::Oldest && self.cache.is_full() && self.cache.oldest().is_some_and(used) {
@@ -54,7 +54,7 @@ impl Resolver {
         }
     }
 
-    /// There is a path: it is remembered, and told to all that wait.
+    /// Ends a search that has a path: caches it and answers all its queries.
     pub(super) fn succeed(&mut self, id: SearchId) {
         self.keep(id);
         if let Some(search) = self.drop_search(id) {
@@ -66,7 +66,7 @@ impl Resolver {
         }
     }
 
-    /// The path is told to those that do not want it probed, and the search goes on for the others.
+    /// Answers the queries that want no probe; the search goes on for the others.
     pub(super) fn tell_unprobed(&mut self, id: SearchId) {
         self.keep(id);
         let Some(search) = self.searches.get_mut(&id) else {
@@ -87,8 +87,8 @@ impl Resolver {
         }
     }
 
-    /// What a search has found is remembered, if its owner is still known to be there. Who was forgotten meanwhile, or is
-    /// elsewhere now, is not brought back by it: there was a reason, and when he was heard is not known any more.
+    /// Caches the result of a search if its destination is still in the cache. An entry that was evicted or
+    /// replaced meanwhile is not restored: its time of confirmation is unknown.
     fn keep(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
@@ -108,7 +108,7 @@ impl Resolver {
             let mut entry = Entry::new(peer, origin, now, until);
             match origin {
                 Origin::Route => {}
-                // There is nobody to ask: his service was not heard.
+                // Nobody to confirm it: the owner's service was never heard from.
                 Origin::Sa if peer.qpn == 0 => entry.confirmed = Time::NEVER,
                 _ => return,
             }
@@ -134,7 +134,7 @@ impl Resolver {
         }
     }
 
-    /// Somebody waited for this destination. What nobody waited for was not used by being found.
+    /// Marks an entry as used if a query waited for it.
     fn used(&mut self, key: &Key) {
         let now = self.now;
         if let Some(entry) = self.cache.touch(key) {
@@ -157,12 +157,12 @@ impl Resolver {
         path.ok_or(Status::NoData)
     }
 
-    /// There is no path.
+    /// Ends a search without a path.
     pub(super) fn fail(&mut self, id: SearchId, status: Status) {
         let Some(search) = self.searches.get(&id) else {
             return;
         };
-        // A probe that only some wanted is no reason against the path of the others.
+        // A failed probe that only some queries wanted does not spoil the path of the others.
         let asked_for = search.stage == Stage::Probe && !self.is_doubted(search);
         if asked_for {
             if let Some(tried) = self
@@ -206,7 +206,7 @@ impl Resolver {
         }
     }
 
-    /// Ends a search without a word; whoever waits for it is not told.
+    /// Ends a search without answering its queries.
     pub(super) fn drop_search(&mut self, id: SearchId) -> Option<Search> {
         self.timers.clear(Timer::Search(id));
         let search = self.searches.remove(&id)?;

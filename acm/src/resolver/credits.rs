@@ -1,11 +1,11 @@
-//! Credits: how many messages of a kind an endpoint has under way; further ones wait their turn, as many as there is room
-//! for.
+//! Credits: they bound how many messages of a kind an endpoint has in flight. Further ones wait in a bounded
+//! queue.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use doorbell_fabric::time::Time;
 
-/// One queue.
+/// A bounded queue with credits.
 #[derive(Debug)]
 pub(super) struct Credits<T> {
     depth: usize,
@@ -15,7 +15,7 @@ pub(super) struct Credits<T> {
     room: usize,
 }
 
-/// Whether a message is a repetition: first ones go before.
+/// Whether a message is sent for the first time or repeated; first ones have priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     First,
@@ -33,7 +33,7 @@ impl<T> Credits<T> {
         }
     }
 
-    /// Waits for a credit; false where there is no room to.
+    /// Queues for a credit; returns false if the queue is full.
     pub(super) fn want(&mut self, what: T, turn: Turn) -> bool {
         if self.waiting() >= self.room {
             return false;
@@ -45,7 +45,7 @@ impl<T> Credits<T> {
         true
     }
 
-    /// The next whose turn it is, if there is a credit for it.
+    /// Returns the next in the queue, if there is a credit for it.
     pub(super) fn next(&mut self) -> Option<T> {
         if self.lent.len() >= self.depth {
             return None;
@@ -53,7 +53,7 @@ impl<T> Credits<T> {
         self.first.pop_front().or_else(|| self.again.pop_front())
     }
 
-    /// Lends a credit, to be back by a time.
+    /// Lends a credit until a given time.
     pub(super) fn lend(&mut self, to: u64, until: Time) {
         self.lent.insert(to, until);
     }
@@ -62,17 +62,17 @@ impl<T> Credits<T> {
         self.lent.remove(&from);
     }
 
-    /// Gives back the one that was lent first.
+    /// Returns the credit that was lent first.
     pub(super) fn back_first(&mut self) {
         self.lent.pop_first();
     }
 
-    /// Takes back what is due.
+    /// Takes back the credits whose time is over.
     pub(super) fn collect(&mut self, now: Time) {
         self.lent.retain(|_, until| *until > now);
     }
 
-    /// When the next is due.
+    /// Returns when the next credit is due back.
     pub(super) fn due(&self) -> Option<Time> {
         self.lent.values().min().copied()
     }
@@ -92,17 +92,17 @@ mod tests {
         let mut credits = Credits::new(2, 3);
         assert!(credits.want('a', Turn::Again) && credits.want('b', Turn::First));
         assert!(credits.want('c', Turn::First));
-        assert!(!credits.want('d', Turn::First), "no room");
+        assert!(!credits.want('d', Turn::First), "the queue is full");
         for (name, until) in [('b', 5), ('c', 3)] {
             assert_eq!(credits.next(), Some(name));
             credits.lend(until, at(until));
         }
-        assert_eq!(credits.next(), None, "no credit");
+        assert_eq!(credits.next(), None, "no credit is left");
         assert_eq!(credits.due(), Some(at(3)));
         credits.collect(at(3));
         assert_eq!((credits.next(), credits.waiting()), (Some('a'), 0));
         credits.back(5);
         assert_eq!(credits.due(), None);
-        assert_eq!(Credits::<u8>::new(0, 1).depth, 1, "none at all would be for ever");
+        assert_eq!(Credits::<u8>::new(0, 1).depth, 1, "a depth of 0 would block for ever");
     }
 }

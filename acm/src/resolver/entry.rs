@@ -1,7 +1,7 @@
-//! What is remembered of a destination.
+//! A cache entry: what is known about one destination.
 //!
 //! ```text
-//!   learned ──────────── confirmed ──┬─ told at once ─┬─ confirm ──► asked again first ─────── expiry: forgotten
+//!   learned ──────────── confirmed ──┬── answers ─────┬─ confirm ──► revalidated first ─────── expires
 //!                          ▲         └────────────────┘                    │
 //!                          └──────────── the owner answers ────────────────┘
 //! ```
@@ -16,25 +16,25 @@ use crate::endpoint::{Endpoint, Link};
 use crate::mad::Group;
 use crate::path::{Mtu, Path, Rate};
 
-/// A destination, as seen from an endpoint.
+/// A destination, as reached from an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) endpoint: EndpointId,
     pub(super) address: Address,
 }
 
-/// Who told a path.
+/// Where a path comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The owner of the address, asked by multicast.
+    /// The owner of the address, found by multicast.
     Multicast,
-    /// A table that was loaded.
+    /// A preloaded table.
     Static,
-    /// The subnet's administration.
+    /// The subnet administrator.
     Sa,
-    /// This host: the address is its own.
+    /// This host, which has the address itself.
     Loopback,
-    /// The kernel's routes and a probe: the destination is beyond a router.
+    /// The kernel's routing table and a probe: the destination is beyond a router.
     Route,
 }
 
@@ -42,43 +42,43 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Unknown,
-    /// As the members of a group reach each other.
+    /// A path with the properties of a group that both ends are in.
     Group(Membership),
-    /// As somebody said.
+    /// A path from a table or from the subnet administrator.
     Told(Box<Path>),
 }
 
-/// Up to which size packets have passed.
+/// The largest size that a probe has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
     pub(super) most: Mtu,
-    /// From when on it is tried whether larger ones do.
+    /// When larger sizes are tried again.
     pub(super) again: Time,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) peer: Peer,
-    /// As it was told: no probe has cut it.
+    /// The route as received, not reduced by a probe.
     pub(super) route: Route,
-    /// What a probe has found; it counts as long as the owner is the same.
+    /// The result of the last probe; valid as long as the owner is the same.
     pub(super) tried: Option<Tried>,
     pub(super) origin: Origin,
-    /// Whether it is confirmed in the background.
+    /// Whether it is refreshed in the background.
     pub(super) watched: bool,
-    /// Somebody says that it is elsewhere now: its owner is asked before it is told again.
+    /// Whether another host has claimed the address: the owner is queried before the entry is used.
     pub(super) suspect: bool,
     pub(super) learned: Time,
-    /// When the owner was heard; [`Time::NEVER`] where there is nobody to ask.
+    /// When the owner was last heard from; [`Time::NEVER`] if nobody can confirm it.
     pub(super) confirmed: Time,
-    /// When it was told; [`Time::ZERO`] for never.
+    /// When the entry last answered a query; [`Time::ZERO`] for never.
     pub(super) used: Time,
     pub(super) address_until: Time,
     pub(super) route_until: Time,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 112, "an entry is small");
-const _: () = assert!(size_of::<Key>() <= 32, "and so is its name");
+const _: () = assert!(size_of::<Key>() <= 32, "a key is small");
 
 impl Entry {
     pub(super) fn new(peer: Peer, origin: Origin, now: Time, until: Time) -> Self {
@@ -97,7 +97,7 @@ impl Entry {
         }
     }
 
-    /// Whether anything of it may still be believed.
+    /// Whether any part of the entry is still valid.
     pub(super) fn is_alive(&self, now: Time) -> bool {
         self.address_until > now
     }
@@ -106,31 +106,31 @@ impl Entry {
         self.route != Route::Unknown && self.route_until > now
     }
 
-    /// Whether its owner was heard lately; `within` zero asks nobody.
+    /// Whether the owner was heard from within `within`; zero needs no confirmation.
     pub(super) fn is_confirmed(&self, now: Time, within: Duration) -> bool {
         !self.suspect && (within.is_zero() || now.since(self.confirmed) < within)
     }
 
-    /// Whether it is time to try larger packets than those that have passed. `most` is what the endpoint can send.
+    /// Whether larger packets than the last probe passed should be tried now. `most` is the endpoint's MTU.
     pub(super) fn may_grow(&self, now: Time, most: Mtu) -> bool {
         let told = self.route.mtu().unwrap_or(most).min(most);
         self.tried
             .is_some_and(|tried| tried.most < told && tried.again <= now)
     }
 
-    /// When nothing of it is told any more.
+    /// Returns when no part of the entry is valid any more.
     pub(super) fn expires(&self) -> Time {
         self.address_until.min(self.route_until)
     }
 }
 
-/// The slower of two.
+/// Returns the slower of two rates.
 pub(super) fn slower(one: Rate, other: Rate) -> Rate {
     std::cmp::min_by_key(one, other, |rate| rate.megabits())
 }
 
 impl Membership {
-    /// What a port can keep up with of it.
+    /// Returns the properties, reduced to what a port can do.
     pub(super) fn within(self, endpoint: &Endpoint) -> Self {
         Self {
             mtu: self.mtu.min(endpoint.mtu),
@@ -139,14 +139,14 @@ impl Membership {
         }
     }
 
-    /// All that a port can do.
+    /// Returns the properties of a port by itself.
     pub(super) fn of_port(endpoint: &Endpoint) -> Self {
         Self::of(Group::new(endpoint.pkey, endpoint.rate, endpoint.mtu))
     }
 }
 
 impl Route {
-    /// The same, no larger than what has passed.
+    /// Returns the route, with the MTU reduced to what a probe passed.
     pub(super) fn within(&self, tried: Option<Tried>) -> Self {
         let mut route = self.clone();
         match (&mut route, tried) {
@@ -168,7 +168,7 @@ impl Route {
     }
 }
 
-/// The GID that a destination has: without InfiniBand an IP address is its own.
+/// Returns the GID of a destination: without InfiniBand, an IP address is its own GID.
 pub(super) fn gid_of(link: Link, destination: &Address, peer: Peer) -> Gid {
     match (link, destination) {
         (_, Address::Gid(gid)) => *gid,
@@ -177,7 +177,7 @@ pub(super) fn gid_of(link: Link, destination: &Address, peer: Peer) -> Gid {
     }
 }
 
-/// The whole path.
+/// Builds the whole path.
 pub(super) fn path(
     from: &Endpoint,
     source: &Address,

@@ -1,11 +1,11 @@
-//! The groups of an endpoint.
+//! The multicast groups of an endpoint.
 //!
-//! The first one everybody is in: questions travel there. The others are faster, and say what the endpoint can do: the
-//! owner of an address looks at the groups of whoever asks, from the end, and names the first that it is in as well. Two
-//! that share a group have a path with the group's properties.
+//! Every endpoint is in the first group, which carries the queries. The others are faster, and advertise what
+//! the endpoint can do: the owner of an address goes through the querier's groups from the end, and names the
+//! first that it is in as well. A path between two members of a group has the properties of that group.
 //!
-//! Without InfiniBand nothing keeps a slow port out of a group, and nothing else carries questions: all ports are in the
-//! first one, and a port that is not as fast as that names, in its answer, the group that it would be in.
+//! Without InfiniBand nothing keeps a slow port out of a group, and no other group carries queries: all ports
+//! are in the first group, and a slower port names in its answer the group that it would be in.
 //!
 //! reference: acm, section 10.
 
@@ -16,26 +16,26 @@ use crate::address::Gid;
 use crate::endpoint::{Endpoint, Link};
 use crate::mad::{Group, Groups};
 
-/// One that the endpoint is in, or about to be.
+/// A group that the endpoint is in, or is about to join.
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
     pub(super) gid: Gid,
     pub(super) like: Membership,
-    /// Its place among them, from the one that everybody is in.
+    /// Its position in the list, which begins with the group that all are in.
     place: usize,
 }
 
-/// All of them, the one that everybody is in first; and those that could not be joined, which may be joined later.
+/// All groups, the one that all are in first; and those that could not be joined, which may be joined later.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memberships(Vec<Joined>, Vec<Joined>);
 
-/// Whether a port keeps up with a group.
+/// Whether a port is as fast as a group requires.
 fn can(endpoint: &Endpoint, group: Group) -> bool {
     group.rate.megabits() <= endpoint.rate.megabits() && group.mtu <= endpoint.mtu
 }
 
 impl Memberships {
-    /// Those that an endpoint joins.
+    /// Returns the groups that an endpoint joins.
     pub(super) fn of(endpoint: &Endpoint, options: &Options) -> Self {
         if endpoint.link == Link::Loopback {
             return Self::default();
@@ -72,7 +72,7 @@ impl Memberships {
         )
     }
 
-    /// The one that questions are sent to.
+    /// Returns the group that queries are sent to.
     pub(super) fn first(&self) -> Option<Gid> {
         self.0.first().map(|joined| joined.gid)
     }
@@ -85,7 +85,7 @@ impl Memberships {
         self.0.iter().map(|joined| joined.gid)
     }
 
-    /// What was learned of a group; without anything, that the endpoint is not in it.
+    /// Records the properties of a group; `None` means that the endpoint could not join it.
     pub(super) fn joined(&mut self, group: Gid, like: Option<Membership>) {
         let (from, to) = match like {
             Some(_) => (&mut self.1, &mut self.0),
@@ -104,8 +104,8 @@ impl Memberships {
         all.find(|joined| joined.gid == group).map(|joined| joined.like)
     }
 
-    /// The best group that the endpoint has in common with whoever lists these, as it is to be named, and what a path
-    /// between the two is like.
+    /// Returns the best group in common with a peer that lists `theirs`, the name to answer with, and the
+    /// properties of a path between the two.
     pub(super) fn common(&self, endpoint: &Endpoint, theirs: &Groups) -> Option<(Gid, Membership)> {
         let mut best_last = theirs.as_slice().iter().rev();
         let (gid, like) = best_last.find_map(|&gid| Some((gid, self.get(gid)?)))?;
@@ -113,7 +113,7 @@ impl Memberships {
         if endpoint.link == Link::InfiniBand {
             return Some((gid, like));
         }
-        // The last one that he lists is what his port can do.
+        // The last group in the peer's list is the limit of its port.
         let his = theirs
             .as_slice()
             .last()
@@ -134,7 +134,7 @@ impl Memberships {
         ))
     }
 
-    /// What a path to somebody who named this group is like.
+    /// Returns the properties of a path to a peer that named this group.
     pub(super) fn named(&self, endpoint: &Endpoint, named: &Groups) -> Option<Membership> {
         let &gid = named.as_slice().last()?;
         if let Some(like) = self.get(gid) {

@@ -1,7 +1,8 @@
-//! What others say.
+//! Messages from other services.
 //!
-//! A question teaches where its author is, if nothing more is demanded; whoever owns the address answers. An answer counts
-//! if its question is open, and it came where the question was asked, about what was asked, from whom it was asked.
+//! A query teaches where its sender is, unless authentication is required; the owner of the address answers
+//! it. An answer counts only if its query is open, and it arrives at the endpoint that sent the query, about
+//! the address that was queried, from the peer that was queried.
 //!
 //! reference: acm, section 10 (exchange).
 
@@ -22,7 +23,7 @@ use crate::endpoint::Link;
 use crate::mad::{Groups, MAD, Resolve, Way};
 use crate::status::Status;
 
-/// When an answer is taken to be gone, if nobody says so.
+/// When an answer is taken to have been sent, if no [`Resolver::sent`] reports it.
 const GONE: Duration = Duration::from_millis(5);
 
 impl Resolver {
@@ -59,7 +60,7 @@ impl Resolver {
             return;
         }
         if source == destination {
-            // He says that it is his. Whoever announces himself waits for no answer.
+            // An announcement: its sender wants no answer.
             return;
         }
         let common = port.groups.common(&port.endpoint, &said.groups);
@@ -81,7 +82,7 @@ impl Resolver {
         self.tally.unanswered += u64::from(!room);
     }
 
-    /// Somebody says that this address is his.
+    /// Handles a claim that an address is at `from`.
     fn news(&mut self, endpoint: EndpointId, source: Address, from: Peer, groups: &Groups) {
         if self.owner(&source).is_some() {
             if self.owner(&Address::Gid(from.gid)).is_none() {
@@ -113,20 +114,21 @@ impl Resolver {
         }
     }
 
-    /// Whether an endpoint is one of IP: the GIDs of its link are addresses.
+    /// Whether an endpoint uses IP, so that the GIDs of its link are addresses.
     fn is_ip(&self, endpoint: EndpointId) -> bool {
         let port = self.port(endpoint);
         port.is_some_and(|port| port.endpoint.link != Link::InfiniBand)
     }
 
-    /// Whether a path may lead to who said something. A host without an address of a family hears neighbours by GIDs of it,
-    /// which need not be of its link; and such a path would begin in one family and end in the other.
+    /// Whether a path may lead to the sender. A host without addresses of a family receives from neighbours
+    /// with GIDs of that family, which need not belong to its link; and a path must begin and end in one
+    /// family.
     fn leads_to(&self, endpoint: EndpointId, from: Peer) -> bool {
         let near = |port: &Port| port.endpoint.is_near(from.gid.ip());
         !self.is_ip(endpoint) || self.port(endpoint).is_some_and(near)
     }
 
-    /// A port has another LID than the administration said: it is asked again.
+    /// Queries the subnet administrator again when a port has another LID than it said.
     fn moved(&mut self, endpoint: EndpointId, from: Peer) {
         let key = self.key(endpoint, Address::Gid(from.gid));
         let entry = self.cache.get(&key);
@@ -135,7 +137,7 @@ impl Resolver {
         }
     }
 
-    /// It may be an old question that somebody kept: the owner is asked before anything is told.
+    /// Marks an entry for revalidation: the claim may be an old message played back.
     fn suspect(&mut self, key: &Key, from: Peer, search: Option<super::search::SearchId>) {
         self.refusals.forgive(key);
         if let Some(entry) = self.cache.get_mut(key)
@@ -157,13 +159,13 @@ impl Resolver {
         };
         let about = match (&said.source, &said.destination) {
             (Some(source), _) if *source == search.key.address => true,
-            // The question's own addresses, sent back as they were.
+            // The query's own addresses, returned as they were.
             (Some(_), Some(destination)) => *destination == search.key.address,
             (Some(_), None) => false,
             (None, _) => true,
         };
         let who = match search.stage {
-            // Without InfiniBand a host may talk from any of its addresses.
+            // Without InfiniBand a host may send from any of its addresses.
             Stage::Confirm { .. } if !self.is_ip(endpoint) => {
                 search.peer.gid == from.gid && search.peer.lid == from.lid
             }

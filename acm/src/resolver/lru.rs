@@ -1,7 +1,7 @@
-//! A map that holds at most so much: what was not used for longest makes room.
+//! A bounded map that evicts the least recently used entry.
 //!
 //! ```text
-//!   places: key ─► slot        slots: [ ··· | key, value, newer, older | ··· ]
+//!   index: key ─► slot         slots: [ ··· | key, value, newer, older | ··· ]
 //!                               newest ─► ○ ─► ○ ─► ○ ◄─ oldest: goes first
 //! ```
 
@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 const NONE: u32 = u32::MAX;
 
-/// See the module's own words.
+/// A bounded map with least-recently-used eviction; see the module's documentation.
 pub(super) struct Lru<K, V> {
     places: HashMap<K, u32>,
     slots: Vec<Option<Slot<K, V>>>,
@@ -27,12 +27,12 @@ pub(super) struct Slot<K, V> {
     older: u32,
 }
 
-/// Where a new value stands among those that are there.
+/// The position of a new value in the order of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// It was used just now.
+    /// It counts as just used.
     Newest,
-    /// Nobody asked for it: the next of its kind takes its place, and nothing that was used goes for it.
+    /// It was not asked for: the next such value replaces it, and no value that was used is evicted for it.
     Oldest,
 }
 
@@ -56,7 +56,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         self.len() >= self.most
     }
 
-    /// What goes next.
+    /// Returns the value that is evicted next.
     pub(super) fn oldest(&self) -> Option<&V> {
         let slot = self.slots.get(self.oldest as usize)?.as_ref()?;
         Some(&slot.value)
@@ -67,13 +67,13 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         self.slots[at as usize].as_ref().map(|slot| &slot.value)
     }
 
-    /// The value, which is not used by that.
+    /// Returns the value without marking it as used.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.places.get(key)?;
         self.slots[at as usize].as_mut().map(|slot| &mut slot.value)
     }
 
-    /// The value, which is used now.
+    /// Returns the value and marks it as used.
     pub(super) fn touch(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.places.get(key)?;
         self.unlink(at);
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         self.slots[at as usize].as_mut().map(|slot| &mut slot.value)
     }
 
-    /// Puts a value in, in place of the one that the key had; what had to go for it is handed out.
+    /// Inserts or replaces a value; returns the entry that was evicted for it.
     pub(super) fn insert(&mut self, key: K, value: V, rank: Rank) -> Option<(K, V)> {
         if let Some(&at) = self.places.get(&key) {
             if rank == Rank::Newest {
@@ -127,7 +127,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Some((key, value))
     }
 
-    /// In no order.
+    /// Iterates in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.slots.iter().flatten().map(|slot| (&slot.key, &slot.value))
     }
@@ -143,7 +143,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         }
     }
 
-    /// Roughly how many bytes it holds, without what values point to.
+    /// Returns roughly how many bytes it holds, without what values point to.
     pub(super) fn memory(&self) -> usize {
         let slot = size_of::<Option<Slot<K, V>>>();
         let place = size_of::<(K, u32)>() + 1;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a list, newest first.
+        /// The model is a list with the newest first.
         #[test]
         fn it_does_what_a_list_does(most in 1usize..8, steps in proptest::collection::vec(step(), 0..200)) {
             let (mut lru, mut model) = (Lru::new(most), Vec::<(u8, u16)>::new());

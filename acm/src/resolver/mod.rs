@@ -1,32 +1,33 @@
-//! The resolver: questions and messages go in, answers and messages come out. It has no socket and no clock.
+//! The resolver, sans I/O: queries and messages go in, answers and messages come out.
 //!
 //! ```text
 //!    clients                 ┌────────────────────────── Resolver ──────────────────────────┐             network
-//!    ask(ticket, question) ─►│ questions ─► loopback ─► table ─► cache ─► refusals          │
-//!    Act::Answer ◄───────────│    ▲                                │ nothing, or not heard  │
-//!                            │    │                                ▼ of lately              │
-//!                            │    └──────────── search: confirm ─► address ─► route ─► probe│─► Act::Unicast, Multicast,
-//!    host(endpoints) ───────►│ ports: groups, credits, announcements                        │   AskSa, Probe
-//!                            │                                                              │◄─ hear, sa, probed
+//!    query(ticket, …) ──────►│ questions ─► loopback ─► table ─► cache ─► negative cache    │
+//!    Action::Answer ◄────────│    ▲                                │ nothing, or not        │
+//!                            │    │                                ▼ confirmed lately       │
+//!                            │    └──────────── search: confirm ─► address ─► route ─► probe│─► Action::Unicast, Multicast,
+//!    host(endpoints) ───────►│ ports: groups, credits, announcements                        │   QuerySa, Probe
+//!                            │                                                              │◄─ receive, sa, probed
 //!                            └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! * Each question is answered once: at once where something is known, and [`Options::bound`] after it was asked at the
-//!   latest; unless it is [forgotten](Resolver::forget).
-//! * No path is told after it expired, and none whose owner was not heard within [`Options::confirm`]: he is asked again
-//!   first, by one message to him alone. So a host that was renumbered, restarted or cut off is found again within two
-//!   seconds, and what that costs grows with what is asked, not with the number of hosts.
-//! * All tables are bounded ([`Options`]); an entry takes about 200 bytes. Nobody who was used goes for somebody who merely
-//!   spoke.
-//! * Nothing that others write makes it panic, or believe what they may not say.
+//! * Each query is answered once: at once from what is known, and after [`Options::bound`] at the latest;
+//!   unless it is [cancelled](Resolver::forget).
+//! * No path is used after it expired, and none whose owner was not heard from within [`Options::confirm`]:
+//!   the owner is queried first, by one unicast message. So a host that was renumbered, restarted or cut off
+//!   is found again within two seconds, at a cost that grows with the queries, not with the number of hosts.
+//! * All tables are bounded ([`Options`]); an entry takes about 200 bytes. An entry that was looked up is
+//!   never evicted in favour of one that was only overheard.
+//! * No input makes it panic, and nothing is accepted from a sender that may not say it.
 //!
-//! # How a host that changed becomes known
+//! # How a changed host becomes known
 //!
-//! It *announces* itself: it asks the group for its own address, three times within a second. Whoever hears that learns
-//! where it is now, or (where authentication is demanded, and an old announcement could be played back) that it has to be
-//! asked. Whoever did not hear it, behind a partition, asks before he tells its path again.
+//! It *announces* itself: it queries the group for its own address, three times within a second. Receivers
+//! learn the new address from that, or (where authentication is required, since an old announcement could be
+//! replayed) mark the entry for revalidation. A resolver that missed the announcement revalidates the entry
+//! before using it.
 //!
 //! reference: acm, sections 5 and 10.
 
@@ -74,7 +75,7 @@ use crate::ask::{Counters, Question};
 use crate::endpoint::Endpoint;
 use crate::sa;
 
-/// See the module's own words.
+/// The resolver of one host; see the module's documentation.
 pub struct Resolver {
     options: Options,
     random: Box<dyn FnMut() -> u64 + Send>,
@@ -97,7 +98,7 @@ pub struct Resolver {
     history: History,
 }
 
-/// What waits for a time.
+/// Something that is due at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Search(SearchId),
@@ -108,8 +109,8 @@ enum Timer {
 }
 
 impl Resolver {
-    /// A resolver that knows nothing, of a host that has nothing. `random` gives 64 bits that nobody can predict: they
-    /// are what an answer has to know.
+    /// Creates a resolver with an empty cache, for a host without endpoints. `random` returns 64
+    /// unpredictable bits, which an answer has to repeat.
     #[must_use]
     pub fn new(options: Options, now: Time, random: Box<dyn FnMut() -> u64 + Send>) -> Self {
         Self {
@@ -135,8 +136,9 @@ impl Resolver {
         }
     }
 
-    /// What this host has now, in the order in which endpoints are counted. What went is forgotten, with all that belonged
-    /// to it, and questions from there are answered; what came joins its groups and announces itself.
+    /// Takes over the endpoints of this host, in the order in which clients count them. Endpoints that are
+    /// gone are forgotten with all that belonged to them, and their queries are answered; new ones join their
+    /// groups and announce themselves.
     pub fn host(&mut self, now: Time, mut endpoints: Vec<Endpoint>) {
         self.at(now);
         let addresses = endpoints.iter_mut().flat_map(|endpoint| &mut endpoint.addresses);
@@ -145,7 +147,7 @@ impl Resolver {
         self.settle();
     }
 
-    /// What was loaded, in place of what was loaded before.
+    /// Replaces the preloaded table.
     pub fn preload(&mut self, now: Time, table: Table) {
         self.at(now);
         self.table = table;
@@ -153,44 +155,45 @@ impl Resolver {
         self.settle();
     }
 
-    /// A question. [`Act::Answer`] brings the answer under this ticket; a ticket that waits already is invalid, and its
-    /// first question is answered so.
+    /// Takes a query. [`Action::Answer`] returns the answer under this ticket; a ticket that is in use is
+    /// invalid, and the first query is answered so.
     ///
-    /// `chosen` is the address that the kernel would talk from to the question's destination, where that is an IP address
-    /// and the question has no source; none where it has no route to it.
+    /// `chosen` is the source address that the kernel would use towards the destination, if that is an IP
+    /// address and the query has no source; `None` if there is no route.
     pub fn ask(&mut self, now: Time, ticket: Ticket, question: &Question, chosen: Option<IpAddr>) {
         self.at(now);
         self.take_question(ticket, &question.canonical(), chosen);
         self.settle();
     }
 
-    /// Whoever asked under this ticket is gone: it is not answered. What is under way goes on, for whoever asks next.
+    /// Cancels the query of a client that is gone. A search in progress goes on, for the next query.
     pub fn forget(&mut self, ticket: Ticket) {
         self.forget_question(ticket);
     }
 
-    /// A message came to an endpoint. Nothing is believed of it that its author may not say.
+    /// Handles a message that arrived at an endpoint, whoever sent it.
     pub fn hear(&mut self, now: Time, endpoint: EndpointId, from: Sender, mad: &[u8]) {
         self.at(now);
         self.heard(endpoint, from, mad);
         self.settle();
     }
 
-    /// What the subnet's administration said to [`Act::AskSa`].
+    /// Takes the subnet administrator's answer to [`Action::QuerySa`].
     pub fn sa(&mut self, now: Time, id: sa::QueryId, answer: sa::Answer) {
         self.at(now);
         self.route_told(id, answer);
         self.settle();
     }
 
-    /// What came of [`Act::Probe`].
+    /// Takes the result of [`Action::Probe`].
     pub fn probed(&mut self, now: Time, id: ProbeId, result: Result<Probed, NotProbed>) {
         self.at(now);
         self.probe_ended(id, result);
         self.settle();
     }
 
-    /// An answer of [`Act::Unicast`] is gone: the next may go. Where nobody calls this, they go one by one, slowly.
+    /// Reports that an answer of [`Action::Unicast`] has been sent, so that the next may go. Without these
+    /// calls they go slowly, one by one.
     pub fn sent(&mut self, now: Time, endpoint: EndpointId) {
         self.at(now);
         if let Some(port) = self.port_mut(endpoint) {
@@ -199,8 +202,8 @@ impl Resolver {
         self.pump(endpoint);
     }
 
-    /// What came of [`Act::Join`]: what the group is like, or none where the endpoint is not in it. Without this call, a
-    /// group is taken to be what its name says.
+    /// Takes the outcome of [`Action::Join`]: the group's properties, or `None` if the endpoint is not in it.
+    /// Without this call the properties follow from the group's GID.
     pub fn joined(&mut self, now: Time, endpoint: EndpointId, group: Gid, like: Option<Membership>) {
         self.at(now);
         let first = self.port(endpoint).and_then(|port| port.groups.first());
@@ -209,14 +212,14 @@ impl Resolver {
         }
         match like {
             None => self.note(What::NotJoined(endpoint, group)),
-            // What was said before, nobody heard.
+            // Announcements before the join reached nobody.
             Some(_) if first == Some(group) => self.announce(endpoint),
             Some(_) => {}
         }
         self.settle();
     }
 
-    /// Somebody could not use the path to this address: it is not told again before it was resolved anew.
+    /// Reports that a path to this address does not work: it is resolved again before it is used.
     pub fn failed(&mut self, now: Time, destination: &Address) {
         self.at(now);
         let destination = destination.canonical();
@@ -228,7 +231,7 @@ impl Resolver {
         }
     }
 
-    /// Looks at the time.
+    /// Handles everything that is due by `now`.
     pub fn tick(&mut self, now: Time) {
         self.at(now);
         while let Some(timer) = self.timers.due(self.now) {
@@ -243,35 +246,35 @@ impl Resolver {
         self.settle();
     }
 
-    /// When [`Resolver::tick`] has something to do.
+    /// Returns when [`Resolver::tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// What is to be done next.
+    /// Returns the next action to carry out.
     pub fn pop_act(&mut self) -> Option<Act> {
         self.acts.pop_front()
     }
 
-    /// The settings.
+    /// Returns the options that the resolver was created with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// All endpoints, in the order of [`Resolver::host`].
+    /// Returns all endpoints, in the order of [`Resolver::host`].
     pub fn endpoints(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
         self.ports.iter().map(|port| (port.id, &port.endpoint))
     }
 
-    /// An endpoint, as long as this host has it.
+    /// Returns an endpoint, as long as this host has it.
     #[must_use]
     pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
         self.port(id).map(|port| &port.endpoint)
     }
 
-    /// The endpoint that owns this address.
+    /// Returns the endpoint that has this address.
     #[must_use]
     pub fn owner(&self, address: &Address) -> Option<EndpointId> {
         let address = address.canonical();
@@ -279,7 +282,7 @@ impl Resolver {
         ports.find(|port| port.endpoint.has(&address)).map(|port| port.id)
     }
 
-    /// What is counted for clients: of the whole service, or of an endpoint.
+    /// Returns the counters that clients can read: of the whole service, or of one endpoint.
     #[must_use]
     pub fn counters(&self, endpoint: Option<EndpointId>) -> Option<Counters> {
         match endpoint {
@@ -288,18 +291,18 @@ impl Resolver {
         }
     }
 
-    /// What is counted for whoever looks after the service.
+    /// Returns the resolver's own counters, for monitoring.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The last events, oldest first.
+    /// Returns the last events, oldest first.
     pub fn history(&self) -> impl Iterator<Item = &Event> {
         self.history.iter()
     }
 
-    /// Roughly how many bytes it holds.
+    /// Returns roughly how many bytes the resolver holds.
     #[must_use]
     pub fn memory(&self) -> usize {
         let search = size_of::<Search>() + 2 * size_of::<(Key, SearchId)>() + 64;
@@ -314,13 +317,13 @@ impl Resolver {
             + self.acts.capacity() * size_of::<Act>()
     }
 
-    /// How many questions wait.
+    /// Returns how many queries wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.questions.len()
     }
 
-    /// How many destinations are remembered, and how many are being resolved.
+    /// Returns the number of cache entries and of searches in progress.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         (self.cache.len(), self.searches.len())
@@ -351,7 +354,7 @@ impl Resolver {
         self.ports.iter().map(|port| port.id).collect()
     }
 
-    /// Counts for the service and for an endpoint.
+    /// Adds to the counters of the service and of an endpoint.
     fn count(&mut self, endpoint: Option<EndpointId>, add: impl Fn(&mut Counters)) {
         add(&mut self.counters);
         if let Some(port) = endpoint.and_then(|id| self.port_mut(id)) {
@@ -359,7 +362,7 @@ impl Resolver {
         }
     }
 
-    /// Lets go whoever has a credit now.
+    /// Sends what has a credit now.
     fn settle(&mut self) {
         for endpoint in self.endpoint_ids() {
             self.pump(endpoint);

@@ -1,5 +1,5 @@
-//! What was not found lately: it is remembered for a short time, longer each time, so that a question for a dead host does
-//! not go to all others each time that somebody asks.
+//! The negative cache: a failed lookup is remembered, longer each time, so that repeated queries for a dead
+//! host do not each cause a multicast.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ impl Refusals {
         Self(Lru::new(most))
     }
 
-    /// Remembers it once more.
+    /// Records another failed lookup.
     pub(super) fn refuse(&mut self, now: Time, key: Key, status: Status, first: Duration, last: Duration) {
-        // Who was not asked about for long begins anew.
+        // After a long time without failures the back-off starts again.
         let before = self.0.get(&key).filter(|old| now.since(old.until) < last);
         let lasts = before.map_or(first, |old| old.lasts * 2).min(last);
         let refusal = Refusal {
@@ -38,12 +38,12 @@ impl Refusals {
         self.0.insert(key, refusal, Rank::Newest);
     }
 
-    /// What is remembered, if it still counts.
+    /// Returns the failure that is cached, if it is still valid.
     pub(super) fn get(&self, now: Time, key: &Key) -> Option<Refusal> {
         self.0.get(key).copied().filter(|refusal| refusal.until > now)
     }
 
-    /// There is news of it.
+    /// Removes an entry, when something was heard from the destination.
     pub(super) fn forgive(&mut self, key: &Key) {
         self.0.remove(key);
     }
@@ -83,7 +83,7 @@ mod tests {
             refusal.until.since(at(now)).as_secs()
         };
         assert_eq!([lasts(0), lasts(1), lasts(3), lasts(7)], [1, 2, 4, 4]);
-        assert_eq!(lasts(20), 1, "nobody asked for long");
+        assert_eq!(lasts(20), 1, "no query for a long time");
         refusals.forgive(&key);
         assert_eq!(refusals.get(at(20), &key), None);
     }

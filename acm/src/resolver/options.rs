@@ -1,4 +1,4 @@
-//! How the resolver behaves: the options of the original by their names, and ours.
+//! The resolver's options: those of the original by their names, and our own.
 //!
 //! reference: acm, section 9.
 
@@ -8,105 +8,106 @@ use doorbell_fabric::time::Time;
 
 use crate::path::{Mtu, Rate};
 
-/// Who tells addresses.
+/// Where addresses come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressProtocol {
-    /// Their owners, asked by multicast.
+    /// From their owners, by multicast.
     #[default]
     Acm,
 }
 
-/// Who tells routes.
+/// Where routes come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteProtocol {
-    /// The subnet's administration. An Ethernet endpoint without one ([`Options::has_sa`]) does as with
+    /// From the subnet administrator. An Ethernet endpoint without one ([`Options::has_sa`]) behaves as with
     /// [`Acm`](RouteProtocol::Acm).
     #[default]
     Sa,
-    /// Nobody: a path has the properties of the best group that both ends are in.
+    /// From the groups: a path has the properties of the best group that both ends are in.
     Acm,
 }
 
-/// How addresses of this host are reached.
+/// How this host's own addresses are resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoopbackProtocol {
-    /// As any other.
+    /// Like any other address.
     None,
     /// At once, without a message.
     #[default]
     Local,
 }
 
-/// How the resolver behaves. The defaults of what the original has as well are its own.
+/// The resolver's options. Those that the original has as well have its defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Added to the subnet's timeout for each attempt: 2 s.
     pub timeout: Duration,
-    /// Attempts after the first: 2.
+    /// Number of attempts after the first: 2.
     pub retries: u32,
-    /// Questions by multicast that an endpoint has under way at once: 1. One that is not answered soon
-    /// ([`Options::lent`]) makes room for the next, so that a dead host holds nobody up.
+    /// Maximum multicast queries in flight per endpoint: 1. One that is not answered soon ([`Options::lent`])
+    /// makes room for the next, so that a dead host delays no other.
     pub resolve_depth: u32,
-    /// Questions to the subnet's administration that an endpoint has under way at once: 1.
+    /// Maximum queries to the subnet administrator in flight per endpoint: 1.
     pub sa_depth: u32,
-    /// Answers to others that an endpoint has under way at once: 1.
+    /// Maximum answers to other services in flight per endpoint: 1.
     pub send_depth: u32,
-    /// MTU of the group that everybody is in: 2,048 bytes.
+    /// MTU of the group that all are in: 2,048 bytes.
     pub min_mtu: Mtu,
-    /// Rate of the group that everybody is in: 10 Gb/s.
+    /// Rate of the group that all are in: 10 Gb/s.
     pub min_rate: Rate,
-    /// How long an address is believed that nobody confirms: a day; none is for ever.
+    /// Lifetime of an address that is not confirmed: a day; `None` for ever.
     pub addr_timeout: Option<Duration>,
-    /// How long a route is believed: for ever, which is none.
+    /// Lifetime of a route: for ever (`None`).
     pub route_timeout: Option<Duration>,
-    /// Who tells addresses.
+    /// Where addresses come from.
     pub addr_prot: AddressProtocol,
-    /// Who tells routes.
+    /// Where routes come from.
     pub route_prot: RouteProtocol,
-    /// How addresses of this host are reached.
+    /// How this host's own addresses are resolved.
     pub loopback_prot: LoopbackProtocol,
 
-    /// Whether [`Act::AskSa`](super::Act::AskSa) has somebody to answer it on an Ethernet endpoint, a file for example.
+    /// Whether [`Action::QuerySa`](super::Action::QuerySa) is answered on an Ethernet endpoint, from a file
+    /// for example.
     pub has_sa: bool,
-    /// Whether what is not [trusted](super::Sender::trusted) is not listened to. Then, too, questions of others teach
-    /// nothing, since they may be old ones that somebody kept: only an answer to a question of ours does.
+    /// Whether messages that are not [trusted](super::Sender::trusted) are dropped. Then only answers to
+    /// queries of ours teach addresses, since queries of others may be replayed.
     pub authenticated: bool,
-    /// Whether each path is probed before it is told, and not only those beyond a router.
+    /// Whether every path is probed before it is used, not only those beyond a router.
     pub verify: bool,
-    /// Further groups, from slow to fast: an endpoint joins those that its port can keep up with, as far as a
-    /// message can list them.
+    /// Further groups, from slow to fast: an endpoint joins those that its port can keep up with, as many as
+    /// fit into a message.
     pub groups: Vec<(Rate, Mtu)>,
-    /// How long after its owner was heard an address is told without asking him again: 1 s; zero is for ever. Who was
-    /// renumbered, restarted or cut off is so found again within two.
+    /// How long an address is used after its owner was last heard from without asking it again: 1 s; zero for
+    /// ever. It bounds to two seconds how long a renumbered, restarted or unreachable host stays unnoticed.
     ///
-    /// Asking again is one message to one host. What was used lately is confirmed in the background, so that it need
-    /// not be waited for.
+    /// A confirmation costs one unicast message. Entries used lately are confirmed in the background, so that
+    /// queries need not wait for it.
     pub confirm: Duration,
-    /// How many addresses are confirmed in the background: 64. It bounds what a host sends, however many there are.
+    /// Maximum number of addresses confirmed in the background: 64. It bounds a host's traffic, whatever the
+    /// size of the network.
     pub watched: usize,
     /// How long after its last use an address is confirmed in the background: 30 s.
     pub watch: Duration,
-    /// How long it is remembered that nobody answered: 250 ms at first, and twice as long each time;
+    /// How long a failed lookup is cached: 250 ms at first, and twice as long each time;
     pub refused_first: Duration,
-    /// up to this: 1 s. Who comes back is so found within two seconds; where that may take longer, a longer time
-    /// spares the network some questions.
+    /// up to this: 1 s. So a host that comes back is found within two seconds; a longer time saves queries.
     pub refused_last: Duration,
     /// How long a probe may take: 1 s.
     pub probe: Duration,
-    /// How long a path stays cut to the size that passed, before it is tried whether larger ones do: 10 s. It is told as it is
-    /// meanwhile, and nobody waits for that.
+    /// How long a path stays reduced to the size that passed before larger ones are tried again: 10 s. It is
+    /// used as it is meanwhile, and no query waits for the attempt.
     pub grow: Duration,
-    /// Most destinations that are remembered: 65,536.
+    /// Maximum number of cache entries: 65,536.
     pub entries: usize,
-    /// Most destinations that are being resolved: 4,096.
+    /// Maximum number of searches in progress: 4,096.
     pub searches: usize,
-    /// Most questions that wait: 16,384.
+    /// Maximum number of waiting queries: 16,384.
     pub questions: usize,
-    /// Of these, for one destination: 4,096.
+    /// Maximum number of waiting queries for one destination: 4,096.
     pub questions_each: usize,
-    /// Most messages that wait for a credit, in each queue of an endpoint: 4,096.
+    /// Maximum number of messages that wait for a credit, in each queue of an endpoint: 4,096.
     pub waiting: usize,
-    /// Most events that are remembered: 512.
+    /// Number of events remembered: 512.
     pub history: usize,
 }
 
@@ -147,7 +148,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long an attempt lasts, where answers of the subnet take 4.096 µs × 2^`subnet_timeout`.
+    /// Returns how long an attempt lasts, where answers of the subnet take 4.096 µs × 2^`subnet_timeout`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -162,22 +163,22 @@ impl Options {
         self.timeout + Duration::from_millis(subnet)
     }
 
-    /// When a question is answered at the latest, counted from when it was asked: after all attempts to find the address,
-    /// as many for the route, and a probe.
+    /// Returns the time after which a query is answered at the latest: all attempts to find the address, as
+    /// many for the route, and a probe.
     #[must_use]
     pub fn bound(&self, subnet_timeout: u8) -> Duration {
         let attempts = self.retries.saturating_add(1).saturating_mul(2);
         self.attempt(subnet_timeout).saturating_mul(attempts) + self.probe
     }
 
-    /// How long a credit is lent for a question that is not answered: a sixteenth of an attempt. The question is
-    /// repeated then, and after each quarter, so that a loss costs no whole attempt.
+    /// Returns how long a query that is not answered keeps its credit: a sixteenth of an attempt. The query
+    /// is repeated then, and after each quarter, so that a loss does not cost a whole attempt.
     #[must_use]
     pub fn lent(&self, subnet_timeout: u8) -> Duration {
         self.attempt(subnet_timeout) / 16
     }
 
-    /// When what is told now is no longer believed.
+    /// Returns when something received now expires.
     pub(super) fn until(now: Time, life: Option<Duration>) -> Time {
         life.map_or(Time::NEVER, |life| now + life)
     }

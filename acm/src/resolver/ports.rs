@@ -1,4 +1,4 @@
-//! What this host has: endpoints come, go and change.
+//! The ports of this host: endpoints that appear, disappear and change.
 
 use doorbell_fabric::time::Time;
 
@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::mad::MAD;
 use crate::status::Status;
 
-/// An endpoint, and what it has under way.
+/// An endpoint with its groups, queues and counters.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) id: EndpointId,
@@ -41,7 +41,7 @@ impl Port {
         }
     }
 
-    /// When a credit comes back that somebody waits for.
+    /// Returns when a credit that something waits for is due back.
     pub(super) fn credits_due(&self) -> Option<Time> {
         let due = |waiting: usize, due: Option<Time>| due.filter(|_| waiting > 0);
         let all = [
@@ -53,12 +53,12 @@ impl Port {
     }
 }
 
-/// Whether it is the same endpoint, whatever it is like now.
+/// Whether two descriptions are of the same endpoint, whatever its state.
 fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     (&one.device, one.port, one.pkey) == (&other.device, other.port, other.pkey)
 }
 
-/// Whether paths from it are what they were.
+/// Whether paths from an endpoint are the same as before.
 fn is_like(one: &Endpoint, other: &Endpoint) -> bool {
     let of = |e: &Endpoint| {
         (
@@ -157,15 +157,15 @@ impl Resolver {
         }
     }
 
-    /// What is this host's own is nobody else's.
+    /// Drops cache entries of addresses that are this host's own.
     fn forget_own(&mut self) {
         let ports = &self.ports;
         self.cache
             .retain(|key, _| !ports.iter().any(|port| port.endpoint.has(&key.address)));
     }
 
-    /// What was looked for from endpoints that have changed is looked for from what they are now: groups, the route and the
-    /// probe that is under way are of what they were. A path that only the administration is to verify is what it was.
+    /// Restarts the searches from changed endpoints: their groups, route and probe belong to the old state. A
+    /// path that only the subnet administrator verifies does not depend on it.
     fn search_from_there(&mut self, changed: &[EndpointId]) {
         let all = self.searches.iter();
         let theirs =
@@ -176,7 +176,7 @@ impl Resolver {
         }
     }
 
-    /// Questions from addresses that this host has no longer.
+    /// Fails the queries from addresses that this host no longer has.
     fn end_sourceless(&mut self) {
         let gone = self.questions.iter().filter(|(_, waiting)| {
             let port = self.port(waiting.endpoint);

@@ -1,4 +1,4 @@
-//! Questions: what can be answered at once is, and the rest waits for a search.
+//! Queries: those that can be answered at once are, and the others wait for a search.
 //!
 //! reference: acm, sections 5 to 7.
 
@@ -20,29 +20,29 @@ use crate::path::Path;
 use crate::sa;
 use crate::status::Status;
 
-/// What serves endpoints, as clients are told.
+/// The name of the back end that clients see.
 const PROVIDER: &str = "doorbell";
 
-/// A question for a path.
+/// A query for a path.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) endpoint: EndpointId,
     pub(super) source: Address,
-    /// Whether the source is told: the question had none.
+    /// Whether the answer has the source, because the query had none.
     pub(super) chosen: bool,
     pub(super) destination: Address,
     pub(super) no_delay: bool,
     pub(super) verify: bool,
 }
 
-/// One that waits.
+/// A query that waits for a search.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) search: SearchId,
     pub(super) endpoint: EndpointId,
     pub(super) source: Address,
     pub(super) chosen: bool,
-    /// It is not to be told a path that was not probed.
+    /// Whether it needs a probed path.
     pub(super) verify: bool,
 }
 
@@ -140,7 +140,7 @@ impl Resolver {
         })
     }
 
-    /// What a destination is kept under: without InfiniBand a GID is an IP address.
+    /// Returns the cache key of a destination: without InfiniBand a GID is an IP address.
     pub(super) fn key(&self, endpoint: EndpointId, address: Address) -> Key {
         let infiniband = self
             .port(endpoint)
@@ -176,7 +176,7 @@ impl Resolver {
             return self.answer(ticket, found(path, &asked.source, asked.chosen));
         }
         if asked.no_delay {
-            // Without room, it is looked for when somebody asks again.
+            // If no search can start now, the next query starts one.
             if !self.by_key.contains_key(&key)
                 && let Ok(id) = self.begin(key, asked.source, false)
             {
@@ -194,7 +194,7 @@ impl Resolver {
         }
     }
 
-    /// A path that is to be verified by the subnet's administration goes there as it is, and is not remembered.
+    /// Sends a path to the subnet administrator for verification; the result is not cached.
     fn verify(&mut self, ticket: Ticket, asked: &Asked, path: &Path) {
         let endpoint = asked.endpoint;
         self.count(Some(endpoint), |counters| counters.resolves += 1);
@@ -223,7 +223,7 @@ impl Resolver {
         } else {
             &self.port(self.owner(&asked.destination)?)?.endpoint
         };
-        // Two ports of InfiniBand are as far from each other as any two; addresses of IP are the host's.
+        // Two InfiniBand ports of a host are as distinct as any two; IP addresses belong to the host.
         let is_same = std::ptr::eq(from, there);
         if !is_same && (from.link == Link::InfiniBand || there.link == Link::InfiniBand) {
             return None;
@@ -237,7 +237,7 @@ impl Resolver {
         entry::path(from, &asked.source, &asked.destination, peer, &Route::Group(like))
     }
 
-    /// What was loaded is taken into the cache.
+    /// Copies a preloaded address into the cache.
     fn load(&mut self, key: &Key) {
         if self
             .cache
@@ -258,7 +258,7 @@ impl Resolver {
         self.remember(key.clone(), entry, Rank::Newest);
     }
 
-    /// The path that may be told at once. What is known in part is counted.
+    /// Returns the path if it may be used at once; counts a partial hit too.
     fn known(&mut self, key: &Key, source: &Address) -> Option<Path> {
         let (now, confirm) = (self.now, self.options.confirm);
         let entry = self.cache.touch(key)?;
@@ -269,7 +269,7 @@ impl Resolver {
         if !entry.is_confirmed(now, confirm) {
             return None;
         }
-        // What was heard without being asked for has not been tried.
+        // An entry that was only overheard has not been probed.
         if self.options.verify && entry.tried.is_none() && entry.origin != Origin::Static {
             return None;
         }
@@ -328,7 +328,7 @@ impl Resolver {
         self.start(search);
     }
 
-    /// A question's time is over.
+    /// Fails a query whose time is over.
     pub(super) fn question_due(&mut self, ticket: Ticket) {
         let Some(waiting) = self.questions.get(&ticket) else {
             return;
@@ -352,7 +352,7 @@ impl Resolver {
         }
     }
 
-    /// Ends one that waits.
+    /// Answers a waiting query.
     pub(super) fn end_question(&mut self, ticket: Ticket, path: Result<Path, Status>) {
         let Some(waiting) = self.questions.get(&ticket).cloned() else {
             return;

@@ -1,5 +1,5 @@
-//! What was used lately is kept fresh in the background, so that it can be told at once: a bounded number of destinations
-//! is confirmed somewhat more often than [`confirm`](super::Options::confirm) demands.
+//! Background refresh: a bounded number of recently used destinations is confirmed somewhat more often than
+//! [`confirm`](super::Options::confirm) demands, so that they can answer at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::search::Stage;
 use super::{Resolver, Timer};
 use crate::address::Address;
 
-/// Those that are watched, by when they are looked at.
+/// The destinations that are refreshed, by when they are due.
 #[derive(Debug, Default)]
 pub(super) struct Watch(VecDeque<(Time, Key)>);
 
@@ -20,7 +20,7 @@ impl Resolver {
         self.options.confirm * 3 / 4
     }
 
-    /// This destination was just told: it is watched, and asked for again if it is about to expire.
+    /// Watches a destination that just answered a query, and refreshes it if it is about to expire.
     pub(super) fn keep_fresh(&mut self, key: &Key, source: &Address) {
         let (now, interval) = (self.now, self.interval());
         let room = self.watch.0.len() < self.options.watched;
@@ -51,12 +51,12 @@ impl Resolver {
         self.refresh(key, source, stage);
     }
 
-    /// Asks again, while what is known is told.
+    /// Starts a search in the background, while the entry still answers.
     fn refresh(&mut self, key: &Key, source: &Address, stage: Stage) {
         if self.by_key.contains_key(key) {
             return;
         }
-        // Without room, whoever asks when it has expired waits for it.
+        // If no search can start, a query after the expiry waits for one.
         let Ok(id) = self.begin(key.clone(), source.clone(), false) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Routes: who tells them, and what a probe says of them.
+//! Routes: where they come from, and how a probe reduces them.
 
 use super::action::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
 use super::entry::{self, Key, Origin, Route, Tried};
@@ -11,10 +11,10 @@ use crate::path::Mtu;
 use crate::sa;
 use crate::status::Status;
 
-/// Routers that a path beyond one may pass.
+/// Hop limit of a path beyond a router.
 const HOPS: u8 = 64;
 
-/// Whether an endpoint can have a path to such an address at all.
+/// Whether an endpoint can have a path to an address of this kind.
 pub(super) fn can_reach(from: &Endpoint, to: &Address) -> bool {
     let ip = match (to, from.link) {
         (Address::Gid(gid), _) if gid.is_none() => return false,
@@ -26,7 +26,7 @@ pub(super) fn can_reach(from: &Endpoint, to: &Address) -> bool {
     from.link != Link::Loopback && is_one
 }
 
-/// Whether an address is beyond a router: only IP has them.
+/// Whether an address is beyond a router, which only IP addresses can be.
 pub(super) fn is_far(from: &Endpoint, to: &Address) -> bool {
     from.link == Link::Ethernet && to.ip().is_some_and(|ip| !from.is_near(ip))
 }
@@ -46,7 +46,7 @@ impl Resolver {
             .is_some_and(|port| asks_sa(&self.options, &port.endpoint))
     }
 
-    /// The search has a credit for its question to the administration.
+    /// Sends a search's query to the subnet administrator, once it has a credit.
     pub(super) fn ask_sa(&mut self, id: SearchId) {
         let Some(search) = self.searches.get_mut(&id) else {
             return;
@@ -102,7 +102,7 @@ impl Resolver {
         }
         let question = search.question.take().unwrap_or_default();
         let endpoint = search.key.endpoint;
-        // The next one may ask, whatever the search does now: a probe takes longer.
+        // Release the credit before the probe, which takes longer.
         if let Some(port) = self.port_mut(endpoint) {
             port.sa.back(id.0);
         }
@@ -140,8 +140,8 @@ impl Resolver {
         }
     }
 
-    /// The route to a place is known: it is told, or probed first. Where only some want it probed, the others wait for that no
-    /// longer than for the route.
+    /// Takes the route of a search, and answers or probes. Queries that want no probe wait no longer than for
+    /// the route.
     pub(super) fn route_found(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
@@ -159,12 +159,12 @@ impl Resolver {
         }
     }
 
-    /// Whether nobody is told this path before a probe has come back.
+    /// Whether no query may use this path before a probe has come back.
     pub(super) fn is_doubted(&self, search: &Search) -> bool {
         search.origin == Origin::Route || self.options.verify && search.tried.is_none()
     }
 
-    /// Whether it is time to try a larger size than the one that a path was cut to.
+    /// Whether larger sizes than the one that a path was reduced to should be tried now.
     pub(super) fn may_grow(&self, key: &Key) -> bool {
         let most = self.port(key.endpoint).map(|port| port.endpoint.mtu);
         let entry = self.cache.get(key).filter(|entry| entry.origin != Origin::Route);
@@ -172,7 +172,7 @@ impl Resolver {
             .is_some_and(|(most, entry)| entry.may_grow(self.now, most))
     }
 
-    /// Where a destination beyond a router is, as far as this host can say.
+    /// Returns where a destination beyond a router is, as far as this host can tell.
     pub(super) fn beyond(&self, endpoint: EndpointId, to: &Address) -> Option<(Peer, Route)> {
         let from = &self.port(endpoint)?.endpoint;
         let peer = Peer {
@@ -226,7 +226,7 @@ impl Resolver {
                 search.tried = Some(Tried { most, again });
                 self.succeed(id);
             }
-            // Less than the smallest MTU comes through: no path.
+            // Not even the smallest MTU passes: there is no path.
             Ok(None) | Err(NotProbed::Silent) => self.fail(id, Status::TimedOut),
             Err(NotProbed::Unsent) => self.fail(id, Status::NotConnected),
         }

@@ -1,19 +1,19 @@
-//! A search: from what is known of a destination to a path that may be told.
+//! A search: from what is known about a destination to a usable path.
 //!
 //! ```text
-//!             known, not heard of lately          nothing known            beyond a router
+//!             known, not confirmed lately          nothing known            beyond a router
 //!                        │                             │                         │
 //!                        ▼          silent             ▼                         │
-//!                     Confirm ───────────────────► Address ──► nobody: refused   │
+//!                     Confirm ───────────────────► Address ──► nobody: failed   │
 //!                        │                             │                         │
 //!                        └──────────────┬──────────────┘                         │
 //!                                       ▼                                        ▼
-//!                        Route (where there is an administration) ───────────► Probe (where it is wanted)
-//!                                       └──────────────────► told ◄──────────────┘
+//!                        Route (with a subnet administrator) ────────────────► Probe (where it is wanted)
+//!                                       └─────────────────► answer ◄─────────────┘
 //! ```
 //!
-//! One search per destination, however many wait for it; it goes on when nobody does. Where its endpoint has changed, it begins
-//! anew.
+//! There is one search per destination, however many queries wait for it, and it goes on when none is left.
+//! It restarts when its endpoint changes.
 
 use super::action::{Act, Membership, Peer, Ticket};
 use super::credits::Turn;
@@ -28,16 +28,16 @@ use crate::path::Path;
 use crate::status::Status;
 use doorbell_fabric::time::Time;
 
-/// A search's number.
+/// The number of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SearchId(pub(super) u64);
 
-/// How often somebody known is asked before everybody is.
+/// How often a known owner is queried before the group is.
 const CONFIRMS: u8 = 3;
-/// How often a question is sent in an attempt.
+/// How often a query is sent within an attempt.
 const ROUNDS: u32 = 5;
 
-/// How far a search is.
+/// The stage that a search is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Confirm { tries: u8 },
@@ -51,27 +51,27 @@ pub(super) struct Search {
     pub(super) key: Key,
     pub(super) stage: Stage,
     pub(super) started: bool,
-    /// The address that asks.
+    /// The source address of the query.
     pub(super) source: Address,
     pub(super) tickets: Vec<Ticket>,
-    /// The path is to be probed.
+    /// Whether the path is to be probed.
     pub(super) verify: bool,
-    /// The path that is to be verified by the administration, and nothing else.
+    /// The path that the subnet administrator is to verify, which is all that this search does.
     pub(super) exact: Option<Box<Path>>,
-    /// What the administration was asked.
+    /// The query sent to the subnet administrator.
     pub(super) question: Option<Box<Path>>,
     pub(super) transaction: u64,
     pub(super) peer: Peer,
     pub(super) route: Route,
-    /// What a probe has found, now or before.
+    /// The result of a probe, of this search or an earlier one.
     pub(super) tried: Option<Tried>,
     pub(super) origin: Origin,
-    /// The route was told just now.
+    /// Whether the route was received during this search.
     pub(super) fresh: bool,
 }
 
 impl Resolver {
-    /// Makes a search; [`Resolver::start`] begins it.
+    /// Creates a search; [`Resolver::start`] starts it.
     pub(super) fn begin(&mut self, key: Key, source: Address, verify: bool) -> Result<SearchId, Status> {
         let (stage, known) = self.first_stage(&key)?;
         let verify = verify
@@ -131,7 +131,7 @@ impl Resolver {
         Ok(id)
     }
 
-    /// Where a search begins, and with what.
+    /// Returns the first stage of a search, and what it starts with.
     #[allow(clippy::type_complexity, reason = "three things that are known together")]
     fn first_stage(&self, key: &Key) -> Result<(Stage, Option<(Peer, Route, Origin)>), Status> {
         let port = self.port(key.endpoint).ok_or(Status::SourceAddress)?;
@@ -152,7 +152,7 @@ impl Resolver {
             } else if silent || heard && asks_sa {
                 Stage::Route { asked: false }
             } else {
-                // Where nobody administers, the owner is who tells the route.
+                // Without a subnet administrator, the owner is asked for the route.
                 Stage::Confirm { tries: 0 }
             };
             return Ok((stage, known));
@@ -180,7 +180,7 @@ impl Resolver {
         Ok((Stage::Address { round: 0 }, None))
     }
 
-    /// Begins a search, if it has not begun.
+    /// Starts a search, unless it has started.
     pub(super) fn start(&mut self, id: SearchId) {
         if let Some(search) = self.searches.get_mut(&id)
             && !std::mem::replace(&mut search.started, true)
@@ -190,14 +190,14 @@ impl Resolver {
         }
     }
 
-    /// What a search rests on is so no longer: it begins anew, for those that wait. It has another number then, so that what
-    /// is still to come for the old one counts for nothing.
+    /// Restarts a search whose basis has changed, for the queries that wait. It gets another number, so that
+    /// late replies to the old one are ignored.
     pub(super) fn begin_anew(&mut self, id: SearchId) {
         let Some(search) = self.drop_search(id) else {
             return;
         };
         let waiting = || search.tickets.iter().filter_map(|it| self.questions.get(it));
-        // What nobody waits for is looked for when somebody asks.
+        // Without a waiting query, the next one starts a search.
         let Some(source) = waiting().next().map(|asked| asked.source.clone()) else {
             return;
         };
@@ -263,7 +263,7 @@ impl Resolver {
         }
     }
 
-    /// A place that was loaded, and nobody to ask for the route: what the port can do is the route.
+    /// Derives the route from the port, for a preloaded address whose owner cannot be asked.
     fn route_of_group(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
@@ -278,7 +278,7 @@ impl Resolver {
         self.route_found(id);
     }
 
-    /// The bytes of a search's question.
+    /// Returns the bytes of a search's query.
     fn question_of(&self, id: SearchId) -> Option<(Box<[u8; crate::mad::MAD]>, &Search)> {
         let search = self.searches.get(&id)?;
         let port = self.port(search.key.endpoint)?;
@@ -302,7 +302,7 @@ impl Resolver {
         self.port(endpoint).map_or(0, |port| port.endpoint.subnet_timeout)
     }
 
-    /// Asks who is known whether he still is who he was.
+    /// Asks a known owner for confirmation.
     fn confirm(&mut self, id: SearchId) {
         let Some((mad, search)) = self.question_of(id) else {
             return;
@@ -321,7 +321,7 @@ impl Resolver {
         });
     }
 
-    /// Asks somebody who may be the one that is looked for.
+    /// Queries one peer that may own the address.
     pub(super) fn try_at(&mut self, id: SearchId, to: Peer) {
         let looked_for = self
             .searches
@@ -339,7 +339,7 @@ impl Resolver {
         }
     }
 
-    /// The search has a credit for its question to everybody.
+    /// Sends a search's query to the group, once it has a credit.
     pub(super) fn ask_all(&mut self, id: SearchId) {
         let Some((mad, search)) = self.question_of(id) else {
             return;
@@ -371,7 +371,7 @@ impl Resolver {
         }
     }
 
-    /// Nothing came in time.
+    /// Handles a search whose reply did not come in time.
     pub(super) fn search_due(&mut self, id: SearchId) {
         let rounds = ROUNDS.saturating_mul(self.options.retries.saturating_add(1));
         let Some(search) = self.searches.get_mut(&id) else {
@@ -404,7 +404,7 @@ impl Resolver {
         }
     }
 
-    /// The owner of the address is known, and the groups that he named or listed.
+    /// Takes the owner of the address, and the properties of the group that it named or listed.
     pub(super) fn address_found(&mut self, id: SearchId, peer: Peer, like: Option<Membership>) {
         let Some(search) = self.searches.get_mut(&id) else {
             return;
@@ -426,7 +426,7 @@ impl Resolver {
         let origin = entry.map_or(Origin::Multicast, |entry| entry.origin);
         let route = entry.filter(|entry| entry.has_route(now));
         let told = like.filter(|_| !asks_sa).map(Route::Group);
-        // What the owner told just now is the route, however soon it is forgotten.
+        // A route that the owner sent just now is used, however soon it expires.
         let known = route.map(|entry| entry.route.clone()).or(told);
         let Some(search) = self.searches.get_mut(&id) else {
             return;
@@ -441,7 +441,7 @@ impl Resolver {
         }
     }
 
-    /// Gives credits to those whose turn it is.
+    /// Hands out the free credits of an endpoint.
     pub(super) fn pump(&mut self, endpoint: EndpointId) {
         let now = self.now;
         let Some(port) = self.port_mut(endpoint) else {
@@ -465,7 +465,7 @@ impl Resolver {
         }
     }
 
-    /// The groups that somebody listed or named, as this endpoint sees them.
+    /// Returns the properties of a path to a peer that listed or named these groups.
     pub(super) fn like(&self, endpoint: EndpointId, groups: &Groups, named: bool) -> Option<Membership> {
         let port = self.port(endpoint)?;
         match named {

@@ -1,4 +1,4 @@
-//! What can be seen of a resolver from outside: what it knows, what it did, what it counted.
+//! What can be observed of a resolver: its entries, its events and its counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,87 +14,87 @@ use crate::mad::Malformed;
 use crate::path::Mtu;
 use crate::status::Status;
 
-/// How far the resolver is with a destination.
+/// The state of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// A path is told at once.
+    /// The path answers queries at once.
     Ready,
-    /// A path is known, but its owner was not heard lately: he is asked before it is told.
+    /// A path is known, but has to be confirmed by its owner before it is used.
     Unconfirmed,
-    /// The address is known, and the route is asked for when somebody wants it.
+    /// The address is known; the route is looked up when a query needs it.
     AddressOnly,
-    /// The place that is known is being asked whether it is still right.
+    /// The owner is being asked for confirmation.
     Confirming,
-    /// The owner is being looked for.
+    /// The owner is being looked up.
     QueryAddress,
-    /// The subnet's administration is being asked for the route.
+    /// The subnet administrator is being queried for the route.
     QueryRoute,
     /// The path is being probed.
     Probing,
-    /// It was not found lately, and is not looked for at once.
+    /// The last lookup failed; the next one waits.
     Refused(Status),
 }
 
-/// What is known of one destination.
+/// What is known about one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// From where; none for what was loaded for all.
+    /// The endpoint it is reached from; `None` for preloaded entries, which hold for all.
     pub endpoint: Option<EndpointId>,
-    /// To where.
+    /// The destination's address.
     pub destination: Address,
-    /// How far it is.
+    /// The state of the destination.
     pub state: State,
-    /// Where it is.
+    /// The address of its service.
     pub peer: Option<Peer>,
-    /// The path's MTU.
+    /// The MTU of the path.
     pub mtu: Option<Mtu>,
-    /// Who told.
+    /// Where the path comes from.
     pub origin: Option<Origin>,
     /// Time since it was learned.
     pub age: Duration,
-    /// Time since its owner was heard; none where there is nobody to ask.
+    /// Time since its owner was last heard from; `None` if nobody can confirm it.
     pub confirmed: Option<Duration>,
-    /// Time until it is forgotten; none for never.
+    /// Time until it expires; `None` for never.
     pub expires: Option<Duration>,
-    /// Questions that wait for it.
+    /// Number of queries that wait for it.
     pub waiting: usize,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An endpoint came.
+    /// An endpoint has appeared.
     EndpointCame(EndpointId, String),
-    /// An endpoint went.
+    /// An endpoint has disappeared.
     EndpointWent(EndpointId, String),
     /// An endpoint's addresses were announced.
     Announced(EndpointId, usize),
     /// An address was learned.
     Learned(EndpointId, Address, Peer),
-    /// Its owner has restarted, or it belongs to somebody else now.
+    /// The owner of an address has restarted, or the address has another owner.
     Changed(EndpointId, Address, Peer),
-    /// Somebody else says that an address of this host is his.
+    /// Another host claims an address of this host.
     Conflict(EndpointId, Address, Peer),
-    /// It was not found.
+    /// A lookup has failed.
     Refused(EndpointId, Address, Status),
-    /// A path to it was said to be of no use.
+    /// A path was reported as not working.
     Failed(Address),
     /// A group could not be joined.
     NotJoined(EndpointId, crate::address::Gid),
-    /// It was forgotten to make room.
+    /// An entry was evicted to make room.
     Evicted(EndpointId, Address),
 }
 
 /// An event of the [history](super::Resolver::history).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Time,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
-/// The last events.
+/// The last events, in a bounded ring.
 #[derive(Debug)]
 pub(super) struct History {
     events: VecDeque<Event>,
@@ -123,50 +123,50 @@ impl History {
     }
 }
 
-/// What was counted beside [`Counters`](crate::ask::Counters), since the resolver was made.
+/// Counters beside [`Counters`](crate::query::Counters), since the resolver was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Messages to groups.
+    /// Messages sent to groups.
     pub multicasts: u64,
-    /// Of these, announcements.
+    /// Announcements among those.
     pub announcements: u64,
-    /// Questions to single hosts, to confirm what is known.
+    /// Unicast queries that confirm an entry.
     pub confirmations: u64,
-    /// Of these, those that nobody waited for.
+    /// Those in the background, for which no query waited.
     pub background: u64,
-    /// Answers to others.
+    /// Answers sent to other services.
     pub answers: u64,
-    /// Questions to the subnet's administration.
+    /// Queries sent to the subnet administrator.
     pub queries: u64,
-    /// Probes.
+    /// Probes that were started.
     pub probes: u64,
-    /// Messages that were heard.
+    /// Messages received.
     pub heard: u64,
-    /// Messages that were not understood, by reason.
+    /// Malformed messages received, by reason.
     pub malformed: BTreeMap<Malformed, u64>,
-    /// Messages of those who did not show that they have the key.
+    /// Messages from senders without the key.
     pub untrusted: u64,
-    /// Answers to no question that was open.
+    /// Answers to no open query.
     pub unasked: u64,
-    /// Answers of somebody, or about something, that was not asked.
+    /// Answers from a peer, or about an address, that was not queried.
     pub mismatched: u64,
-    /// Questions that were for others.
+    /// Queries received for other hosts' addresses.
     pub not_ours: u64,
-    /// Answers to others that found no room to wait.
+    /// Answers dropped because the queue was full.
     pub unanswered: u64,
-    /// Addresses whose owner has restarted, or is another one.
+    /// Addresses whose owner has restarted or changed.
     pub changed: u64,
-    /// Questions that found it remembered that nobody had answered.
+    /// Queries answered from the negative cache.
     pub refused_hits: u64,
-    /// Destinations that were forgotten to make room.
+    /// Cache entries evicted to make room.
     pub evicted: u64,
-    /// Questions for which there was no room.
+    /// Queries refused because the tables were full.
     pub no_room: u64,
 }
 
 impl Resolver {
-    /// All that is known, by endpoint and destination: what was loaded, what was learned, what is being looked for, and what
-    /// was not found. Its size is bounded as those tables are.
+    /// Returns all entries by endpoint and destination: preloaded, learned, being looked up, and failed.
+    /// Their number is bounded as those tables are.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Known> {
         let loaded = self.table.addresses().map(|(address, gid)| {
@@ -232,7 +232,7 @@ impl Resolver {
         }
     }
 
-    /// What is being done about a destination.
+    /// Returns the stage of a search for a destination.
     fn state(&self, key: &Key) -> Option<State> {
         let search = self.searches.get(self.by_key.get(key)?)?;
         Some(match search.stage {

@@ -1,4 +1,4 @@
-//! What is known before anybody asks: addresses and routes that were loaded from files.
+//! The preloaded table: addresses and routes from files.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::action::Peer;
 use crate::address::{Address, Gid};
 use crate::path::Path;
 
-/// Addresses with their GIDs, and paths. How large it is, its author decides.
+/// Addresses with their GIDs, and paths. Its author decides how large it is.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     places: HashMap<Address, Gid>,
@@ -15,7 +15,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these; where something is told twice, the later one counts.
+    /// Creates a table; of duplicates, the last one counts.
     #[must_use]
     pub fn new(
         addresses: impl IntoIterator<Item = (Address, Gid)>,
@@ -39,13 +39,13 @@ impl Table {
         table
     }
 
-    /// How many addresses and routes there are.
+    /// Returns the number of addresses and routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len() + self.by_gid.len().max(self.by_lid.len())
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -55,7 +55,7 @@ impl Table {
         self.places.iter().map(|(address, gid)| (address, *gid))
     }
 
-    /// Where an address is.
+    /// Returns where an address is.
     pub(super) fn place(&self, address: &Address) -> Option<Peer> {
         let gid = match address {
             Address::Gid(gid) => self.by_gid.contains_key(gid).then_some(*gid),
@@ -69,7 +69,7 @@ impl Table {
         Some(Peer { gid, lid, qpn: 0 })
     }
 
-    /// The path to a place.
+    /// Returns the path to a peer.
     pub(super) fn route(&self, to: Peer) -> Option<&Path> {
         self.by_gid.get(&to.gid).or_else(|| self.by_lid.get(&to.lid))
     }

@@ -1,7 +1,8 @@
-//! One client, from its first byte to its last.
+//! One client's connection, from its first byte to its last.
 //!
-//! Two sides that wait for each other nowhere but at the bounds: hearing (bytes, messages, questions) stops while the
-//! client has too many questions open; speaking (answers, as they come) ends the client that does not take them.
+//! The reader (bytes, messages, queries) pauses while the client has too many queries open; the writer
+//! (answers, as they come) closes the connection if the client does not read them. The two depend on each
+//! other only at these limits.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,18 +20,18 @@ use super::settings::Limits;
 use crate::line::Line;
 use crate::wire::{Nonsense, Pieces, QUESTION_MAX, Refused, answer, question};
 
-/// Read at once.
+/// Bytes read at once.
 const CHUNK: usize = 1024;
 
-/// How a side ended.
+/// How the reader or the writer ended.
 enum End {
-    /// As it should: nothing else will be asked, or there is nothing else to answer.
+    /// Regularly: no more queries, or no more answers.
     Done,
-    /// The client is left, or gone, and this counts it.
+    /// The connection is closed, for this reason.
     Left(Count),
 }
 
-/// Serves a client until it goes or has to be left.
+/// Serves a client until it disconnects or has to be disconnected.
 pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits, served: &Arc<Served>) {
     let (to, from) = unbounded_channel();
     let outbox = Outbox {
@@ -60,7 +61,7 @@ pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits
     let end = select! {
         biased;
         end = ear.hear() => match end {
-            // It has asked its last: what is still open is answered.
+            // The client has sent its last query; answer those that are open.
             End::Done => speaking.await,
             end => end,
         },
@@ -76,7 +77,7 @@ struct Ear<'a, B> {
     backend: &'a B,
     limits: &'a Limits,
     served: &'a Arc<Served>,
-    /// Questions that it may have open.
+    /// Permits for open queries.
     room: Arc<Semaphore>,
     outbox: Outbox,
 }
@@ -118,10 +119,10 @@ impl<B: Backend> Ear<'_, B> {
         }
     }
 
-    /// Waits while the client has too many questions open, then asks this one too.
+    /// Waits until the client may have another query open, then passes the query on.
     async fn pass_on(&self, message: &[u8]) -> Result<(), Nonsense> {
         let permit = Arc::clone(&self.room).acquire_owned().await;
-        let permit = permit.expect("it is never closed");
+        let permit = permit.expect("the semaphore is never closed");
         match question(message) {
             Ok((head, question)) => {
                 self.served.add(Count::Questions);
@@ -146,8 +147,8 @@ const fn count_of(nonsense: Nonsense) -> Count {
     }
 }
 
-/// Writes answers as they come. A whole answer is one write, as long as the client reads: the original clients read
-/// theirs at once.
+/// Writes answers as they come, each with one write as long as the client reads: the original clients read an
+/// answer with one call.
 async fn speak(
     line: &Line,
     mut from: UnboundedReceiver<Outgoing>,

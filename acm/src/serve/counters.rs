@@ -1,49 +1,49 @@
-//! What is counted: every way in which a client is served, refused or left.
+//! Counters of the listeners: every way in which a client is served, rejected or disconnected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum Count {
-    /// Clients that were let in.
+    /// Clients accepted.
     Clients,
-    /// Questions that were passed on.
+    /// Queries passed to the back end.
     Questions,
-    /// Questions that were answered with a status at the door, since they are none.
+    /// Invalid queries answered with a status by the listener.
     Refused,
-    /// Answers that the system took for their client.
+    /// Answers written to a client.
     Answers,
-    /// Questions that the back-end let go without an answer.
+    /// Queries that the back end dropped without an answer.
     Unanswered,
-    /// Clients left: another version.
+    /// Clients disconnected because of another protocol version.
     Version,
-    /// Clients left: an unknown opcode.
+    /// Clients disconnected because of an unknown opcode.
     Opcode,
-    /// Clients left: a length that no question has.
+    /// Clients disconnected because of an invalid length.
     Length,
-    /// Clients left: half a question for too long.
+    /// Clients disconnected because a query stayed incomplete for too long.
     Half,
-    /// Clients left: they did not take an answer in time.
+    /// Clients disconnected because they did not read an answer in time.
     Stuck,
-    /// Clients left: too many bytes of answers that they did not read.
+    /// Clients disconnected because of too many bytes of unread answers.
     Unread,
-    /// Clients that went in the middle of a question.
+    /// Clients that disconnected in the middle of a query.
     Cut,
     /// Clients whose connection broke.
     Broken,
-    /// Clients that were turned away: there are too many.
+    /// Clients turned away because there were too many.
     Crowded,
-    /// Times that the system could not let a client in: no descriptor, no memory.
+    /// Connections that could not be accepted: no descriptor, no memory.
     NotAccepted,
 }
 
 impl Count {
-    /// How many there are.
+    /// The number of counters.
     const COUNT: usize = 15;
 
-    /// All of them.
+    /// Lists all counters.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Clients,
         Self::Questions,
@@ -62,7 +62,7 @@ impl Count {
         Self::NotAccepted,
     ];
 
-    /// Its name, for counters that are shown.
+    /// Returns the counter's name, as it is shown.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Count {
     }
 }
 
-/// Counters of a service, which can be read from any thread while it runs.
+/// The counters of a server, readable from any thread while it runs.
 #[derive(Debug, Default)]
 pub struct Served {
     counts: [AtomicU64; Count::COUNT],
@@ -93,13 +93,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// How often it happened.
+    /// Returns the value of a counter.
     #[must_use]
     pub fn of(&self, count: Count) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// Clients that are there now.
+    /// Returns the number of connected clients.
     #[must_use]
     pub fn present(&self) -> u64 {
         self.present.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ impl Served {
     }
 }
 
-/// A client that is there, as long as this is.
+/// Counts a client as connected for as long as it exists.
 #[derive(Debug)]
 pub(super) struct Present(Arc<Served>);
 

@@ -1,4 +1,4 @@
-//! Why the service could not open its doors.
+//! Why the service cannot listen.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use super::settings::Places;
 
-/// Bytes of the name of a Unix socket, at most (unix(7): `sun_path`, without the zero that ends it).
+/// Maximum bytes of a Unix socket's path (unix(7): `sun_path`, without the terminating zero).
 pub const SOCKET_MAX: usize = 107;
-/// What `systemd` has for a process.
+/// The process number of `systemd`.
 const INIT: i32 = 1;
 
-/// The process that listens at a socket, as the kernel knows it.
+/// The process that listens on a socket, as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
+    /// The process number.
     pub pid: i32,
-    /// What it is called, where that can be read.
+    /// The process's name, if it can be read.
     pub name: Option<String>,
-    /// Whether it is called as this process is.
+    /// Whether it runs the same program as this process.
     pub is_like_us: bool,
 }
 
@@ -30,89 +30,90 @@ fn by(holder: Option<&Holder>) -> String {
     format!(" (process {} {name}", holder.pid).trim_end().to_owned() + ")"
 }
 
-/// How it is stopped, where that is known: what is at ibacm's own place and is not one of ours is ibacm.
+/// Returns how to stop the holder, if that is known: at ibacm's own path, a program that is not ours is
+/// ibacm.
 fn how(path: &Path, holder: Option<&Holder>) -> &'static str {
     let usual = Places::default();
     let is_usual = path == usual.socket || path == usual.socket_alias;
     match holder {
         Some(holder) if holder.is_like_us => "",
         _ if is_usual => " (systemctl stop ibacm.service ibacm.socket)",
-        Some(Holder { pid: INIT, .. }) => " (systemctl list-sockets shows the unit)",
+        Some(Holder { pid: INIT, .. }) => " (see systemctl list-sockets for its unit)",
         _ => "",
     }
 }
 
-/// Why the service could not open its doors.
+/// Why the service cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Somebody answers there.
+    /// Another process listens there.
     #[error(
-        "a service is running at `{}` already{}: stop it first{}, or serve at another path",
+        "a service already listens at `{}`{}: stop it first{}, or use another path",
         path.display(), by(holder.as_ref()), how(path, holder.as_ref())
     )]
     InUse {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Whose it is, where that is known.
+        /// The process that listens, if it is known.
         holder: Option<Holder>,
     },
-    /// The name is longer than the system's.
+    /// The path is too long for a Unix socket.
     #[error(
-        "`{}` has {} bytes, and the name of a Unix socket has at most {SOCKET_MAX}: serve at a shorter path",
+        "`{}` has {} bytes, but the path of a Unix socket has at most {SOCKET_MAX}: use a shorter path",
         path.display(), path.as_os_str().len()
     )]
     TooLong {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
     },
-    /// Something else is in the way.
-    #[error("`{}` is there and is no {what}: it is not replaced; move it away or serve at another path", path.display())]
+    /// A file of another kind is in the way.
+    #[error("`{}` exists and is not a {what}, so it is not replaced; move it away or use another path", path.display())]
     InTheWay {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// What it would be replaced by.
+        /// The kind of file that would replace it.
         what: &'static str,
     },
-    /// The system refused a file.
-    #[error("could not {step} `{}`: {source}; check that the folder is there and that this user may write to it", path.display())]
+    /// A file operation failed.
+    #[error("cannot {step} `{}`: {source}; check that the folder exists and that this user may write to it", path.display())]
     File {
-        /// The step.
+        /// The operation that failed.
         step: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
     /// The system refused a TCP socket.
     #[error(
-        "could not listen on {address}: {source}; look with `ss -ltnp` who does, or set another server_port"
+        "cannot listen on {address}: {source}; find with `ss -ltnp` which process does, or set another server_port"
     )]
     Listen {
-        /// The address.
+        /// The address to listen on.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
     },
-    /// A descriptor that was handed over is of no use.
+    /// A descriptor that was passed is not usable.
     #[error(
-        "descriptor {at} of those handed over is no listening stream socket: look at the socket unit's Listen lines"
+        "passed descriptor {at} is not a listening stream socket: check the Listen lines of the socket unit"
     )]
     Given {
-        /// Counted from 0.
+        /// Its index among those passed, from 0.
         at: usize,
     },
-    /// What hands sockets over said something that cannot be.
+    /// The descriptors passed by the environment cannot be used.
     #[error(
-        "could not take the sockets that were handed over: {0}; look at LISTEN_FDS and at the socket unit"
+        "cannot use the passed sockets: {0}; check LISTEN_FDS and the socket unit"
     )]
     Activation(String),
-    /// Nothing to listen on.
-    #[error("there is nothing to listen on: set server_mode to unix, loop or open")]
+    /// No listener is enabled.
+    #[error("no listener is enabled: set server_mode to unix, loop or open")]
     NoDoor,
-    /// The runtime refused a socket.
+    /// The runtime cannot register a socket.
     #[error(
-        "could not watch a socket: {0}; {advice}",
+        "cannot register a socket: {0}; {advice}",
         advice = doorbell_fabric::error::advice(.0).unwrap_or("check open descriptors (ulimit -n)")
     )]
     Watch(io::Error),
@@ -138,7 +139,7 @@ mod tests {
         };
         let other = said("/tmp/s", holder(7, "ours", true));
         assert!(
-            other.contains("(process 7 ours): stop it first, or serve"),
+            other.contains("(process 7 ours): stop it first, or use"),
             "{other}"
         );
         for (path, holder) in [

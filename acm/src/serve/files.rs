@@ -1,4 +1,5 @@
-//! The files by which clients find the service: made so that nobody else's is lost, removed when they are still ours.
+//! The files by which clients find the service: created without destroying another service's, and removed at
+//! the end if they are still ours.
 
 use std::fs;
 use std::io::{self, Write};
@@ -21,14 +22,14 @@ use tokio::runtime::Builder;
 use super::error::{Holder, SOCKET_MAX, ServeError};
 use super::listener::BACKLOG;
 
-/// How long a port that a file names may take to say that it is there: it is one of this host.
+/// Timeout of connecting to the local port that a port file names.
 const KNOCK: Duration = Duration::from_millis(500);
 
-/// Files that the service made. They go with it, unless something else stands there by then.
+/// Files created by the service, which are removed when this is dropped, unless they were replaced meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Made(Vec<(PathBuf, Identity)>);
 
-/// A file, whatever its name.
+/// Identifies a file independently of its name: device and inode.
 type Identity = (u64, u64);
 
 fn identity(path: &Path) -> io::Result<Identity> {
@@ -38,7 +39,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
 
 impl Made {
     fn note(&mut self, path: &Path) -> Result<(), ServeError> {
-        let identity = identity(path).map_err(failed("look at", path))?;
+        let identity = identity(path).map_err(failed("inspect", path))?;
         self.0.push((path.to_owned(), identity));
         Ok(())
     }
@@ -59,27 +60,27 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ServeErr
     move |source| ServeError::File { step, path, source }
 }
 
-/// A Unix socket that listens at `path`; that of a service which is dead is replaced.
+/// Creates a Unix socket that listens at `path`, replacing that of a dead service.
 ///
-/// It has its mode before it listens: nobody comes in by the one that the process's mask gives it.
+/// Its mode is set before it listens, so that nobody connects with the mode that the umask gives it.
 pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixListener, ServeError> {
     if path.as_os_str().len() > SOCKET_MAX {
         return Err(ServeError::TooLong {
             path: path.to_owned(),
         });
     }
-    let address = SocketAddrUnix::new(path).map_err(|error| failed("name a socket", path)(error.into()))?;
+    let address = SocketAddrUnix::new(path).map_err(|error| failed("address a socket", path)(error.into()))?;
     clear_socket(path, "socket")?;
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|error| failed("open a socket for", path)(error.into()))?;
+        .map_err(|error| failed("create a socket for", path)(error.into()))?;
     match bind(&socket, &address) {
         Ok(()) => made.note(path)?,
-        // Somebody was quicker.
+        // Another process was quicker.
         Err(Errno::ADDRINUSE) => {
             return Err(in_use(path));
         }
-        Err(error) => return Err(failed("make the socket", path)(error.into())),
+        Err(error) => return Err(failed("bind the socket", path)(error.into())),
     }
     rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o777))
         .map_err(|error| failed("set the mode of", path)(error.into()))?;
@@ -87,8 +88,8 @@ pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixList
     Ok(socket.into())
 }
 
-/// A symbolic link to `target`; one that is there, or the socket of a service which is dead, is replaced. One that leads
-/// to another service which lives is not.
+/// Creates a symbolic link to `target`, replacing a link or the socket of a dead service, but not a link to
+/// another live service.
 pub(super) fn alias(link: &Path, target: &Path, made: &mut Made) -> Result<(), ServeError> {
     let target = &seen_from(link, target).map_err(failed("find the target of", link))?;
     match fs::symlink_metadata(link) {
@@ -102,12 +103,12 @@ pub(super) fn alias(link: &Path, target: &Path, made: &mut Made) -> Result<(), S
         Ok(found) if found.is_symlink() => fs::remove_file(link).map_err(failed("replace", link))?,
         _ => clear_socket(link, "symbolic link")?,
     }
-    symlink(target, link).map_err(failed("make the symbolic link", link))?;
+    symlink(target, link).map_err(failed("create the symbolic link", link))?;
     made.note(link)
 }
 
-/// What leads to `target` from the folder of `link`, where a link is read: a path from the root does from everywhere, one from
-/// this process's folder from nowhere else.
+/// Returns the path of `target` as seen from the folder of `link`, where a link is resolved. A relative path
+/// of this process would resolve elsewhere.
 fn seen_from(link: &Path, target: &Path) -> io::Result<PathBuf> {
     match target.file_name() {
         _ if target.is_absolute() => Ok(target.to_owned()),
@@ -116,13 +117,13 @@ fn seen_from(link: &Path, target: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A file with the port in it, which is there as a whole or not at all.
+/// Writes the port file atomically.
 pub(super) fn port(path: &Path, port: u16, made: &mut Made) -> Result<(), ServeError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let draft = path.with_file_name(name);
     let write = || {
-        // What a process with the same number left behind.
+        // Remove what an earlier process with the same number left behind.
         let _ = fs::remove_file(&draft);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&draft)?;
         writeln!(file, "{port}")?;
@@ -133,8 +134,8 @@ pub(super) fn port(path: &Path, port: u16, made: &mut Made) -> Result<(), ServeE
     made.note(path)
 }
 
-/// Removes a port file that names a port where nobody listens: a service that is gone left it, and its clients would go
-/// there before they look for a socket.
+/// Removes a port file whose port nobody listens on: a dead service left it, and clients would try it before
+/// the socket.
 pub(super) fn forget_port(path: &Path, alias: &Path) {
     let text = fs::read_to_string(path);
     let Some(port) = text.ok().and_then(|text| text.trim().parse::<u16>().ok()) else {
@@ -150,24 +151,24 @@ pub(super) fn forget_port(path: &Path, alias: &Path) {
     }
 }
 
-/// Makes room for a socket, or a link: whoever can be connected to keeps it.
+/// Removes a socket or link in the way, unless it can be connected to.
 fn clear_socket(path: &Path, what: &'static str) -> Result<(), ServeError> {
     let path = path.to_owned();
     match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed("look at", &path)(error)),
+        Err(error) => Err(failed("inspect", &path)(error)),
         Ok(found) if !found.file_type().is_socket() => Err(ServeError::InTheWay { path, what }),
         Ok(_) if is_dead(&path) => fs::remove_file(&path).map_err(failed("replace", &path)),
         Ok(_) => Err(in_use(&path)),
     }
 }
 
-/// Whether surely nobody listens.
+/// Whether it is certain that nobody listens.
 fn is_dead(path: &Path) -> bool {
     matches!(knock(path), Err(Errno::CONNREFUSED | Errno::NOENT))
 }
 
-/// Connects to a socket. Waits for nothing: a service whose queue is full is not dead.
+/// Connects to a socket without blocking: a full backlog is a sign of life.
 fn knock(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -183,9 +184,10 @@ fn in_use(path: &Path) -> ServeError {
     }
 }
 
-/// Who listened at the other end of a socket (unix(7): `SO_PEERCRED`); none where it cannot be seen from here.
+/// Returns the process that listens at the other end (unix(7): `SO_PEERCRED`), if it is visible from this
+/// namespace.
 fn holder(socket: OwnedFd) -> Option<Holder> {
-    // A process that our namespace does not have is told as 0, which tokio takes and rustix does not.
+    // A process outside our PID namespace is reported as 0, which tokio accepts and rustix does not.
     let runtime = Builder::new_current_thread().enable_io().build().ok()?;
     let within = runtime.enter();
     let stream = UnixStream::from_std(socket.into()).ok()?;

@@ -1,4 +1,4 @@
-//! Sockets that listen, and connections through them; Unix and TCP alike from here on.
+//! Listening sockets, and the connections they accept: Unix and TCP behind one interface.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,17 +12,17 @@ use super::files::{self, Made};
 use super::settings::{Settings, Tcp};
 use crate::line::Line;
 
-/// Connections that the system keeps for us, at most.
+/// Backlog of connections that the kernel holds.
 pub(super) const BACKLOG: i32 = 4096;
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) enum Door {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
-/// The same, watched by the runtime.
+/// A listening socket registered with the runtime.
 pub(super) enum Open {
     Unix(tokio::net::UnixListener),
     Tcp(tokio::net::TcpListener),
@@ -50,7 +50,8 @@ impl Door {
         .map_err(ServeError::Watch)
     }
 
-    /// What a descriptor is that was handed over; none for one that the service needs in InfiniBand's kernel only.
+    /// Classifies a descriptor that was passed; `None` for one that the service needs only with InfiniBand's
+    /// kernel module.
     fn given(fd: OwnedFd) -> Option<Result<Self, OwnedFd>> {
         let listens = sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
             && sockopt::socket_acceptconn(&fd) == Ok(true);
@@ -63,7 +64,7 @@ impl Door {
     }
 }
 
-/// All that the settings ask for, and the files that go with them.
+/// Opens all listeners that the settings call for, and writes their files.
 pub(super) fn open_all(
     settings: &Settings,
     given: Vec<OwnedFd>,
@@ -78,7 +79,7 @@ pub(super) fn open_all(
         }
     }
     let has = |doors: &[Door], unix| doors.iter().any(|door| matches!(door, Door::Unix(_)) == unix);
-    // Who opened the Unix socket made the link to it, and keeps both when the service ends.
+    // Whoever opened the Unix socket also made its link, and keeps both when the service ends.
     if settings.unix && !has(&doors, true) {
         let places = &settings.places;
         let socket = files::socket(&places.socket, settings.mode, made)?;
@@ -124,11 +125,11 @@ fn tcp_door(tcp: Tcp) -> Result<TcpListener, ServeError> {
     }
 }
 
-/// The port file, by which clients find a TCP socket.
+/// Writes the port file, by which clients find a TCP socket.
 fn announce(settings: &Settings, doors: &[Door], made: &mut Made) -> Result<(), ServeError> {
     let places = &settings.places;
     let Some(address) = doors.iter().find_map(Door::tcp_address) else {
-        // librdmacm believes a port file before it looks at the socket.
+        // librdmacm prefers a port file to the socket.
         files::forget_port(&places.port, &places.port_alias);
         return Ok(());
     };
@@ -145,7 +146,7 @@ impl Open {
             Self::Unix(socket) => Ok(Line::Unix(socket.accept().await?.0)),
             Self::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
-                // An answer is one write, and waits for nothing.
+                // An answer is one write; send it without delay.
                 let _ = stream.set_nodelay(true);
                 Ok(Line::Tcp(stream))
             }

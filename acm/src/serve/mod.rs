@@ -1,17 +1,17 @@
-//! The service's doors: clients come in over a Unix socket or TCP, ask, and are answered.
+//! The listeners of the service: clients connect over a Unix socket or TCP, send queries, and get answers.
 //!
 //! ```text
-//!   client ──bytes──▶ guest: Pieces ─▶ question ─┬─▶ Backend::ask(question, reply)
-//!                       ▲                        │ refused: answered at once, or the client is left
-//!   client ◀──bytes── guest ◀─── answers in any order, by tid ─── Reply
+//!   client ──bytes──▶ Decoder ─▶ read_question ──┬─▶ Backend::query(question, reply)
+//!                       ▲                        │ rejected: answered at once, or disconnected
+//!   client ◀──bytes── writer ◀── answers in any order, by tid ─── Reply
 //! ```
 //!
-//! One thread, no thread per client. Many questions of many clients are open at once, and many of one client: it may
-//! send one after another without waiting, and is answered in the order in which the answers are known. Whoever only
-//! asks one at a time, as the original clients do, notices nothing of that.
+//! One thread serves all clients. Each may have many queries open: it may send one after another without
+//! waiting, and gets the answers in the order in which they are known. Clients that send one query at a time,
+//! like the original ones, see no difference.
 //!
-//! Everything that a client can cost has a bound ([`Limits`]), and whatever ends or refuses it is counted by its reason
-//! ([`Served`]).
+//! Everything that a client can cost is bounded ([`Limits`]), and every rejection and disconnection is
+//! counted by its reason ([`ServerCounters`]).
 //!
 //! reference: acm, section 2 (sockets and their files), section 3 (framing).
 
@@ -46,14 +46,14 @@ use connection::attend;
 pub(crate) use files::{Made, socket};
 use listener::{Door, Open};
 
-/// How long the doors stay shut when the system has no descriptor for another client.
+/// Pause of accepting when no descriptor is left for another client.
 const NO_ROOM: Duration = Duration::from_millis(50);
-/// Let in before those who are in are heard again.
+/// Maximum connections accepted before the others are served.
 const ACCEPT_MAX: u32 = 16;
 
-/// Who knows the answers.
+/// Answers the queries.
 pub trait Backend {
-    /// Takes a question. It must not wait: `reply` may be used now, or later, from any thread.
+    /// Takes a query. It must not block: `reply` may be used now or later, from any thread.
     fn ask(&self, question: Question, reply: Reply);
 }
 
@@ -63,17 +63,17 @@ impl<F: Fn(Question, Reply)> Backend for F {
     }
 }
 
-/// A service that has its sockets, and is not running yet.
+/// A server with open sockets that is not running yet.
 #[derive(Debug)]
 pub struct Server {
     doors: Vec<Door>,
-    /// Removed when the service ends.
+    /// The files to be removed when the service ends.
     made: Made,
     limits: Limits,
     served: Arc<Served>,
 }
 
-/// What all guests share.
+/// What all connections share.
 struct House<B> {
     backend: B,
     limits: Limits,
@@ -81,14 +81,13 @@ struct House<B> {
 }
 
 impl Server {
-    /// Opens what the settings say; `given` are sockets that somebody else opened for it ([`inherited`]). A given Unix
-    /// or TCP socket takes the place of that which it would open itself; the files of a given Unix socket, and the link
-    /// to it, belong to whoever opened it.
+    /// Opens the listeners that the settings call for; `given` are sockets that were opened for it
+    /// ([`inherited`]). A given Unix or TCP socket replaces the one that it would open itself; the files of a
+    /// given Unix socket belong to whoever opened it.
     ///
-    /// As many descriptors as the system allows are made usable, since every client needs one.
+    /// Raises the limit of open descriptors to its maximum, since every client needs one.
     ///
-    /// # Errors
-    /// [`ServeError`]. What was made by then is removed again.
+    /// # Errors [`ServeError`]. Files created by then are removed again.
     pub fn open(settings: &Settings, given: Vec<OwnedFd>) -> Result<Self, ServeError> {
         raise_descriptors();
         let mut made = Made::default();
@@ -104,23 +103,22 @@ impl Server {
         })
     }
 
-    /// What is counted, also while it runs.
+    /// Returns the counters, which stay readable while the server runs.
     #[must_use]
     pub fn served(&self) -> Arc<Served> {
         Arc::clone(&self.served)
     }
 
-    /// Where it listens for TCP.
+    /// Returns the address of the TCP listener, if there is one.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.doors.iter().find_map(Door::tcp_address)
     }
 
-    /// Serves until `stop` says so, or its sender is gone; then all clients are left, and files are removed that are
-    /// still its own. Runs in any tokio runtime with I/O and time.
+    /// Serves until `stop` is true or its sender is gone; then disconnects all clients and removes its files.
+    /// Runs in any tokio runtime with I/O and time.
     ///
-    /// # Errors
-    /// When the runtime cannot take the sockets.
+    /// # Errors When the runtime cannot register the sockets.
     pub async fn run<B>(self, backend: B, mut stop: watch::Receiver<bool>) -> Result<(), ServeError>
     where
         B: Backend + 'static,
@@ -142,19 +140,19 @@ impl Server {
                 for door in doors {
                     spawn_local(receive(door.register()?, Rc::clone(&house)));
                 }
-                // A sender that is gone is the same as one that says so.
+                // A sender that is gone means the same as `true`.
                 let _ = stop.wait_for(|stop| *stop).await;
                 Ok(())
             })
             .await;
-        // The files first: who comes now finds nobody, and not a door that is shut in its face.
+        // Remove the files first, so that new clients find no service instead of a closed one.
         drop(made);
         drop(tasks);
         ends
     }
 }
 
-/// Lets clients in, at most so many at once.
+/// Accepts clients, up to the limit.
 async fn receive<B: Backend + 'static>(door: Open, house: Rc<House<B>>) {
     for nth in 1u32.. {
         match door.accept().await {
@@ -180,7 +178,7 @@ async fn receive<B: Backend + 'static>(door: Open, house: Rc<House<B>>) {
     }
 }
 
-/// Every client is a descriptor, and the usual limit is 1,024.
+/// Every client takes a descriptor, and the usual limit is 1,024.
 fn raise_descriptors() {
     let limit = Limit::of(Resource::RLIMIT_NOFILE);
     if limit.soft != limit.hard {
@@ -188,7 +186,7 @@ fn raise_descriptors() {
             soft: limit.hard,
             ..limit
         };
-        // Where it is not allowed, there are fewer clients: `NotAccepted` counts those who wait.
+        // If it fails, fewer clients fit: `NotAccepted` counts those that wait.
         let _ = raised.set(Resource::RLIMIT_NOFILE);
     }
 }

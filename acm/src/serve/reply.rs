@@ -1,4 +1,4 @@
-//! The way back to the client that asked: used once, from any thread, now or later.
+//! The handle that answers a query: used once, from any thread, now or later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,29 +11,29 @@ use crate::ask::Answer;
 use crate::status::Status;
 use crate::wire::{Head, answer};
 
-/// What is on its way to a client.
+/// A message queued for a client.
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    /// An answer, and its place among the client's questions.
+    /// An answer, and the permit of its query.
     Answer(Vec<u8>, OwnedSemaphorePermit),
-    /// There is no room for another.
+    /// The queue holds too many bytes.
     TooMuch,
 }
 
-/// Where answers go. No more than the client's questions can be in it: each has a permit.
+/// The queue of answers. It is bounded by the client's open queries, each of which has a permit.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     pub(super) to: UnboundedSender<Outgoing>,
-    /// Bytes that are in it.
+    /// Bytes in the queue.
     pub(super) bytes: Arc<AtomicUsize>,
     pub(super) most: usize,
 }
 
 impl Outbox {
-    /// Puts an answer in; a client that is gone gets none.
+    /// Queues an answer, unless the client is gone.
     pub(super) fn put(&self, bytes: Vec<u8>, permit: OwnedSemaphorePermit) {
         let before = self.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
-        // One answer always has room, however long.
+        // One answer always fits, however long.
         let fits = before == 0 || before + bytes.len() <= self.most;
         let out = if fits {
             Outgoing::Answer(bytes, permit)
@@ -44,7 +44,7 @@ impl Outbox {
     }
 }
 
-/// The way back to the client that asked. Dropped unused, it says that the service is not connected to anything.
+/// The handle that answers a query. If it is dropped unused, the client gets the status "not connected".
 #[derive(Debug)]
 pub struct Reply(Option<Open>);
 
@@ -66,14 +66,14 @@ impl Reply {
         }))
     }
 
-    /// Answers. A client that is gone by now is no error.
+    /// Sends the answer. It is not an error if the client is gone.
     pub fn send(mut self, found: &Answer) {
         if let Some(open) = self.0.take() {
             open.outbox.put(answer(&open.head, found), open.permit);
         }
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether the client is gone or the query was answered.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.0.as_ref().is_none_or(|open| open.outbox.to.is_closed())

@@ -1,12 +1,12 @@
-//! Where the service is found, and what a client may cost.
+//! Settings of the listeners: paths, sockets, and limits per client.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The files by which clients find the service.
+/// The paths by which clients find the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The Unix socket: what `ib_acme` connects to.
+    /// The Unix socket that `ib_acme` connects to.
     pub socket: PathBuf,
     /// The symbolic link to it that librdmacm connects to.
     pub socket_alias: PathBuf,
@@ -17,12 +17,12 @@ pub struct Places {
 }
 
 impl Places {
-    /// The usual names, in this folder.
+    /// Returns the default names, in this folder.
     ///
     /// ```
-    /// use doorbell_acm::serve::Places;
-    /// assert_eq!(Places::within("/run"), Places::default());
-    /// assert_eq!(Places::default().socket.to_str(), Some("/run/ibacm-unix.sock"));
+    /// use doorbell_acm::serve::SocketPaths;
+    /// assert_eq!(SocketPaths::within("/run"), SocketPaths::default());
+    /// assert_eq!(SocketPaths::default().socket.to_str(), Some("/run/ibacm-unix.sock"));
     /// ```
     pub fn within(folder: impl AsRef<Path>) -> Self {
         let of = |name: &str| folder.as_ref().join(name);
@@ -41,15 +41,16 @@ impl Default for Places {
     }
 }
 
-/// The TCP port of the original.
+/// The TCP port of the original ibacm.
 pub const TCP_PORT: u16 = 6125;
 
-/// A TCP socket.
+/// A TCP socket to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// The port; with 0 the system chooses one, which the port file tells.
+    /// The port number; with 0 the system chooses one, which the port file contains.
     pub port: u16,
-    /// Whether all IPv4 addresses are listened on. Whoever reaches one can ask, so it is never so unasked.
+    /// Whether it listens on all IPv4 addresses. Anyone who reaches it can query it, so this is never the
+    /// default.
     pub open: bool,
 }
 
@@ -62,20 +63,20 @@ impl Default for Tcp {
     }
 }
 
-/// What is opened.
+/// The settings of the listeners.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Files.
+    /// The paths of the sockets and port files.
     pub places: Places,
     /// Whether there is a Unix socket.
     pub unix: bool,
-    /// Whether there is a TCP socket, and which.
+    /// The TCP socket, if there is one.
     pub tcp: Option<Tcp>,
-    /// Whether librdmacm is served too: the two symbolic links.
+    /// Whether librdmacm is served too, by the two symbolic links.
     pub librdmacm: bool,
-    /// Mode of the Unix socket: who may write to it may ask.
+    /// The mode of the Unix socket: whoever may write to it may send queries.
     pub mode: u32,
-    /// What a client may cost.
+    /// The limits per client.
     pub limits: Limits,
 }
 
@@ -92,18 +93,19 @@ impl Default for Settings {
     }
 }
 
-/// What a client may cost.
+/// Limits of what clients can cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once; who comes then is left at once.
+    /// Maximum number of clients; further ones are disconnected at once.
     pub clients: usize,
-    /// Questions of a client that are open, or whose answers it has not read; it is not read from any further then.
+    /// Maximum queries of a client that are open or whose answers are unread; beyond it, nothing more is read
+    /// from it.
     pub questions: usize,
-    /// Bytes of answers that a client has not read; it is left then.
+    /// Maximum bytes of unread answers of a client; beyond it, it is disconnected.
     pub unread: usize,
-    /// From the first byte of a question to its last.
+    /// Maximum time from the first byte of a query to its last.
     pub half: Duration,
-    /// Until the system takes an answer for a client.
+    /// Maximum time until the system accepts an answer for a client.
     pub stuck: Duration,
 }
 

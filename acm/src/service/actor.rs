@@ -1,4 +1,5 @@
-//! The one task that owns the state: clients' questions, what comes from other services, changes and times, in turn.
+//! The actor: one task owns the state and handles client queries, network messages, changes and timers in
+//! turn.
 
 use std::time::Duration;
 
@@ -16,41 +17,41 @@ use crate::ask::Question;
 use crate::host::Found;
 use crate::serve::{Backend, Reply};
 
-/// What the task is told.
+/// A message to the actor.
 pub(super) enum Mail {
-    /// A client asks.
+    /// A client's query.
     Ask(Question, Reply),
-    /// What this host has is not what it was.
+    /// The interfaces of this host have changed.
     Host(Box<Found>),
-    /// What is written; whether files have surely changed.
+    /// The configuration that was read, and whether its files are known to have changed.
     Written(Box<Written>, bool),
-    /// Somebody wants to see it.
+    /// A request for the state as JSON.
     View(oneshot::Sender<String>),
-    /// Somebody could not use a path.
+    /// A report that the path to an address does not work.
     Failed(Address),
-    /// Something around the state does not work, and is shown.
+    /// A failure outside the state, to be shown.
     Trouble(String),
 }
 
-/// Letters that are read before anything else is looked at.
+/// Maximum number of messages handled before anything else is checked.
 const LETTERS: usize = 64;
-/// How often questions are looked for whose client is gone.
+/// How often queries of clients that have gone are dropped.
 const SWEEP: Duration = Duration::from_millis(250);
-/// With nothing to do, something is looked at all the same so often.
+/// Maximum time between two checks when nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Puts questions into the mail.
+/// Sends queries to the actor.
 pub(super) struct Slot(pub(super) mpsc::UnboundedSender<Mail>);
 
 impl Backend for Slot {
-    /// How many there can be is limited where clients are let in.
+    /// The listener bounds the number of queries, so this channel needs no bound.
     fn ask(&self, question: Question, reply: Reply) {
-        // Nobody reads any more: the reply says so when it is dropped.
+        // The actor has ended; the dropped reply reports that to the client.
         let _ = self.0.send(Mail::Ask(question, reply));
     }
 }
 
-/// Beats until `stop` says so.
+/// Runs the actor until `stop` is true or its sender is gone.
 pub(super) async fn beat(
     mut state: State,
     mut mail: mpsc::UnboundedReceiver<Mail>,
@@ -82,7 +83,7 @@ pub(super) async fn beat(
                 }
             }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
-            // Before it is looked at: what comes after that makes it ready again.
+            // Clear readiness before reading: whatever arrives later sets it again.
             readable = state.carrier().readable_mut() => {
                 readable.map_err(ServiceError::Runtime)?.clear_ready();
             }
@@ -91,7 +92,7 @@ pub(super) async fn beat(
     }
 }
 
-/// When there is something to do at the latest.
+/// Returns when the actor must run next at the latest.
 fn until(state: &State, sweep: Instant) -> Instant {
     let now = Instant::now();
     let idle = if state.is_asked() { sweep } else { now + IDLE };

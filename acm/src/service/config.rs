@@ -1,4 +1,4 @@
-//! What is written in the folder of the configuration, and what follows from it for the resolver and the carrier.
+//! The configuration files, and the settings of the resolver and the carrier that follow from them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::config::{
 use crate::endpoint::Endpoint;
 use crate::resolver::{self, LoopbackProtocol, Table};
 
-/// All that is written.
+/// The whole configuration as read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     pub(super) options: Options,
     pub(super) entries: Vec<AddressEntry>,
     pub(super) warnings: Warnings,
-    /// Where the files are.
+    /// The folder of the files.
     pub(super) folder: PathBuf,
-    /// The interfaces are those of the command line.
+    /// Whether the interfaces were named on the command line.
     pub(super) is_by_flag: bool,
 }
 
 impl Written {
-    /// Reads both files. What cannot be read is a warning, and has its defaults.
+    /// Reads both files. One that cannot be read yields a warning and the defaults.
     pub(super) fn read(folder: &Path) -> Self {
         let mut warnings = Warnings::default();
         let mut text = |name: &str| {
             let file = folder.join(name);
             let found = read_file(&file).unwrap_or_else(|error| {
-                let what = format!("it cannot be read ({error})");
-                warnings.push(&file.as_path().into(), 0, what, "look at its mode and its size");
+                let what = format!("cannot read the file ({error})");
+                warnings.push(&file.as_path().into(), 0, what, "check its mode and its size");
                 None
             });
             (file, found)
@@ -54,7 +54,7 @@ impl Written {
         }
     }
 
-    /// The files that all of this depends on.
+    /// Returns the files that the configuration depends on.
     pub(super) fn files(&self, folder: &Path) -> Vec<PathBuf> {
         let mut files = vec![folder.join(OPTIONS_FILE), folder.join(ADDRESSES_FILE)];
         if self.options.addr_preload != AddressPreload::None {
@@ -66,7 +66,7 @@ impl Written {
         files
     }
 
-    /// Those interfaces besides, as the command line names them.
+    /// Replaces the interfaces with those of the command line, if it names any.
     pub(super) fn with_interfaces(mut self, more: &[String]) -> Self {
         if !more.is_empty() {
             self.options.doorbell_interfaces = Interfaces::Named(more.to_vec());
@@ -75,7 +75,7 @@ impl Written {
         self
     }
 
-    /// Warns of options that are others than in the beginning, and are read when the service starts only.
+    /// Warns of changed options that take effect only at a start.
     pub(super) fn warn_of_lasting(&mut self, began: &Options) {
         let (own, file) = (&self.options, Path::new(OPTIONS_FILE).into());
         let lasting = [
@@ -93,12 +93,12 @@ impl Written {
             ),
         ];
         for (name, _) in lasting.into_iter().filter(|(_, differs)| *differs) {
-            let what = format!("{name} is another one than when the service started, and keeps what it was");
-            self.warnings.push(&file, 0, what, "start the service again");
+            let what = format!("{name} has changed, which takes effect only at a start");
+            self.warnings.push(&file, 0, what, "restart the service");
         }
     }
 
-    /// How the resolver is to behave.
+    /// Returns the resolver's options.
     pub(super) fn resolver(&self, authenticated: bool) -> resolver::Options {
         let own = &self.options;
         resolver::Options {
@@ -128,7 +128,8 @@ impl Written {
         }
     }
 
-    /// How the carrier is to behave. It sends from a port beside the groups' own, so that a firewall can name both.
+    /// Returns the carrier's settings. It sends from a port beside that of the groups, so that a firewall
+    /// rule can name both.
     pub(super) fn carrier(&self, key: Option<Key>) -> carrier::Settings {
         carrier::Settings {
             sender_port: self.options.doorbell_port.saturating_add(1),
@@ -136,7 +137,7 @@ impl Written {
         }
     }
 
-    /// What is known before anybody asks.
+    /// Reads the preload files.
     pub(super) fn preload(&mut self, endpoints: &[Endpoint]) -> (Preload, Table) {
         let preload = Preload::read(&self.options, endpoints, &mut self.warnings);
         let places = preload

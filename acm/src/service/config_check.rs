@@ -1,6 +1,6 @@
-//! What is written, and does not fit what this host has: interfaces, devices and partitions that are not there.
+//! Warnings about configuration that this host cannot meet: interfaces, devices and partitions that it lacks.
 //!
-//! None of it is an error: what comes later is served later. But a name that was mistyped is found out here, and nowhere else.
+//! None of them is an error: what appears later is served then. But only here is a mistyped name noticed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::config::Written;
 use crate::config::{ADDRESSES_FILE, AddressEntry, Interfaces, OPTIONS_FILE, Warnings};
 use crate::host::Found;
 
-/// What of it does not fit this host.
+/// Returns a warning for each setting that does not fit this host.
 pub(super) fn misfits(written: &Written, found: &Found) -> Warnings {
     let mut warnings = Warnings::default();
     interfaces(written, found, &mut warnings);
@@ -22,7 +22,7 @@ pub(super) fn misfits(written: &Written, found: &Found) -> Warnings {
     warnings
 }
 
-/// Names of interfaces that are none of this host's.
+/// Warns of interface names that this host does not have.
 fn interfaces(written: &Written, found: &Found, warnings: &mut Warnings) {
     let Interfaces::Named(names) = &written.options.doorbell_interfaces else {
         return;
@@ -36,38 +36,38 @@ fn interfaces(written: &Written, found: &Found, warnings: &mut Warnings) {
         found.interfaces.contains(name) || found.endpoints.iter().any(|end| end.is_called(name))
     };
     for name in names.iter().filter(|name| !has(name)) {
-        let what = format!("this host has no interface \"{}\" now", name.escape_debug());
-        let remedy = "it is served when it comes; `ip -br link` lists those that there are";
+        let what = format!("this host has no interface \"{}\"", name.escape_debug());
+        let remedy = "it is served once it appears; `ip -br link` lists the interfaces of this host";
         warnings.push(&file, 0, what, remedy);
     }
 }
 
-/// Why an entry is of no endpoint, if it is of none.
+/// Returns why an entry matches no endpoint, with the remedy; `None` if it matches one.
 fn unlike(entry: &AddressEntry, found: &Found) -> Option<(String, &'static str)> {
     let of_device = || found.endpoints.iter().filter(|end| end.is_called(&entry.device));
     let of_port = || of_device().filter(|end| end.port == entry.port);
     let first = of_port().next().map(|end| end.pkey);
     let device = entry.device.escape_debug();
-    let devices = "`ls /sys/class/infiniband /sys/class/net` shows those that there are";
+    let devices = "`ls /sys/class/infiniband /sys/class/net` lists the devices of this host";
     let Some(first) = first else {
         return Some(if of_device().next().is_some() {
-            let what = format!("the device \"{device}\" has no port {} that is up", entry.port);
-            (what, "the first one is 1; an interface has no other")
+            let what = format!("the device \"{device}\" has no active port {}", entry.port);
+            (what, "ports are counted from 1, and an interface has only that one")
         } else if found.interfaces.contains(&entry.device) {
             let what = format!("the interface \"{device}\" is down or has no address");
-            (what, "`ip addr` shows it; the line is used when that has changed")
+            (what, "see `ip addr`; the line takes effect once the interface is up and has an address")
         } else {
-            let what = format!("this host has no device \"{device}\" now");
+            let what = format!("this host has no device \"{device}\"");
             (what, devices)
         });
     };
     let fits = of_port().any(|end| entry.pkey.is(end.pkey, first));
     (!fits).then(|| {
         let what = format!(
-            "port {} of \"{device}\" is not in the partition {}",
+            "port {} of \"{device}\" is not in partition {}",
             entry.port, entry.pkey
         );
-        (what, "write default for its first one")
+        (what, "write `default` for its first partition")
     })
 }
 
@@ -94,9 +94,9 @@ mod tests {
         };
         let said = said(&written);
         let begins = [
-            "/etc/x/ibacm_addr.cfg:3: this host has no device \"nothere0\" now",
-            "/etc/x/ibacm_addr.cfg:4: the device \"lo\" has no port 2",
-            "/etc/x/ibacm_addr.cfg:5: port 1 of \"lo\" is not in the partition 0x8001",
+            "/etc/x/ibacm_addr.cfg:3: this host has no device \"nothere0\"",
+            "/etc/x/ibacm_addr.cfg:4: the device \"lo\" has no active port 2",
+            "/etc/x/ibacm_addr.cfg:5: port 1 of \"lo\" is not in partition 0x8001",
         ];
         assert_eq!(said.len(), begins.len(), "{said:?}");
         for (said, begin) in said.iter().zip(begins) {
@@ -110,7 +110,7 @@ mod tests {
         let flagged = said(&Written::default().with_interfaces(&names));
         assert_eq!(flagged.len(), 1, "{flagged:?}");
         assert!(
-            flagged[0].starts_with("--nic: this host has no interface \"nothere0\" now"),
+            flagged[0].starts_with("--nic: this host has no interface \"nothere0\""),
             "{flagged:?}"
         );
         let mut filed = Written::default();

@@ -1,12 +1,13 @@
-//! The service's second socket: what it shows of itself, and what it is told.
+//! The service's status socket: a client reads the state as JSON, or reports a path that failed.
 //!
 //! ```text
 //!   state\n              ──►  one line of JSON
-//!   failed ADDRESS\n     ──►  done\n             the path to it was of no use: it is resolved anew
+//!   failed ADDRESS\n     ──►  done\n             the path to it was of no use: it is resolved again
 //! ```
 //!
-//! What can be seen here any process of this host could find out by asking; what can be done makes the service ask again,
-//! which costs a message. Clients are few, each line has a bound, and all clients together are served a hundred lines a second.
+//! It shows nothing that another process of this host could not learn by querying, and a report costs one
+//! message: the resolver queries again. The number of clients and the length of a line are bounded, and all
+//! clients together get a hundred lines a second.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -24,28 +25,28 @@ use crate::address::{Address, Name, Zoned};
 use crate::line::Line;
 use crate::serve::Made;
 
-/// Clients at once.
+/// Maximum number of simultaneous clients.
 const CLIENTS: usize = 32;
-/// Bytes of a line.
+/// Maximum bytes of a request line.
 const LINE: usize = 128;
-/// Until a client takes an answer.
+/// How long a client may take to accept an answer.
 const STUCK: Duration = Duration::from_secs(5);
-/// Until a client says something.
+/// How long a client may be idle before it is disconnected.
 const SILENT: Duration = Duration::from_secs(60);
-/// Between two lines of all clients: what they cost the service is a small part of its time.
+/// Pause between two lines of all clients, so that they take only a small part of the service's time.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// When the next line is looked at, whoever it is from.
+/// When the next line may be processed, from whichever client.
 type Turn = Rc<Cell<Instant>>;
 
-/// Opens the socket at `path`.
+/// Opens the status socket at `path`.
 pub(super) fn open(path: &Path, made: &mut Made) -> Result<std::os::unix::net::UnixListener, ServiceError> {
     let listener = crate::serve::socket(path, 0o666, made)?;
     listener.set_nonblocking(true).map_err(ServiceError::Runtime)?;
     Ok(listener)
 }
 
-/// Serves it for ever.
+/// Serves status clients until the task is dropped.
 pub(super) async fn serve(listener: UnixListener, mail: mpsc::UnboundedSender<Mail>) {
     let clients = Rc::new(Cell::new(0));
     let turn: Turn = Rc::new(Cell::new(Instant::now()));
@@ -59,7 +60,7 @@ pub(super) async fn serve(listener: UnixListener, mail: mpsc::UnboundedSender<Ma
                     clients.set(clients.get() - 1);
                 });
             }
-            // Too many: it is left at once.
+            // Too many clients: close this one at once.
             Ok(_) => {}
             Err(_) => sleep(STUCK).await,
         }
@@ -119,7 +120,7 @@ async fn answer(words: &[u8], mail: &mpsc::UnboundedSender<Mail>) -> String {
 }
 
 fn address_of(text: &str) -> Option<Address> {
-    // Whichever interface it is on: all of them are looked at.
+    // An address without a zone matches on every interface.
     match Zoned::read(text).ok()? {
         Some(found) => Some(found.ip.into()),
         None => Name::new(text).ok().map(Address::Name),

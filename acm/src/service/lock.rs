@@ -1,4 +1,4 @@
-//! The lock file: one service for each, as with the original, whose lock this one is a lock against.
+//! The lock file: one service per file, and compatible with the lock of the original ibacm.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -10,19 +10,19 @@ use rustix::io::Errno;
 
 use super::ServiceError;
 
-/// Bytes that are read of it: a number.
+/// Bytes read of the file: a process number.
 const LONGEST: u64 = 16;
 
-/// A lock file that is ours until this is dropped. The file stays, empty: to remove it would take it from whoever waits for
-/// it.
+/// A lock file held until this is dropped. The file stays, empty: removing it would break the lock of a
+/// process that is waiting for it.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
 impl Lock {
-    /// Takes it, and writes our process into it.
+    /// Takes the lock and writes this process's number into the file.
     ///
-    /// # Errors
-    /// [`ServiceError::Locked`] when another process has it.
+    /// # Errors [`ServiceError::Locked`] when another process holds it; [`ServiceError::Lock`] when the file
+    /// cannot be opened.
     pub(super) fn take(path: &Path) -> Result<Self, ServiceError> {
         let failed = |source| ServiceError::Lock {
             path: path.to_owned(),
@@ -46,20 +46,20 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Nobody believes what stands in a file that is not locked.
+        // The content of an unlocked file has no meaning, so a failure does no harm.
         let _ = self.0.set_len(0);
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // A pipe is not waited for, and what another process wrote stays until the file is ours.
+    // Do not block on a pipe, and keep what another process wrote until the lock is ours.
     options.read(true).write(true).create(true).truncate(false);
     let file = options.custom_flags(libc::O_NONBLOCK).mode(0o644).open(path)?;
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no plain file"))
+        Err(io::Error::other("not a regular file"))
     }
 }
 

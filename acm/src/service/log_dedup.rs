@@ -1,23 +1,24 @@
-//! What the service says of itself: warnings once, and again when files have changed; and more where `log_level` asks for it.
+//! The service's log: each warning once, all again after the files changed, and more if `log_level` enables
+//! it.
 
 use std::collections::BTreeSet;
 
 use super::Tell;
 
-/// Troubles that are told apart, until this host or the configuration has changed: what others send makes some of them.
+/// Distinct errors remembered for de-duplication; bounded, since remote input can create them.
 const TROUBLES: usize = 64;
 
-/// Says it, and knows what it has said.
+/// Writes log lines, and remembers which it has written.
 pub(super) struct Telling {
     tell: Tell,
-    /// Warnings that were said and still hold.
+    /// Warnings that were logged and still hold.
     said: BTreeSet<String>,
-    /// What went wrong and was said.
+    /// Errors that were logged.
     troubles: BTreeSet<String>,
 }
 
 impl Telling {
-    /// `said`: what somebody has said already.
+    /// Returns a log that takes the warnings in `said` as written already.
     pub(super) fn new(tell: Tell, said: Vec<String>) -> Self {
         Self {
             tell,
@@ -26,24 +27,24 @@ impl Telling {
         }
     }
 
-    /// One line.
+    /// Writes one line.
     pub(super) fn say(&self, line: &str) {
         (self.tell)(line);
     }
 
-    /// Something went wrong: it is said once.
+    /// Logs an error, once.
     pub(super) fn trouble(&mut self, line: &str) {
         if self.troubles.len() < TROUBLES && self.troubles.insert(line.to_owned()) {
             (self.tell)(line);
         }
     }
 
-    /// This host or the configuration has changed: what goes wrong from now on is said anew.
+    /// Forgets the errors, so that those that recur after a change are logged again.
     pub(super) fn forget_troubles(&mut self) {
         self.troubles.clear();
     }
 
-    /// All warnings that hold now: those are said that were not, and with `again` all of them.
+    /// Takes all warnings that hold now, and logs those that are new, or all of them with `again`.
     pub(super) fn warn(&mut self, warnings: Vec<String>, again: bool) {
         for line in &warnings {
             if again || !self.said.contains(line) {

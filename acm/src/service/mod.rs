@@ -1,26 +1,27 @@
-//! The service: doors for clients, the resolver, what carries its messages, and everything that changes while it runs.
+//! The service: listeners for clients, the resolver, the carrier of its messages, and reloading while it
+//! runs.
 //!
 //! ```text
-//!   serve ── questions ──┐
-//!   door ── state? ──────┤                  ┌── resolver
-//!   host ── endpoints ───┼──► mail ──► heart ── carrier ◄──► other services
-//!   config ── files ─────┘                  └── preloads
+//!   serve ── queries ────┐
+//!   listener ── state ───┤               ┌── resolver
+//!   host ── endpoints ───┼──► actor ─────┼── carrier ◄──► other services
+//!   config ── files ─────┘               └── preloads
 //! ```
 //!
 //! One thread, one task that owns the state; nothing is locked.
 //!
 //! | module | job |
 //! |---|---|
-//! | `heart` | waiting, and what is done next |
-//! | `state` | the resolver with everything around it |
-//! | `links` | what the carrier serves, and what goes out |
+//! | `actor` | the event loop |
+//! | `state` | the resolver and everything around it |
+//! | `outbound` | which endpoints the carrier serves, and what they send |
 //! | `lock` | the file that keeps a second service from starting |
-//! | `misfits` | what is written, and does not fit this host |
-//! | `follow` | hearing of changes of files and of this host |
-//! | `peers` | where other services were heard from |
-//! | `written` | files, and what follows from them |
-//! | `telling` | what is said of it, and to whom |
-//! | `door`, `view` | what is shown of it |
+//! | `config_check` | warnings about configuration that this host cannot meet |
+//! | `watch` | watchers of files and of this host's interfaces |
+//! | `peers` | the socket addresses of other services |
+//! | `config` | the configuration files, and what follows from them |
+//! | `log_dedup` | the log, without repetition |
+//! | `listener`, `snapshot` | the status socket, and the state that it shows |
 
 mod actor;
 mod config;
@@ -57,31 +58,31 @@ use log_dedup::Telling;
 use state::State;
 use watchers::Files;
 
-/// What a service is told by whoever starts it, beside its files.
+/// The settings that whoever starts a service gives it, beside its configuration files.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The folder of the configuration.
+    /// The folder of the configuration files.
     pub folder: PathBuf,
-    /// The files by which clients find it.
+    /// The files by which clients find the service.
     pub places: Places,
-    /// The socket of what it shows of itself.
+    /// The path of the status socket.
     pub watch: PathBuf,
-    /// A TCP socket, whatever the configuration says.
+    /// A TCP socket to listen on, whatever the configuration says.
     pub tcp: Option<Tcp>,
-    /// The interfaces by which other services are asked and answered, in place of what the configuration says; unless empty.
+    /// The interfaces for messages between services; unless empty, they replace those of the configuration.
     pub interfaces: Vec<String>,
-    /// The key of the job: what other services say without it is not believed.
+    /// The key of the job: messages of other services without its tag are dropped.
     pub key: Option<[u8; 32]>,
 }
 
 impl Settings {
-    /// The usual ones: everything where rdma-core's clients look for it, configured by `/etc/rdma`.
+    /// Returns the default settings: the socket paths of rdma-core, and the configuration in `/etc/rdma`.
     #[must_use]
     pub fn usual() -> Self {
         Self::at(Places::default())
     }
 
-    /// Those of a service whose clients find it there.
+    /// Returns the settings of a service whose clients find it at `places`.
     #[must_use]
     pub fn at(places: Places) -> Self {
         let mut watch = places.socket.clone().into_os_string();
@@ -97,44 +98,44 @@ impl Settings {
     }
 }
 
-/// Why a service cannot begin, or has ended by itself.
+/// Why a service cannot start, or has stopped by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// Its doors.
+    /// The listeners failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// What carries its messages.
+    /// The carrier of messages failed.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// What this host has.
+    /// The interfaces of this host cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The runtime below it.
+    /// The asynchronous runtime cannot be built.
     #[error(
         "cannot create an event loop: {0}; {advice}",
         advice = doorbell_fabric::error::advice(.0).unwrap_or("check `ulimit -n`")
     )]
     Runtime(#[source] io::Error),
-    /// Another service has the lock file.
+    /// Another service holds the lock file.
     #[error(
-        "another service has the lock file `{}`{}: stop it first, or name another lock_file in ibacm_opts.cfg",
+        "another service holds the lock file `{}`{}: stop it first, or name another lock_file in ibacm_opts.cfg",
         path.display(), by(*holder)
     )]
     Locked {
-        /// The file.
+        /// The lock file's path.
         path: PathBuf,
-        /// The process that is written in it.
+        /// The process whose number the file contains.
         holder: Option<u32>,
     },
-    /// The lock file cannot be had.
+    /// The lock file cannot be opened or locked.
     #[error(
-        "could not take the lock file `{}`: {source}; check that its folder is there and that this user may write to it, or \
+        "cannot lock `{}`: {source}; check that its folder exists and that this user may write to it, or \
          name another lock_file in ibacm_opts.cfg",
         path.display()
     )]
     Lock {
-        /// The file.
+        /// The lock file's path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -145,10 +146,10 @@ fn by(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
-/// Whoever hears what the service says of itself, line by line.
+/// Receives the service's log lines.
 pub type Tell = Box<dyn Fn(&str) + Send>;
 
-/// A service that has its sockets, and is not running yet.
+/// A service with open sockets that is not running yet.
 pub struct Service {
     settings: Settings,
     server: Server,
@@ -161,11 +162,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Reads the configuration and opens the doors; `given` are sockets that somebody else opened for it
+    /// Reads the configuration and opens the listeners; `given` are sockets that were opened for it
     /// ([`serve::inherited`]).
     ///
-    /// # Errors
-    /// [`ServiceError`]. What was made by then is removed again.
+    /// # Errors [`ServiceError`]. Files made by then are removed again.
     pub fn open(settings: Settings, given: Vec<OwnedFd>) -> Result<Self, ServiceError> {
         let written = Written::read(&settings.folder).with_interfaces(&settings.interfaces);
         let lock = written.options.lock_file.as_deref().map(Lock::take).transpose()?;
@@ -187,42 +187,43 @@ impl Service {
         })
     }
 
-    /// What is counted at its doors, also while it runs.
+    /// Returns the counters of the listeners, which stay readable while the service runs.
     #[must_use]
     pub fn served(&self) -> Arc<Served> {
         self.server.served()
     }
 
-    /// Where it listens for TCP.
+    /// Returns the address of the TCP listener, if there is one.
     #[must_use]
     pub fn tcp_address(&self) -> Option<std::net::SocketAddr> {
         self.server.tcp_address()
     }
 
-    /// What of the configuration could not be used as it stands, or does not fit this host. What is loaded by it is looked
-    /// at when the service runs.
+    /// Returns the warnings about the configuration: values that cannot be used, and names that do not fit
+    /// this host. Preloaded files are read only when the service runs.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.warnings.iter().map(String::as_str)
     }
 
-    /// Where `log_file` says that lines are to be written; none where it says nothing.
+    /// Returns the destination of log lines that `log_file` names, if it names one.
     #[must_use]
     pub fn log_file(&self) -> Option<&Logging> {
         self.written.options.log_file.as_ref()
     }
 
-    /// While it runs, `tell` hears what the service says of itself: warnings that are new since [`Service::warnings`], all of
-    /// them again when the files have changed, and what `log_level` asks for besides. It must not wait for the service.
+    /// Sets the receiver of log lines while the service runs: warnings that are new since
+    /// [`Service::warnings`], all of them again after the files changed, and what `log_level` enables. It
+    /// must not block.
     #[must_use]
     pub fn telling(mut self, tell: Tell) -> Self {
         self.tell = tell;
         self
     }
 
-    /// Runs until `stop` says so, or its sender is gone, in a runtime of its own; then what it made is removed.
+    /// Runs until `stop` is true or its sender is gone, in a runtime of its own; then removes the files it
+    /// made.
     ///
-    /// # Errors
-    /// [`ServiceError`].
+    /// # Errors [`ServiceError`], when a listener, the carrier or the runtime fails.
     pub fn run(self, stop: watch::Receiver<bool>) -> Result<(), ServiceError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ServiceError::Runtime)?;
@@ -242,7 +243,7 @@ impl Service {
         } = self;
         let (post, mail) = mpsc::unbounded_channel();
         let files = Files::new(settings.folder, settings.interfaces);
-        // First the watch: what changes after the files are read is heard.
+        // Start the watch first, so that no change after the reading is missed.
         let (watching, written) = files.watched();
         let host = HostWatch::new(Sources::of_system(written.entries.clone()))?;
         let found = host.found().clone();
@@ -256,7 +257,7 @@ impl Service {
         spawn_local(listener::serve(door, post.clone()));
         let mut serving = spawn_local(server.run(Slot(post), stop.clone()));
         let mut beating = pin!(beat(state, mail, stop));
-        // Both end when they are told to. Where one ends by itself the other is of no use.
+        // Both end when `stop` is set; when one ends by itself, the other is stopped.
         let ended = select! {
             biased;
             beat = &mut beating => match beat {
@@ -274,20 +275,20 @@ impl Service {
                 error => error,
             },
         };
-        // Whoever waits for it finds nothing else of this one.
+        // Release the lock last: whoever waits for it finds no other file of this service.
         drop(lock);
         ended
     }
 }
 
-/// Warnings as lines, and how many more there were.
+/// Returns the warnings as lines, and one with the number left out.
 fn lines(all: &[&Warnings]) -> Vec<String> {
     let each = all.iter().flat_map(|warnings| warnings.iter());
     let mut lines: Vec<String> = each.map(ToString::to_string).collect();
     let more: u64 = all.iter().map(|warnings| warnings.more()).sum();
     if more > 0 {
         lines.push(format!(
-            "and {more} more warnings; mend the first ones, and look again"
+            "and {more} more warnings; fix the first ones and check again"
         ));
     }
     lines
@@ -301,7 +302,7 @@ fn served(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), Servic
     }
 }
 
-/// The doors that the configuration and the settings ask for.
+/// Returns the listeners that the configuration and the settings call for.
 fn doors(settings: &Settings, written: &Written) -> serve::Settings {
     let options = &written.options;
     let by_mode = match options.server_mode {
@@ -315,7 +316,7 @@ fn doors(settings: &Settings, written: &Written) -> serve::Settings {
     });
     serve::Settings {
         places: settings.places.clone(),
-        // As with the original: a mode of TCP is one without the Unix socket, and what is asked for here comes beside it.
+        // As in the original, a TCP mode has no Unix socket; TCP that the settings request comes in addition.
         unix: by_mode.is_none(),
         tcp: settings.tcp.or(by_mode),
         librdmacm: !options.acme_plus_kernel_only,

@@ -1,4 +1,4 @@
-//! Between resolver and carrier: which endpoints are served and in which groups, and what goes out by them.
+//! Between resolver and carrier: which endpoints are served and in which groups, and what they send.
 //!
 //! ```text
 //!   host changes ──► serve_endpoints ──► served, in its groups
@@ -6,8 +6,8 @@
 //!                          └── 0.5, 1, 2, 4, … 30 s later, where the system refused it
 //! ```
 //!
-//! An interface that goes and comes back before anybody has looked is no change of this host; what was lost with it is
-//! had again by trying.
+//! An interface that goes and comes back between two looks is no change of this host; retrying restores what
+//! was lost with it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::mad::{Group, MAD};
 use crate::path::Mtu;
 use crate::resolver::{EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
 
-/// Until the system is asked again for what it refused, for the first time; each further time is twice as long.
+/// Pause before the first retry of what the system refused; each later one is twice as long.
 const FIRST: Duration = Duration::from_millis(500);
-/// As long at most.
+/// Maximum pause between two retries.
 const LAST: Duration = Duration::from_secs(30);
 
-/// When what the system refused is tried again.
+/// Schedule of the retries of what the system refused.
 #[derive(Debug, Default)]
 pub(super) struct Again {
     at: Option<Time>,
-    /// The last pause; none when nothing had to be tried again.
+    /// The last pause; `None` when nothing needs a retry.
     pause: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ impl Again {
         self.at.is_some_and(|at| at <= now)
     }
 
-    /// Something is to be tried again, or nothing is.
+    /// Schedules a retry, or clears the schedule when none is `needed`.
     fn set(&mut self, now: Time, needed: bool) {
         if !needed {
             *self = Self::default();
@@ -56,13 +56,13 @@ impl Again {
     }
 }
 
-/// Whether trying again may help without anything of the configuration or of this host having changed.
+/// Whether a retry may succeed without a change of configuration or host.
 fn may_pass(error: &CarrierError) -> bool {
     matches!(error, CarrierError::System { .. } | CarrierError::Random(_))
 }
 
 impl State {
-    /// The carrier serves what the resolver has, and is in its groups.
+    /// Makes the carrier serve the resolver's endpoints, in their groups.
     pub(super) fn serve_endpoints(&mut self) {
         let each = self.resolver.endpoints();
         let wanted: Vec<(EndpointId, Endpoint)> = each.map(|(id, endpoint)| (id, endpoint.clone())).collect();
@@ -92,14 +92,14 @@ impl State {
         self.again.set(now, needed);
     }
 
-    /// The carrier serves an endpoint no more.
+    /// Records that the carrier no longer serves an endpoint, and schedules a retry.
     pub(super) fn lost(&mut self, id: EndpointId, why: String) {
         self.unserved.insert(id, why);
         let now = self.now();
         self.again.set(now, true);
     }
 
-    /// An endpoint is to be in a group; whether it is.
+    /// Joins an endpoint to a group and reports the outcome to the resolver; returns whether it joined.
     pub(super) fn join(&mut self, endpoint: EndpointId, group: Gid) -> bool {
         self.groups.entry(endpoint).or_default().insert(group);
         let id = carrier::EndpointId(endpoint.0);
@@ -124,7 +124,7 @@ impl State {
         like.is_some()
     }
 
-    /// An endpoint need not be in a group any more. Its socket is closed with the endpoint's others.
+    /// Removes a group from an endpoint's list. Its socket stays open until the endpoint's others are closed.
     pub(super) fn leave(&mut self, endpoint: EndpointId, group: Gid) {
         if let Some(groups) = self.groups.get_mut(&endpoint) {
             groups.remove(&group);
@@ -142,7 +142,7 @@ impl State {
 
     pub(super) fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
         let own = self.resolver.endpoint(endpoint);
-        // In the family of whom it is for, so that he has a path to it.
+        // Use the destination's address family, so that it has a return path.
         let from = own.map(|own| own.gid_towards(&Address::Gid(own.gid), to.gid));
         if let (Some(from), Some(place)) = (from, self.place(endpoint, to.gid)) {
             let peer = carrier::Peer {
@@ -157,13 +157,13 @@ impl State {
             self.note(endpoint, sent);
         }
         if answer {
-            // It is with the kernel, and its buffer with us again.
+            // The kernel has copied the message, so the next answer may go.
             let now = self.now();
             self.resolver.sent(now, endpoint);
         }
     }
 
-    /// Where a service of the link is: where it was heard from, else where services usually are.
+    /// Returns the address of a service on the link: the one last seen, else the default port of its GID.
     fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<Place> {
         let heard = self.peers.place(endpoint, gid);
         heard.or_else(|| {
@@ -175,14 +175,15 @@ impl State {
         })
     }
 
-    /// Frames try what is on the link; they do not get beyond it, and pings do.
+    /// Probes a destination: with frames on the link, and with pings beyond a router, where frames do not get
+    /// to.
     pub(super) fn probe(&mut self, id: ProbeId, endpoint: EndpointId, (from, to): (Gid, Gid), large: u32) {
         let now = self.now();
         let by = carrier::EndpointId(endpoint.0);
         let Some(mtu) = Mtu::within(large) else {
             return self.resolver.probed(now, id, Err(NotProbed::Unsent));
         };
-        // Who is elsewhere is not believed to be where he says that he is heard from.
+        // For a destination beyond a router, ignore the address that was seen for it on the link.
         let own = self.resolver.endpoint(endpoint);
         let near = own.is_some_and(|own| own.is_near(to.ip()));
         let place = self.place(endpoint, to).filter(|_| near);
@@ -209,7 +210,7 @@ impl State {
         }
     }
 
-    /// Shows what could not be sent; of an endpoint that is not served it is known already.
+    /// Shows a send failure; for an endpoint that is not served the cause is shown already.
     fn note(&mut self, endpoint: EndpointId, sent: Result<(), CarrierError>) {
         if let (Err(error), false) = (sent, self.unserved.contains_key(&endpoint)) {
             self.say(error.to_string());
@@ -217,7 +218,7 @@ impl State {
     }
 }
 
-/// What the resolver is told of a probe.
+/// Converts the carrier's probe result to the resolver's.
 pub(super) fn probed(result: &carrier::Probed) -> Result<Probed, NotProbed> {
     match (result.round_trip, u32::try_from(result.largest)) {
         (Some(_), Ok(largest)) => Ok(Probed { largest }),
@@ -237,7 +238,7 @@ mod tests {
         again.set(start, true);
         assert_eq!(again.at(), Some(start + FIRST));
         again.set(start, true);
-        assert_eq!(again.at(), Some(start + FIRST), "it is waited for already");
+        assert_eq!(again.at(), Some(start + FIRST), "a retry is scheduled already");
         let mut now = start;
         for _ in 0..20 {
             now = again.at().unwrap();

@@ -1,4 +1,4 @@
-//! Where services were heard from: the addresses of two sockets for what the resolver knows by GID and queue pair.
+//! The socket addresses of other services, which the resolver knows by GID and queue pair.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,22 +6,22 @@ use std::net::{IpAddr, SocketAddr};
 use crate::address::Gid;
 use crate::resolver::EndpointId;
 
-/// Places of one generation; there are two.
+/// Maximum entries of a generation; there are two.
 const MOST: usize = 32_768;
 
 type Name = (EndpointId, Gid);
 
-/// Where a service is.
+/// The socket address of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Its queue pair when it was last heard; 0 where it was not.
+    /// Its queue pair when it was last seen; 0 if it never was.
     pub(super) qpn: u32,
     pub(super) at: SocketAddr,
-    /// Our address that it talked to alone.
+    /// Our address that its last unicast message was sent to.
     pub(super) by: Option<IpAddr>,
 }
 
-/// Where services were heard from. What was not used for the length of a generation goes.
+/// Addresses of services, in two generations: entries not seen during the last one are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     young: HashMap<Name, Place>,
@@ -29,7 +29,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// A service was heard, by this endpoint of ours.
+    /// Records where a message of a service came from.
     pub(super) fn heard(&mut self, endpoint: EndpointId, gid: Gid, place: Place) {
         if self.young.len() >= MOST && !self.young.contains_key(&(endpoint, gid)) {
             self.old = std::mem::take(&mut self.young);
@@ -37,13 +37,13 @@ impl Peers {
         self.young.insert((endpoint, gid), place);
     }
 
-    /// Where it is.
+    /// Returns the last address of a service, if it is known.
     pub(super) fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<Place> {
         let name = (endpoint, gid);
         self.young.get(&name).or_else(|| self.old.get(&name)).copied()
     }
 
-    /// An endpoint is gone.
+    /// Removes all addresses of an endpoint that is gone.
     pub(super) fn forget(&mut self, endpoint: EndpointId) {
         for all in [&mut self.young, &mut self.old] {
             all.retain(|(of, _), _| *of != endpoint);

@@ -1,4 +1,4 @@
-//! What a service shows of itself: one JSON object, `doorbell.acm-watch/1`.
+//! The state that a service shows: one JSON object, `doorbell.acm-watch/1`.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::ask::Counters;
 use crate::resolver::{EndpointId, Event, Known, Origin, State as Stage, Tally, What};
 use crate::serve::Count;
 
-/// Destinations that are shown, at most: those that were used last stand first.
+/// Maximum number of destinations shown; the most recently used come first.
 const SHOWN: usize = 4096;
-/// Events that are shown, at most.
+/// Maximum number of events shown.
 const EVENTS: usize = 64;
 
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ pub(super) struct View {
     process: u32,
     endpoints: Vec<EndpointView>,
     known: Vec<KnownView>,
-    /// Destinations beyond those that are shown.
+    /// Destinations beyond those shown.
     more_known: usize,
     waiting: usize,
     memory_bytes: usize,
@@ -30,7 +30,7 @@ pub(super) struct View {
     clients: BTreeMap<&'static str, u64>,
     clients_now: u64,
     carrier: BTreeMap<String, u64>,
-    /// The last thing that could not be sent.
+    /// The last send failure.
     trouble: Option<String>,
     warnings: Vec<String>,
     events: Vec<EventView>,
@@ -47,7 +47,7 @@ struct EndpointView {
     mtu: u32,
     megabits: u32,
     addresses: Vec<String>,
-    /// Why other services cannot be asked by it, if that is so.
+    /// Why the carrier does not serve the endpoint, if it does not.
     unserved: Option<String>,
 }
 
@@ -62,9 +62,9 @@ struct KnownView {
     mtu: Option<u32>,
     origin: Option<&'static str>,
     age_s: f64,
-    /// Since its owner was heard.
+    /// Seconds since its owner was last heard from.
     confirmed_s: Option<f64>,
-    /// Until it is forgotten.
+    /// Seconds until it expires.
     expires_s: Option<f64>,
     waiting: usize,
     /// Why it was not found.
@@ -118,9 +118,9 @@ impl View {
         }
     }
 
-    /// On one line.
+    /// Returns the JSON on one line.
     pub(super) fn line(&self) -> String {
-        // Strings and numbers only: writing them into memory cannot fail.
+        // Only strings and numbers: serialising into memory cannot fail.
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 }
@@ -244,8 +244,7 @@ fn carried(state: &State) -> BTreeMap<String, u64> {
     all
 }
 
-/// Whether an event is one of those that are shown: what an endpoint says that is not to be served nobody hears, and nobody
-/// wanted it in a group.
+/// Whether an event is shown: announcements and failed joins of an endpoint that is not to be served are not.
 fn concerns(state: &State, what: &What) -> bool {
     match what {
         What::Announced(id, _) | What::NotJoined(id, _) => state
@@ -261,18 +260,18 @@ fn told(what: &What) -> String {
     match what {
         What::EndpointCame(_, device) => format!("{device} came"),
         What::EndpointWent(_, device) => format!("{device} went"),
-        What::Announced(_, count) => format!("{count} addresses announced"),
+        What::Announced(_, count) => format!("announced {count} addresses"),
         What::Learned(_, address, peer) => format!("{address} is at {}", at(&peer.gid, peer.qpn)),
-        What::Changed(_, address, peer) => format!("{address} is at {} now", at(&peer.gid, peer.qpn)),
+        What::Changed(_, address, peer) => format!("{address} moved to {}", at(&peer.gid, peer.qpn)),
         What::Conflict(_, address, peer) => {
             format!(
-                "{address} is ours, and {} says that it is his",
+                "address conflict: {} claims {address}, which is ours",
                 at(&peer.gid, peer.qpn)
             )
         }
-        What::Refused(_, address, status) => format!("{address} was not found: {status}"),
-        What::Failed(address) => format!("the path to {address} was said to be of no use"),
-        What::NotJoined(_, group) => format!("the group {group} could not be joined"),
-        What::Evicted(_, address) => format!("{address} was forgotten to make room"),
+        What::Refused(_, address, status) => format!("{address} not found: {status}"),
+        What::Failed(address) => format!("the path to {address} was reported as not working"),
+        What::NotJoined(_, group) => format!("could not join the group {group}"),
+        What::Evicted(_, address) => format!("{address} was evicted to make room"),
     }
 }

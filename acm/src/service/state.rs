@@ -1,4 +1,4 @@
-//! The resolver with everything around it: who asked, what carries its messages, what was loaded.
+//! The state: the resolver, the clients that wait for it, the carrier, and what was preloaded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,35 +26,35 @@ use crate::sa::Administration;
 use crate::serve::{Reply, Served};
 use crate::status::Status;
 
-/// Endpoints by which a name is asked for, at most.
+/// Maximum number of endpoints by which one name is looked up.
 const ENDPOINTS: usize = 16;
-/// Levels of `log_level` beyond that of what goes wrong: changes, and each question.
+/// Values of `log_level` above errors: changes, and each query.
 const CHANGES: u8 = 1;
 const QUESTIONS: u8 = 2;
-/// Turns of the carrier before clients are heard again.
+/// Maximum turns of the carrier before clients are served again.
 const TURNS: usize = 16;
 
-/// A question that the resolver has.
+/// A query that the resolver is working on.
 struct Asked {
     question: Question,
     chosen: Option<IpAddr>,
-    /// Why nothing could be chosen.
+    /// Why no source could be chosen.
     unchosen: Option<Status>,
     waiter: Waiter,
 }
 
 /// Who waits for an answer.
 enum Waiter {
-    /// A client.
+    /// A client with one query.
     One(Reply),
-    /// A client whose question went out by several endpoints.
+    /// A client whose query went out by several endpoints.
     Several(Rc<Party>),
 }
 
-/// A client that gave no source for a name: it is asked for by all endpoints, and the first that finds it is told.
+/// A client that gave no source for a name: all endpoints look it up, and the first result answers.
 struct Party {
     reply: RefCell<Option<Reply>>,
-    /// Questions that are not answered yet.
+    /// Lookups that have not ended yet.
     open: Cell<usize>,
 }
 
@@ -66,7 +66,7 @@ impl Waiter {
         }
     }
 
-    /// Tells what was found; of several, the first that was found, else why the last was not.
+    /// Sends the answer. For a party, the first success is sent, else the last failure.
     fn tell(self, answer: &Answer, source: Option<Address>) {
         match self {
             Self::One(reply) => reply.send(answer),
@@ -90,18 +90,18 @@ impl Waiter {
     }
 }
 
-/// Everything but the waiting.
+/// The state of the actor.
 pub(super) struct State {
     clock: Clock,
     pub(super) written: Written,
-    /// The options with which it began.
+    /// The options at start, which some settings keep.
     began: Options,
     key: Option<Key>,
     pub(super) resolver: Resolver,
     preload: Preload,
-    /// What this host has.
+    /// The interfaces of this host.
     here: Host,
-    /// What of the configuration does not fit it.
+    /// Configuration that does not fit this host.
     misfits: Warnings,
     telling: Telling,
     pub(super) carrier: UdpCarrierSlot,
@@ -109,22 +109,22 @@ pub(super) struct State {
     asked: HashMap<Ticket, Asked>,
     tickets: Ticket,
     pub(super) probes: HashMap<carrier::ProbeId, ProbeId>,
-    /// Groups that endpoints are to be in.
+    /// The groups that each endpoint is to be in.
     pub(super) groups: BTreeMap<EndpointId, BTreeSet<Gid>>,
     /// Why the carrier does not serve an endpoint.
     pub(super) unserved: BTreeMap<EndpointId, String>,
-    /// When the endpoints that it does not serve are tried again.
+    /// When the endpoints that are not served are retried.
     pub(super) again: Again,
-    /// The last thing that went wrong with the carrier.
+    /// The last failure of the carrier.
     pub(super) trouble: Option<String>,
     served: Arc<Served>,
 }
 
-/// The carrier, where tokio waits for it.
+/// The carrier, registered with tokio.
 pub(super) type UdpCarrierSlot = tokio::io::unix::AsyncFd<UdpCarrier>;
 
-/// 64 bits that nobody can predict: the kernel gave some when the carrier was made, and where it once could, it always can
-/// (getrandom(2)).
+/// Returns 64 unpredictable bits. The kernel delivered random numbers when the carrier was made, and once it
+/// has, it always does (getrandom(2)).
 fn random() -> u64 {
     let mut bytes = [0; 8];
     match getrandom::fill(&mut bytes) {
@@ -202,7 +202,7 @@ impl State {
         self.trouble.as_deref()
     }
 
-    /// All that is to be mended in files and on the command line.
+    /// Returns all warnings about files and the command line.
     pub(super) fn warnings(&self) -> Vec<String> {
         super::lines(&[&self.written.warnings, &self.misfits])
     }
@@ -212,14 +212,14 @@ impl State {
         self.telling.warn(warnings, again);
     }
 
-    /// Says what `log_level` asks for.
+    /// Logs a line if `log_level` enables it.
     fn log(&self, level: u8, line: impl FnOnce() -> String) {
         if level <= self.written.options.log_level {
             self.telling.say(&line());
         }
     }
 
-    /// Something went wrong, and is shown.
+    /// Records a failure, and logs it once.
     pub(super) fn say(&mut self, what: String) {
         self.telling.trouble(&what);
         self.trouble = Some(what);
@@ -229,12 +229,12 @@ impl State {
         self.clock.now()
     }
 
-    /// What tokio waits for.
+    /// Returns what tokio waits for.
     pub(super) fn carrier(&mut self) -> &mut UdpCarrierSlot {
         &mut self.carrier
     }
 
-    /// When there is something to do without anything having come.
+    /// Returns when something is due although nothing has arrived.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let carrier = self.carrier.get_ref().next_deadline();
         let carrier = (carrier != Time::NEVER).then_some(carrier);
@@ -244,7 +244,7 @@ impl State {
             .min()
     }
 
-    /// A question of a client.
+    /// Handles a client's query.
     pub(super) fn ask(&mut self, question: Question, reply: Reply) {
         let chosen = match &question {
             Question::Resolve {
@@ -282,8 +282,8 @@ impl State {
         self.act();
     }
 
-    /// The source for a destination that came without one. An address of a link says nothing of the link: where several could
-    /// be meant, somebody has to say which.
+    /// Chooses the source for a destination without one. A link-local address does not name its link: where
+    /// several endpoints qualify, the caller has to name the source.
     fn source_for(&self, destination: IpAddr) -> Result<IpAddr, Status> {
         if !is_of_a_link(destination) {
             return source_for(destination);
@@ -305,8 +305,8 @@ impl State {
         }
     }
 
-    /// The same question with each source that it could have, where it has none and no route says which it is. The original
-    /// refuses such a question (reference: acm, section 5), and is asked with a source.
+    /// Returns the same query once per possible source, where it has none and no route selects one. The
+    /// original refuses such a query (reference: acm, section 5), and gets one with a source.
     fn by_all_endpoints(&self, question: &Question) -> Option<Vec<Question>> {
         let Question::Resolve {
             source: None,
@@ -343,14 +343,14 @@ impl State {
         self.asked.insert(self.tickets, asked);
     }
 
-    /// Somebody could not use the path to this address.
+    /// Records that the path to this address does not work.
     pub(super) fn failed(&mut self, address: &Address) {
         let now = self.now();
         self.resolver.failed(now, address);
         self.act();
     }
 
-    /// Questions of clients that are gone are not answered.
+    /// Drops the queries of clients that are gone.
     pub(super) fn sweep(&mut self) {
         let gone = self.asked.iter().filter(|(_, asked)| asked.waiter.is_gone());
         let gone: Vec<Ticket> = gone.map(|(ticket, _)| *ticket).collect();
@@ -360,19 +360,19 @@ impl State {
         }
     }
 
-    /// Whether anybody waits.
+    /// Whether a client is waiting.
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// What this host has now.
+    /// Takes over this host's interfaces.
     pub(super) fn host(&mut self, here: Host) {
         self.telling.forget_troubles();
         self.host_is(here);
         self.warn(false);
         self.log(CHANGES, || {
             let devices = self.here.endpoints.iter().map(|end| end.device.as_str());
-            format!("this host has now: {}", devices.collect::<Vec<_>>().join(" "))
+            format!("interfaces of this host: {}", devices.collect::<Vec<_>>().join(" "))
         });
     }
 
@@ -385,7 +385,7 @@ impl State {
         self.act();
     }
 
-    /// The files of what is known before anybody asks.
+    /// Loads the preload files.
     pub(super) fn load(&mut self) {
         let (preload, table) = self.written.preload(&self.here.endpoints);
         self.preload = preload;
@@ -394,8 +394,9 @@ impl State {
         self.act();
     }
 
-    /// The configuration has changed. Where it concerns the resolver, a new one takes its place, and is asked again what is
-    /// open; what the old one knew is resolved anew. Where the system has nothing for a new carrier, all stays as it was.
+    /// Takes over a changed configuration. If it concerns the resolver, a new one replaces it and gets the
+    /// open queries; the old cache is dropped. If the system refuses a new carrier, everything stays as it
+    /// was.
     pub(super) fn configure(&mut self, mut written: Written, changed: bool) {
         let same = self.written.options == written.options;
         written.warn_of_lasting(&self.began);
@@ -419,7 +420,7 @@ impl State {
         self.warn(changed);
         if changed {
             self.telling.forget_troubles();
-            self.log(CHANGES, || "the configuration was read again".to_owned());
+            self.log(CHANGES, || "configuration reloaded".to_owned());
         }
         if !same {
             let open: Vec<Asked> = std::mem::take(&mut self.asked).into_values().collect();
@@ -428,7 +429,7 @@ impl State {
         }
     }
 
-    /// Time has passed, or something has come. Whether there may be more at once.
+    /// Handles what has arrived and what is due; returns whether there may be more.
     pub(super) fn turn(&mut self) -> bool {
         let mut more = true;
         for _ in 0..TURNS {
@@ -466,7 +467,7 @@ impl State {
                     gid: from.gid,
                     lid: from.lid,
                     qpn: from.qpn,
-                    // Without the tag, the carrier would not have let it pass.
+                    // The carrier drops messages without the tag of the key.
                     trusted: self.key.is_some(),
                 };
                 self.resolver.hear(now, endpoint, sender, &*mad);
@@ -483,7 +484,7 @@ impl State {
         }
     }
 
-    /// Does what the resolver wants done.
+    /// Carries out the resolver's actions.
     fn act(&mut self) {
         while let Some(act) = self.resolver.pop_act() {
             match act {
@@ -527,7 +528,7 @@ impl State {
     }
 }
 
-/// A question and what became of it, as a line.
+/// Formats a query and its outcome as a log line.
 fn told(question: &Question, answer: &Answer) -> String {
     let what = match question {
         Question::Resolve {
@@ -542,7 +543,7 @@ fn told(question: &Question, answer: &Answer) -> String {
         Question::Endpoint { port, index } => format!("endpoint {index} of port {port}"),
     };
     match answer {
-        Ok(_) => format!("asked for {what}: told"),
-        Err(status) => format!("asked for {what}: {status}"),
+        Ok(_) => format!("query for {what}: answered"),
+        Err(status) => format!("query for {what}: {status}"),
     }
 }

@@ -1,6 +1,7 @@
-//! Hearing of changes: of this host, and of the files of the configuration.
+//! Watchers: changes of this host's interfaces, and of the configuration files.
 //!
-//! Where the system does not let something be watched, that is shown, and tried again: until then nothing of it is taken up.
+//! Where the system refuses a watch, the failure is shown and retried; until then no such change takes
+//! effect.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,15 +16,15 @@ use super::config::Written;
 use crate::config::{AddressEntry, Watch};
 use crate::host::{HostWatch, Sources};
 
-/// Until what cannot be watched is tried again.
+/// Pause before a watch that the system refused is retried.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How often files are read that name other files each time.
+/// How often the files are read again when each reading names other files to watch.
 const ROUNDS: usize = 4;
 
 type Post = mpsc::UnboundedSender<Mail>;
 type Watching = std::io::Result<AsyncFd<Watch>>;
 
-/// The files of the configuration, and what the command line says besides.
+/// The configuration files, and the interfaces named on the command line.
 pub(super) struct Files {
     folder: PathBuf,
     interfaces: Vec<String>,
@@ -38,7 +39,7 @@ impl Files {
         Written::read(&self.folder).with_interfaces(&self.interfaces)
     }
 
-    /// What is written, and the watch that hears of everything that is written after.
+    /// Reads the configuration, and returns the watch that reports every change made after the reading.
     pub(super) fn watched(&self) -> (Watching, Written) {
         let mut written = self.read();
         for _ in 0..ROUNDS {
@@ -54,13 +55,13 @@ impl Files {
     }
 }
 
-/// Tells what this host has whenever it is not what it was.
+/// Sends this host's interfaces to the service whenever they change.
 pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<AddressEntry>>, post: Post) {
     let mut host = match host.registered() {
         Ok(host) => host,
         Err(error) => {
             let what = format!(
-                "changes of interfaces and addresses are not heard of ({error}); start the service again"
+                "changes of interfaces and addresses go unnoticed ({error}); restart the service"
             );
             let _ = post.send(Mail::Trouble(what));
             return;
@@ -71,14 +72,14 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
             biased;
             changed = HostWatch::changed(&mut host) => {
                 if let Err(error) = changed {
-                    let what = format!("changes of interfaces and addresses are not heard of ({error})");
+                    let what = format!("changes of interfaces and addresses go unnoticed ({error})");
                     let _ = post.send(Mail::Trouble(what));
                     sleep(AGAIN).await;
                     continue;
                 }
             }
             renamed = renames.changed() => {
-                // All senders of names are gone: the service ends.
+                // All senders of address entries are gone: the service is ending.
                 if renamed.is_err() {
                     return;
                 }
@@ -112,7 +113,7 @@ pub(super) async fn files(
         let failed = changed.is_err();
         if let Err(error) = changed {
             let what = format!(
-                "changes of the configuration are not heard of ({error}); see fs.inotify in sysctl(8)"
+                "changes of the configuration go unnoticed ({error}); see fs.inotify in sysctl(8)"
             );
             let _ = post.send(Mail::Trouble(what));
             sleep(AGAIN).await;

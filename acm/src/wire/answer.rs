@@ -1,4 +1,4 @@
-//! An answer, as the service writes it: whole, since the original clients read it at once.
+//! Encodes an answer on the service's side, always whole: the original clients read it with one call.
 
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::network_endian::U64;
@@ -12,9 +12,10 @@ use crate::endpoint::Endpoint;
 use crate::path::{Path, PathRecord};
 use crate::status::Status;
 
-/// The answer's bytes, at most [`ANSWER_MAX`].
+/// Returns the bytes of an answer, at most [`ANSWER_MAX`].
 ///
-/// An error is a header only. So is what does not fit its question, which is told to be no question.
+/// An error is a header only. So is an answer of the wrong kind for its question, which becomes the status
+/// "invalid".
 #[must_use]
 pub fn answer(head: &Head, answer: &Answer) -> Vec<u8> {
     match (head.op, answer) {
@@ -47,7 +48,7 @@ fn counted(head: &Head, counters: &Counters) -> Vec<u8> {
     whole(head, [Counters::COUNT as u8, head.data[1], 0], body.as_bytes())
 }
 
-/// Addresses that would be too many for its length are left out.
+/// Leaves out the addresses that do not fit into an answer.
 fn described(head: &Head, endpoint: &Endpoint, provider: &str) -> Vec<u8> {
     const MOST: usize = (ANSWER_MAX - HEAD - ENDPOINT) / INFO;
     let told = &endpoint.addresses[..endpoint.addresses.len().min(MOST)];

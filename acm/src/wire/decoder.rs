@@ -1,26 +1,25 @@
-//! Messages out of a stream: whatever the pieces in which they come, they are the same messages.
+//! Splits a stream into messages, however the stream is fragmented.
 
 use zerocopy::FromBytes;
 
 use super::layout::{HEAD, Nonsense, RawHead};
 
-/// Bytes that came, until they are a message.
+/// Buffers received bytes until they are a whole message.
 ///
-/// It keeps what was taken and not yet given out: whoever asks for all messages after each piece keeps at most one
-/// message and one piece.
+/// A caller that takes all messages after each push buffers at most one message and one fragment.
 ///
 /// ```
-/// use doorbell_acm::ask::{Question, Whose};
-/// use doorbell_acm::wire::{Pieces, QUESTION_MAX, request};
-/// let message = request(&Question::Counters(Whose::Service), 7);
-/// let mut pieces = Pieces::new(QUESTION_MAX);
-/// pieces.take(&message[..15]);
-/// assert_eq!(pieces.next()?, None);
-/// assert!(pieces.is_half());
-/// pieces.take(&message[15..]);
-/// assert_eq!(pieces.next()?, Some(message));
-/// assert!(!pieces.is_half());
-/// # Ok::<(), doorbell_acm::wire::Nonsense>(())
+/// use doorbell_acm::query::{CounterScope, Question};
+/// use doorbell_acm::wire::{Decoder, QUESTION_MAX, write_question};
+/// let message = write_question(&Question::Counters(CounterScope::Service), 7);
+/// let mut decoder = Decoder::new(QUESTION_MAX);
+/// decoder.push(&message[..15]);
+/// assert_eq!(decoder.next()?, None);
+/// assert!(decoder.is_partial());
+/// decoder.push(&message[15..]);
+/// assert_eq!(decoder.next()?, Some(message));
+/// assert!(!decoder.is_partial());
+/// # Ok::<(), doorbell_acm::wire::BadMessage>(())
 /// ```
 #[derive(Debug)]
 pub struct Pieces {
@@ -31,7 +30,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// For messages of at most `most` bytes.
+    /// Creates a decoder for messages of at most `most` bytes.
     #[must_use]
     pub const fn new(most: usize) -> Self {
         Self {
@@ -41,24 +40,23 @@ impl Pieces {
         }
     }
 
-    /// Takes a piece.
+    /// Appends received bytes.
     pub fn take(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.from);
         self.from = 0;
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The next whole message, if it is there.
+    /// Returns the next whole message, if there is one.
     ///
-    /// # Errors
-    /// When its header is none: nothing behind it can be read, ever.
-    #[allow(clippy::should_implement_trait, reason = "it goes on after it had none")]
+    /// # Errors When its header is invalid: then nothing after it can be decoded either.
+    #[allow(clippy::should_implement_trait, reason = "it may return a message after `None`")]
     pub fn next(&mut self) -> Result<Option<Vec<u8>>, Nonsense> {
         let bytes = &self.bytes[self.from..];
         if let Some(&version) = bytes.first()
             && version != super::layout::VERSION
         {
-            // Told at once: a stranger that speaks something else may never say 16 bytes.
+            // Fail at once: a peer of another protocol may never send a whole header.
             return Err(Nonsense::Version(version));
         }
         let Ok((head, _)) = RawHead::ref_from_prefix(bytes) else {
@@ -73,7 +71,7 @@ impl Pieces {
         Ok(message)
     }
 
-    /// Whether a message has begun that is not at its end.
+    /// Whether an incomplete message is buffered.
     #[must_use]
     pub fn is_half(&self) -> bool {
         self.from < self.bytes.len()

@@ -1,4 +1,4 @@
-//! The three layouts, and what their numbers mean.
+//! The layouts of header, record and endpoint, and their constants.
 
 use zerocopy::byteorder::{native_endian, network_endian};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,11 +6,11 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::address::{Address, INFO};
 use crate::path::PathRecord;
 
-/// The only version that there is.
+/// The only protocol version.
 pub(super) const VERSION: u8 = 1;
-/// Where the opcode stands in its byte.
+/// The bits of the opcode in its byte.
 const OP: u8 = 0x0f;
-/// In the opcode's byte: this is an answer.
+/// Flag in the opcode's byte: the message is an answer.
 pub(super) const ACK: u8 = 0x80;
 /// Type of a record that is a path.
 pub(super) const PATH_KIND: u16 = 0x10;
@@ -21,24 +21,24 @@ pub(super) mod asks {
     pub(in super::super) const SOURCE: u32 = 1;
     /// The record is the destination.
     pub(in super::super) const DESTINATION: u32 = 2;
-    /// Only what is known already.
+    /// Answer from the cache only.
     pub(in super::super) const NO_DELAY: u32 = 1 << 30;
-    /// The path is to be verified.
+    /// Verify the path.
     pub(in super::super) const VERIFY: u32 = 1 << 31;
 }
 
-/// Flags of a path in an answer: for management too, the first choice, the same way out and back.
+/// Flags of a path in an answer: usable for management too, preferred, bidirectional.
 pub(super) const PATH_FLAGS: u32 = 0x01 | 0x02 | 0x28;
 
-/// What is asked for.
+/// The operation that a message requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {
-    /// A path.
+    /// Resolve a path.
     Resolve = 1,
-    /// Counters.
+    /// Read the counters.
     Counters = 2,
-    /// An endpoint.
+    /// Read an endpoint.
     Endpoint = 3,
 }
 
@@ -53,40 +53,40 @@ impl Op {
     }
 }
 
-/// What ends a conversation: nobody can tell where the next message would begin.
+/// Why a message ends the connection: the start of the next one cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Nonsense {
-    /// Another version.
-    #[error("it speaks version {0}, and only version {VERSION} is spoken here")]
+    /// The version is not supported.
+    #[error("protocol version {0} is not supported, only {VERSION}")]
     Version(u8),
-    /// Nothing that can be asked.
-    #[error("opcode {0:#04x} is unknown")]
+    /// The opcode is unknown.
+    #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
-    /// A length that no message has.
-    #[error("it announces a message of {said} bytes, where one has {HEAD} to {most}")]
+    /// The length field is out of range.
+    #[error("the header announces {said} bytes, but a message has {HEAD} to {most}")]
     Length {
-        /// The length that the header tells.
+        /// The length in the header.
         said: usize,
-        /// The longest that there is.
+        /// The maximum length.
         most: usize,
     },
-    /// Not as many bytes as the header tells.
-    #[error("{got} bytes came, and their header tells of {said}")]
+    /// The length field differs from the number of bytes.
+    #[error("received {got} bytes, but the header announces {said}")]
     Cut {
-        /// The length that the header tells.
+        /// The length in the header.
         said: usize,
-        /// What there is.
+        /// The number of bytes received.
         got: usize,
     },
-    /// A question where an answer is due.
-    #[error("it asks where it is to answer")]
+    /// A question arrived where an answer was expected.
+    #[error("the message is a question, but an answer was expected")]
     NoAnswer,
 }
 
 /// Bytes of a header.
 pub(super) const HEAD: usize = 16;
 
-/// A header. The length's byte order depends on the opcode.
+/// A header. The byte order of its length depends on the opcode.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct RawHead {
@@ -101,7 +101,7 @@ pub(super) struct RawHead {
 const _: () = assert!(size_of::<RawHead>() == HEAD);
 
 impl RawHead {
-    /// A header for `body` bytes behind it; `ack` is 0 or [`ACK`].
+    /// Builds the header for a body of `body` bytes; `ack` is 0 or [`ACK`].
     pub(super) fn new(op: Op, ack: u8, tid: u64, body: usize) -> Self {
         let length = u16::try_from(HEAD + body).unwrap_or(u16::MAX);
         Self {
@@ -125,7 +125,7 @@ impl RawHead {
         self.opcode & ACK != 0
     }
 
-    /// What it is about, and how long the whole message is.
+    /// Checks the header; returns the operation and the length of the whole message.
     pub(super) fn judge(&self, most: usize) -> Result<(Op, usize), Nonsense> {
         if self.version != VERSION {
             return Err(Nonsense::Version(self.version));
@@ -142,7 +142,7 @@ impl RawHead {
         }
     }
 
-    /// The header and the rest of a whole message.
+    /// Splits a whole message into its header and the rest.
     pub(super) fn split(bytes: &[u8], most: usize) -> Result<(Self, Op, &[u8]), Nonsense> {
         let (head, rest) = Self::read_from_prefix(bytes).map_err(|_| Nonsense::Cut {
             said: HEAD,
@@ -163,7 +163,7 @@ impl RawHead {
 /// Bytes of a record.
 pub(super) const RECORD: usize = 72;
 
-/// An address or a path.
+/// A record: an address or a path.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct Record {
@@ -196,13 +196,13 @@ impl Record {
         }
     }
 
-    /// The path, if it is one.
+    /// Returns the path, if the record is one.
     pub(super) fn as_path(&self) -> Option<PathRecord> {
         let is_path = self.kind.get() == PATH_KIND;
         is_path.then(|| PathRecord::read_from_bytes(&self.info).ok())?
     }
 
-    /// The whole records at the beginning of these bytes.
+    /// Iterates over the whole records at the start of these bytes.
     pub(super) fn all(bytes: &[u8]) -> impl Iterator<Item = Self> {
         let (records, _) = bytes.as_chunks::<RECORD>();
         records.iter().map(|record| zerocopy::transmute!(*record))
@@ -233,7 +233,7 @@ impl EndpointRecord {
     }
 }
 
-/// Text as it lies on the wire: cut where it does not fit, and always with a zero behind it.
+/// Encodes text: truncated to fit, and always terminated by a zero byte.
 pub(super) fn text(text: &str) -> [u8; INFO] {
     let mut info = [0; INFO];
     let mut end = text.len().min(INFO - 1);

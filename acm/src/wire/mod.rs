@@ -1,4 +1,4 @@
-//! What clients and the service say to each other over a stream, byte for byte.
+//! The protocol between clients and the service, over a stream, byte for byte as rdma-core has it.
 //!
 //! ```text
 //!  byte  0        1       2       3 . . 5   6 . . 7   8 . . . . 15
@@ -8,14 +8,14 @@
 //!       └────────┴───────┴───────┴─────────┴─────────┴────────────┴───────────────────────────────────────┘
 //! ```
 //!
-//! The trap is the byte order. To resolve something, the length and what stands before an address (flags, type) are in the
-//! order of the host, since client and service were meant to share one; the lengths of the other questions are big
-//! endian. Addresses, paths and counters always are.
+//! Beware of the byte order. For the operation *resolve*, the length and the fields before an address (flags,
+//! type) are in host order, since client and service were meant to share a host; the lengths of the other
+//! operations are big endian. Addresses, paths and counters always are.
 //!
-//! * [`question`] and [`answer`]: the service's side. What is wrong is either answered with a status, or it is the end of
-//!   the conversation ([`Refused`]).
-//! * [`request`] and [`told`]: the client's side.
-//! * [`Pieces`]: messages out of a stream that cuts them anywhere.
+//! * [`read_question`] and [`write_answer`] are the service's side. An invalid question is either answered
+//!   with a status, or ends the connection ([`Rejected`]).
+//! * [`write_question`] and [`read_response`] are the client's side.
+//! * [`Decoder`] splits a stream into messages.
 //!
 //! reference: acm, sections 3 to 7.
 
@@ -38,5 +38,5 @@ pub use response::{BadAnswer, Report, Told, tid_of, told};
 
 /// Bytes of the longest question: eight records.
 pub const QUESTION_MAX: usize = 16 + 8 * 72;
-/// Bytes of the longest answer: what its length can say.
+/// Bytes of the longest answer: the maximum of its length field.
 pub const ANSWER_MAX: usize = u16::MAX as usize;

@@ -1,4 +1,4 @@
-//! A question, as the service reads it: per record, in the order of the original.
+//! Parses a question on the service's side, record by record in the order of the original.
 
 use zerocopy::FromBytes;
 use zerocopy::byteorder::native_endian;
@@ -10,25 +10,25 @@ use crate::ask::{Question, Whose};
 use crate::path::Path;
 use crate::status::Status;
 
-/// What an answer has to repeat of its question.
+/// What an answer repeats of its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub(super) op: Op,
-    /// The client's own number, which is returned to it.
+    /// The client's transaction id, which the answer repeats.
     pub(super) tid: u64,
     pub(super) data: [u8; 3],
-    /// Whether a path was to be verified: its answer says so again.
+    /// Whether the path was to be verified, which the answer repeats.
     pub(super) verifies: bool,
 }
 
 impl Head {
-    /// What is asked for.
+    /// Returns the operation requested.
     #[must_use]
     pub const fn op(&self) -> Op {
         self.op
     }
 
-    /// The client's own number, which is returned to it.
+    /// Returns the client's transaction id, which the answer repeats.
     #[must_use]
     pub const fn tid(&self) -> u64 {
         self.tid
@@ -38,19 +38,18 @@ impl Head {
 /// Why a question is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The client is told so, and may ask again.
+    /// Answer with a status; the client may query again.
     Answer(Head, Status),
-    /// The client is left.
+    /// Close the connection.
     Drop(Nonsense),
 }
 
-/// Reads a whole message.
+/// Parses a whole message.
 ///
-/// Whether a source can be chosen where none is given, and whether one that is given is an address of this host, is not
-/// decided here: that takes the host.
+/// Whether a missing source can be chosen, and whether a given source belongs to this host, is not checked
+/// here: that takes the host's endpoints.
 ///
-/// # Errors
-/// [`Refused`].
+/// # Errors [`Rejected`], with what is to be done about it.
 pub fn question(bytes: &[u8]) -> Result<(Head, Question), Refused> {
     let (raw, op, rest) = RawHead::split(bytes, QUESTION_MAX).map_err(Refused::Drop)?;
     let first = Record::all(rest).next();
@@ -77,7 +76,7 @@ pub fn question(bytes: &[u8]) -> Result<(Head, Question), Refused> {
     }
 }
 
-/// The type that decides what kind of question it is; it may be there where the rest of the record is not.
+/// Returns the type of the first record, which may be there although the rest of the record is not.
 fn kind_of_first(rest: &[u8]) -> Option<u16> {
     let (kind, _) = native_endian::U16::read_from_prefix(rest.get(4..)?).ok()?;
     Some(kind.get())
@@ -125,7 +124,7 @@ fn addresses(rest: &[u8]) -> Result<Question, Status> {
     })
 }
 
-/// The address; none where it is empty, or a name that nobody can have.
+/// Returns the address; `None` if it is empty or not a valid name.
 fn address(kind: Kind, record: &Record) -> Option<Address> {
     Address::from_info(kind, &record.info)
         .filter(|address| !matches!(address, Address::Lid(0) | Address::Gid(Gid::NONE)))

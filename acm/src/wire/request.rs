@@ -1,4 +1,4 @@
-//! A question, as a client writes it.
+//! Encodes a question on the client's side.
 
 use zerocopy::IntoBytes;
 
@@ -6,7 +6,7 @@ use super::layout::{Op, RawHead, Record, asks};
 use crate::ask::{Question, Whose};
 use crate::path::PathRecord;
 
-/// The question's bytes. `tid` is the client's own number for it, which the answer repeats.
+/// Returns the bytes of a question. `tid` is the client's transaction id, which the answer repeats.
 #[must_use]
 pub fn request(question: &Question, tid: u64) -> Vec<u8> {
     let (op, data, body) = match question {

@@ -1,4 +1,4 @@
-//! An answer, as a client reads it: whatever calls itself the service may say anything.
+//! Parses an answer on the client's side; nothing in it is trusted.
 
 use zerocopy::FromBytes;
 use zerocopy::byteorder::network_endian::U64;
@@ -10,62 +10,61 @@ use crate::ask::{Counters, Question};
 use crate::path::Path;
 use crate::status::Status;
 
-/// An endpoint, as a client hears of it.
+/// An endpoint, as reported to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The device's GUID.
+    /// The GUID of the device.
     pub guid: u64,
-    /// The port, from 1.
+    /// The port number, from 1.
     pub port: u8,
-    /// How many ports the device has.
+    /// The number of ports of the device.
     pub ports: u8,
-    /// The partition.
+    /// The partition key.
     pub pkey: u16,
-    /// Counted from 1 among the endpoints with that port.
+    /// Its index among the endpoints with that port, from 1.
     pub index: u8,
-    /// The back-end's name.
+    /// The name of the provider.
     pub provider: String,
-    /// Its addresses, as text that can be shown.
+    /// Its addresses, as printable text.
     pub addresses: Vec<String>,
 }
 
-/// What a client was told.
+/// The content of a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A path, and the source where the service chose it.
+    /// A path, and its source if the service chose it.
     Path {
-        /// The path.
+        /// The path to the destination.
         path: Box<Path>,
         /// The source that the service chose.
         source: Option<Address>,
     },
-    /// Counters.
+    /// The counters of the service or of an endpoint.
     Counters(Counters),
-    /// An endpoint.
+    /// The description of an endpoint.
     Endpoint(Box<Report>),
 }
 
 /// Why bytes are not the answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
-    /// No message.
+    /// The message is invalid.
     #[error(transparent)]
     Nonsense(#[from] Nonsense),
-    /// An answer to something else.
+    /// It answers another question.
     #[error("it answers another question")]
     Another,
-    /// A status that there is not.
-    #[error("its status {0} is unknown")]
+    /// The status code is unknown.
+    #[error("unknown status {0}")]
     Status(u8),
-    /// It says that it succeeded, and what was asked for is not in it.
-    #[error("it has no {0} in it")]
+    /// The status is success, but the content is missing.
+    #[error("it contains no {0}")]
     Lacks(&'static str),
 }
 
-/// The number by which the client knows which question this is the answer to.
+/// Returns the transaction id of an answer.
 ///
-/// # Errors
-/// When it is no answer.
+/// # Errors When the bytes are not an answer.
 pub fn tid_of(bytes: &[u8]) -> Result<u64, BadAnswer> {
     let (head, _, _) = RawHead::split(bytes, ANSWER_MAX)?;
     if head.is_answer() {
@@ -75,10 +74,10 @@ pub fn tid_of(bytes: &[u8]) -> Result<u64, BadAnswer> {
     }
 }
 
-/// Reads a whole answer to `question`, which was asked under the number `tid`.
+/// Parses a whole answer to `question`, which was sent with the transaction id `tid`.
 ///
-/// # Errors
-/// When it is not the answer to that. The inner error is what the service answers instead of what was asked for.
+/// # Errors When it is not the answer to that question. The inner error is the status that the service
+/// answered with.
 pub fn told(question: &Question, tid: u64, bytes: &[u8]) -> Result<Result<Told, Status>, BadAnswer> {
     let (head, op, rest) = RawHead::split(bytes, ANSWER_MAX)?;
     if !head.is_answer() {
@@ -107,7 +106,7 @@ const fn op_of(question: &Question) -> Op {
     }
 }
 
-/// The first path, and the first address that is a source.
+/// Returns the first path, and the first address that is a source.
 fn path(rest: &[u8]) -> Result<Told, BadAnswer> {
     let path = Record::all(rest).find_map(|record| record.as_path());
     let source = Record::all(rest)
@@ -119,7 +118,7 @@ fn path(rest: &[u8]) -> Result<Told, BadAnswer> {
     })
 }
 
-/// More of them than are known here may come from a later service; fewer are none.
+/// Accepts more counters than are known here, from a later version of the service, but not fewer.
 fn counters(count: u8, rest: &[u8]) -> Result<Told, BadAnswer> {
     let counts = <[U64; Counters::COUNT]>::read_from_prefix(rest).ok();
     let counts = counts.filter(|_| usize::from(count) >= Counters::COUNT);
@@ -144,7 +143,8 @@ fn endpoint(index: u8, rest: &[u8]) -> Result<Told, BadAnswer> {
     })))
 }
 
-/// Text up to its end; what cannot be shown is replaced, so that nobody's terminal obeys it.
+/// Returns the text up to its terminator, with control characters replaced, so that a terminal does not
+/// interpret them.
 fn shown(text: &[u8; INFO]) -> String {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(INFO);
     String::from_utf8_lossy(&text[..end])

@@ -1,8 +1,9 @@
-//! Hosts beyond a router, where no frame of ours gets to: echo requests (ping) of every size that a path may have, and what
-//! comes back of them. They are not fragmented, and come from the endpoint's address; what is sent when is in `sizes`.
+//! Probes of hosts beyond a router, where our frames, with hop limit 1, do not get to: echo requests (ping)
+//! of every possible MTU, with fragmentation forbidden, from the endpoint's address. The schedule is in
+//! `sizes`.
 //!
-//! Such a host need not run a service; it must answer pings. An answer is believed for 16 random bytes of its request, and for
-//! its length.
+//! Such a host need not run a service, but has to answer pings. An answer is matched by 16 random bytes of
+//! its request, and by its length.
 
 mod socket;
 
@@ -18,15 +19,15 @@ use super::{ProbeId, Probed, Trouble};
 use crate::path::Mtu;
 use socket::{HEADER, IP_HEADER, Socket};
 
-/// Under way at a time: each has a descriptor.
+/// Maximum pings in flight; each has a socket.
 pub(super) const PINGS_MAX: usize = 128;
-/// Random bytes of a request; the size's place and the attempt's are behind them.
+/// Random bytes of a request; the index of the size and the number of the attempt follow.
 const TOKEN: usize = 16;
-/// Packets that are taken of one ping in a turn.
+/// Maximum packets received for one ping per turn.
 const TAKEN_MAX: usize = 16;
-/// Numbers from here on are those of pings, so that they are none of other probes.
+/// The first number of a ping; smaller ones are probes by frames.
 const FIRST: u64 = 1 << 63;
-/// Room for any answer.
+/// Bytes of the longest answer.
 const BUFFER: usize = IP_HEADER + HEADER + 4096 + super::BESIDE;
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ struct Ping {
     sizes: Sizes,
 }
 
-/// All pings that are under way.
+/// All pings in flight.
 #[derive(Debug)]
 pub(super) struct Pinger {
     open: BTreeMap<ProbeId, Ping>,
@@ -45,14 +46,14 @@ pub(super) struct Pinger {
     buffer: Box<[u8]>,
 }
 
-/// Why a ping was not begun.
+/// Why a ping could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoPing {
-    /// There are too many.
+    /// Too many pings are in flight.
     Full,
-    /// The system allows no socket for it.
+    /// The system allows no socket for pings.
     Forbidden,
-    /// The system refuses.
+    /// A system call failed.
     System(Errno),
 }
 
@@ -68,21 +69,21 @@ impl Default for Pinger {
 }
 
 impl Pinger {
-    /// Begins one; `hear` has its socket waited for.
+    /// Starts a ping; `watch` registers its socket.
     pub(super) fn start(
         &mut self,
         now: Time,
         (interface, from, to): (&str, IpAddr, IpAddr),
         mtu: Mtu,
         token: [u8; TOKEN],
-        hear: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+        watch: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> Result<ProbeId, NoPing> {
         if self.open.len() >= PINGS_MAX {
             return Err(NoPing::Full);
         }
         let socket = Socket::open(interface, from, to).map_err(NoPing::System)?;
         let socket = socket.ok_or(NoPing::Forbidden)?;
-        hear(socket.as_fd()).map_err(NoPing::System)?;
+        watch(socket.as_fd()).map_err(NoPing::System)?;
         let id = ProbeId(self.next);
         self.next += 1;
         let sizes = Sizes::up_to(mtu, now);
@@ -92,7 +93,7 @@ impl Pinger {
         Ok(id)
     }
 
-    /// Takes what has come, and lets time pass; tells how much there was to do.
+    /// Receives answers and handles what is due; returns how much work it did.
     pub(super) fn turn(&mut self, now: Time) -> usize {
         let mut done = 0;
         for ping in self.open.values_mut() {
@@ -101,12 +102,12 @@ impl Pinger {
         done + self.tick(now)
     }
 
-    /// The next that has ended.
+    /// Returns the next ping that has ended.
     pub(super) fn ended(&mut self) -> Option<(ProbeId, Probed)> {
         self.ended.pop_front()
     }
 
-    /// When there is something to do without anything having come.
+    /// Returns when something is due although nothing has arrived.
     pub(super) fn next_deadline(&self) -> Time {
         let each = self.open.values().map(|ping| ping.sizes.deadline());
         each.min().unwrap_or(Time::NEVER)
@@ -134,7 +135,7 @@ impl Pinger {
 }
 
 impl Ping {
-    /// Sends what has not come back.
+    /// Sends a request of each size that has not come back.
     fn shoot(&mut self, now: Time, attempt: usize) {
         let identifier = u16::from_be_bytes([self.token[0], self.token[1]]);
         let open = self.sizes.each.iter_mut().enumerate();
@@ -150,13 +151,13 @@ impl Ping {
                 Err(Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::NODEV | Errno::NXIO) => {
                     size.refuse(Trouble::NoWay);
                 }
-                // What is in the way now, or was of an earlier packet, may be gone at the next attempt.
+                // A failure may be transient, or belong to an earlier packet; the next attempt sends again.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Takes what has come; how many packets.
+    /// Receives answers; returns the number of packets.
     fn take(&mut self, now: Time, buffer: &mut [u8]) -> usize {
         for done in 0..TAKEN_MAX {
             match self.socket.receive(buffer) {
@@ -166,7 +167,7 @@ impl Ping {
                     }
                 }
                 Err(Errno::AGAIN) => return done,
-                // What routers say of a packet: anybody can say that, and it is sent again in any case.
+                // ICMP errors can be forged, and the request is repeated anyway.
                 Err(_) => {}
             }
         }
@@ -174,7 +175,7 @@ impl Ping {
     }
 }
 
-/// The places of the size and of the attempt that an answer says it is of, if it is one to a request of ours.
+/// Returns the index of the size and the attempt that an answer repeats, if it answers a request of ours.
 fn named(token: &[u8; TOKEN], body: &[u8]) -> Option<(u8, u8)> {
     let (own, rest) = body.split_at_checked(TOKEN)?;
     let [at, attempt, ..] = rest else { return None };
@@ -196,6 +197,6 @@ mod tests {
             assert_eq!(named(&own, &body[..length]), None, "{length} bytes");
         }
         body[3] = 8;
-        assert_eq!(named(&own, &body), None, "somebody else's");
+        assert_eq!(named(&own, &body), None, "another ping's token");
     }
 }

@@ -1,11 +1,12 @@
-//! A socket that sends echo requests to one host: a ping socket where the system allows those, else a raw one.
+//! A socket for echo requests to one host: a ping socket where the system allows it, else a raw one.
 //!
 //! ```text
 //!   type 8 or 128 │ code 0 │ checksum │ identifier │ number │ body          RFC 792, RFC 4443 (section 4)
 //! ```
 //!
-//! A ping socket has its identifier and, over IPv4, its checksum from the kernel, and hears its own answers only. A raw one
-//! hears every ICMP packet of that host, over IPv4 with its IP header, so that answers are known by what is in them.
+//! A ping socket gets its identifier and, over IPv4, its checksum from the kernel, and receives its own
+//! answers only. A raw one receives every ICMP packet of that host, over IPv4 with its IP header, so answers
+//! are matched by their content.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,15 +15,15 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-/// Bytes before the body.
+/// Bytes of the ICMP header.
 pub(super) const HEADER: usize = 8;
-/// The longest header of IPv4.
+/// Bytes of the longest IPv4 header.
 pub(super) const IP_HEADER: usize = 60;
 
 const REQUEST: [u8; 2] = [8, 128];
 const ANSWER: [u8; 2] = [0, 129];
 
-/// A socket that is connected to one host.
+/// A ping or raw socket connected to one host.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -30,7 +31,7 @@ pub(super) struct Socket {
     raw: bool,
 }
 
-/// Whether the system keeps this kind of socket from this user, or does not have it.
+/// Whether the system denies this kind of socket to this user, or does not support it.
 fn is_forbidden(errno: Errno) -> bool {
     let forbidden = [
         Errno::ACCESS,
@@ -50,10 +51,9 @@ fn protocol(four: bool) -> (AddressFamily, Protocol) {
 }
 
 impl Socket {
-    /// From an address of an interface to a host; none when the system allows neither kind.
+    /// Opens a socket from an address of an interface to a host; `None` if the system allows neither kind.
     ///
-    /// # Errors
-    /// When the system has no descriptor, the address is gone, or nothing leads there from it.
+    /// # Errors When no descriptor is left, the address is gone, or there is no route from it.
     pub(super) fn open(interface: &str, from: IpAddr, to: IpAddr) -> Result<Option<Self>, Errno> {
         for kind in [SocketType::DGRAM, SocketType::RAW] {
             let (family, protocol) = protocol(to.is_ipv4());
@@ -76,12 +76,12 @@ impl Socket {
 
     fn bound(self, interface: &str, from: IpAddr, to: IpAddr) -> Result<Self, Errno> {
         let bound = doorbell_inet::bind_to_device(self.fd.as_fd(), interface);
-        // Before Linux 5.7 only root may; the address that is bound says the same to routes by source.
+        // Before Linux 5.7 this takes root; the bound address has the same effect on source routing.
         match bound.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
             Ok(()) | Err(Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
-        // Not fragmented, and whatever somebody has said of the path before.
+        // Forbid fragmentation, and ignore the cached path MTU.
         if self.four {
             sockopt::set_ip_mtu_discover(&self.fd, Ipv4PathMtuDiscovery::PROBE)?;
         } else {
@@ -92,14 +92,14 @@ impl Socket {
         Ok(self)
     }
 
-    /// Sends a request with this body.
+    /// Sends an echo request with this body.
     pub(super) fn send(&self, identifier: u16, number: u16, body: &[u8]) -> Result<(), Errno> {
         let mut packet = Vec::with_capacity(HEADER + body.len());
         packet.extend_from_slice(&[REQUEST[usize::from(!self.four)], 0, 0, 0]);
         packet.extend_from_slice(&identifier.to_be_bytes());
         packet.extend_from_slice(&number.to_be_bytes());
         packet.extend_from_slice(body);
-        // Over IPv6 the kernel does it, since the addresses are part of the sum.
+        // Over IPv6 the kernel computes it, since the sum includes the addresses.
         if self.four {
             let sum = checksum(&packet);
             packet[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -107,10 +107,9 @@ impl Socket {
         rustix::net::send(&self.fd, &packet, SendFlags::empty()).map(drop)
     }
 
-    /// The body of an answer, where one has come; empty for anything else that has.
+    /// Receives a packet; returns the body of an echo reply, or nothing for any other packet.
     ///
-    /// # Errors
-    /// `AGAIN` when nothing has come; anything else is what the system tells of a packet, and more may be behind it.
+    /// # Errors `AGAIN` when no packet is there; any other error belongs to a packet, and more may follow.
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
         let (_, length) = rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::TRUNC)?;
         let whole = buffer.get(..length).unwrap_or_default();
@@ -131,7 +130,7 @@ impl AsFd for Socket {
     }
 }
 
-/// The sum of the internet's protocols (RFC 1071).
+/// Returns the Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let pair = |pair: &[u8]| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
     let mut sum: u32 = bytes.chunks(2).map(pair).sum();
@@ -147,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_sum_of_a_packet_with_its_sum_is_zero() {
-        // The example of RFC 1071, section 3.
+        // The example in RFC 1071, section 3.
         assert_eq!(
             !checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
             0xddf2

@@ -1,50 +1,50 @@
-//! Endpoints that are served: a socket at each of their addresses, and one in each family for each group.
+//! The endpoints served: a socket at each of their addresses, and one per family and group.
 //!
 //! ```text
-//!   addresses that it has now ──┬─ bound already ──► the socket stays
-//!                               ├─ new            ──► bound, by and by where the system refuses it
+//!   current addresses          ──┬─ bound already ──► the socket stays
+//!                               ├─ new            ──► bound, retried where the system refuses it
 //!   sockets                   ──┴─ gone           ──► closed; with the last of a family, its groups
 //! ```
 //!
-//! Nothing is bound to all addresses of a host: what is not served is not heard.
+//! No socket is bound to the wildcard address: nothing arrives for what is not served.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use super::super::seen::Family;
+use super::super::replay::Family;
 use super::super::{Carrier, CarrierError, EndpointId};
 use super::sockets::{Socket, addresses};
-use super::{UdpCarrier, hear, system};
+use super::{UdpCarrier, system, watch};
 use crate::address::Gid;
 use crate::endpoint::Endpoint;
 
-/// Ports that are tried, from the one that is to send.
+/// Number of ports tried, starting at the configured one.
 const PORTS: u16 = 64;
-/// Endpoints that are served at a time.
+/// Maximum number of endpoints served.
 const ENDS_MAX: usize = 256;
 
 /// An endpoint that is served.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) endpoint: Endpoint,
-    /// The interface's name, which is the device's only without InfiniBand.
+    /// The interface's name, which differs from the device's with InfiniBand.
     pub(super) interface: String,
-    /// Of each family, the one that sends to groups is the first.
+    /// The sockets; the first of each family sends to groups.
     pub(super) sockets: Vec<Socket>,
-    /// It has been told that it carries nothing any more.
+    /// Whether its failure has been reported.
     pub(super) failed: bool,
 }
 
 impl End {
-    /// Those at its addresses.
+    /// Returns the unicast sockets.
     pub(super) fn senders(&self) -> impl Iterator<Item = &Socket> {
         self.sockets.iter().filter(|socket| socket.group.is_none())
     }
 
-    /// The socket that sends to an address: at the own address `by` where that is given and still there, else at one in the
-    /// same network, else at the family's first.
+    /// Returns the socket to send from towards an address: at our address `by` if that is given and still
+    /// there, else at one in the same network, else the family's first.
     pub(super) fn sender(&self, by: Option<IpAddr>, to: IpAddr) -> Option<&Socket> {
         let family = || self.senders().filter(|socket| socket.family == Family::of(to));
         let asked = family().find(|socket| Some(socket.own.ip()) == by);
@@ -56,14 +56,14 @@ impl End {
         asked.or_else(beside).or_else(|| family().next())
     }
 
-    /// Families in which it sends.
+    /// Returns the families in which it sends.
     pub(super) fn families(&self) -> Vec<Family> {
         let mut families: Vec<Family> = self.senders().map(|socket| socket.family).collect();
         families.dedup();
         families
     }
 
-    /// Whether a frame from there was sent by one of its sockets.
+    /// Whether a frame from this address was sent by one of its sockets.
     pub(super) fn sends_from(&self, at: SocketAddr) -> bool {
         let is_it = |socket: &Socket| (socket.own.ip(), socket.own.port()) == (at.ip(), at.port());
         self.senders().any(is_it)
@@ -83,11 +83,10 @@ impl End {
 }
 
 impl UdpCarrier {
-    /// Serves an endpoint from now on; one that has the number already is ended first.
+    /// Starts to serve an endpoint, in place of one with the same number.
     ///
-    /// # Errors
-    /// When the settings do not name its interface, it has no address of a family that is carried, or the system refuses all
-    /// of them. What could be done at one address counts, and [`UdpCarrier::lacks`] tells of the others.
+    /// # Errors When the settings do not allow its interface, it has no address of an enabled family, or none
+    /// of its addresses can be bound. One bound address suffices; [`UdpCarrier::lacks`] counts the others.
     pub fn serve(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
         self.end(id);
         if self.ends.len() >= ENDS_MAX {
@@ -107,11 +106,10 @@ impl UdpCarrier {
         Ok(())
     }
 
-    /// The endpoint has changed, or something was refused before: sockets at addresses that it still has stay, and what is
-    /// missing is made. On another interface it is served anew, and joins its groups again.
+    /// Updates an endpoint: sockets at addresses that it still has stay, and missing ones are opened. On
+    /// another interface it is served anew, and joins its groups again.
     ///
-    /// # Errors
-    /// As [`UdpCarrier::serve`] and [`Carrier::join`].
+    /// # Errors The errors of [`UdpCarrier::serve`] and [`Carrier::join`].
     pub fn update(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
         let Some(end) = self.ends.remove(&id) else {
             return self.serve(id, endpoint);
@@ -127,25 +125,25 @@ impl UdpCarrier {
         groups.into_iter().try_for_each(|group| self.join(id, group))
     }
 
-    /// Ends an endpoint: its sockets are closed.
+    /// Stops serving an endpoint and closes its sockets.
     pub fn end(&mut self, id: EndpointId) {
-        // A socket that is closed leaves what waits for it by itself.
+        // Closing a socket removes it from the epoll set.
         self.ends.remove(&id);
     }
 
-    /// The endpoints that are served.
+    /// Returns the endpoints served.
     pub fn served(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
         self.ends.iter().map(|(id, end)| (*id, &end.endpoint))
     }
 
-    /// Where frames that are for this service alone go to, by an endpoint: those of each family begin with the one that it
-    /// sends to groups from.
+    /// Returns the addresses for unicast frames to this service at an endpoint; the first of each family is
+    /// the one that it sends to groups from.
     pub fn addresses(&self, id: EndpointId) -> impl Iterator<Item = SocketAddr> {
         let senders = self.ends.get(&id).into_iter().flat_map(End::senders);
         senders.map(|socket| socket.own)
     }
 
-    /// How many sockets the system has refused an endpoint that is served; [`UdpCarrier::update`] tries them again.
+    /// Returns how many sockets of an endpoint could not be opened; [`UdpCarrier::update`] retries them.
     #[must_use]
     pub fn lacks(&self, id: EndpointId) -> usize {
         let Some(end) = self.ends.get(&id) else { return 0 };
@@ -157,8 +155,8 @@ impl UdpCarrier {
         let memberships = groups
             .iter()
             .flat_map(|group| families.iter().map(move |of| (group, of)));
-        let unheard = memberships.filter(|(group, family)| !end.is_in(**group, **family));
-        unbound.count() + unheard.count()
+        let missing = memberships.filter(|(group, family)| !end.is_in(**group, **family));
+        unbound.count() + missing.count()
     }
 
     fn families(&self) -> impl Iterator<Item = Family> + use<> {
@@ -168,7 +166,7 @@ impl UdpCarrier {
             .map(|(_, family)| family)
     }
 
-    /// An endpoint with the sockets that it should have, those of `old` among them that it still should.
+    /// Returns an endpoint with the sockets that it should have, reusing those of `old`.
     fn bound(
         &self,
         endpoint: &Endpoint,
@@ -190,7 +188,7 @@ impl UdpCarrier {
                     Err(errno) => failed = Some(system("bind a socket", &interface)(errno)),
                 }
             }
-            // The kernel may have left the groups of a family that was without an address for a while.
+            // The kernel may have dropped the memberships of a family that had no address for a while.
             let groups = |socket: &mut Socket| stayed && socket.group.is_some() && socket.family == family;
             sockets.extend(old.extract_if(.., groups));
         }
@@ -205,7 +203,7 @@ impl UdpCarrier {
         })
     }
 
-    /// A socket at an address, at the first port that is free.
+    /// Opens a socket at an address, at the first free port.
     fn bind(&self, endpoint: &Endpoint, interface: &str, ip: IpAddr) -> Result<Socket, Errno> {
         let first = self.settings.sender_port;
         let tries = if first == 0 { 1 } else { PORTS };
@@ -213,7 +211,7 @@ impl UdpCarrier {
             match Socket::sender(endpoint, interface, ip, port) {
                 Err(Errno::ADDRINUSE) => {}
                 Err(errno) => return Err(errno),
-                Ok(socket) => return hear(&self.ready, socket.fd.as_fd()).map(|()| socket),
+                Ok(socket) => return watch(&self.ready, socket.fd.as_fd()).map(|()| socket),
             }
         }
         Err(Errno::ADDRINUSE)

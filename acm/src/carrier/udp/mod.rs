@@ -1,16 +1,17 @@
 //! A carrier over UDP sockets.
 //!
 //! ```text
-//!   endpoint eth0 ─┬─ 10.0.0.1:any       sends, and hears what is for this service alone: one for each address
+//!   endpoint eth0 ─┬─ 10.0.0.1:any       sends, and receives unicast frames: one per address
 //!                  ├─ 10.0.0.3:any
 //!                  ├─ [fe80::1]:any      the same over IPv6
 //!                  ├─ [fd00::1]:any
-//!                  ├─ 239.255.x.y:port   hears a group
+//!                  ├─ 239.255.x.y:port   receives a group
 //!                  └─ [ff15:4001:…]:port the same over IPv6
 //! ```
 //!
-//! A frame for a group goes out over each family; who hears both takes the first. The address that a frame comes from is
-//! where answers go to, and the address that it came to is where they come from. One descriptor tells that there is something to receive on any of the sockets.
+//! A frame for a group goes out over each family; a receiver of both takes the first. Answers go to the
+//! address that a frame came from, and come from the address that it was sent to. One descriptor is readable
+//! when any of the sockets is.
 
 mod endpoints;
 mod reach;
@@ -31,10 +32,10 @@ use tokio::io::unix::AsyncFd;
 
 use super::frame::{Frame, Header, Kind, PROBE, PROBE_MAX, TAG, TOKEN};
 use super::groups::is_group;
-use super::guard::{Guard, Place, Reason};
+use super::filter::{Guard, Place, Reason};
 use super::ping::Pinger;
 use super::prober::{PROBES_MAX, Prober, STEM, Shot};
-use super::seen::Family;
+use super::replay::Family;
 use super::{Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
 use crate::address::Gid;
 use crate::path::Mtu;
@@ -44,10 +45,10 @@ use endpoints::End;
 pub use settings::{Counters, Limits, Settings};
 use sockets::{Socket, destination};
 
-/// Groups that an endpoint may be in.
+/// Maximum number of groups of an endpoint.
 const GROUPS_MAX: usize = 8;
 
-/// Carries MADs over UDP.
+/// A carrier of MADs over UDP sockets.
 #[derive(Debug)]
 pub struct UdpCarrier {
     settings: Settings,
@@ -63,7 +64,7 @@ pub struct UdpCarrier {
     frame: Vec<u8>,
 }
 
-/// An error of a step on an interface.
+/// Builds the error of a failed operation on an interface.
 fn system(step: &'static str, interface: &str) -> impl Fn(Errno) -> CarrierError {
     move |errno| CarrierError::System {
         step,
@@ -76,16 +77,15 @@ fn random(to: &mut [u8]) -> Result<(), CarrierError> {
     getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
 }
 
-/// Has a socket waited for; one that is closed is not any more.
-fn hear(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Adds a socket to the epoll set; closing it removes it.
+fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
     epoll::add(ready, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
 impl UdpCarrier {
-    /// A carrier without endpoints: nothing listens yet.
+    /// Creates a carrier without endpoints: nothing listens yet.
     ///
-    /// # Errors
-    /// When there is no randomness, or no descriptor left.
+    /// # Errors When the kernel returns no random numbers, or no descriptor is left.
     pub fn new(settings: Settings) -> Result<Self, CarrierError> {
         let mut qpn = [0; 4];
         random(&mut qpn[1..])?;
@@ -99,7 +99,7 @@ impl UdpCarrier {
                 limits.burst,
             ),
             settings,
-            // 0 and 1 are those of managers of subnets.
+            // 0 and 1 are the queue pairs of subnet management.
             qpn: u32::from_be_bytes(qpn).max(2),
             ready,
             ends: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl UdpCarrier {
         })
     }
 
-    /// What it has counted.
+    /// Returns the carrier's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
@@ -121,11 +121,11 @@ impl UdpCarrier {
         }
     }
 
-    /// The same, for tokio to wait for; called in a runtime. Whoever waits calls [`Carrier::turn`] until it has done nothing,
-    /// clears the readiness *before* that, and waits no longer than until [`Carrier::next_deadline`].
+    /// Registers the carrier with tokio; call it within a runtime. The caller runs [`Carrier::turn`] until it
+    /// does nothing, clears the readiness *before* that, and sleeps no longer than until
+    /// [`Carrier::next_deadline`].
     ///
-    /// # Errors
-    /// When the runtime cannot.
+    /// # Errors When the runtime cannot register the descriptor.
     pub fn registered(self) -> io::Result<AsyncFd<Self>> {
         registered(self)
     }
@@ -134,7 +134,7 @@ impl UdpCarrier {
         self.ends.get(&id).ok_or(CarrierError::Unknown(id))
     }
 
-    /// Sends the frame that was written, from the own address `by` or else from the best one for that destination.
+    /// Sends the frame in the buffer, from our address `by` or else from the best one for the destination.
     fn post(&mut self, id: EndpointId, by: Option<IpAddr>, to: SocketAddr) -> Result<(), Errno> {
         let end = self.ends.get(&id).ok_or(Errno::NODEV)?;
         let socket = end.sender(by, to.ip()).ok_or(Errno::AFNOSUPPORT)?;
@@ -146,7 +146,7 @@ impl UdpCarrier {
         sent.map(drop)
     }
 
-    /// Writes a frame from an endpoint.
+    /// Writes a frame from an endpoint into the buffer.
     fn write(&mut self, id: EndpointId, kind: Kind, from: Gid, to: Gid, body: &[u8], size: usize) {
         let lid = self.ends.get(&id).map_or(0, |end| end.endpoint.lid);
         let header = Header {
@@ -159,7 +159,8 @@ impl UdpCarrier {
         header.write(body, size, self.guard.key(), &mut self.frame);
     }
 
-    /// What the system did not do: an endpoint whose interface or address is gone is told, once.
+    /// Builds the error of a failed system call; an endpoint whose interface or address is gone is reported,
+    /// once.
     fn trouble(&mut self, id: EndpointId, step: &'static str, errno: Errno) -> CarrierError {
         let Some(end) = self.ends.get_mut(&id) else {
             return CarrierError::Unknown(id);
@@ -174,7 +175,7 @@ impl UdpCarrier {
         error
     }
 
-    /// Receives by one socket of an endpoint; how many datagrams.
+    /// Receives on one socket of an endpoint; returns the number of datagrams.
     fn receive(&mut self, now: Time, id: EndpointId, at: usize) -> usize {
         for done in 0..self.settings.limits.turn {
             if self.events.len() >= self.settings.limits.events {
@@ -195,8 +196,8 @@ impl UdpCarrier {
                 Err(Errno::AGAIN) => return done,
                 Err(errno) => {
                     self.trouble(id, "receive", errno);
-                    // An error of the socket is taken by being read, and may stand before datagrams, of which
-                    // no other edge tells: that was something.
+                    // Reading a socket error clears it, and datagrams may be behind it without a further
+                    // edge: count it as work.
                     return done + 1;
                 }
             }
@@ -204,7 +205,7 @@ impl UdpCarrier {
         self.settings.limits.turn
     }
 
-    /// Takes a datagram of so many bytes.
+    /// Handles a datagram of `length` bytes.
     fn take(&mut self, now: Time, id: EndpointId, at: usize, from: SocketAddr, length: usize) {
         let Some(end) = self.ends.get(&id) else { return };
         let socket = &end.sockets[at];
@@ -215,7 +216,7 @@ impl UdpCarrier {
             qpn: self.qpn,
             is_ours: end.sends_from(from),
         };
-        // A longer one is not cut to what fits: it is none.
+        // A datagram that is longer than the buffer is not truncated to a frame, but dropped.
         let bytes = std::mem::take(&mut self.buffer);
         let taken = self
             .guard
@@ -255,7 +256,7 @@ impl UdpCarrier {
         }
         let Some(token) = frame.token() else { return };
         let tag = self.guard.key().map_or(0, |_| TAG);
-        // As long as what came, its tag included: an echo is never more than its probe.
+        // An echo is as long as its probe, the tag included: no amplification.
         let size = PROBE - TOKEN + frame.body.len() + tag;
         if header.kind == Kind::Probe {
             self.write(id, Kind::Echo, header.dgid, header.sgid, &token, size);
@@ -268,7 +269,7 @@ impl UdpCarrier {
         }
     }
 
-    /// Sends what probes have to send.
+    /// Sends the frames of probes that are due.
     fn shoot(&mut self, now: Time) -> usize {
         self.prober.tick(now);
         let mut done = 0;
@@ -294,7 +295,7 @@ impl UdpCarrier {
             shot.size,
         );
         let trouble = match self.post(shot.endpoint, Some(shot.from.ip()), at) {
-            // What is in the way now may be gone at the next attempt.
+            // The failure may be transient; the next attempt sends again.
             Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR | Errno::CONNREFUSED) => {
                 return;
             }
@@ -308,7 +309,7 @@ impl UdpCarrier {
     }
 }
 
-/// Whether an interface or its address is gone. Peers cannot bring that about: what they send comes from the link.
+/// Whether the interface or its address is gone. Peers cannot cause that: they send from the link.
 fn is_lost(errno: Errno) -> bool {
     let lost = [
         Errno::NODEV,
@@ -345,7 +346,7 @@ impl Carrier for UdpCarrier {
         let (mut sockets, mut failed) = (Vec::new(), None);
         for family in missing {
             let made = Socket::group(&end.endpoint, &end.interface, family, group, self.settings.port);
-            match made.and_then(|socket| hear(&self.ready, socket.fd.as_fd()).map(|()| socket)) {
+            match made.and_then(|socket| watch(&self.ready, socket.fd.as_fd()).map(|()| socket)) {
                 Ok(socket) => sockets.push(socket),
                 Err(errno) => failed = Some(errno),
             }
@@ -428,7 +429,7 @@ impl Carrier for UdpCarrier {
         for (id, count) in all {
             done += (0..count).map(|at| self.receive(now, id, at)).sum::<usize>();
         }
-        // What came may have ended a probe.
+        // What arrived may have ended a probe.
         done + self.shoot(now) + self.pinged(now)
     }
 
@@ -442,7 +443,7 @@ impl Carrier for UdpCarrier {
 }
 
 impl AsFd for UdpCarrier {
-    /// Readable when something has come.
+    /// Readable when a frame has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }

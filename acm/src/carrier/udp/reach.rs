@@ -1,4 +1,4 @@
-//! Trying hosts that frames do not get to, because a router is between: by pings from an endpoint.
+//! Probes of hosts beyond a router, by pings from an endpoint.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use crate::address::Gid;
 use crate::path::Mtu;
 
 impl UdpCarrier {
-    /// Tries how packets get to a host beyond a router and back: of 256 bytes of payload and of each larger size up to `mtu`,
-    /// not fragmented, from an address of the endpoint. [`Event::Probed`] tells within a second what came of it.
+    /// Probes a host beyond a router with packets of 256 bytes of payload and each larger MTU up to `mtu`,
+    /// without fragmentation, from an address of the endpoint. [`Event::Probed`] reports the result within a
+    /// second.
     ///
-    /// # Errors
-    /// When the endpoint is not served or has no address of that family, the system allows no socket for it, or too many are
-    /// under way.
+    /// # Errors When the endpoint is not served or has no address of that family, the system allows no socket
+    /// for pings, or too many are in flight.
     pub fn reach(
         &mut self,
         now: Time,
@@ -33,10 +33,10 @@ impl UdpCarrier {
         let mut token = [0; 16];
         random(&mut token)?;
         let ready = &self.ready;
-        let hear = |socket: std::os::fd::BorrowedFd<'_>| super::hear(ready, socket);
+        let watch = |socket: std::os::fd::BorrowedFd<'_>| super::watch(ready, socket);
         let begun = self
             .pinger
-            .start(now, (&end.interface, from, to), mtu, token, hear);
+            .start(now, (&end.interface, from, to), mtu, token, watch);
         begun.map_err(|why| match why {
             NoPing::Full => CarrierError::Full {
                 what: "pings",
@@ -47,7 +47,7 @@ impl UdpCarrier {
         })
     }
 
-    /// What has come of pings.
+    /// Handles the answers to pings; returns how much work it did.
     pub(super) fn pinged(&mut self, now: Time) -> usize {
         let done = self.pinger.turn(now);
         while let Some((probe, result)) = self.pinger.ended() {

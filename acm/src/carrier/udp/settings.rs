@@ -1,19 +1,19 @@
-//! What a carrier over UDP is told, and what it counts.
+//! The settings and the counters of the carrier over UDP.
 
-use super::super::guard::Dropped;
+use super::super::filter::Dropped;
 use super::super::key::Key;
 use crate::config::{Interfaces, Options};
 
-/// Bounds of the work and the memory of a carrier.
+/// Bounds of the carrier's work and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Frames a second that are taken of each sender.
+    /// Maximum rate of frames accepted from a sender (frames/s).
     pub rate: u32,
-    /// Frames that are taken of each sender at once.
+    /// Maximum burst of frames accepted from a sender.
     pub burst: u32,
-    /// Frames that are looked at in a turn, of each socket.
+    /// Maximum frames received from a socket per turn.
     pub turn: usize,
-    /// Events that wait to be taken. While there are so many, nothing is received.
+    /// Maximum number of queued events; beyond it, nothing is received.
     pub events: usize,
 }
 
@@ -28,27 +28,27 @@ impl Default for Limits {
     }
 }
 
-/// The settings of a carrier over UDP.
+/// The settings of the carrier over UDP.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The port of groups: the same on all hosts.
+    /// The port of the groups, the same on all hosts.
     pub port: u16,
-    /// The port that it sends from, the first that is free from there on; 0 for any.
+    /// The port that it sends from, or the first free one above; 0 for any.
     pub sender_port: u16,
     /// Whether IPv4 is used where an interface has it.
     pub ipv4: bool,
     /// Whether IPv6 is used where an interface has it.
     pub ipv6: bool,
-    /// The interfaces that may be served: the loopback, and others only where they are named.
+    /// The interfaces that may be served: the loopback, and others only by name.
     pub interfaces: Interfaces,
-    /// With a key, frames are signed, and those that are not are dropped.
+    /// The key: with one, frames are authenticated, and those without a tag are dropped.
     pub key: Option<Key>,
-    /// Bounds.
+    /// Bounds of work and memory.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Those of the options; the key is read elsewhere.
+    /// Returns the settings of these options; the key is configured elsewhere.
     #[must_use]
     pub fn of(options: &Options, key: Option<Key>) -> Self {
         Self {
@@ -63,17 +63,17 @@ impl Settings {
     }
 }
 
-/// What a carrier counts.
+/// The counters of the carrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Datagrams that were sent.
     pub sent: u64,
     /// Datagrams that the system did not send.
     pub unsent: u64,
-    /// Datagrams that were taken.
+    /// Datagrams that were accepted.
     pub taken: u64,
     /// Echoes that were sent.
     pub echoes: u64,
-    /// Datagrams that were dropped.
+    /// Datagrams that were dropped, by reason.
     pub dropped: Dropped,
 }

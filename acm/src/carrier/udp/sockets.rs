@@ -1,6 +1,7 @@
-//! The sockets of an endpoint: one at each address for what it sends and what comes to it alone, and one for each group.
+//! The sockets of an endpoint: one at each address for sending and for unicast frames, and one for each
+//! group.
 //!
-//! Each is bound to an address and to its interface, and sends with hop limit 1 and without being fragmented.
+//! Each is bound to an address and to its interface, and sends with hop limit 1 and without fragmentation.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -10,14 +11,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
 use super::super::groups::ipv4_group;
-use super::super::seen::Family;
+use super::super::replay::Family;
 use crate::address::Gid;
 use crate::endpoint::Endpoint;
 
-/// Bytes that the kernel is asked to keep for a socket.
+/// Receive buffer requested for a socket (bytes).
 const WAITING: usize = 1 << 20;
 
-/// Addresses of a family at which an endpoint is reached, at most.
+/// Maximum addresses of a family at which an endpoint is reached.
 pub(super) const ADDRESSES_MAX: usize = 32;
 
 /// A socket of an endpoint.
@@ -25,19 +26,19 @@ pub(super) const ADDRESSES_MAX: usize = 32;
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,
     pub(super) family: Family,
-    /// None for one that sends.
+    /// The group it receives; `None` for a unicast socket.
     pub(super) group: Option<Gid>,
-    /// What it is bound to.
+    /// The address it is bound to.
     pub(super) own: SocketAddr,
 }
 
-/// The addresses of a family at which an endpoint is reached. It sends to groups from the first: over IPv6 one that everybody
-/// on the link can answer to.
+/// Returns the addresses of a family at which an endpoint is reached. It sends to groups from the first one:
+/// over IPv6, from one that everyone on the link can answer to.
 pub(super) fn addresses(endpoint: &Endpoint, family: Family) -> Vec<IpAddr> {
     let all = endpoint.addresses.iter().filter_map(|address| address.ip());
     let mut all: Vec<IpAddr> = all.filter(|ip| Family::of(*ip) == family).collect();
     all.sort_by_key(|ip| !matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local()));
-    // One may be there with several networks.
+    // An address may be listed with several networks.
     let mut seen = HashSet::new();
     all.retain(|ip| seen.insert(*ip));
     all.truncate(ADDRESSES_MAX);
@@ -48,12 +49,11 @@ fn scoped(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
     doorbell_inet::scoped(SocketAddr::new(ip, port), interface)
 }
 
-/// A socket of the endpoint's interface, not bound to an address yet.
+/// Opens a socket on the endpoint's interface, without binding an address.
 fn unbound(endpoint: &Endpoint, interface: &str, family: Family) -> Result<OwnedFd, Errno> {
     let socket = doorbell_inet::unbound(family == Family::V4)?;
     let bound = doorbell_inet::bind_to_device(socket.as_fd(), interface);
-    // Before Linux 5.7 only root may: the address that is bound then keeps other interfaces out, and what is looked at of
-    // each frame.
+    // Before Linux 5.7 this takes root; then the bound address and the filter keep other interfaces out.
     match bound.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
         Err(Errno::PERM) | Ok(()) => {}
         Err(errno) => return Err(errno),
@@ -75,13 +75,13 @@ fn unbound(endpoint: &Endpoint, interface: &str, family: Family) -> Result<Owned
             sockopt::set_ipv6_multicast_if(&socket, endpoint.interface)?;
         }
     }
-    // As much as the system allows.
+    // The system may allow less.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, WAITING);
     Ok(socket)
 }
 
 impl Socket {
-    /// A socket that sends, at a port or at any (0).
+    /// Opens a socket for sending and for unicast frames, at a port or at any (0).
     pub(super) fn sender(endpoint: &Endpoint, interface: &str, ip: IpAddr, port: u16) -> Result<Self, Errno> {
         let family = Family::of(ip);
         let fd = unbound(endpoint, interface, family)?;
@@ -95,7 +95,7 @@ impl Socket {
         })
     }
 
-    /// The socket of a group. Every service of this host that has joined it hears each frame.
+    /// Opens the socket of a group. Every service of this host that has joined the group receives each frame.
     pub(super) fn group(
         endpoint: &Endpoint,
         interface: &str,
@@ -127,7 +127,7 @@ impl Socket {
     }
 }
 
-/// Where frames for a group go to.
+/// Returns the destination of frames for a group.
 pub(super) fn destination(family: Family, group: Gid, port: u16, interface: u32) -> SocketAddr {
     match family {
         Family::V4 => (ipv4_group(group), port).into(),
