@@ -31,7 +31,7 @@
 //! Without a key, only loopback is served and called: what goes over a network is authenticated always.
 #![deny(unsafe_code)]
 
-mod base;
+mod path_choice;
 pub mod bytes;
 pub mod config;
 pub mod connect;

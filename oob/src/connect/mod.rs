@@ -32,7 +32,7 @@
 #[cfg(test)]
 mod errors;
 mod hello;
-mod judge;
+mod arbitrate;
 #[cfg(test)]
 mod tests;
 

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::address::{self, Place};
-use super::door;
-use super::line::Note;
+use super::listener;
+use super::connection::Note;
 use super::reach;
 use super::settings::Ports;
 use super::socket;
@@ -184,7 +184,7 @@ impl Module {
         if self.ports.len() < ADDRESSES_MAX || self.ports.contains_key(&ip) {
             self.ports.insert(ip, port);
         }
-        let serve = door::serve(self.id, listener, notes.clone());
+        let serve = listener::serve(self.id, listener, notes.clone());
         let task = self.runs.handle().spawn(serve).abort_handle();
         self.doors.push(Open { ip, port, task });
         Ok(())

@@ -1,7 +1,7 @@
 //! The transport itself: commands in, events out, and everything that happens in between, on one thread and without a wait.
 
-mod acts;
-mod lines;
+mod actions;
+mod connections;
 mod nics;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 
 use super::clock::Clock;
 use super::counters::Counters;
-use super::guests::Guests;
-use super::line::{Io, Note, Order, Shared};
+use super::pending::Guests;
+use super::connection::{Io, Note, Order, Shared};
 use super::module::Module;
 use super::settings::{Settings, Who};
 use crate::connect::{Conn, Meeting};

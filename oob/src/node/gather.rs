@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
-use super::cast::millis;
+use super::broadcast::millis;
 use super::codec::{GATHER, Reader, Writer};
 use super::{Key, Node};
 use crate::bytes::Bytes;

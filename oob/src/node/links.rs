@@ -4,7 +4,7 @@ use doorbell_fabric::time::Time;
 
 use super::codec::{MOVED, Writer};
 use super::{Key, Node};
-use crate::base::{Doing, Link, LinkKey, bar};
+use crate::path_choice::{Doing, Link, LinkKey, bar};
 use crate::bytes::Bytes;
 use crate::name::{Epoch, Name};
 use crate::transport::{Attempt, Command, Event, LinkId, Loss, ModuleId, Refusal, TransportId};

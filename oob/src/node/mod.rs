@@ -19,14 +19,14 @@
 //! at their ends), `lifeline`, `news` (the tree), `cast`, `gather` (collectives), `codec` (what nodes say to each other).
 
 mod api;
-mod cast;
+mod broadcast;
 mod codec;
 mod gather;
-mod homeward;
-mod hops;
+mod reparent;
+mod neighbours;
 mod lifeline;
 mod links;
-mod news;
+mod failure_notice;
 mod relay;
 mod streams;
 
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use doorbell_fabric::time::Time;
 use doorbell_fabric::timers::Timers;
 
-use crate::base::{Hop, Link, LinkKey};
+use crate::path_choice::{Hop, Link, LinkKey};
 use crate::bytes::Bytes;
 use crate::config::{Config, Routing};
 use crate::contact::{Address, Contact};
@@ -59,8 +59,8 @@ pub struct Node {
     rml: Rml,
     routed: Routed,
     life: lifeline::Life,
-    news: BTreeMap<u32, news::News>,
-    casts: cast::Casts,
+    news: BTreeMap<u32, failure_notice::News>,
+    casts: broadcast::Casts,
     gathers: gather::Gathers,
     /// Control messages whose end means something.
     purposes: BTreeMap<SendId, Purpose>,
@@ -166,7 +166,7 @@ impl Node {
             routed: Routed::new(tree, config.name.rank),
             life: lifeline::Life::default(),
             news: BTreeMap::new(),
-            casts: cast::Casts::default(),
+            casts: broadcast::Casts::default(),
             gathers: gather::Gathers::default(),
             purposes: BTreeMap::new(),
             local: VecDeque::new(),

@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::codec::Writer;
-use crate::base::{LinkKey, Parcel};
+use crate::path_choice::{LinkKey, Parcel};
 use crate::bytes::Bytes;
 use crate::config::Routing;
 use crate::name::Name;

@@ -72,7 +72,7 @@ impl Node {
         self.rml.purge(peer);
         self.of_mut(ix).lost = false;
         self.tell(Event::PeerRestarted { peer, epoch });
-        let old = |link: &crate::base::LinkKey, node: &Self| {
+        let old = |link: &crate::path_choice::LinkKey, node: &Self| {
             node.links.get(link).is_some_and(|link| link.epoch < epoch)
         };
         let links = self

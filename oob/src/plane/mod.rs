@@ -64,25 +64,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod carried;
+mod transports;
 mod completion;
 mod core;
 mod inbox;
 mod results;
-mod watched;
+mod stats;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use self::carried::Carried;
+pub use self::transports::Carried;
 pub use self::completion::Completion;
 use self::completion::{Answer, promise};
 use self::core::{Ask, Plane};
 pub use self::inbox::Inbox;
 use self::inbox::Wants;
 pub use self::results::{Busy, Counters, Gathered, Message, NotReceived, Received, Sent, Spread};
-use self::watched::{Board, look};
-pub use self::watched::{Carriage, Counted};
+use self::stats::{Board, look};
+pub use self::stats::{Carriage, Counted};
 use crate::bytes::Bytes;
 use crate::config::Config;
 use crate::contact::Contact;

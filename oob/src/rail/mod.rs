@@ -54,7 +54,7 @@ pub mod address;
 mod carrier;
 mod counters;
 mod endpoint;
-mod line;
+mod connection;
 mod module;
 mod peer;
 mod settings;

@@ -25,7 +25,7 @@
 //! processes are a job of their own, with a server of their own. Published names are refused in words that clients
 //! understand.
 
-mod guest;
+mod client;
 mod spawn;
 mod store;
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::launch::{ABANDON, Program, TOKEN, is_token, said_of};
-use guest::{Ask, Guest};
+use client::{Ask, Guest};
 pub use store::{LONGEST_KEY, LONGEST_VALUE, STORE};
 use store::{Refused, Store};
 

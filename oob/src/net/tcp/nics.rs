@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Sender;
 use super::{LOOKED, Tcp};
 use crate::error::OobError;
 use crate::name::Name;
-use crate::net::line::Note;
+use crate::net::connection::Note;
 use crate::net::module::{Module, Runs, Thread};
 use crate::net::reach;
 use crate::transport::{Address, Event, Loss, ModuleId, Refusal};

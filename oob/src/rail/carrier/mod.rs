@@ -1,9 +1,9 @@
 //! The transport itself: commands in, events out, and everything that happens in between, on one thread and without a wait.
 
-mod acts;
-mod lines;
+mod actions;
+mod connections;
 mod send;
-mod ways;
+mod paths;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::task::{Context, Poll};
@@ -11,11 +11,11 @@ use std::task::{Context, Poll};
 use doorbell_fabric::time::Time;
 use doorbell_inet::network;
 
-use self::ways::Asked;
+use self::paths::Asked;
 use super::address;
 use super::counters::Counters;
 use super::endpoint::{Endpoint, Open};
-use super::line::{Line, Spot};
+use super::connection::{Line, Spot};
 use super::module::Module;
 use super::peer::LineId;
 use super::settings::Settings;

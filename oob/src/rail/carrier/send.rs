@@ -5,7 +5,7 @@ use doorbell_fabric::time::Time;
 
 use super::Rails;
 use crate::net::End;
-use crate::rail::line::Spot;
+use crate::rail::connection::Spot;
 use crate::rail::peer::LineId;
 use crate::rail::wire::Head;
 use crate::transport::Event;

@@ -6,7 +6,7 @@ use super::Rails;
 use crate::connect::{Action, Conn};
 use crate::error::OobError;
 use crate::net::Order;
-use crate::rail::line::{Line, Spot};
+use crate::rail::connection::{Line, Spot};
 use crate::rail::peer::LineId;
 use crate::transport::{Address, Event, LinkId, ModuleId, Refusal};
 

@@ -1,7 +1,7 @@
 //! Neighbours: which are wanted, and getting a link to them.
 
 use super::{Key, Node};
-use crate::base::{Doing, Step, bit};
+use crate::path_choice::{Doing, Step, bit};
 use crate::config::Routing;
 use crate::contact::Contact;
 use crate::event::Event;

@@ -8,7 +8,7 @@ use super::{Rails, module_id};
 use crate::contact::ADDRESSES_MAX;
 use crate::name::Name;
 use crate::rail::address::Place;
-use crate::rail::line::Spot;
+use crate::rail::connection::Spot;
 use crate::rail::peer::{Judged, LineId, Stand};
 use crate::rail::wire::{Head, Kind};
 use crate::transport::{Address, Event, Loss, ModuleId, Refusal, Way};

@@ -5,7 +5,7 @@ use doorbell_fabric::time::Time;
 use super::Tcp;
 use crate::connect::{Action, Conn};
 use crate::net::address::{self, Place};
-use crate::net::line::{Begin, Order};
+use crate::net::connection::{Begin, Order};
 use crate::net::socket::Path;
 use crate::transport::{Address, Event, LinkId, ModuleId, Refusal};
 

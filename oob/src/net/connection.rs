@@ -23,7 +23,7 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio::time::{Sleep, sleep};
 
 use super::clock::Clock;
-use super::door::Guest;
+use super::listener::Guest;
 use super::settings::Settings;
 use super::socket::{self, Path};
 use crate::bytes::Bytes;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::sync::mpsc::Sender;
 
-use super::line::Note;
+use super::connection::Note;
 use crate::transport::ModuleId;
 
 /// How long to leave the door shut when the system has no descriptor for another guest.

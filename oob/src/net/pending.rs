@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use doorbell_fabric::time::Time;
 
-use super::line::Io;
+use super::connection::Io;
 use super::settings::Settings;
 
 /// Addresses whose failures are remembered, at most.

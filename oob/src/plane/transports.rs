@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::watched::{Board, Carriage, Watched, look};
+use super::stats::{Board, Carriage, Watched, look};
 use crate::config::Config;
 use crate::error::OobError;
 use crate::key::JobKey;

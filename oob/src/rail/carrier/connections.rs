@@ -7,7 +7,7 @@ use crate::bytes::Bytes;
 use crate::connect::{Conn, Hello};
 use crate::error::OobError;
 use crate::net::{End, Order};
-use crate::rail::line::{Came, Spot};
+use crate::rail::connection::{Came, Spot};
 use crate::rail::peer::LineId;
 use crate::rail::wire::{Head, Kind};
 use crate::session::{self, Peer};

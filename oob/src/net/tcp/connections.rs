@@ -5,9 +5,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::{ENDING, Line, Tcp};
 use crate::connect::{Conn, Hello};
-use crate::net::door::Guest;
-use crate::net::guests::Source;
-use crate::net::line::{self, Begin, End, Io, Note, Order};
+use crate::net::listener::Guest;
+use crate::net::pending::Source;
+use crate::net::connection::{self, Begin, End, Io, Note, Order};
 use crate::session::Peer;
 use crate::transport::{Event, LinkId, Loss, ModuleId, Refusal};
 
@@ -34,7 +34,7 @@ impl Tcp {
         self.ios += 1;
         let io = Io(self.ios);
         let (orders, taken) = unbounded_channel();
-        let live = line::live(io, begin, self.shared.clone(), taken, self.tell.clone());
+        let live = connection::live(io, begin, self.shared.clone(), taken, self.tell.clone());
         let line = Line {
             module,
             local,
