@@ -87,7 +87,7 @@ fn round(world: &mut World, dice: &mut Dice, questions: usize) {
     for _ in 0..questions {
         for from in 0..world.len() {
             let about = dice.below(nodes) as usize;
-            world.ask(from, about, dice.one_in(2));
+            world.query(from, about, dice.one_in(2));
         }
         world.run(Duration::from_millis(20));
     }

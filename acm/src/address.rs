@@ -20,7 +20,7 @@ pub struct Name(Box<str>);
 
 /// Why a text is not a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAName {
+pub enum InvalidName {
     /// The text is empty.
     #[error("a name has at least one character")]
     Empty,
@@ -43,12 +43,12 @@ impl Name {
     ///
     /// # Errors When the text is empty, longer than [`NAME_MAX`] bytes, or has characters that no host name
     /// has.
-    pub fn new(text: &str) -> Result<Self, NotAName> {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
         let unfit = |c: char| c.is_control() || c.is_whitespace() || c == ',';
         match text.len() {
-            0 => Err(NotAName::Empty),
-            NAME_MAX.. if text.len() > NAME_MAX => Err(NotAName::TooLong),
-            _ if text.contains(unfit) => Err(NotAName::NotText),
+            0 => Err(InvalidName::Empty),
+            NAME_MAX.. if text.len() > NAME_MAX => Err(InvalidName::TooLong),
+            _ if text.contains(unfit) => Err(InvalidName::NotText),
             _ => Ok(Self(text.into())),
         }
     }
@@ -89,7 +89,7 @@ impl fmt::Debug for Name {
 
 /// An IP address in text form, with its interface if it is link-local: `fe80::1%eth0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Zoned {
+pub struct ScopedIp {
     /// The IP address.
     pub ip: IpAddr,
     /// The name or the number of the interface.
@@ -98,7 +98,7 @@ pub struct Zoned {
 
 /// Why the zone of an IP address is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAZone {
+pub enum InvalidZone {
     /// The address is not link-local, so it has no zone.
     #[error("only a link-local address (fe80::…) has an interface after a %")]
     NotOfALink,
@@ -107,7 +107,7 @@ pub enum NotAZone {
     NotAnInterface(&'static str),
 }
 
-impl Zoned {
+impl ScopedIp {
     /// Parses an IP address; returns `None` if the text is not one, and may be a name.
     ///
     /// ```
@@ -119,7 +119,7 @@ impl Zoned {
     /// ```
     ///
     /// # Errors When it is an address with an invalid zone.
-    pub fn read(text: &str) -> Result<Option<Self>, NotAZone> {
+    pub fn read(text: &str) -> Result<Option<Self>, InvalidZone> {
         let (ip, zone) = match text.split_once('%') {
             Some((ip, zone)) => (ip, Some(zone)),
             None => (text, None),
@@ -129,9 +129,9 @@ impl Zoned {
         };
         if let Some(zone) = zone {
             if !is_of_a_link(ip) {
-                return Err(NotAZone::NotOfALink);
+                return Err(InvalidZone::NotOfALink);
             }
-            crate::config::interface_name(zone).map_err(NotAZone::NotAnInterface)?;
+            crate::config::interface_name(zone).map_err(InvalidZone::NotAnInterface)?;
         }
         let zone = zone.map(str::to_owned);
         Ok(Some(Self { ip, zone }))
@@ -363,18 +363,18 @@ mod tests {
         assert_eq!(one, other);
         assert_eq!(hash(&one), hash(&other));
         assert_ne!(one, Name::new("node-2").unwrap());
-        assert_eq!(Name::new(""), Err(NotAName::Empty));
-        assert_eq!(Name::new(&"a".repeat(64)), Err(NotAName::TooLong));
+        assert_eq!(Name::new(""), Err(InvalidName::Empty));
+        assert_eq!(Name::new(&"a".repeat(64)), Err(InvalidName::TooLong));
         assert!(Name::new(&"a".repeat(63)).is_ok());
         for bad in ["a b", "a\n", "a,b", "a\u{1b}"] {
-            assert_eq!(Name::new(bad), Err(NotAName::NotText), "{bad:?}");
+            assert_eq!(Name::new(bad), Err(InvalidName::NotText), "{bad:?}");
         }
     }
 
     #[test]
     fn an_address_of_a_link_may_have_its_interface_behind_it() {
         let read =
-            |text| Zoned::read(text).map(|found| found.map(|found| (found.ip.to_string(), found.zone)));
+            |text| ScopedIp::read(text).map(|found| found.map(|found| (found.ip.to_string(), found.zone)));
         let of = |ip: &str, zone: Option<&str>| Ok(Some((ip.to_owned(), zone.map(str::to_owned))));
         assert_eq!(read("fe80::1%eth0"), of("fe80::1", Some("eth0")));
         assert_eq!(read("fe80::1%2"), of("fe80::1", Some("2")));
@@ -384,11 +384,11 @@ mod tests {
             assert_eq!(read(name), Ok(None), "{name}");
         }
         for bad in ["10.0.0.1%eth0", "fd00::1%eth0", "::1%lo"] {
-            assert_eq!(read(bad), Err(NotAZone::NotOfALink), "{bad}");
+            assert_eq!(read(bad), Err(InvalidZone::NotOfALink), "{bad}");
         }
         let longer = format!("fe80::1%{}", "x".repeat(doorbell_inet::ALTERNATIVE_MAX + 1));
         for bad in ["fe80::1%", "fe80::1%a b", longer.as_str(), "fe80::1%a%b/c"] {
-            assert!(matches!(read(bad), Err(NotAZone::NotAnInterface(_))), "{bad}");
+            assert!(matches!(read(bad), Err(InvalidZone::NotAnInterface(_))), "{bad}");
         }
     }
 

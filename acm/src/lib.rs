@@ -25,7 +25,6 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod ask;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod carrier;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -35,10 +34,10 @@ pub mod config;
 pub mod endpoint;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod host;
-#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
-mod line;
 pub mod mad;
 pub mod path;
+pub mod query;
+mod register;
 pub mod resolver;
 pub mod sa;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -46,5 +45,6 @@ pub mod serve;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod service;
 pub mod status;
-mod waiting;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod stream;
 pub mod wire;

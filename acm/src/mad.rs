@@ -136,7 +136,7 @@ impl Groups {
 
 /// Whether a message is a query or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// The source looks for the owner of the destination.
     Question,
     /// The source answers a query of the destination. A status other than 0 means that they have no group in
@@ -151,7 +151,7 @@ pub enum Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolve {
     /// Query or answer.
-    pub way: Way,
+    pub direction: Direction,
     /// The transaction id, which an answer repeats.
     pub transaction: u64,
     /// The address looked up; optional in an answer.
@@ -166,9 +166,9 @@ impl Resolve {
     /// Returns the bytes of the message.
     #[must_use]
     pub fn bytes(&self) -> [u8; MAD] {
-        let (method, control, status) = match self.way {
-            Way::Question => (GET, RESOLVE, 0),
-            Way::Answer { status } => (RESPONSE, RESOLVE | ACK, status),
+        let (method, control, status) = match self.direction {
+            Direction::Question => (GET, RESOLVE, 0),
+            Direction::Answer { status } => (RESPONSE, RESOLVE | ACK, status),
         };
         let kind = |address: &Option<Address>| address.as_ref().map_or(0, |a| a.kind().code() as u8);
         let info = |address: &Option<Address>| address.as_ref().map_or([0; INFO], Address::info);
@@ -202,9 +202,9 @@ impl Resolve {
         if version != (BASE_VERSION, CLASS, CLASS_VERSION) {
             return Err(Malformed::Version);
         }
-        let way = match (layout.method, layout.control.get()) {
-            (GET, RESOLVE) => Way::Question,
-            (RESPONSE, control) if control & !ACK == RESOLVE => Way::Answer {
+        let direction = match (layout.method, layout.control.get()) {
+            (GET, RESOLVE) => Direction::Question,
+            (RESPONSE, control) if control & !ACK == RESOLVE => Direction::Answer {
                 status: layout.status.get(),
             },
             _ => return Err(Malformed::Method),
@@ -213,7 +213,7 @@ impl Resolve {
             return Err(Malformed::Groups);
         }
         let address = |kind: u8, length: u8, info: &[u8; INFO]| {
-            if kind == 0 && way != Way::Question {
+            if kind == 0 && direction != Direction::Question {
                 return Some(None);
             }
             let fits = usize::from(length) == INFO;
@@ -226,7 +226,7 @@ impl Resolve {
         let source = address(kind, length, &layout.source).ok_or(Malformed::Source)?;
         let count = usize::from(layout.groups);
         Ok(Self {
-            way,
+            direction,
             transaction: layout.transaction.get(),
             destination,
             source,
@@ -308,7 +308,7 @@ mod tests {
             Group::new(0xffff, Rate::within(100_000), Mtu::MAX),
         ];
         Resolve {
-            way: Way::Question,
+            direction: Direction::Question,
             transaction: 0x0102_0304_0506_0708,
             destination: Some(Address::V4([10, 0, 0, 2].into())),
             source: Some(Address::Name(Name::new("n1").unwrap())),
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(bytes.as_slice(), golden);
         assert_eq!(Resolve::read(&bytes), Ok(question()));
         let answer = Resolve {
-            way: Way::Answer { status: 3 },
+            direction: Direction::Answer { status: 3 },
             ..question()
         };
         let bytes = answer.bytes();

@@ -70,7 +70,7 @@ impl Counters {
 
 /// Which counters a query wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum CounterScope {
     /// Those of the whole service.
     Service,
     /// Those of the endpoint with this index, counted from 1 over all endpoints.
@@ -99,7 +99,7 @@ pub enum Question {
         verify: bool,
     },
     /// Read counters.
-    Counters(Whose),
+    Counters(CounterScope),
     /// Read the endpoint with this index on this port.
     Endpoint {
         /// The port number, from 1.
@@ -123,7 +123,9 @@ impl Question {
                 destination: destination.canonical(),
                 no_delay: *no_delay,
             },
-            Self::Counters(Whose::Owner(address)) => Self::Counters(Whose::Owner(address.canonical())),
+            Self::Counters(CounterScope::Owner(address)) => {
+                Self::Counters(CounterScope::Owner(address.canonical()))
+            }
             other => other.clone(),
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 
 /// A connection over either kind of socket.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum Stream {
     Unix(tokio::net::UnixStream),
     Tcp(tokio::net::TcpStream),
 }
@@ -22,7 +22,7 @@ macro_rules! once {
     };
 }
 
-impl Line {
+impl Stream {
     /// Reads some bytes; 0 at the end of the stream.
     pub(crate) async fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {

@@ -16,11 +16,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid, Name};
-use doorbell_acm::ask::Question;
-use doorbell_acm::client::{ClientError, Service, ask_all_within};
+use doorbell_acm::client::{ClientError, Service, query_all_within};
 use doorbell_acm::path::Path;
-use doorbell_acm::serve::Places;
-use doorbell_acm::wire::Told;
+use doorbell_acm::query::Question;
+use doorbell_acm::serve::SocketPaths;
+use doorbell_acm::wire::Response;
 use doorbell_fabric::addr::Address as Place;
 
 use crate::bootstrap::Hello;
@@ -107,7 +107,7 @@ pub(crate) fn consult<'a>(
         no_delay: false,
     };
     let asked = service(config)
-        .and_then(|service| ask_all_within(&service, pairs.keys().map(question).collect(), limit(config)));
+        .and_then(|service| query_all_within(&service, pairs.keys().map(question).collect(), limit(config)));
     let mut found: Vec<Resolution> = match asked {
         Ok(answers) => pairs
             .into_iter()
@@ -180,9 +180,9 @@ fn pairs<'a>(own: &Hello, table: impl IntoIterator<Item = &'a Hello>) -> BTreeMa
         .collect()
 }
 
-fn how(answer: Result<Told, ClientError>) -> How {
+fn how(answer: Result<Response, ClientError>) -> How {
     match answer {
-        Ok(Told::Path { path, .. }) => How::Service {
+        Ok(Response::Path { path, .. }) => How::Service {
             mtu: path.mtu.map(|mtu| mtu.bytes()),
             megabits: path.rate.map(|rate| rate.megabits()),
             hop_limit: path.hop_limit,
@@ -197,7 +197,7 @@ fn how(answer: Result<Told, ClientError>) -> How {
 }
 
 fn service(config: &Config) -> Result<Service, ClientError> {
-    Service::of(config.acm.service.get().as_deref(), &Places::default())
+    Service::of(config.acm.service.get().as_deref(), &SocketPaths::default())
 }
 
 fn limit(config: &Config) -> Duration {
@@ -230,9 +230,9 @@ fn ask_for(config: &Config, name: Name) -> Result<IpAddr, String> {
     };
     let service = service(config).map_err(|error| error.to_string())?;
     let answers =
-        ask_all_within(&service, vec![question], limit(config)).map_err(|error| error.to_string())?;
+        query_all_within(&service, vec![question], limit(config)).map_err(|error| error.to_string())?;
     match answers.into_iter().next() {
-        Some(Ok(Told::Path { path, .. })) => ip_of(&path),
+        Some(Ok(Response::Path { path, .. })) => ip_of(&path),
         Some(Err(error)) => Err(error.to_string()),
         _ => Err("the service answered another question".to_owned()),
     }
@@ -365,7 +365,7 @@ mod tests {
             rank: 3,
             from: [10, 0, 0, 1].into(),
             to: [10, 0, 1, 2].into(),
-            how: how(Ok(Told::Path {
+            how: how(Ok(Response::Path {
                 path: Box::new(path),
                 source: None,
             })),

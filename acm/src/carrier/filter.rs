@@ -24,10 +24,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doorbell_fabric::time::Time;
 
-use super::frame::{Frame, Kind, NoFrame};
+use super::frame::{BadFrame, Frame, Kind};
 use super::key::Key;
-use super::rate_limit::Buckets;
-use super::replay::{Family, Seen};
+use super::rate_limit::RateLimiter;
+use super::replay::{CopyFilter, Family};
 use crate::address::{Address, Gid};
 use crate::endpoint::Endpoint;
 
@@ -85,17 +85,17 @@ impl Reason {
     ];
 }
 
-impl From<NoFrame> for Reason {
-    fn from(why: NoFrame) -> Self {
+impl From<BadFrame> for Reason {
+    fn from(why: BadFrame) -> Self {
         match why {
-            NoFrame::Size => Self::Size,
-            NoFrame::Magic => Self::Magic,
-            NoFrame::Version => Self::Version,
-            NoFrame::Kind => Self::Kind,
-            NoFrame::Untagged => Self::Untagged,
-            NoFrame::Tagged => Self::Tagged,
-            NoFrame::Tag => Self::Tag,
-            NoFrame::Grh => Self::Grh,
+            BadFrame::Size => Self::Size,
+            BadFrame::Magic => Self::Magic,
+            BadFrame::Version => Self::Version,
+            BadFrame::Kind => Self::Kind,
+            BadFrame::Untagged => Self::Untagged,
+            BadFrame::Tagged => Self::Tagged,
+            BadFrame::Tag => Self::Tag,
+            BadFrame::Grh => Self::Grh,
         }
     }
 }
@@ -131,7 +131,7 @@ impl fmt::Debug for Dropped {
 
 /// The socket at which a datagram arrived.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Arrival<'a> {
     pub(super) endpoint: &'a Endpoint,
     /// The group of the socket; `None` for a unicast socket.
     pub(super) group: Option<Gid>,
@@ -144,19 +144,19 @@ pub(super) struct Place<'a> {
 
 /// Filters datagrams, and counts those it drops.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct Filter {
     key: Option<Key>,
-    buckets: Buckets,
-    seen: Seen,
+    limiter: RateLimiter,
+    copies: CopyFilter,
     pub(super) dropped: Dropped,
 }
 
-impl Guard {
+impl Filter {
     pub(super) fn new(key: Option<Key>, hash: RandomState, rate: u32, burst: u32) -> Self {
         Self {
             key,
-            buckets: Buckets::new(hash, rate, burst),
-            seen: Seen::default(),
+            limiter: RateLimiter::new(hash, rate, burst),
+            copies: CopyFilter::default(),
             dropped: Dropped::default(),
         }
     }
@@ -166,12 +166,12 @@ impl Guard {
     }
 
     /// Parses a datagram; returns the frame if it is accepted.
-    pub(super) fn take<'a>(
+    pub(super) fn accept<'a>(
         &mut self,
         now: Time,
         from: SocketAddr,
         bytes: &'a [u8],
-        place: &Place<'_>,
+        place: &Arrival<'_>,
     ) -> Option<Frame<'a>> {
         let judged = self.judge(now, from, bytes, place);
         judged.map_err(|reason| self.dropped.count(reason)).ok()
@@ -182,10 +182,10 @@ impl Guard {
         now: Time,
         from: SocketAddr,
         bytes: &'a [u8],
-        place: &Place<'_>,
+        place: &Arrival<'_>,
     ) -> Result<Frame<'a>, Reason> {
         let must = |is: bool, reason: Reason| if is { Ok(()) } else { Err(reason) };
-        must(self.buckets.take(now, from.ip()), Reason::Flood)?;
+        must(self.limiter.allow(now, from.ip()), Reason::Flood)?;
         let frame = Frame::read(bytes, self.key.as_ref())?;
         let header = &frame.header;
         let own = |gid: Gid| place.endpoint.has(&Address::Gid(gid));
@@ -210,7 +210,7 @@ impl Guard {
             Reason::Source,
         )?;
         if let (Some(mad), Some(_)) = (frame.mad(), place.group) {
-            must(self.seen.is_new(now, header, mad, place.family), Reason::Again)?;
+            must(self.copies.is_new(now, header, mad, place.family), Reason::Again)?;
         }
         Ok(frame)
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     fn judged_by(endpoint: &Endpoint, header: Header, from: &str, at_group: bool) -> Result<(), Reason> {
-        let mut guard = Guard::new(None, RandomState::new(), 1000, 100);
+        let mut filter = Filter::new(None, RandomState::new(), 1000, 100);
         let mut bytes = Vec::new();
         let body = if header.kind == Kind::Mad {
             &[0; MAD][..]
@@ -287,14 +287,14 @@ mod tests {
             &[0; 16]
         };
         header.write(body, 0, None, &mut bytes);
-        let place = Place {
+        let place = Arrival {
             endpoint,
             group: at_group.then(group),
             family: Family::V4,
             qpn: 9,
             is_ours: from == "10.0.0.1:900",
         };
-        let judged = guard.judge(Time::from_nanos(1), from.parse().unwrap(), &bytes, &place);
+        let judged = filter.judge(Time::from_nanos(1), from.parse().unwrap(), &bytes, &place);
         judged.map(drop)
     }
 

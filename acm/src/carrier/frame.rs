@@ -110,7 +110,7 @@ pub struct Frame<'a> {
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoFrame {
+pub enum BadFrame {
     /// The size is wrong, or differs from the length field.
     #[error("the size is not that of a frame")]
     Size,
@@ -186,37 +186,37 @@ impl Header {
 impl<'a> Frame<'a> {
     /// Parses a datagram. With a key, the tag is checked before any other content.
     ///
-    /// # Errors [`NoFrame`], when the bytes are not a frame.
-    pub fn read(bytes: &'a [u8], key: Option<&Key>) -> Result<Self, NoFrame> {
+    /// # Errors [`BadFrame`], when the bytes are not a frame.
+    pub fn read(bytes: &'a [u8], key: Option<&Key>) -> Result<Self, BadFrame> {
         if bytes.len() > PROBE_MAX {
-            return Err(NoFrame::Size);
+            return Err(BadFrame::Size);
         }
-        let (head, _) = Head::read_from_prefix(bytes).map_err(|_| NoFrame::Size)?;
+        let (head, _) = Head::read_from_prefix(bytes).map_err(|_| BadFrame::Size)?;
         if head.magic != MAGIC {
-            return Err(NoFrame::Magic);
+            return Err(BadFrame::Magic);
         }
         if head.version != VERSION {
-            return Err(NoFrame::Version);
+            return Err(BadFrame::Version);
         }
         let signed = match (head.flags, key) {
             (0, None) => bytes,
-            (TAGGED, Some(key)) => key.checked(bytes).ok_or(NoFrame::Tag)?,
-            (0, Some(_)) => return Err(NoFrame::Untagged),
-            (TAGGED, None) => return Err(NoFrame::Tagged),
-            _ => return Err(NoFrame::Kind),
+            (TAGGED, Some(key)) => key.checked(bytes).ok_or(BadFrame::Tag)?,
+            (0, Some(_)) => return Err(BadFrame::Untagged),
+            (TAGGED, None) => return Err(BadFrame::Tagged),
+            _ => return Err(BadFrame::Kind),
         };
-        let kind = Kind::of(head.kind).ok_or(NoFrame::Kind)?;
-        let body = signed.get(HEAD..).ok_or(NoFrame::Size)?;
+        let kind = Kind::of(head.kind).ok_or(BadFrame::Kind)?;
+        let body = signed.get(HEAD..).ok_or(BadFrame::Size)?;
         let fits = if kind == Kind::Mad {
             body.len() == MAD
         } else {
             body.len() >= TOKEN
         };
         if !fits || usize::from(head.length.get()) != signed.len() {
-            return Err(NoFrame::Size);
+            return Err(BadFrame::Size);
         }
         if head.version_class_flow.get() >> 28 != 6 || head.next != NEXT {
-            return Err(NoFrame::Grh);
+            return Err(BadFrame::Grh);
         }
         let [a, b, c] = head.qpn;
         let header = Header {
@@ -310,10 +310,10 @@ mod tests {
             assert!(Frame::read(&other, Some(&key)).is_err(), "byte {at}");
         }
         let stranger = Key::of_job(&[2; 32]);
-        assert_eq!(Frame::read(&bytes, Some(&stranger)), Err(NoFrame::Tag));
-        assert_eq!(Frame::read(&bytes, None), Err(NoFrame::Tagged));
+        assert_eq!(Frame::read(&bytes, Some(&stranger)), Err(BadFrame::Tag));
+        assert_eq!(Frame::read(&bytes, None), Err(BadFrame::Tagged));
         let open = written(Kind::Mad, &[5; MAD], 0, None);
-        assert_eq!(Frame::read(&open, Some(&key)), Err(NoFrame::Untagged));
+        assert_eq!(Frame::read(&open, Some(&key)), Err(BadFrame::Untagged));
     }
 
     #[test]
@@ -325,20 +325,20 @@ mod tests {
             bytes
         };
         for (at, byte, why) in [
-            (0, 0, NoFrame::Magic),
-            (4, 2, NoFrame::Version),
-            (5, 0, NoFrame::Kind),
-            (6, 2, NoFrame::Kind),
-            (13, 0, NoFrame::Size),
-            (16, 0x40, NoFrame::Grh),
-            (22, 17, NoFrame::Grh),
+            (0, 0, BadFrame::Magic),
+            (4, 2, BadFrame::Version),
+            (5, 0, BadFrame::Kind),
+            (6, 2, BadFrame::Kind),
+            (13, 0, BadFrame::Size),
+            (16, 0x40, BadFrame::Grh),
+            (22, 17, BadFrame::Grh),
         ] {
             assert_eq!(Frame::read(&with(at, byte), None), Err(why), "byte {at}");
         }
         for cut in 0..good.len() {
             assert!(Frame::read(&good[..cut], None).is_err(), "{cut} bytes");
         }
-        assert_eq!(Frame::read(&[0; PROBE_MAX + 1], None), Err(NoFrame::Size));
+        assert_eq!(Frame::read(&[0; PROBE_MAX + 1], None), Err(BadFrame::Size));
     }
 
     proptest! {

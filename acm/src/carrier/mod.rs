@@ -53,7 +53,7 @@ use crate::address::Gid;
 use crate::path::Mtu;
 
 pub use filter::{Dropped, Reason};
-pub use frame::{FRAME, FRAME_TAGGED, Frame, GRH, Header, Kind, MAD, NoFrame, PROBE, PROBE_MAX, TAG};
+pub use frame::{BadFrame, FRAME, FRAME_TAGGED, Frame, GRH, Header, Kind, MAD, PROBE, PROBE_MAX, TAG};
 pub use groups::ipv4_group;
 pub use key::Key;
 pub use udp::{Counters, Limits, Settings, UdpCarrier};
@@ -154,19 +154,13 @@ pub enum CarrierError {
     #[error("endpoint {} is not served; serve it before you use it", .0.0)]
     Unknown(EndpointId),
     /// The settings do not allow the interface.
-    #[error(
-        "the interface {0} is not enabled; add it to doorbell_interfaces"
-    )]
+    #[error("the interface {0} is not enabled; add it to doorbell_interfaces")]
     NotServed(String),
     /// The interface has no address of an enabled family.
-    #[error(
-        "the interface {0} has no address of an enabled family; see doorbell_ipv4 and doorbell_ipv6"
-    )]
+    #[error("the interface {0} has no address of an enabled family; see doorbell_ipv4 and doorbell_ipv6")]
     NoFamily(String),
     /// A system call failed.
-    #[error(
-        "cannot {step} on the interface {interface} ({kind}); check that it is up and has its addresses"
-    )]
+    #[error("cannot {step} on the interface {interface} ({kind}); check that it is up and has its addresses")]
     System {
         /// The operation that failed.
         step: &'static str,

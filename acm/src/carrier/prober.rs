@@ -34,7 +34,7 @@ struct Probe {
 
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shot {
+pub(super) struct ProbeFrame {
     pub(super) probe: ProbeId,
     pub(super) endpoint: EndpointId,
     pub(super) to: Peer,
@@ -50,7 +50,7 @@ pub(super) struct Prober {
     open: BTreeMap<ProbeId, Probe>,
     stems: HashMap<Stem, ProbeId>,
     next: u64,
-    shots: VecDeque<Shot>,
+    shots: VecDeque<ProbeFrame>,
     ended: VecDeque<(ProbeId, Probed)>,
 }
 
@@ -96,13 +96,13 @@ impl Prober {
             .filter(|(_, probe)| probe.sizes.deadline() <= now);
         let due: Vec<ProbeId> = due.map(|(id, _)| *id).collect();
         for id in due {
-            self.shoot(now, id);
+            self.send_due(now, id);
             self.settle(now, id);
         }
     }
 
     /// Queues the frames of a probe that are due.
-    fn shoot(&mut self, now: Time, id: ProbeId) {
+    fn send_due(&mut self, now: Time, id: ProbeId) {
         let Some(probe) = self.open.get_mut(&id) else {
             return;
         };
@@ -113,7 +113,7 @@ impl Prober {
                 let mut token = [0; TOKEN];
                 token[..STEM].copy_from_slice(&probe.stem);
                 (token[STEM], token[STEM + 1]) = (at as u8, attempt as u8);
-                self.shots.push_back(Shot {
+                self.shots.push_back(ProbeFrame {
                     probe: id,
                     endpoint: probe.endpoint,
                     to: probe.to,
@@ -126,12 +126,12 @@ impl Prober {
     }
 
     /// Returns the next frame to send.
-    pub(super) fn shot(&mut self) -> Option<Shot> {
+    pub(super) fn shot(&mut self) -> Option<ProbeFrame> {
         self.shots.pop_front()
     }
 
     /// Takes the system's refusal to send a frame.
-    pub(super) fn refused(&mut self, now: Time, shot: &Shot, trouble: Trouble) {
+    pub(super) fn refused(&mut self, now: Time, shot: &ProbeFrame, trouble: Trouble) {
         let (_, at, _) = parts(&shot.token);
         if let Some(probe) = self.open.get_mut(&shot.probe)
             && let Some(size) = probe.sizes.each.get_mut(usize::from(at))
@@ -212,7 +212,7 @@ mod tests {
         prober.start(now, (BY, to, Gid::NONE), mtu, [token; STEM])
     }
 
-    fn shots(prober: &mut Prober) -> Vec<Shot> {
+    fn shots(prober: &mut Prober) -> Vec<ProbeFrame> {
         std::iter::from_fn(|| prober.shot()).collect()
     }
 

@@ -14,7 +14,7 @@ const PLACES: usize = 4096;
 
 /// A slot for each sender: the time by which all its frames so far were allowed.
 #[derive(Debug)]
-pub(super) struct Buckets {
+pub(super) struct RateLimiter {
     due: Box<[Time]>,
     hash: RandomState,
     /// Time between two frames at the allowed rate.
@@ -23,7 +23,7 @@ pub(super) struct Buckets {
     ahead: Duration,
 }
 
-impl Buckets {
+impl RateLimiter {
     /// Allows each sender `rate` frames per second, and `burst` at once.
     pub(super) fn new(hash: RandomState, rate: u32, burst: u32) -> Self {
         let apart = Duration::from_secs(1) / rate.max(1);
@@ -36,7 +36,7 @@ impl Buckets {
     }
 
     /// Whether another frame of this sender is within its limit.
-    pub(super) fn take(&mut self, now: Time, from: IpAddr) -> bool {
+    pub(super) fn allow(&mut self, now: Time, from: IpAddr) -> bool {
         let place = self.hash.hash_one(from) as usize % PLACES;
         let due = self.due[place].max(now) + self.apart;
         let fits = due.since(now) <= self.ahead;
@@ -53,23 +53,23 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_the_rate() {
-        let mut buckets = Buckets::new(RandomState::new(), 100, 10);
+        let mut limiter = RateLimiter::new(RandomState::new(), 100, 10);
         let (from, mut now) = (IpAddr::from([10, 0, 0, 1]), Time::from_nanos(1));
-        let passed = |buckets: &mut Buckets, now| (0..1000).filter(|_| buckets.take(now, from)).count();
-        assert_eq!(passed(&mut buckets, now), 10);
+        let passed = |limiter: &mut RateLimiter, now| (0..1000).filter(|_| limiter.allow(now, from)).count();
+        assert_eq!(passed(&mut limiter, now), 10);
         now += Duration::from_millis(50);
-        assert_eq!(passed(&mut buckets, now), 5);
+        assert_eq!(passed(&mut limiter, now), 5);
         now += Duration::from_secs(3600);
-        assert_eq!(passed(&mut buckets, now), 10);
+        assert_eq!(passed(&mut limiter, now), 10);
     }
 
     #[test]
     fn a_flood_from_everywhere_takes_no_memory() {
-        let mut buckets = Buckets::new(RandomState::new(), 1, 1);
+        let mut limiter = RateLimiter::new(RandomState::new(), 1, 1);
         let now = Time::from_nanos(1);
         let passed = (0..100_000u32)
-            .filter(|from| buckets.take(now, IpAddr::from(from.to_be_bytes())))
+            .filter(|from| limiter.allow(now, IpAddr::from(from.to_be_bytes())))
             .count();
-        assert!(passed <= PLACES && buckets.due.len() == PLACES, "{passed}");
+        assert!(passed <= PLACES && limiter.due.len() == PLACES, "{passed}");
     }
 }

@@ -41,12 +41,12 @@ struct Frame {
 
 /// The frames received in the last second.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct CopyFilter {
     first: HashMap<Frame, (Family, Time)>,
     order: VecDeque<(Frame, Time)>,
 }
 
-impl Seen {
+impl CopyFilter {
     /// Records a frame; returns whether it is the first copy.
     pub(super) fn is_new(&mut self, now: Time, header: &Header, mad: &Mad, over: Family) -> bool {
         self.forget(now);
@@ -101,29 +101,29 @@ mod tests {
 
     #[test]
     fn a_copy_over_the_other_family_is_none_and_one_that_is_sent_again_is_one() {
-        let (mut seen, mut now, mad) = (Seen::default(), Time::from_nanos(1), [1; 256]);
-        assert!(seen.is_new(now, &header(1), &mad, Family::V6));
-        assert!(!seen.is_new(now, &header(1), &mad, Family::V4));
-        assert!(seen.is_new(now, &header(1), &mad, Family::V6), "sent again");
-        assert!(!seen.is_new(now, &header(1), &mad, Family::V4), "its copy");
-        assert!(seen.is_new(now, &header(2), &mad, Family::V4), "another sender");
+        let (mut copies, mut now, mad) = (CopyFilter::default(), Time::from_nanos(1), [1; 256]);
+        assert!(copies.is_new(now, &header(1), &mad, Family::V6));
+        assert!(!copies.is_new(now, &header(1), &mad, Family::V4));
+        assert!(copies.is_new(now, &header(1), &mad, Family::V6), "sent again");
+        assert!(!copies.is_new(now, &header(1), &mad, Family::V4), "its copy");
+        assert!(copies.is_new(now, &header(2), &mad, Family::V4), "another sender");
         assert!(
-            seen.is_new(now, &header(1), &[2; 256], Family::V4),
+            copies.is_new(now, &header(1), &[2; 256], Family::V4),
             "another transaction"
         );
         now += MEMORY * 2;
         assert!(
-            seen.is_new(now, &header(1), &mad, Family::V4),
+            copies.is_new(now, &header(1), &mad, Family::V4),
             "the first family may have gone"
         );
     }
 
     #[test]
     fn memory_has_a_bound() {
-        let (mut seen, now) = (Seen::default(), Time::from_nanos(1));
+        let (mut copies, now) = (CopyFilter::default(), Time::from_nanos(1));
         for qpn in 0..3 * MOST as u32 {
-            assert!(seen.is_new(now, &header(qpn), &[0; 256], Family::V4));
-            assert!(seen.len() <= MOST);
+            assert!(copies.is_new(now, &header(qpn), &[0; 256], Family::V4));
+            assert!(copies.len() <= MOST);
         }
     }
 }

@@ -21,10 +21,10 @@ use super::error::ClientError;
 use super::service::Service;
 use super::{CHUNK, Route};
 use crate::address::Address;
-use crate::ask::Question;
-use crate::line::Line;
+use crate::query::Question;
 use crate::status::Status;
-use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Told, request, tid_of, told};
+use crate::stream::Stream;
+use crate::wire::{ANSWER_MAX, BadAnswer, Decoder, Response, read_response, tid_of, write_question};
 
 /// Maximum number of queries that wait to be written; further callers wait.
 const QUEUE: usize = 64;
@@ -37,20 +37,20 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// A connection to a service with many queries open at once. Clones share it; dropping the last one closes
 /// it.
 #[derive(Clone, Debug)]
-pub struct Asker {
+pub struct AsyncClient {
     questions: mpsc::Sender<(Question, Waiting)>,
     service: Arc<str>,
     limit: Duration,
 }
 
-type Heard = Result<Result<Told, Status>, BadAnswer>;
+type Heard = Result<Result<Response, Status>, BadAnswer>;
 type Waiting = oneshot::Sender<Heard>;
 
 /// The open queries, by their transaction id.
 #[derive(Clone, Default)]
 struct Opened(Arc<Mutex<HashMap<u64, (Question, Waiting)>>>);
 
-impl Asker {
+impl AsyncClient {
     /// Connects; `limit` bounds connecting, and each query. Needs a tokio runtime with I/O and time.
     ///
     /// # Errors [`ClientError`], when nothing listens, access is denied, or there is no route.
@@ -88,8 +88,8 @@ impl Asker {
             destination,
             no_delay,
         };
-        match self.ask(question).await? {
-            Told::Path { path, source } => Ok(Route { path: *path, source }),
+        match self.query(question).await? {
+            Response::Path { path, source } => Ok(Route { path: *path, source }),
             _ => Err(self.wrong(BadAnswer::Another)),
         }
     }
@@ -97,7 +97,7 @@ impl Asker {
     /// Sends any query and waits for its answer.
     ///
     /// # Errors [`ClientError`]. A query that is late or cancelled does not disturb others.
-    pub async fn ask(&self, question: Question) -> Result<Told, ClientError> {
+    pub async fn query(&self, question: Question) -> Result<Response, ClientError> {
         let service = || String::from(&*self.service);
         let heard = async {
             let (waiting, answer) = oneshot::channel();
@@ -124,25 +124,25 @@ impl Asker {
     }
 }
 
-async fn line_to(service: &Service) -> io::Result<Line> {
+async fn line_to(service: &Service) -> io::Result<Stream> {
     match service {
         Service::Unix(path) => loop {
             match UnixStream::connect(path).await {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(AGAIN).await,
-                stream => return stream.map(Line::Unix),
+                stream => return stream.map(Stream::Unix),
             }
         },
         Service::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
-            Ok(Line::Tcp(stream))
+            Ok(Stream::Tcp(stream))
         }
     }
 }
 
 /// Runs the connection until the last client is dropped or the service closes it. Then the channels of those
 /// that wait are closed.
-async fn converse(line: Line, queue: mpsc::Receiver<(Question, Waiting)>) {
+async fn converse(line: Stream, queue: mpsc::Receiver<(Question, Waiting)>) {
     let opened = Opened::default();
     select! {
         biased;
@@ -151,7 +151,7 @@ async fn converse(line: Line, queue: mpsc::Receiver<(Question, Waiting)>) {
     }
 }
 
-async fn write(line: &Line, mut queue: mpsc::Receiver<(Question, Waiting)>, opened: Opened) {
+async fn write(line: &Stream, mut queue: mpsc::Receiver<(Question, Waiting)>, opened: Opened) {
     for tid in 1.. {
         let Some((question, waiting)) = queue.recv().await else {
             return;
@@ -159,7 +159,7 @@ async fn write(line: &Line, mut queue: mpsc::Receiver<(Question, Waiting)>, open
         if waiting.is_closed() {
             continue;
         }
-        let bytes = request(&question, tid);
+        let bytes = write_question(&question, tid);
         opened.put(tid, question, waiting);
         if line.write_all(&bytes).await.is_err() {
             return;
@@ -167,15 +167,15 @@ async fn write(line: &Line, mut queue: mpsc::Receiver<(Question, Waiting)>, open
     }
 }
 
-async fn read(line: &Line, opened: Opened) {
-    let (mut pieces, mut chunk) = (Pieces::new(ANSWER_MAX), vec![0; CHUNK]);
+async fn read(line: &Stream, opened: Opened) {
+    let (mut decoder, mut chunk) = (Decoder::new(ANSWER_MAX), vec![0; CHUNK]);
     loop {
         match line.read(&mut chunk).await {
             Ok(0) | Err(_) => return,
-            Ok(got) => pieces.take(&chunk[..got]),
+            Ok(got) => decoder.push(&chunk[..got]),
         }
         let mut hear = || -> Result<(), BadAnswer> {
-            while let Some(answer) = pieces.next()? {
+            while let Some(answer) = decoder.next()? {
                 opened.hear(tid_of(&answer)?, &answer);
             }
             Ok(())
@@ -203,7 +203,7 @@ impl Opened {
     /// Passes an answer to its caller; ignores it if there is none.
     fn hear(&self, tid: u64, answer: &[u8]) {
         if let Some((question, waiting)) = self.with(|open| open.remove(&tid)) {
-            let _ = waiting.send(told(&question, tid, answer));
+            let _ = waiting.send(read_response(&question, tid, answer));
         }
     }
 

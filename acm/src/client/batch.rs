@@ -7,11 +7,11 @@ use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::async_client::Asker;
+use super::async_client::AsyncClient;
 use super::error::ClientError;
 use super::service::Service;
-use crate::ask::Question;
-use crate::wire::Told;
+use crate::query::Question;
+use crate::wire::Response;
 
 /// Maximum number of queries in flight: as many as a service allows one client.
 const OPEN: usize = 64;
@@ -36,11 +36,11 @@ const OPEN: usize = 64;
 /// ```
 ///
 /// # Errors [`ClientError`] when the service cannot be reached; each answer has its own result.
-pub fn ask_all(
+pub fn query_all(
     service: &Service,
     questions: Vec<Question>,
     limit: Duration,
-) -> Result<Vec<Result<Told, ClientError>>, ClientError> {
+) -> Result<Vec<Result<Response, ClientError>>, ClientError> {
     ask_by(service, questions, limit, None)
 }
 
@@ -48,11 +48,11 @@ pub fn ask_all(
 /// [`ClientError::Late`].
 ///
 /// # Errors The errors of [`query_all`].
-pub fn ask_all_within(
+pub fn query_all_within(
     service: &Service,
     questions: Vec<Question>,
     whole: Duration,
-) -> Result<Vec<Result<Told, ClientError>>, ClientError> {
+) -> Result<Vec<Result<Response, ClientError>>, ClientError> {
     ask_by(service, questions, whole, Some(whole))
 }
 
@@ -61,7 +61,7 @@ fn ask_by(
     questions: Vec<Question>,
     limit: Duration,
     whole: Option<Duration>,
-) -> Result<Vec<Result<Told, ClientError>>, ClientError> {
+) -> Result<Vec<Result<Response, ClientError>>, ClientError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| ClientError::Broken {
         service: service.to_string(),
@@ -69,7 +69,7 @@ fn ask_by(
     })?;
     runtime.block_on(async {
         let until = whole.map(|whole| Instant::now() + whole);
-        let asker = Asker::connect(service, limit).await?;
+        let asker = AsyncClient::connect(service, limit).await?;
         let open = Arc::new(Semaphore::new(OPEN));
         let mut asked = Vec::with_capacity(questions.len());
         for question in questions {
@@ -78,7 +78,7 @@ fn ask_by(
             let asker = asker.clone();
             asked.push(turn.map(|turn| {
                 tokio::spawn(async move {
-                    let answer = by(until, asker.ask(question)).await;
+                    let answer = by(until, asker.query(question)).await;
                     drop(turn);
                     answer
                 })
@@ -132,9 +132,10 @@ mod tests {
         let service = Service::Unix(place);
         // One after another they would take a hundred times as long.
         let whole = Duration::from_millis(500);
-        let answers = ask_all_within(&service, questions, whole).unwrap();
+        let answers = query_all_within(&service, questions, whole).unwrap();
         assert_eq!(answers.len(), 100 * OPEN);
-        let is_late = |answer: &Result<Told, ClientError>| matches!(answer, Err(ClientError::Late { .. }));
+        let is_late =
+            |answer: &Result<Response, ClientError>| matches!(answer, Err(ClientError::Late { .. }));
         assert!(answers.iter().all(is_late));
     }
 }

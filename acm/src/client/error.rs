@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::service::Service;
 use crate::address::is_of_a_link;
-use crate::ask::Question;
+use crate::query::Question;
 use crate::serve::SOCKET_MAX;
 use crate::status::Status;
 use crate::wire::BadAnswer;
@@ -76,9 +76,7 @@ pub enum ClientError {
         remedy: &'static str,
     },
     /// The answer is invalid.
-    #[error(
-        "invalid answer from the service at {service}: {reason}; check that it speaks ibacm's protocol"
-    )]
+    #[error("invalid answer from the service at {service}: {reason}; check that it speaks ibacm's protocol")]
     Wrong {
         /// The address of the service.
         service: String,
@@ -215,7 +213,7 @@ mod tests {
                 SourceAddress,
                 Some("10.0.0.9"),
                 "10.0.0.2",
-                "the source is no address of this host",
+                "the source is not an address of this host",
             ),
             (
                 SourceAddress,

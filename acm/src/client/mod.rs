@@ -24,13 +24,15 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::address::Address;
-use crate::ask::{Counters, Question, Whose};
 use crate::path::Path;
+use crate::query::{CounterScope, Counters, Question};
 use crate::status::Status;
-use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Report, Told, request, tid_of, told};
+use crate::wire::{
+    ANSWER_MAX, BadAnswer, Decoder, EndpointInfo, Response, read_response, tid_of, write_question,
+};
 
-pub use async_client::Asker;
-pub use batch::{ask_all, ask_all_within};
+pub use async_client::AsyncClient;
+pub use batch::{query_all, query_all_within};
 pub use error::ClientError;
 pub use service::Service;
 
@@ -55,7 +57,7 @@ pub struct Client {
     stream: Stream,
     service: String,
     limit: Duration,
-    pieces: Pieces,
+    decoder: Decoder,
     tid: u64,
 }
 
@@ -81,7 +83,7 @@ impl Client {
             stream: stream.map_err(|source| ClientError::unconnected(service, source))?,
             service: service.to_string(),
             limit,
-            pieces: Pieces::new(ANSWER_MAX),
+            decoder: Decoder::new(ANSWER_MAX),
             tid: 0,
         })
     }
@@ -116,9 +118,9 @@ impl Client {
     /// Reads counters.
     ///
     /// # Errors [`ClientError`]; [`Status::SourceAddress`] if there is no such endpoint.
-    pub fn counters(&mut self, whose: Whose) -> Result<Counters, ClientError> {
-        match self.ask(&Question::Counters(whose))? {
-            Told::Counters(counters) => Ok(counters),
+    pub fn counters(&mut self, scope: CounterScope) -> Result<Counters, ClientError> {
+        match self.query(&Question::Counters(scope))? {
+            Response::Counters(counters) => Ok(counters),
             _ => Err(self.wrong(BadAnswer::Another)),
         }
     }
@@ -126,16 +128,16 @@ impl Client {
     /// Reads one endpoint: `index` counts from 1 among those with this port.
     ///
     /// # Errors [`ClientError`]; [`Status::Invalid`] if there is no such endpoint.
-    pub fn endpoint(&mut self, port: u8, index: u8) -> Result<Report, ClientError> {
+    pub fn endpoint(&mut self, port: u8, index: u8) -> Result<EndpointInfo, ClientError> {
         self.endpoint_until(port, index, Instant::now() + self.limit)
     }
 
     /// Reads all endpoints, port by port. One limit holds for all the queries together.
     ///
     /// # Errors [`ClientError`], when the service refuses or does not answer in time.
-    pub fn endpoints(&mut self) -> Result<Vec<Report>, ClientError> {
+    pub fn endpoints(&mut self) -> Result<Vec<EndpointInfo>, ClientError> {
         let until = Instant::now() + self.limit;
-        let mut all: Vec<Report> = Vec::new();
+        let mut all: Vec<EndpointInfo> = Vec::new();
         let mut ports = u8::MAX;
         let mut port = 1;
         loop {
@@ -160,36 +162,36 @@ impl Client {
     ///
     /// # Errors [`ClientError`]. After [`ClientError::Late`] further queries are possible: a late answer is
     /// ignored.
-    pub fn ask(&mut self, question: &Question) -> Result<Told, ClientError> {
+    pub fn query(&mut self, question: &Question) -> Result<Response, ClientError> {
         self.ask_until(question, Instant::now() + self.limit)
     }
 
     fn route(&mut self, question: &Question) -> Result<Route, ClientError> {
-        match self.ask(question)? {
-            Told::Path { path, source } => Ok(Route { path: *path, source }),
+        match self.query(question)? {
+            Response::Path { path, source } => Ok(Route { path: *path, source }),
             _ => Err(self.wrong(BadAnswer::Another)),
         }
     }
 
-    fn endpoint_until(&mut self, port: u8, index: u8, until: Instant) -> Result<Report, ClientError> {
+    fn endpoint_until(&mut self, port: u8, index: u8, until: Instant) -> Result<EndpointInfo, ClientError> {
         match self.ask_until(&Question::Endpoint { port, index }, until)? {
-            Told::Endpoint(report) => Ok(*report),
+            Response::Endpoint(report) => Ok(*report),
             _ => Err(self.wrong(BadAnswer::Another)),
         }
     }
 
-    fn ask_until(&mut self, question: &Question, until: Instant) -> Result<Told, ClientError> {
+    fn ask_until(&mut self, question: &Question, until: Instant) -> Result<Response, ClientError> {
         self.tid += 1;
-        let sent = self.stream.send(&request(question, self.tid), until);
+        let sent = self.stream.send(&write_question(question, self.tid), until);
         sent.map_err(|error| self.failed(error))?;
         loop {
-            while let Some(answer) = self.pieces.next().map_err(|error| self.wrong(error.into()))? {
+            while let Some(answer) = self.decoder.next().map_err(|error| self.wrong(error.into()))? {
                 let tid = tid_of(&answer).map_err(|error| self.wrong(error))?;
                 // The late answer to a query that was given up.
                 if tid < self.tid {
                     continue;
                 }
-                return match told(question, self.tid, &answer) {
+                return match read_response(question, self.tid, &answer) {
                     Ok(Ok(told)) => Ok(told),
                     Ok(Err(status)) => Err(ClientError::refused(self.service.clone(), status, question)),
                     Err(error) => Err(self.wrong(error)),
@@ -202,7 +204,7 @@ impl Client {
                         service: self.service.clone(),
                     });
                 }
-                Ok(got) => self.pieces.take(&chunk[..got]),
+                Ok(got) => self.decoder.push(&chunk[..got]),
                 Err(error) => return Err(self.failed(error)),
             }
         }

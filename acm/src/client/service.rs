@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::ClientError;
-use crate::serve::{Places, TCP_PORT};
+use crate::serve::{SocketPaths, TCP_PORT};
 
 /// The address of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Service {
     /// ```
     ///
     /// # Errors When the port is not a number, or the host is missing.
-    pub fn of(text: Option<&str>, places: &Places) -> Result<Self, ClientError> {
+    pub fn of(text: Option<&str>, places: &SocketPaths) -> Result<Self, ClientError> {
         let Some(text) = text else {
             return Ok(Self::Unix(places.socket.clone()));
         };
@@ -68,7 +68,7 @@ impl Service {
 
     /// Returns the service that librdmacm uses: on loopback the port in its port file, else its Unix socket.
     #[must_use]
-    pub fn of_librdmacm(places: &Places) -> Self {
+    pub fn of_librdmacm(places: &SocketPaths) -> Self {
         match read_port(&places.port_alias) {
             Some(port) => Self::Tcp {
                 host: "127.0.0.1".to_owned(),
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_port_is_that_of_the_file_unless_one_is_given() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::within(folder.path());
+        let places = SocketPaths::within(folder.path());
         let of = |text| Service::of(Some(text), &places).unwrap();
         assert_eq!(of("node1"), tcp("node1", 6125));
         fs::write(&places.port, "7001\n").unwrap();
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn librdmacm_believes_its_port_file_before_the_socket() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::within(folder.path());
+        let places = SocketPaths::within(folder.path());
         let unix = Service::Unix(places.socket_alias.clone());
         assert_eq!(Service::of_librdmacm(&places), unix);
         fs::write(&places.port_alias, "0\n").unwrap();

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::lines::{Warnings, each_line, named, shown};
 use super::values::hexadecimal;
-use crate::address::{Address, Name, Zoned};
+use crate::address::{Address, Name, ScopedIp};
 
 /// Maximum number of entries.
 const ENTRIES_MAX: usize = 1 << 16;
@@ -88,8 +88,8 @@ fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'stat
         let what = format!("the line has {} of 4 fields and is ignored", words.len());
         return Err((what, "expected: address device port pkey"));
     };
-    let address = match Zoned::read(address) {
-        Ok(Some(Zoned { ip, zone })) if ips => {
+    let address = match ScopedIp::read(address) {
+        Ok(Some(ScopedIp { ip, zone })) if ips => {
             if zone.is_some_and(|zone| zone != *device) {
                 let what = format!("{} names another interface than the line", shown(address));
                 return Err((
@@ -99,7 +99,7 @@ fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'stat
             }
             ip.into()
         }
-        Ok(Some(Zoned { ip, .. })) => {
+        Ok(Some(ScopedIp { ip, .. })) => {
             let what = format!("{ip} is an IP address, and the line is ignored");
             return Err((what, "use a name, or set support_ips_in_addr_cfg 1"));
         }
@@ -176,7 +176,12 @@ pub fn read_addresses(text: &[u8], file: &Path, ips: bool, warnings: &mut Warnin
             Ok(entry) => {
                 if let Some(more) = words.get(4) {
                     let what = format!("{} after the partition key is ignored", shown(more));
-                    warnings.push(&file, number, what, "put a # at the start of a line to comment it out");
+                    warnings.push(
+                        &file,
+                        number,
+                        what,
+                        "put a # at the start of a line to comment it out",
+                    );
                 }
                 if known.insert(entry.to_string().to_ascii_lowercase()) {
                     entries.push(AddressEntry {

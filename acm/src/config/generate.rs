@@ -178,10 +178,7 @@ fn addresses_text(entries: &[AddressEntry]) -> String {
     );
     let lines = write_addresses(entries);
     if lines.is_empty() {
-        comment(
-            &mut text,
-            "This host has no port but the loopback.",
-        );
+        comment(&mut text, "This host has no port but the loopback.");
     }
     text + "\n" + &lines
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 use std::path::Path;
 
 use super::lines::{Warnings, each_line, named, shown};
-use crate::address::{Address, Gid, Name, Zoned};
+use crate::address::{Address, Gid, Name, ScopedIp};
 
 /// Maximum number of entries.
 const ENTRIES_MAX: usize = 1 << 20;
@@ -27,8 +27,8 @@ fn read_entry(line: &str) -> Result<(HostEntry, Option<String>), (String, &'stat
             "expected: address GID",
         ));
     };
-    let (address, zone) = match Zoned::read(address) {
-        Ok(Some(Zoned { ip, zone })) => (Address::from(ip), zone),
+    let (address, zone) = match ScopedIp::read(address) {
+        Ok(Some(ScopedIp { ip, zone })) => (Address::from(ip), zone),
         // At the start of a line it would be a comment.
         Ok(None) if address.starts_with('#') => {
             let what = format!("{} is not an address, and the line is ignored", shown(address));
@@ -72,7 +72,12 @@ pub fn read_hosts(from: impl BufRead, file: &Path, warnings: &mut Warnings) -> i
                     "an entry applies to all interfaces, not to {} alone, and the line is ignored",
                     shown(&zone)
                 );
-                warnings.push(&file, number, what, "write the address without the % and what follows");
+                warnings.push(
+                    &file,
+                    number,
+                    what,
+                    "write the address without the % and what follows",
+                );
             }
             Ok((entry, None)) => match places.get(&entry.address) {
                 Some(&at) => entries[at] = entry,

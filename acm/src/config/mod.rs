@@ -45,7 +45,7 @@ pub use values::{
     AddressPreload, AddressProtocol, Depth, Interfaces, Logging, Loopback, Minutes, Prefix, RoutePreload,
     RouteProtocol, ServerMode, interface_name,
 };
-pub use watch::{SETTLE, Watch};
+pub use watch::{FileWatch, SETTLE};
 
 /// The default folder of the configuration files.
 pub const FOLDER: &str = "/etc/rdma";

@@ -151,18 +151,10 @@ pub fn read_options(text: &[u8], file: &Path, warnings: &mut Warnings) -> Option
         let values: Vec<&str> = words.collect();
         let Some(item) = Item::of(name) else {
             let what = format!("unknown option {}", shown(name));
-            return warnings.push(
-                &file,
-                number,
-                what,
-                "see `doorbell acm config` for the options",
-            );
+            return warnings.push(&file, number, what, "see `doorbell acm config` for the options");
         };
         if values.len() < item.words {
-            let what = format!(
-                "the option {} has too few values and is unchanged",
-                item.name
-            );
+            let what = format!("the option {} has too few values and is unchanged", item.name);
             return warnings.push(&file, number, what, format!("expected {}", item.takes));
         }
         if item.name == "provider" && !std::mem::replace(&mut has_providers, true) {
@@ -171,7 +163,10 @@ pub fn read_options(text: &[u8], file: &Path, warnings: &mut Warnings) -> Option
         }
         if !(item.set)(&mut options, &values) {
             let given = shown(&values.join(" "));
-            let what = format!("{given} is not valid for the option {}, which is unchanged", item.name);
+            let what = format!(
+                "{given} is not valid for the option {}, which is unchanged",
+                item.name
+            );
             return warnings.push(&file, number, what, format!("expected {}", item.takes));
         }
         if item.name == "umad_debug_level" && options.umad_debug_level > 0 {
@@ -180,7 +175,12 @@ pub fn read_options(text: &[u8], file: &Path, warnings: &mut Warnings) -> Option
         }
         if let Some(more) = values.get(item.words) {
             let what = format!("{} after the value of {} is ignored", shown(more), item.name);
-            warnings.push(&file, number, what, "put a # at the start of a line to comment it out");
+            warnings.push(
+                &file,
+                number,
+                what,
+                "put a # at the start of a line to comment it out",
+            );
         }
     });
     debug_assert!(done.is_ok(), "reading memory cannot fail");

@@ -205,16 +205,16 @@ mod tests {
     #[test]
     fn questions_are_answered_by_what_they_give() {
         let table = table();
-        let ask = |question: Path| table.answer(&question).map(|path| path.dlid);
+        let query = |question: Path| table.answer(&question).map(|path| path.dlid);
         assert_eq!(
-            ask(Path {
+            query(Path {
                 dgid: gid(3),
                 ..Path::default()
             }),
             Some(3)
         );
         assert_eq!(
-            ask(Path {
+            query(Path {
                 dlid: 2,
                 sgid: gid(1),
                 ..Path::default()
@@ -222,7 +222,7 @@ mod tests {
             Some(2)
         );
         assert_eq!(
-            ask(Path {
+            query(Path {
                 dlid: 2,
                 slid: 7,
                 ..Path::default()
@@ -230,7 +230,7 @@ mod tests {
             None
         );
         assert_eq!(
-            ask(Path {
+            query(Path {
                 dgid: gid(3),
                 dlid: 2,
                 ..Path::default()
@@ -238,7 +238,7 @@ mod tests {
             None
         );
         assert_eq!(
-            ask(Path {
+            query(Path {
                 dgid: gid(3),
                 pkey: 0x7fff,
                 ..Path::default()
@@ -246,7 +246,7 @@ mod tests {
             Some(3),
             "members of either kind"
         );
-        assert_eq!(ask(Path::default()), None, "no destination");
+        assert_eq!(query(Path::default()), None, "no destination");
     }
 
     #[test]

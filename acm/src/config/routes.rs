@@ -180,7 +180,10 @@ pub fn read_routes(
         Some(Ok(begin)) => reading.begin(at, begin, endpoints, &file, warnings),
         Some(Err(())) => {
             reading.from.clear();
-            let what = format!("{} is not a section head, and the section is ignored", shown(line));
+            let what = format!(
+                "{} is not a section head, and the section is ignored",
+                shown(line)
+            );
             warnings.push(&file, at, what, "expected: Channel Adapter 0xGUID, base LID N, …");
         }
         // Lines of other hosts are skipped unparsed: there are a great many of them.

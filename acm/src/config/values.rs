@@ -294,7 +294,7 @@ impl Interfaces {
     /// use doorbell_acm::config::Interfaces;
     /// let two = Interfaces::Named(vec!["eth0".into(), "eth1".into()]);
     /// assert!(two.has("eth0", false) && !two.has("eth2", false));
-    /// assert!(two.has("lo", true), "this host reaches itself whatever else it reaches");
+    /// assert!(two.has("lo", true), "the loopback is always included");
     /// ```
     #[must_use]
     pub fn has(&self, name: &str, is_loopback: bool) -> bool {

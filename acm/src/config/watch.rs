@@ -20,7 +20,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::waiting::registered;
+use crate::register::registered;
 
 /// How long nothing may happen before a change is reported.
 pub const SETTLE: Duration = Duration::from_millis(50);
@@ -53,12 +53,12 @@ struct Taken {
 
 /// Watches files for changes.
 #[derive(Debug)]
-pub struct Watch {
+pub struct FileWatch {
     descriptor: OwnedFd,
     files: Vec<Watched>,
 }
 
-impl Watch {
+impl FileWatch {
     /// Watches these files from now on.
     ///
     /// # Errors When the system refuses a watch, or there are more than 64 files.
@@ -82,7 +82,7 @@ impl Watch {
     /// Reads the events, and returns whether any of the files may have changed; never blocks.
     ///
     /// # Errors When a folder cannot be watched any more.
-    pub fn look(&mut self) -> io::Result<bool> {
+    pub fn poll(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
             let looked = self.take()?;
@@ -210,14 +210,14 @@ fn watch(descriptor: &OwnedFd, path: PathBuf) -> io::Result<Watched> {
     Err(no_name())
 }
 
-impl AsFd for Watch {
+impl AsFd for FileWatch {
     /// Readable when there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-impl AsRawFd for Watch {
+impl AsRawFd for FileWatch {
     fn as_raw_fd(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
@@ -233,32 +233,32 @@ mod tests {
     fn writing_renaming_and_removing_are_heard_and_others_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("opts");
-        let mut watch = Watch::new([&file]).unwrap();
-        assert!(!watch.look().unwrap());
+        let mut watch = FileWatch::new([&file]).unwrap();
+        assert!(!watch.poll().unwrap());
         fs::write(folder.path().join("other"), "x").unwrap();
-        assert!(!watch.look().unwrap(), "another file");
+        assert!(!watch.poll().unwrap(), "another file");
         fs::write(&file, "x").unwrap();
-        assert!(watch.look().unwrap(), "a file that was not there");
+        assert!(watch.poll().unwrap(), "a file that was not there");
         fs::rename(folder.path().join("other"), &file).unwrap();
-        assert!(watch.look().unwrap(), "an editor's way to write");
+        assert!(watch.poll().unwrap(), "an editor's way to write");
         fs::remove_file(&file).unwrap();
-        assert!(watch.look().unwrap() && !watch.look().unwrap());
+        assert!(watch.poll().unwrap() && !watch.poll().unwrap());
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_waited_for() {
         let top = tempfile::tempdir().unwrap();
         let folder = top.path().join("etc/rdma");
-        let mut watch = Watch::new([folder.join("opts")]).unwrap();
+        let mut watch = FileWatch::new([folder.join("opts")]).unwrap();
         fs::create_dir_all(&folder).unwrap();
-        assert!(watch.look().unwrap());
+        assert!(watch.poll().unwrap());
         fs::write(folder.join("opts"), "x").unwrap();
-        assert!(watch.look().unwrap());
+        assert!(watch.poll().unwrap());
         fs::remove_dir_all(top.path().join("etc")).unwrap();
-        assert!(watch.look().unwrap());
+        assert!(watch.poll().unwrap());
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("opts"), "y").unwrap();
-        assert!(watch.look().unwrap());
+        assert!(watch.poll().unwrap());
     }
 
     /// tokio reports edges: unread events cause none.
@@ -271,12 +271,12 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut watch = Watch::new([&file]).unwrap().registered().unwrap();
+            let mut watch = FileWatch::new([&file]).unwrap().registered().unwrap();
             for at in 0..2000 {
                 fs::write(folder.path().join(format!("other-{at}")), "x").unwrap();
             }
             fs::write(&file, "x").unwrap();
-            let heard = tokio::time::timeout(Duration::from_secs(20), Watch::changed(&mut watch)).await;
+            let heard = tokio::time::timeout(Duration::from_secs(20), FileWatch::changed(&mut watch)).await;
             heard.expect("a change is reported").unwrap();
         });
     }
@@ -290,13 +290,13 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut watch = Watch::new([&file]).unwrap().registered().unwrap();
-            let quiet = tokio::time::timeout(SETTLE, Watch::changed(&mut watch)).await;
+            let mut watch = FileWatch::new([&file]).unwrap().registered().unwrap();
+            let quiet = tokio::time::timeout(SETTLE, FileWatch::changed(&mut watch)).await;
             assert!(quiet.is_err(), "nothing has changed");
             fs::write(&file, "x").unwrap();
-            let heard = tokio::time::timeout(Duration::from_secs(20), Watch::changed(&mut watch)).await;
+            let heard = tokio::time::timeout(Duration::from_secs(20), FileWatch::changed(&mut watch)).await;
             heard.expect("a change is reported").unwrap();
-            let quiet = tokio::time::timeout(SETTLE, Watch::changed(&mut watch)).await;
+            let quiet = tokio::time::timeout(SETTLE, FileWatch::changed(&mut watch)).await;
             assert!(quiet.is_err(), "it is reported once");
         });
     }

@@ -66,7 +66,7 @@ impl Sources {
 
 /// The endpoints that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct HostInventory {
     /// The endpoints: interfaces by number, then InfiniBand by device, port and partition.
     pub endpoints: Vec<Endpoint>,
     /// The entries of `ibacm_addr.cfg` that match no endpoint.
@@ -82,9 +82,7 @@ pub enum HostError {
     #[error("cannot list the network interfaces ({0}); check that netlink is allowed here")]
     List(#[source] std::io::Error),
     /// The kernel does not report changes.
-    #[error(
-        "cannot watch the network interfaces ({0}); check that netlink is allowed here"
-    )]
+    #[error("cannot watch the network interfaces ({0}); check that netlink is allowed here")]
     Watch(#[source] std::io::Error),
 }
 
@@ -99,7 +97,7 @@ pub enum HostError {
 /// ```
 ///
 /// # Errors When the kernel does not list its interfaces. One that disappears meanwhile is left out.
-pub fn look(sources: &Sources) -> Result<Found, HostError> {
+pub fn scan(sources: &Sources) -> Result<HostInventory, HostError> {
     let all = nics().map_err(HostError::List)?;
     Ok(found(sources, &all, |nic| facts(sources, nic)))
 }
@@ -117,7 +115,7 @@ fn facts(sources: &Sources, nic: &Nic) -> Option<Facts> {
 }
 
 /// Returns the endpoints of these interfaces, and of the InfiniBand devices in sysfs.
-fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) -> Found {
+fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) -> HostInventory {
     let mut fabric = infiniband::endpoints(&sources.sys);
     let mut endpoints = Vec::new();
     for nic in all {
@@ -141,7 +139,7 @@ fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) 
     } else {
         names::by_entries(&sources.entries, &mut endpoints)
     };
-    Found {
+    HostInventory {
         endpoints,
         unmatched,
         interfaces: all

@@ -74,7 +74,7 @@ fn sources(root: &Path, entries: Vec<AddressEntry>) -> Sources {
     }
 }
 
-fn look_at(sources: &Sources, all: &[Nic]) -> Found {
+fn look_at(sources: &Sources, all: &[Nic]) -> HostInventory {
     found(sources, all, |_| {
         Some(Facts {
             mac: None,
@@ -121,7 +121,7 @@ fn the_hosts_names_are_those_of_the_endpoint_that_leads_out() {
         nic(9001, "made0", "10.1.0.1"),
         nic(9002, "made1", "10.2.0.1"),
     ];
-    let named = |found: &Found, at: usize| found.endpoints[at].name().map(ToString::to_string);
+    let named = |found: &HostInventory, at: usize| found.endpoints[at].name().map(ToString::to_string);
     let found = look_at(&sources(root.path(), Vec::new()), &all);
     assert_eq!(
         [0, 1, 2].map(|at| named(&found, at)),
@@ -184,7 +184,7 @@ fn this_host_is_followed() {
         ..Sources::of_system(Vec::new())
     });
     assert!(watch.is_behind());
-    let after = watch.look().unwrap().expect("it has another name").clone();
+    let after = watch.poll().unwrap().expect("it has another name").clone();
     assert_ne!(before, after);
     assert!(!watch.is_behind());
 }

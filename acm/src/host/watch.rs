@@ -14,8 +14,8 @@ use std::time::Duration;
 use doorbell_inet::NicMonitor;
 use tokio::io::unix::AsyncFd;
 
-use super::{Found, HostError, Sources, look};
-use crate::waiting::registered;
+use super::{HostError, HostInventory, Sources, scan};
+use crate::register::registered;
 
 /// Notifications come in bursts: delay from the first one to the scan.
 const SWARM: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub struct HostWatch {
     news: NicMonitor,
     sources: Sources,
-    last: Found,
+    last: HostInventory,
     /// Whether a scan is due although no notification waits: the last one failed, or the sources changed.
     behind: bool,
 }
@@ -39,7 +39,7 @@ impl HostWatch {
     pub fn new(sources: Sources) -> Result<Self, HostError> {
         // Open the socket first, so that no change after the scan is missed.
         let news = NicMonitor::new().map_err(HostError::Watch)?;
-        let last = look(&sources)?;
+        let last = scan(&sources)?;
         Ok(Self {
             news,
             sources,
@@ -50,7 +50,7 @@ impl HostWatch {
 
     /// Returns the result of the last scan.
     #[must_use]
-    pub fn found(&self) -> &Found {
+    pub fn found(&self) -> &HostInventory {
         &self.last
     }
 
@@ -69,12 +69,12 @@ impl HostWatch {
     /// Scans if a notification has come; returns the new state if it differs. Never blocks.
     ///
     /// # Errors When the kernel does not list its interfaces; the next call tries again.
-    pub fn look(&mut self) -> Result<Option<&Found>, HostError> {
+    pub fn scan(&mut self) -> Result<Option<&Found>, HostError> {
         if !self.news.drain() && !self.behind {
             return Ok(None);
         }
         self.behind = true;
-        let now = look(&self.sources)?;
+        let now = scan(&self.sources)?;
         self.behind = false;
         if now == self.last {
             return Ok(None);
@@ -94,7 +94,7 @@ impl HostWatch {
                 watch.readable_mut().await?.clear_ready();
                 tokio::time::sleep(SWARM).await;
             }
-            if matches!(watch.get_mut().look(), Ok(Some(_))) {
+            if matches!(watch.get_mut().poll(), Ok(Some(_))) {
                 return Ok(());
             }
         }

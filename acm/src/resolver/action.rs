@@ -1,9 +1,9 @@
 //! Actions that the resolver requests, and the ids under which it is told their outcome.
 
 use crate::address::Gid;
-use crate::ask::Answer;
 use crate::mad::{Group, MAD};
 use crate::path::{Mtu, Path, Rate};
+use crate::query::Answer;
 use crate::sa::QueryId;
 
 /// An endpoint of this host, for as long as the resolver has it; the number is never used again.
@@ -108,7 +108,7 @@ impl Membership {
 
 /// An action that the caller carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum Action {
     /// Answer a query.
     Answer {
         /// The id of the query.
@@ -153,7 +153,7 @@ pub enum Act {
         answer: bool,
     },
     /// Query the subnet administrator; [`Resolver::sa`](super::Resolver::sa) takes the answer.
-    AskSa {
+    QuerySa {
         /// The number of the query.
         id: QueryId,
         /// The endpoint whose subnet is meant.

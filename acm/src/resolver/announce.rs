@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::action::{Act, EndpointId};
-use super::stats::What;
+use super::action::{Action, EndpointId};
+use super::stats::EventKind;
 use super::{Resolver, Timer};
 use crate::address::Address;
-use crate::mad::{Resolve, Way};
+use crate::mad::{Direction, Resolve};
 
 /// Pauses before each announcement. A random part is added, so that hosts that start together do not announce
 /// together.
@@ -42,7 +42,7 @@ impl Resolver {
         if port.groups.first().is_none() || count == 0 {
             return;
         }
-        self.note(What::Announced(endpoint, count));
+        self.note(EventKind::Announced(endpoint, count));
         self.pause(endpoint, PAUSES[0]);
     }
 
@@ -60,7 +60,7 @@ impl Resolver {
             let Some(address) = port.announcement.left.pop_front() else {
                 break;
             };
-            self.say(endpoint, address);
+            self.send_announcement(endpoint, address);
         }
         let Some(port) = self.port_mut(endpoint) else {
             return;
@@ -75,22 +75,22 @@ impl Resolver {
         }
     }
 
-    fn say(&mut self, endpoint: EndpointId, address: Address) {
+    fn send_announcement(&mut self, endpoint: EndpointId, address: Address) {
         let transaction = (self.random)();
         let Some(port) = self.port(endpoint) else { return };
         let Some(group) = port.groups.first().filter(|_| port.endpoint.has(&address)) else {
             return;
         };
         let mad = Resolve {
-            way: Way::Question,
+            direction: Direction::Question,
             transaction,
             destination: Some(address.clone()),
             source: Some(address),
             groups: port.groups.list(),
         };
-        self.tally.multicasts += 1;
-        self.tally.announcements += 1;
-        self.acts.push_back(Act::Multicast {
+        self.stats.multicasts += 1;
+        self.stats.announcements += 1;
+        self.actions.push_back(Action::Multicast {
             endpoint,
             group,
             mad: Box::new(mad.bytes()),

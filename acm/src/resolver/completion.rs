@@ -6,7 +6,7 @@ use super::action::{Membership, Peer, Ticket};
 use super::entry::{self, Entry, Key, Origin, Route};
 use super::lru::Rank;
 use super::search::{Search, SearchId, Stage};
-use super::stats::What;
+use super::stats::EventKind;
 use super::{EndpointId, Options, Resolver, Timer};
 use crate::address::Address;
 use crate::path::Path;
@@ -19,7 +19,7 @@ impl Resolver {
         let until = Options::until(now, self.options.addr_timeout);
         let route_until = Options::until(now, self.options.route_timeout);
         let like = like.filter(|_| !self.uses_sa(key.endpoint));
-        self.refusals.forgive(&key);
+        self.negative_cache.remove(&key);
         let set = |entry: &mut Entry| {
             (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
             if let Some(like) = like {
@@ -34,8 +34,12 @@ impl Resolver {
                 let changed = old.is_some();
                 let mut entry = Entry::new(peer, Origin::Multicast, now, until);
                 set(&mut entry);
-                let what = if changed { What::Changed } else { What::Learned };
-                self.tally.changed += u64::from(changed);
+                let what = if changed {
+                    EventKind::Changed
+                } else {
+                    EventKind::Learned
+                };
+                self.stats.changed += u64::from(changed);
                 self.note(what(key.endpoint, key.address.clone(), peer));
                 self.remember(key, entry, rank);
             }
@@ -49,8 +53,8 @@ impl Resolver {
             return;
         }
         if let Some((gone, _)) = self.cache.insert(key, entry, rank) {
-            self.tally.evicted += 1;
-            self.note(What::Evicted(gone.endpoint, gone.address));
+            self.stats.evicted += 1;
+            self.note(EventKind::Evicted(gone.endpoint, gone.address));
         }
     }
 
@@ -59,7 +63,7 @@ impl Resolver {
         self.keep(id);
         if let Some(search) = self.drop_search(id) {
             let (key, tickets) = (search.key.clone(), search.tickets.clone());
-            self.tell(&search, &tickets);
+            self.answer_all(&search, &tickets);
             if !tickets.is_empty() {
                 self.used(&key);
             }
@@ -67,7 +71,7 @@ impl Resolver {
     }
 
     /// Answers the queries that want no probe; the search goes on for the others.
-    pub(super) fn tell_unprobed(&mut self, id: SearchId) {
+    pub(super) fn answer_unprobed(&mut self, id: SearchId) {
         self.keep(id);
         let Some(search) = self.searches.get_mut(&id) else {
             return;
@@ -81,7 +85,7 @@ impl Resolver {
             tickets: Vec::new(),
             ..search.clone()
         };
-        self.tell(&found, &told);
+        self.answer_all(&found, &told);
         if !told.is_empty() {
             self.used(&found.key);
         }
@@ -99,7 +103,7 @@ impl Resolver {
         let fresh = search.fresh || origin == Origin::Route;
         let until = Options::until(now, self.options.addr_timeout);
         let route_until = Options::until(now, self.options.route_timeout);
-        self.refusals.forgive(&key);
+        self.negative_cache.remove(&key);
         let same = self
             .cache
             .get(&key)
@@ -126,7 +130,7 @@ impl Resolver {
         }
     }
 
-    fn tell(&mut self, found: &Search, tickets: &[Ticket]) {
+    fn answer_all(&mut self, found: &Search, tickets: &[Ticket]) {
         let route = found.route.within(found.tried);
         for &ticket in tickets {
             let path = self.path_for(ticket, &found.key, found.peer, &route);
@@ -172,7 +176,7 @@ impl Resolver {
             {
                 tried.again = self.now + self.options.grow;
             }
-            self.tell_unprobed(id);
+            self.answer_unprobed(id);
         }
         let Some(search) = self.drop_search(id) else {
             return;
@@ -198,8 +202,8 @@ impl Resolver {
                 self.cache.remove(&key);
             }
             let (first, last) = (self.options.refused_first, self.options.refused_last);
-            self.refusals.refuse(now, key.clone(), status, first, last);
-            self.note(What::Refused(key.endpoint, key.address, status));
+            self.negative_cache.add(now, key.clone(), status, first, last);
+            self.note(EventKind::Refused(key.endpoint, key.address, status));
         }
         for ticket in tickets {
             self.end_question(ticket, Err(status));

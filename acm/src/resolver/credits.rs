@@ -17,7 +17,7 @@ pub(super) struct Credits<T> {
 
 /// Whether a message is sent for the first time or repeated; first ones have priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Priority {
     First,
     Again,
 }
@@ -34,13 +34,13 @@ impl<T> Credits<T> {
     }
 
     /// Queues for a credit; returns false if the queue is full.
-    pub(super) fn want(&mut self, what: T, turn: Turn) -> bool {
+    pub(super) fn want(&mut self, what: T, turn: Priority) -> bool {
         if self.waiting() >= self.room {
             return false;
         }
         match turn {
-            Turn::First => self.first.push_back(what),
-            Turn::Again => self.again.push_back(what),
+            Priority::First => self.first.push_back(what),
+            Priority::Again => self.again.push_back(what),
         }
         true
     }
@@ -90,9 +90,9 @@ mod tests {
     fn no_more_than_lent_and_first_ones_first() {
         let at = Time::from_nanos;
         let mut credits = Credits::new(2, 3);
-        assert!(credits.want('a', Turn::Again) && credits.want('b', Turn::First));
-        assert!(credits.want('c', Turn::First));
-        assert!(!credits.want('d', Turn::First), "the queue is full");
+        assert!(credits.want('a', Priority::Again) && credits.want('b', Priority::First));
+        assert!(credits.want('c', Priority::First));
+        assert!(!credits.want('d', Priority::First), "the queue is full");
         for (name, until) in [('b', 5), ('c', 3)] {
             assert_eq!(credits.next(), Some(name));
             credits.lend(until, at(until));
@@ -103,6 +103,10 @@ mod tests {
         assert_eq!((credits.next(), credits.waiting()), (Some('a'), 0));
         credits.back(5);
         assert_eq!(credits.due(), None);
-        assert_eq!(Credits::<u8>::new(0, 1).depth, 1, "a depth of 0 would block for ever");
+        assert_eq!(
+            Credits::<u8>::new(0, 1).depth,
+            1,
+            "a depth of 0 would block for ever"
+        );
     }
 }

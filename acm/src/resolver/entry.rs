@@ -45,7 +45,7 @@ pub(super) enum Route {
     /// A path with the properties of a group that both ends are in.
     Group(Membership),
     /// A path from a table or from the subnet administrator.
-    Told(Box<Path>),
+    Explicit(Box<Path>),
 }
 
 /// The largest size that a probe has passed.
@@ -152,7 +152,7 @@ impl Route {
         match (&mut route, tried) {
             (Self::Unknown, _) | (_, None) => {}
             (Self::Group(like), Some(Tried { most, .. })) => like.mtu = like.mtu.min(most),
-            (Self::Told(path), Some(Tried { most, .. })) => {
+            (Self::Explicit(path), Some(Tried { most, .. })) => {
                 path.mtu = Some(path.mtu.map_or(most, |mtu| mtu.min(most)));
             }
         }
@@ -163,7 +163,7 @@ impl Route {
         match self {
             Self::Unknown => None,
             Self::Group(like) => Some(like.mtu),
-            Self::Told(path) => path.mtu,
+            Self::Explicit(path) => path.mtu,
         }
     }
 }
@@ -186,7 +186,7 @@ pub(super) fn path(
     route: &Route,
 ) -> Option<Path> {
     let dgid = match route {
-        Route::Told(path) => path.dgid,
+        Route::Explicit(path) => path.dgid,
         _ => gid_of(from.link, to, peer),
     };
     let sgid = from.gid_towards(source, dgid);
@@ -214,7 +214,7 @@ pub(super) fn path(
                 preference: 0,
             })
         }
-        Route::Told(path) => Some(Path {
+        Route::Explicit(path) => Some(Path {
             sgid: if from.link == Link::InfiniBand && !path.sgid.is_none() {
                 path.sgid
             } else {

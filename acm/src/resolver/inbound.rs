@@ -11,52 +11,52 @@ use std::time::Duration;
 use doorbell_fabric::time::Time;
 
 use super::Resolver;
-use super::action::{Act, EndpointId, Peer, Sender};
-use super::credits::Turn;
+use super::action::{Action, EndpointId, Peer, Sender};
+use super::credits::Priority;
 use super::entry::{Key, Origin};
 use super::lru::Rank;
 use super::ports::Port;
 use super::search::Stage;
-use super::stats::What;
+use super::stats::EventKind;
 use crate::address::Address;
 use crate::endpoint::Link;
-use crate::mad::{Groups, MAD, Resolve, Way};
+use crate::mad::{Direction, Groups, MAD, Resolve};
 use crate::status::Status;
 
 /// When an answer is taken to have been sent, if no [`Resolver::sent`] reports it.
 const GONE: Duration = Duration::from_millis(5);
 
 impl Resolver {
-    pub(super) fn heard(&mut self, endpoint: EndpointId, from: Sender, mad: &[u8]) {
-        self.tally.heard += 1;
+    pub(super) fn on_message(&mut self, endpoint: EndpointId, from: Sender, mad: &[u8]) {
+        self.stats.received += 1;
         if self.options.authenticated && !from.trusted {
-            self.tally.untrusted += 1;
+            self.stats.untrusted += 1;
             return;
         }
         let said = match Resolve::read(mad) {
             Ok(said) => said,
             Err(why) => {
-                *self.tally.malformed.entry(why).or_default() += 1;
+                *self.stats.malformed.entry(why).or_default() += 1;
                 return;
             }
         };
         if self.port(endpoint).is_none() {
             return;
         }
-        match said.way {
-            Way::Question => self.asked_by(endpoint, from.peer(), said),
-            Way::Answer { status } => self.answered(endpoint, from.peer(), status, &said),
+        match said.direction {
+            Direction::Question => self.on_query(endpoint, from.peer(), said),
+            Direction::Answer { status } => self.on_answer(endpoint, from.peer(), status, &said),
         }
     }
 
-    fn asked_by(&mut self, endpoint: EndpointId, from: Peer, said: Resolve) {
+    fn on_query(&mut self, endpoint: EndpointId, from: Peer, said: Resolve) {
         let (Some(destination), Some(source)) = (said.destination, said.source) else {
             return;
         };
-        self.news(endpoint, source.clone(), from, &said.groups);
+        self.on_claim(endpoint, source.clone(), from, &said.groups);
         let Some(port) = self.port(endpoint) else { return };
         if !port.endpoint.has(&destination) {
-            self.tally.not_ours += 1;
+            self.stats.not_ours += 1;
             return;
         }
         if source == destination {
@@ -69,7 +69,7 @@ impl Resolver {
             None => Status::DestinationAddress.code().into(),
         };
         let answer = Resolve {
-            way: Way::Answer { status },
+            direction: Direction::Answer { status },
             transaction: said.transaction,
             destination: Some(source),
             source: Some(destination),
@@ -78,19 +78,19 @@ impl Resolver {
         let answer = (from, Box::new(answer.bytes()));
         let room = self
             .port_mut(endpoint)
-            .is_some_and(|port| port.send.want(answer, Turn::First));
-        self.tally.unanswered += u64::from(!room);
+            .is_some_and(|port| port.send.want(answer, Priority::First));
+        self.stats.unanswered += u64::from(!room);
     }
 
     /// Handles a claim that an address is at `from`.
-    fn news(&mut self, endpoint: EndpointId, source: Address, from: Peer, groups: &Groups) {
+    fn on_claim(&mut self, endpoint: EndpointId, source: Address, from: Peer, groups: &Groups) {
         if self.owner(&source).is_some() {
             if self.owner(&Address::Gid(from.gid)).is_none() {
-                self.note(What::Conflict(endpoint, source, from));
+                self.note(EventKind::Conflict(endpoint, source, from));
             }
             return;
         }
-        self.moved(endpoint, from);
+        self.on_new_lid(endpoint, from);
         let near = |ip| self.port(endpoint).is_some_and(|port| port.endpoint.is_near(ip));
         if !self.leads_to(endpoint, from) || self.is_ip(endpoint) && !source.ip().is_none_or(near) {
             return;
@@ -129,7 +129,7 @@ impl Resolver {
     }
 
     /// Queries the subnet administrator again when a port has another LID than it said.
-    fn moved(&mut self, endpoint: EndpointId, from: Peer) {
+    fn on_new_lid(&mut self, endpoint: EndpointId, from: Peer) {
         let key = self.key(endpoint, Address::Gid(from.gid));
         let entry = self.cache.get(&key);
         if entry.is_some_and(|entry| entry.origin == Origin::Sa && entry.peer.lid != from.lid) {
@@ -139,7 +139,7 @@ impl Resolver {
 
     /// Marks an entry for revalidation: the claim may be an old message played back.
     fn suspect(&mut self, key: &Key, from: Peer, search: Option<super::search::SearchId>) {
-        self.refusals.forgive(key);
+        self.negative_cache.remove(key);
         if let Some(entry) = self.cache.get_mut(key)
             && entry.peer != from
             && entry.confirmed != Time::NEVER
@@ -147,14 +147,14 @@ impl Resolver {
             entry.suspect = true;
         }
         if let Some(id) = search {
-            self.try_at(id, from);
+            self.query_peer(id, from);
         }
     }
 
-    fn answered(&mut self, endpoint: EndpointId, from: Peer, status: u16, said: &Resolve) {
+    fn on_answer(&mut self, endpoint: EndpointId, from: Peer, status: u16, said: &Resolve) {
         let found = self.by_transaction.get(&said.transaction).copied();
         let Some((id, search)) = found.and_then(|id| Some((id, self.searches.get(&id)?))) else {
-            self.tally.unasked += 1;
+            self.stats.unasked += 1;
             return;
         };
         let about = match (&said.source, &said.destination) {
@@ -172,7 +172,7 @@ impl Resolver {
             _ => self.leads_to(endpoint, from),
         };
         if search.key.endpoint != endpoint || !about || !who {
-            self.tally.mismatched += 1;
+            self.stats.mismatched += 1;
             return;
         }
         if status != 0 {
@@ -187,8 +187,8 @@ impl Resolver {
         if let Some(port) = self.port_mut(endpoint) {
             port.send.lend(number, until);
         }
-        self.tally.answers += 1;
-        self.acts.push_back(Act::Unicast {
+        self.stats.answers += 1;
+        self.actions.push_back(Action::Unicast {
             endpoint,
             to,
             mad,

@@ -57,22 +57,22 @@ use std::net::IpAddr;
 use doorbell_fabric::time::Time;
 use doorbell_fabric::timers::Timers;
 
-pub use self::action::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Sender, Ticket};
+pub use self::action::{Action, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Sender, Ticket};
 pub use self::entry::Origin;
 pub use self::options::{AddressProtocol, LoopbackProtocol, Options, RouteProtocol};
-pub use self::stats::{Event, Known, State, Tally, What};
+pub use self::stats::{EntryInfo, EntryState, Event, EventKind, ResolverStats};
 pub use self::table::Table;
 
 use self::entry::{Entry, Key};
 use self::lru::Lru;
-use self::negative_cache::Refusals;
+use self::negative_cache::NegativeCache;
 use self::ports::Port;
-use self::refresh::Watch;
+use self::refresh::Refresher;
 use self::search::{Search, SearchId};
 use self::stats::History;
 use crate::address::{Address, Gid};
-use crate::ask::{Counters, Question};
 use crate::endpoint::Endpoint;
+use crate::query::{Counters, Question};
 use crate::sa;
 
 /// The resolver of one host; see the module's documentation.
@@ -84,17 +84,17 @@ pub struct Resolver {
     endpoints_made: u32,
     table: Table,
     cache: Lru<Key, Entry>,
-    refusals: Refusals,
+    negative_cache: NegativeCache,
     searches: BTreeMap<SearchId, Search>,
     by_key: HashMap<Key, SearchId>,
     by_transaction: HashMap<u64, SearchId>,
     questions: BTreeMap<Ticket, questions::Waiting>,
-    watch: Watch,
+    watch: Refresher,
     timers: Timers<Timer>,
     numbers: u64,
-    acts: VecDeque<Act>,
+    actions: VecDeque<Action>,
     counters: Counters,
-    tally: Tally,
+    stats: ResolverStats,
     history: History,
 }
 
@@ -120,17 +120,17 @@ impl Resolver {
             endpoints_made: 0,
             table: Table::default(),
             cache: Lru::new(options.entries),
-            refusals: Refusals::new(options.entries),
+            negative_cache: NegativeCache::new(options.entries),
             searches: BTreeMap::new(),
             by_key: HashMap::new(),
             by_transaction: HashMap::new(),
             questions: BTreeMap::new(),
-            watch: Watch::default(),
+            watch: Refresher::default(),
             timers: Timers::new(),
             numbers: 0,
-            acts: VecDeque::new(),
+            actions: VecDeque::new(),
             counters: Counters::default(),
-            tally: Tally::default(),
+            stats: ResolverStats::default(),
             history: History::new(options.history),
             options,
         }
@@ -160,7 +160,7 @@ impl Resolver {
     ///
     /// `chosen` is the source address that the kernel would use towards the destination, if that is an IP
     /// address and the query has no source; `None` if there is no route.
-    pub fn ask(&mut self, now: Time, ticket: Ticket, question: &Question, chosen: Option<IpAddr>) {
+    pub fn query(&mut self, now: Time, ticket: Ticket, question: &Question, chosen: Option<IpAddr>) {
         self.at(now);
         self.take_question(ticket, &question.canonical(), chosen);
         self.settle();
@@ -172,16 +172,16 @@ impl Resolver {
     }
 
     /// Handles a message that arrived at an endpoint, whoever sent it.
-    pub fn hear(&mut self, now: Time, endpoint: EndpointId, from: Sender, mad: &[u8]) {
+    pub fn receive(&mut self, now: Time, endpoint: EndpointId, from: Sender, mad: &[u8]) {
         self.at(now);
-        self.heard(endpoint, from, mad);
+        self.on_message(endpoint, from, mad);
         self.settle();
     }
 
     /// Takes the subnet administrator's answer to [`Action::QuerySa`].
     pub fn sa(&mut self, now: Time, id: sa::QueryId, answer: sa::Answer) {
         self.at(now);
-        self.route_told(id, answer);
+        self.on_route(id, answer);
         self.settle();
     }
 
@@ -211,7 +211,7 @@ impl Resolver {
             port.groups.joined(group, like);
         }
         match like {
-            None => self.note(What::NotJoined(endpoint, group)),
+            None => self.note(EventKind::NotJoined(endpoint, group)),
             // Announcements before the join reached nobody.
             Some(_) if first == Some(group) => self.announce(endpoint),
             Some(_) => {}
@@ -223,11 +223,11 @@ impl Resolver {
     pub fn failed(&mut self, now: Time, destination: &Address) {
         self.at(now);
         let destination = destination.canonical();
-        self.note(What::Failed(destination.clone()));
+        self.note(EventKind::Failed(destination.clone()));
         for endpoint in self.endpoint_ids() {
             let key = self.key(endpoint, destination.clone());
             self.cache.remove(&key);
-            self.refusals.forgive(&key);
+            self.negative_cache.remove(&key);
         }
     }
 
@@ -253,8 +253,8 @@ impl Resolver {
     }
 
     /// Returns the next action to carry out.
-    pub fn pop_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
+    pub fn pop_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     /// Returns the options that the resolver was created with.
@@ -293,8 +293,8 @@ impl Resolver {
 
     /// Returns the resolver's own counters, for monitoring.
     #[must_use]
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    pub fn stats(&self) -> &ResolverStats {
+        &self.stats
     }
 
     /// Returns the last events, oldest first.
@@ -310,11 +310,11 @@ impl Resolver {
         let port = |port: &Port| size_of::<Port>() + 32 * port.endpoint.addresses.len();
         size_of::<Self>()
             + self.cache.memory()
-            + self.refusals.memory()
+            + self.negative_cache.memory()
             + self.searches.len() * search
             + self.questions.len() * question
             + self.ports.iter().map(port).sum::<usize>()
-            + self.acts.capacity() * size_of::<Act>()
+            + self.actions.capacity() * size_of::<Action>()
     }
 
     /// Returns how many queries wait.
@@ -338,7 +338,7 @@ impl Resolver {
         self.numbers
     }
 
-    fn note(&mut self, what: What) {
+    fn note(&mut self, what: EventKind) {
         self.history.push(self.now, what);
     }
 

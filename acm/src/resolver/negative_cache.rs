@@ -10,26 +10,26 @@ use super::lru::{Lru, Rank};
 use crate::status::Status;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct FailedLookup {
     pub(super) status: Status,
     pub(super) since: Time,
     pub(super) until: Time,
     lasts: Duration,
 }
 
-pub(super) struct Refusals(Lru<Key, Refusal>);
+pub(super) struct NegativeCache(Lru<Key, FailedLookup>);
 
-impl Refusals {
+impl NegativeCache {
     pub(super) fn new(most: usize) -> Self {
         Self(Lru::new(most))
     }
 
     /// Records another failed lookup.
-    pub(super) fn refuse(&mut self, now: Time, key: Key, status: Status, first: Duration, last: Duration) {
+    pub(super) fn add(&mut self, now: Time, key: Key, status: Status, first: Duration, last: Duration) {
         // After a long time without failures the back-off starts again.
         let before = self.0.get(&key).filter(|old| now.since(old.until) < last);
         let lasts = before.map_or(first, |old| old.lasts * 2).min(last);
-        let refusal = Refusal {
+        let refusal = FailedLookup {
             status,
             since: now,
             until: now + lasts,
@@ -39,12 +39,12 @@ impl Refusals {
     }
 
     /// Returns the failure that is cached, if it is still valid.
-    pub(super) fn get(&self, now: Time, key: &Key) -> Option<Refusal> {
+    pub(super) fn get(&self, now: Time, key: &Key) -> Option<FailedLookup> {
         self.0.get(key).copied().filter(|refusal| refusal.until > now)
     }
 
     /// Removes an entry, when something was heard from the destination.
-    pub(super) fn forgive(&mut self, key: &Key) {
+    pub(super) fn remove(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
@@ -52,7 +52,7 @@ impl Refusals {
         self.0.retain(|key, _| keep(key));
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Refusal)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &FailedLookup)> {
         self.0.iter()
     }
 
@@ -75,16 +75,16 @@ mod tests {
             endpoint: EndpointId(1),
             address: Address::Lid(1),
         };
-        let mut refusals = Refusals::new(2);
+        let mut negative_cache = NegativeCache::new(2);
         let mut lasts = |now: u64| {
-            refusals.refuse(at(now), key.clone(), Status::TimedOut, second, 4 * second);
-            let refusal = refusals.get(at(now), &key).unwrap();
-            assert_eq!(refusals.get(refusal.until, &key), None);
+            negative_cache.add(at(now), key.clone(), Status::TimedOut, second, 4 * second);
+            let refusal = negative_cache.get(at(now), &key).unwrap();
+            assert_eq!(negative_cache.get(refusal.until, &key), None);
             refusal.until.since(at(now)).as_secs()
         };
         assert_eq!([lasts(0), lasts(1), lasts(3), lasts(7)], [1, 2, 4, 4]);
         assert_eq!(lasts(20), 1, "no query for a long time");
-        refusals.forgive(&key);
-        assert_eq!(refusals.get(at(20), &key), None);
+        negative_cache.remove(&key);
+        assert_eq!(negative_cache.get(at(20), &key), None);
     }
 }

@@ -2,16 +2,16 @@
 
 use doorbell_fabric::time::Time;
 
-use super::action::{Act, EndpointId, Peer};
+use super::action::{Action, EndpointId, Peer};
 use super::announce::Announcement;
 use super::credits::Credits;
 use super::groups::Memberships;
 use super::search::SearchId;
-use super::stats::What;
+use super::stats::EventKind;
 use super::{Options, Resolver, Timer};
-use crate::ask::Counters;
 use crate::endpoint::Endpoint;
 use crate::mad::MAD;
+use crate::query::Counters;
 use crate::status::Status;
 
 /// An endpoint with its groups, queues and counters.
@@ -101,10 +101,10 @@ impl Resolver {
             self.go(&port);
         }
         self.cache.retain(|key, _| !changed.contains(&key.endpoint));
-        self.refusals.retain(|key| !changed.contains(&key.endpoint));
+        self.negative_cache.retain(|key| !changed.contains(&key.endpoint));
         self.forget_own();
         self.end_sourceless();
-        self.search_from_there(&changed);
+        self.restart_searches(&changed);
         for id in announced {
             self.announce(id);
         }
@@ -113,10 +113,13 @@ impl Resolver {
     fn come(&mut self, endpoint: Endpoint) -> EndpointId {
         self.endpoints_made += 1;
         let id = EndpointId(self.endpoints_made);
-        self.note(What::EndpointCame(id, endpoint.device.clone()));
+        self.note(EventKind::EndpointCame(id, endpoint.device.clone()));
         let port = Port::new(id, endpoint, &self.options);
-        let joins = port.groups.gids().map(|group| Act::Join { endpoint: id, group });
-        self.acts.extend(joins);
+        let joins = port
+            .groups
+            .gids()
+            .map(|group| Action::Join { endpoint: id, group });
+        self.actions.extend(joins);
         self.ports.push(port);
         id
     }
@@ -130,10 +133,10 @@ impl Resolver {
         };
         let (old, new): (Vec<_>, Vec<_>) = (port.groups.gids().collect(), groups.gids().collect());
         for &group in old.iter().filter(|group| !new.contains(group)) {
-            self.acts.push_back(Act::Leave { endpoint: id, group });
+            self.actions.push_back(Action::Leave { endpoint: id, group });
         }
         for &group in new.iter().filter(|group| !old.contains(group)) {
-            self.acts.push_back(Act::Join { endpoint: id, group });
+            self.actions.push_back(Action::Join { endpoint: id, group });
         }
         (port.endpoint, port.groups) = (endpoint, groups);
         self.ports.push(port);
@@ -141,9 +144,9 @@ impl Resolver {
 
     fn go(&mut self, port: &Port) {
         let id = port.id;
-        self.note(What::EndpointWent(id, port.endpoint.device.clone()));
+        self.note(EventKind::EndpointWent(id, port.endpoint.device.clone()));
         for group in port.groups.gids() {
-            self.acts.push_back(Act::Leave { endpoint: id, group });
+            self.actions.push_back(Action::Leave { endpoint: id, group });
         }
         self.timers.clear(Timer::Announce(id));
         self.timers.clear(Timer::Credits(id));
@@ -166,13 +169,13 @@ impl Resolver {
 
     /// Restarts the searches from changed endpoints: their groups, route and probe belong to the old state. A
     /// path that only the subnet administrator verifies does not depend on it.
-    fn search_from_there(&mut self, changed: &[EndpointId]) {
+    fn restart_searches(&mut self, changed: &[EndpointId]) {
         let all = self.searches.iter();
         let theirs =
             all.filter(|(_, search)| search.exact.is_none() && changed.contains(&search.key.endpoint));
         let theirs: Vec<SearchId> = theirs.map(|(id, _)| *id).collect();
         for search in theirs {
-            self.begin_anew(search);
+            self.restart_search(search);
         }
     }
 

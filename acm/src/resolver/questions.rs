@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use doorbell_fabric::time::Time;
 
-use super::action::{Act, EndpointId, Membership, Peer, Ticket};
+use super::action::{Action, EndpointId, Membership, Peer, Ticket};
 use super::entry::{self, Entry, Key, Origin, Route};
 use super::lru::Rank;
 use super::options::LoopbackProtocol;
@@ -14,9 +14,9 @@ use super::routes;
 use super::search::{SearchId, Stage};
 use super::{Resolver, Timer};
 use crate::address::Address;
-use crate::ask::{Answer, Counters, Found, Question, Whose};
 use crate::endpoint::{Endpoint, Link};
 use crate::path::Path;
+use crate::query::{Answer, CounterScope, Counters, Found, Question};
 use crate::sa;
 use crate::status::Status;
 
@@ -52,8 +52,8 @@ impl Resolver {
             self.end_question(ticket, Err(Status::Invalid));
         }
         match question {
-            Question::Counters(whose) => {
-                let answer = self.counters_of(whose).map(Found::Counters);
+            Question::Counters(scope) => {
+                let answer = self.counters_of(scope).map(Found::Counters);
                 self.answer(ticket, answer.ok_or(Status::SourceAddress));
             }
             Question::Endpoint { port, index } => {
@@ -79,14 +79,14 @@ impl Resolver {
         }
     }
 
-    fn counters_of(&self, whose: &Whose) -> Option<Counters> {
-        match whose {
-            Whose::Service => Some(self.counters),
-            Whose::Index(index) => {
+    fn counters_of(&self, scope: &CounterScope) -> Option<Counters> {
+        match scope {
+            CounterScope::Service => Some(self.counters),
+            CounterScope::Index(index) => {
                 let at = usize::from(*index).checked_sub(1)?;
                 self.ports.get(at).map(|port| port.counters)
             }
-            Whose::Owner(address) => self.counters(Some(self.owner(address)?)),
+            CounterScope::Owner(address) => self.counters(Some(self.owner(address)?)),
         }
     }
 
@@ -184,8 +184,8 @@ impl Resolver {
             }
             return self.refused(ticket, Some(endpoint), Status::NoData);
         }
-        if let Some(refusal) = self.refusals.get(self.now, &key).filter(|_| !asked.verify) {
-            self.tally.refused_hits += 1;
+        if let Some(refusal) = self.negative_cache.get(self.now, &key).filter(|_| !asked.verify) {
+            self.stats.refused_hits += 1;
             return self.refused(ticket, Some(endpoint), refusal.status);
         }
         match self.join(ticket, key, &asked) {
@@ -252,7 +252,7 @@ impl Resolver {
         let mut entry = Entry::new(peer, Origin::Static, self.now, Time::NEVER);
         entry.confirmed = Time::NEVER;
         if let Some(path) = self.table.route(peer) {
-            entry.route = Route::Told(Box::new(path.clone()));
+            entry.route = Route::Explicit(Box::new(path.clone()));
             entry.route_until = Time::NEVER;
         }
         self.remember(key.clone(), entry, Rank::Newest);
@@ -370,13 +370,13 @@ impl Resolver {
             _ => self.count(endpoint, |counters| counters.errors += 1),
         }
         if status == Status::NoMemory {
-            self.tally.no_room += 1;
+            self.stats.no_room += 1;
         }
         self.answer(ticket, Err(status));
     }
 
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        self.acts.push_back(Act::Answer { ticket, answer });
+        self.actions.push_back(Action::Answer { ticket, answer });
     }
 }
 

@@ -13,7 +13,7 @@ use crate::address::Address;
 
 /// The destinations that are refreshed, by when they are due.
 #[derive(Debug, Default)]
-pub(super) struct Watch(VecDeque<(Time, Key)>);
+pub(super) struct Refresher(VecDeque<(Time, Key)>);
 
 impl Resolver {
     fn interval(&self) -> Duration {

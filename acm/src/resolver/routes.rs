@@ -1,6 +1,6 @@
 //! Routes: where they come from, and how a probe reduces them.
 
-use super::action::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
+use super::action::{Action, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
 use super::entry::{self, Key, Origin, Route, Tried};
 use super::options::{Options, RouteProtocol};
 use super::search::{Search, SearchId, Stage};
@@ -31,7 +31,7 @@ pub(super) fn is_far(from: &Endpoint, to: &Address) -> bool {
     from.link == Link::Ethernet && to.ip().is_some_and(|ip| !from.is_near(ip))
 }
 
-pub(super) fn asks_sa(options: &Options, endpoint: &Endpoint) -> bool {
+pub(super) fn has_sa_for(options: &Options, endpoint: &Endpoint) -> bool {
     options.route_prot == RouteProtocol::Sa
         && match endpoint.link {
             Link::InfiniBand => true,
@@ -43,11 +43,11 @@ pub(super) fn asks_sa(options: &Options, endpoint: &Endpoint) -> bool {
 impl Resolver {
     pub(super) fn uses_sa(&self, endpoint: EndpointId) -> bool {
         self.port(endpoint)
-            .is_some_and(|port| asks_sa(&self.options, &port.endpoint))
+            .is_some_and(|port| has_sa_for(&self.options, &port.endpoint))
     }
 
     /// Sends a search's query to the subnet administrator, once it has a credit.
-    pub(super) fn ask_sa(&mut self, id: SearchId) {
+    pub(super) fn query_sa(&mut self, id: SearchId) {
         let Some(search) = self.searches.get_mut(&id) else {
             return;
         };
@@ -83,16 +83,16 @@ impl Resolver {
             search.question = Some(Box::new(question.clone()));
         }
         self.timers.set(Timer::Search(id), until);
-        self.tally.queries += 1;
+        self.stats.queries += 1;
         self.count(Some(endpoint), |counters| counters.route_queries += 1);
-        self.acts.push_back(Act::AskSa {
+        self.actions.push_back(Action::QuerySa {
             id: sa::QueryId(id.0),
             endpoint,
             path: Box::new(question),
         });
     }
 
-    pub(super) fn route_told(&mut self, id: sa::QueryId, answer: sa::Answer) {
+    pub(super) fn on_route(&mut self, id: sa::QueryId, answer: sa::Answer) {
         let id = SearchId(id.0);
         let Some(search) = self.searches.get_mut(&id) else {
             return;
@@ -126,7 +126,7 @@ impl Resolver {
                     search.origin = Origin::Sa;
                 }
                 search.peer.lid = path.dlid;
-                (search.route, search.fresh) = (Route::Told(Box::new(path)), true);
+                (search.route, search.fresh) = (Route::Explicit(Box::new(path)), true);
                 self.route_found(id);
             }
             Err(why) => self.fail(
@@ -148,7 +148,7 @@ impl Resolver {
         };
         let must = self.is_doubted(search);
         if !must {
-            self.tell_unprobed(id);
+            self.answer_unprobed(id);
         }
         let search = self.searches.get(&id);
         let wanted = search.is_some_and(|search| search.verify || self.may_grow(&search.key));
@@ -200,9 +200,9 @@ impl Resolver {
             .unwrap_or(port.endpoint.mtu)
             .min(port.endpoint.mtu);
         let source = port.endpoint.gid_towards(&search.source, destination);
-        self.tally.probes += 1;
+        self.stats.probes += 1;
         self.timers.set(Timer::Search(id), self.now + self.options.probe);
-        self.acts.push_back(Act::Probe {
+        self.actions.push_back(Action::Probe {
             id: ProbeId(id.0),
             endpoint,
             source,

@@ -15,15 +15,15 @@
 //! There is one search per destination, however many queries wait for it, and it goes on when none is left.
 //! It restarts when its endpoint changes.
 
-use super::action::{Act, Membership, Peer, Ticket};
-use super::credits::Turn;
+use super::action::{Action, Membership, Peer, Ticket};
+use super::credits::Priority;
 use super::entry::{Key, Origin, Route, Tried};
 use super::lru::Rank;
 use super::routes;
 use super::{EndpointId, Resolver, Timer};
 use crate::address::Address;
 use crate::endpoint::Link;
-use crate::mad::{Groups, Resolve, Way};
+use crate::mad::{Direction, Groups, Resolve};
 use crate::path::Path;
 use crate::status::Status;
 use doorbell_fabric::time::Time;
@@ -135,7 +135,7 @@ impl Resolver {
     #[allow(clippy::type_complexity, reason = "three things that are known together")]
     fn first_stage(&self, key: &Key) -> Result<(Stage, Option<(Peer, Route, Origin)>), Status> {
         let port = self.port(key.endpoint).ok_or(Status::SourceAddress)?;
-        let asks_sa = routes::asks_sa(&self.options, &port.endpoint);
+        let has_sa_for = routes::has_sa_for(&self.options, &port.endpoint);
         let entry = self.cache.get(key).filter(|entry| entry.is_alive(self.now));
         let is_static = entry.is_some_and(|entry| entry.origin == Origin::Static);
         if !is_static && routes::is_far(&port.endpoint, &key.address) {
@@ -149,7 +149,7 @@ impl Resolver {
             let heard = silent || entry.is_confirmed(self.now, self.options.confirm);
             let stage = if heard && entry.has_route(self.now) {
                 Stage::Probe
-            } else if silent || heard && asks_sa {
+            } else if silent || heard && has_sa_for {
                 Stage::Route { asked: false }
             } else {
                 // Without a subnet administrator, the owner is asked for the route.
@@ -168,7 +168,7 @@ impl Resolver {
             }),
             _ => None,
         };
-        if let Some(peer) = direct.filter(|_| asks_sa && port.endpoint.link == Link::InfiniBand) {
+        if let Some(peer) = direct.filter(|_| has_sa_for && port.endpoint.link == Link::InfiniBand) {
             return Ok((
                 Stage::Route { asked: false },
                 Some((peer, Route::Unknown, Origin::Sa)),
@@ -192,7 +192,7 @@ impl Resolver {
 
     /// Restarts a search whose basis has changed, for the queries that wait. It gets another number, so that
     /// late replies to the old one are ignored.
-    pub(super) fn begin_anew(&mut self, id: SearchId) {
+    pub(super) fn restart_search(&mut self, id: SearchId) {
         let Some(search) = self.drop_search(id) else {
             return;
         };
@@ -242,7 +242,7 @@ impl Resolver {
                     }
                     _ => !self
                         .port_mut(endpoint)
-                        .is_some_and(|port| port.resolve.want(id, Turn::First)),
+                        .is_some_and(|port| port.resolve.want(id, Priority::First)),
                 }
             }
             Stage::Route { .. } => {
@@ -251,7 +251,7 @@ impl Resolver {
                 }
                 !self
                     .port_mut(endpoint)
-                    .is_some_and(|port| port.sa.want(id, Turn::First))
+                    .is_some_and(|port| port.sa.want(id, Priority::First))
             }
             Stage::Probe => {
                 self.probe(id);
@@ -289,7 +289,7 @@ impl Resolver {
             .cloned()
             .unwrap_or(Address::Gid(endpoint.gid));
         let resolve = Resolve {
-            way: Way::Question,
+            direction: Direction::Question,
             transaction: search.transaction,
             destination: Some(search.key.address.clone()),
             source: Some(source),
@@ -310,10 +310,10 @@ impl Resolver {
         let (endpoint, to) = (search.key.endpoint, search.peer);
         let background = search.tickets.is_empty();
         let wait = self.options.lent(self.subnet_timeout(endpoint)) / 2;
-        self.tally.confirmations += 1;
-        self.tally.background += u64::from(background);
+        self.stats.confirmations += 1;
+        self.stats.background += u64::from(background);
         self.timers.set(Timer::Search(id), self.now + wait);
-        self.acts.push_back(Act::Unicast {
+        self.actions.push_back(Action::Unicast {
             endpoint,
             to,
             mad,
@@ -322,15 +322,15 @@ impl Resolver {
     }
 
     /// Queries one peer that may own the address.
-    pub(super) fn try_at(&mut self, id: SearchId, to: Peer) {
+    pub(super) fn query_peer(&mut self, id: SearchId, to: Peer) {
         let looked_for = self
             .searches
             .get(&id)
             .is_some_and(|search| matches!(search.stage, Stage::Address { .. }));
         if let Some((mad, search)) = self.question_of(id).filter(|_| looked_for) {
             let endpoint = search.key.endpoint;
-            self.tally.confirmations += 1;
-            self.acts.push_back(Act::Unicast {
+            self.stats.confirmations += 1;
+            self.actions.push_back(Action::Unicast {
                 endpoint,
                 to,
                 mad,
@@ -340,7 +340,7 @@ impl Resolver {
     }
 
     /// Sends a search's query to the group, once it has a credit.
-    pub(super) fn ask_all(&mut self, id: SearchId) {
+    pub(super) fn query_group(&mut self, id: SearchId) {
         let Some((mad, search)) = self.question_of(id) else {
             return;
         };
@@ -366,8 +366,8 @@ impl Resolver {
             self.count(Some(endpoint), |counters| counters.address_queries += 1);
         }
         if let Some(group) = group {
-            self.tally.multicasts += 1;
-            self.acts.push_back(Act::Multicast { endpoint, group, mad });
+            self.stats.multicasts += 1;
+            self.actions.push_back(Action::Multicast { endpoint, group, mad });
         }
     }
 
@@ -395,7 +395,7 @@ impl Resolver {
                 let endpoint = search.key.endpoint;
                 let again = self
                     .port_mut(endpoint)
-                    .is_some_and(|port| port.resolve.want(id, Turn::Again));
+                    .is_some_and(|port| port.resolve.want(id, Priority::Again));
                 if !again {
                     self.fail(id, Status::NoMemory);
                 }
@@ -415,8 +415,8 @@ impl Resolver {
         if let Some(port) = self.port_mut(key.endpoint) {
             port.resolve.back(transaction);
         }
-        let asks_sa = self.uses_sa(key.endpoint);
-        if !asks_sa && like.is_none() {
+        let has_sa_for = self.uses_sa(key.endpoint);
+        if !has_sa_for && like.is_none() {
             return self.fail(id, Status::DestinationAddress);
         }
         self.learn(key.clone(), peer, like, Rank::Newest);
@@ -425,7 +425,7 @@ impl Resolver {
         let tried = entry.and_then(|entry| entry.tried);
         let origin = entry.map_or(Origin::Multicast, |entry| entry.origin);
         let route = entry.filter(|entry| entry.has_route(now));
-        let told = like.filter(|_| !asks_sa).map(Route::Group);
+        let told = like.filter(|_| !has_sa_for).map(Route::Group);
         // A route that the owner sent just now is used, however soon it expires.
         let known = route.map(|entry| entry.route.clone()).or(told);
         let Some(search) = self.searches.get_mut(&id) else {
@@ -451,10 +451,10 @@ impl Resolver {
         port.sa.collect(now);
         port.send.collect(now);
         while let Some(id) = self.port_mut(endpoint).and_then(|port| port.resolve.next()) {
-            self.ask_all(id);
+            self.query_group(id);
         }
         while let Some(id) = self.port_mut(endpoint).and_then(|port| port.sa.next()) {
-            self.ask_sa(id);
+            self.query_sa(id);
         }
         while let Some((to, mad)) = self.port_mut(endpoint).and_then(|port| port.send.next()) {
             self.send_answer(endpoint, to, mad);

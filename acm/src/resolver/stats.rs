@@ -16,7 +16,7 @@ use crate::status::Status;
 
 /// The state of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum EntryState {
     /// The path answers queries at once.
     Ready,
     /// A path is known, but has to be confirmed by its owner before it is used.
@@ -37,13 +37,13 @@ pub enum State {
 
 /// What is known about one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct EntryInfo {
     /// The endpoint it is reached from; `None` for preloaded entries, which hold for all.
     pub endpoint: Option<EndpointId>,
     /// The destination's address.
     pub destination: Address,
     /// The state of the destination.
-    pub state: State,
+    pub state: EntryState,
     /// The address of its service.
     pub peer: Option<Peer>,
     /// The MTU of the path.
@@ -62,7 +62,7 @@ pub struct Known {
 
 /// The kind of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// An endpoint has appeared.
     EndpointCame(EndpointId, String),
     /// An endpoint has disappeared.
@@ -91,7 +91,7 @@ pub struct Event {
     /// When it happened.
     pub at: Time,
     /// What happened.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// The last events, in a bounded ring.
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    pub(super) fn push(&mut self, at: Time, what: What) {
+    pub(super) fn push(&mut self, at: Time, what: EventKind) {
         if self.events.len() >= self.most {
             self.events.pop_front();
         }
@@ -125,7 +125,7 @@ impl History {
 
 /// Counters beside [`Counters`](crate::query::Counters), since the resolver was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ResolverStats {
     /// Messages sent to groups.
     pub multicasts: u64,
     /// Announcements among those.
@@ -141,7 +141,7 @@ pub struct Tally {
     /// Probes that were started.
     pub probes: u64,
     /// Messages received.
-    pub heard: u64,
+    pub received: u64,
     /// Malformed messages received, by reason.
     pub malformed: BTreeMap<Malformed, u64>,
     /// Messages from senders without the key.
@@ -168,37 +168,41 @@ impl Resolver {
     /// Returns all entries by endpoint and destination: preloaded, learned, being looked up, and failed.
     /// Their number is bounded as those tables are.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<Known> {
+    pub fn snapshot(&self) -> Vec<EntryInfo> {
         let loaded = self.table.addresses().map(|(address, gid)| {
             let peer = Some(Peer { gid, lid: 0, qpn: 0 });
-            let state = State::AddressOnly;
-            Known {
+            let state = EntryState::AddressOnly;
+            EntryInfo {
                 peer,
                 origin: Some(Origin::Static),
-                ..Known::new(None, address, state)
+                ..EntryInfo::new(None, address, state)
             }
         });
-        let cached = self.cache.iter().map(|(key, entry)| self.seen(key, entry));
+        let cached = self.cache.iter().map(|(key, entry)| self.entry_info(key, entry));
         let unknown = |key: &&Key| self.cache.get(key).is_none();
         let searched = self.searches.values().map(|search| &search.key).filter(unknown);
-        let searched = searched.map(|key| Known {
+        let searched = searched.map(|key| EntryInfo {
             waiting: self.waiting_for(key),
-            ..Known::new(
+            ..EntryInfo::new(
                 Some(key.endpoint),
                 &key.address,
-                self.state(key).unwrap_or(State::QueryAddress),
+                self.state(key).unwrap_or(EntryState::QueryAddress),
             )
         });
         let refused = self
-            .refusals
+            .negative_cache
             .iter()
             .filter(|(_, refusal)| refusal.until > self.now);
-        let refused = refused.map(|(key, refusal)| Known {
+        let refused = refused.map(|(key, refusal)| EntryInfo {
             age: self.now.since(refusal.since),
             expires: Some(refusal.until.since(self.now)),
-            ..Known::new(Some(key.endpoint), &key.address, State::Refused(refusal.status))
+            ..EntryInfo::new(
+                Some(key.endpoint),
+                &key.address,
+                EntryState::Refused(refusal.status),
+            )
         });
-        let mut all: Vec<Known> = loaded.chain(cached).chain(searched).chain(refused).collect();
+        let mut all: Vec<EntryInfo> = loaded.chain(cached).chain(searched).chain(refused).collect();
         all.sort_by_cached_key(|known| {
             (
                 known.endpoint,
@@ -209,18 +213,18 @@ impl Resolver {
         all
     }
 
-    fn seen(&self, key: &Key, entry: &Entry) -> Known {
+    fn entry_info(&self, key: &Key, entry: &Entry) -> EntryInfo {
         let now = self.now;
         let still = if !entry.has_route(now) {
-            State::AddressOnly
+            EntryState::AddressOnly
         } else if entry.is_confirmed(now, self.options.confirm) {
-            State::Ready
+            EntryState::Ready
         } else {
-            State::Unconfirmed
+            EntryState::Unconfirmed
         };
         let never = |time: Time| time == Time::NEVER;
         let until = entry.expires();
-        Known {
+        EntryInfo {
             peer: Some(entry.peer),
             mtu: entry.route.within(entry.tried).mtu(),
             origin: Some(entry.origin),
@@ -228,18 +232,18 @@ impl Resolver {
             confirmed: (!never(entry.confirmed)).then(|| now.since(entry.confirmed)),
             expires: (!never(until)).then(|| until.since(now)),
             waiting: self.waiting_for(key),
-            ..Known::new(Some(key.endpoint), &key.address, self.state(key).unwrap_or(still))
+            ..EntryInfo::new(Some(key.endpoint), &key.address, self.state(key).unwrap_or(still))
         }
     }
 
     /// Returns the stage of a search for a destination.
-    fn state(&self, key: &Key) -> Option<State> {
+    fn state(&self, key: &Key) -> Option<EntryState> {
         let search = self.searches.get(self.by_key.get(key)?)?;
         Some(match search.stage {
-            Stage::Confirm { .. } => State::Confirming,
-            Stage::Address { .. } => State::QueryAddress,
-            Stage::Route { .. } => State::QueryRoute,
-            Stage::Probe => State::Probing,
+            Stage::Confirm { .. } => EntryState::Confirming,
+            Stage::Address { .. } => EntryState::QueryAddress,
+            Stage::Route { .. } => EntryState::QueryRoute,
+            Stage::Probe => EntryState::Probing,
         })
     }
 
@@ -249,8 +253,8 @@ impl Resolver {
     }
 }
 
-impl Known {
-    fn new(endpoint: Option<EndpointId>, destination: &Address, state: State) -> Self {
+impl EntryInfo {
+    fn new(endpoint: Option<EndpointId>, destination: &Address, state: EntryState) -> Self {
         Self {
             endpoint,
             destination: destination.clone(),

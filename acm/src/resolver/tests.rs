@@ -29,9 +29,9 @@ pub(crate) fn endpoint(name: &str, n: u8) -> Endpoint {
 
 use std::time::Duration;
 
-use crate::ask::{Answer, Found, Whose};
-use crate::mad::{Group, Groups, Resolve, Way};
+use crate::mad::{Direction, Group, Groups, Resolve};
 use crate::path::Path;
+use crate::query::{Answer, CounterScope, Found};
 use crate::status::Status;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -41,7 +41,7 @@ struct Host {
     resolver: Resolver,
     now: Time,
     qpn: u32,
-    acts: Vec<Act>,
+    actions: Vec<Action>,
 }
 
 impl Host {
@@ -59,11 +59,11 @@ impl Host {
             resolver: Resolver::new(options, Time::ZERO, random),
             now: Time::ZERO,
             qpn: 7,
-            acts: Vec::new(),
+            actions: Vec::new(),
         };
         host.resolver.host(Time::ZERO, endpoints);
         host.pass(Duration::from_secs(2));
-        host.acts.clear();
+        host.actions.clear();
         host
     }
 
@@ -80,29 +80,29 @@ impl Host {
     }
 
     fn collect(&mut self) {
-        while let Some(act) = self.resolver.pop_act() {
-            self.acts.push(act);
+        while let Some(act) = self.resolver.pop_action() {
+            self.actions.push(act);
         }
     }
 
-    fn ask(&mut self, ticket: Ticket, question: &Question) -> Option<Answer> {
+    fn query(&mut self, ticket: Ticket, question: &Question) -> Option<Answer> {
         self.resolver
-            .ask(self.now, ticket, question, Some([10, 0, 0, 1].into()));
+            .query(self.now, ticket, question, Some([10, 0, 0, 1].into()));
         self.collect();
         self.answer(ticket)
     }
 
     fn resolve(&mut self, ticket: Ticket, to: &Address) -> Option<Answer> {
-        self.ask(ticket, &to_address(to))
+        self.query(ticket, &to_address(to))
     }
 
     /// The answer that was told; it is told once.
     fn answer(&mut self, wanted: Ticket) -> Option<Answer> {
-        let is_it = |act: &Act| matches!(act, Act::Answer { ticket, .. } if *ticket == wanted);
-        let mut told: Vec<Act> = self.acts.extract_if(.., |act| is_it(act)).collect();
+        let is_it = |act: &Action| matches!(act, Action::Answer { ticket, .. } if *ticket == wanted);
+        let mut told: Vec<Action> = self.actions.extract_if(.., |act| is_it(act)).collect();
         assert!(told.len() <= 1);
         match told.pop() {
-            Some(Act::Answer { answer, .. }) => Some(answer),
+            Some(Action::Answer { answer, .. }) => Some(answer),
             _ => None,
         }
     }
@@ -117,26 +117,28 @@ impl Host {
         }
     }
 
-    fn hear(&mut self, from: Sender, mad: &[u8]) {
-        self.resolver.hear(self.now, EndpointId(1), from, mad);
+    fn receive(&mut self, from: Sender, mad: &[u8]) {
+        self.resolver.receive(self.now, EndpointId(1), from, mad);
         self.collect();
     }
 
     /// What it said, to all or to one.
-    fn said(&mut self) -> Vec<Resolve> {
-        let is_said = |act: &mut Act| matches!(act, Act::Multicast { .. } | Act::Unicast { .. });
-        let said: Vec<Act> = self.acts.extract_if(.., is_said).collect();
+    fn sent_messages(&mut self) -> Vec<Resolve> {
+        let is_said = |act: &mut Action| matches!(act, Action::Multicast { .. } | Action::Unicast { .. });
+        let said: Vec<Action> = self.actions.extract_if(.., is_said).collect();
         let read = |act| match act {
-            Act::Multicast { mad, .. } | Act::Unicast { mad, .. } => Resolve::read(&mad[..]).expect("valid"),
+            Action::Multicast { mad, .. } | Action::Unicast { mad, .. } => {
+                Resolve::read(&mad[..]).expect("valid")
+            }
             other => panic!("{other:?}"),
         };
         said.into_iter().map(read).collect()
     }
 
     /// Both say what they have to say, until there is nothing left.
-    fn talk(&mut self, other: &mut Self) {
+    fn exchange(&mut self, other: &mut Self) {
         loop {
-            let (one, two) = (self.said(), other.said());
+            let (one, two) = (self.sent_messages(), other.sent_messages());
             for host in [&mut *self, &mut *other] {
                 host.resolver.sent(host.now, EndpointId(1));
                 host.collect();
@@ -145,12 +147,12 @@ impl Host {
                 return;
             }
             let (me, him) = (self.sender(), other.sender());
-            one.iter().for_each(|said| other.hear(me, &said.bytes()));
-            two.iter().for_each(|said| self.hear(him, &said.bytes()));
+            one.iter().for_each(|said| other.receive(me, &said.bytes()));
+            two.iter().for_each(|said| self.receive(him, &said.bytes()));
         }
     }
 
-    fn state(&self, of: &Address) -> Option<State> {
+    fn state(&self, of: &Address) -> Option<EntryState> {
         let all = self.resolver.snapshot();
         all.iter()
             .find(|known| known.destination == *of)
@@ -204,8 +206,8 @@ fn pair(options: &Options) -> (Host, Host) {
 fn a_question_an_answer_and_then_the_cache() {
     let (mut a, mut b) = pair(&Options::default());
     assert_eq!(a.resolve(1, &name("b")), None);
-    assert_eq!(a.state(&name("b")), Some(State::QueryAddress));
-    a.talk(&mut b);
+    assert_eq!(a.state(&name("b")), Some(EntryState::QueryAddress));
+    a.exchange(&mut b);
     let path = path_of(a.answer(1));
     assert_eq!(
         (path.dgid, path.sgid),
@@ -221,7 +223,7 @@ fn a_question_an_answer_and_then_the_cache() {
         "at once, whatever the case"
     );
     // b has heard a, and needs to ask nobody else.
-    assert!(matches!(b.state(&ip(1)), Some(State::Ready)));
+    assert!(matches!(b.state(&ip(1)), Some(EntryState::Ready)));
     let counters = a.resolver.counters(None).unwrap();
     assert_eq!((counters.resolves, counters.address_queries), (2, 1));
     assert_eq!(
@@ -237,7 +239,7 @@ fn nobody_answers_and_it_is_remembered_for_a_while() {
     assert_eq!(a.resolve(1, &ip(9)), None);
     let bound = a.resolver.options().bound(0);
     let asked = a.now;
-    while !a.acts.iter().any(|act| matches!(act, Act::Answer { .. })) {
+    while !a.actions.iter().any(|act| matches!(act, Action::Answer { .. })) {
         a.pass(MILLISECOND);
     }
     assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
@@ -247,14 +249,14 @@ fn nobody_answers_and_it_is_remembered_for_a_while() {
         took <= attempts + MILLISECOND && took <= bound && took > attempts - attempts / 10,
         "{took:?}"
     );
-    assert_eq!(a.said().len(), 15, "five times in each attempt");
+    assert_eq!(a.sent_messages().len(), 15, "five times in each attempt");
     assert_eq!(a.resolve(2, &ip(9)), Some(Err(Status::TimedOut)), "remembered");
-    assert_eq!(a.state(&ip(9)), Some(State::Refused(Status::TimedOut)));
+    assert_eq!(a.state(&ip(9)), Some(EntryState::Refused(Status::TimedOut)));
     // New evidence counts more.
     let mut b = Host::new("b", 9, Options::default());
     b.resolver.host(b.now, vec![endpoint("c", 9)]);
     b.pass(Duration::from_secs(1));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.resolve(3, &ip(9)));
     a.pass(Duration::from_secs(1));
     assert_eq!(a.resolver.counters(None).unwrap().errors, 2);
@@ -268,9 +270,9 @@ fn no_delay_waits_for_nothing_and_begins() {
         destination: ip(2),
         no_delay: true,
     };
-    assert_eq!(a.ask(1, &question), Some(Err(Status::NoData)));
-    a.talk(&mut b);
-    path_of(a.ask(2, &question));
+    assert_eq!(a.query(1, &question), Some(Err(Status::NoData)));
+    a.exchange(&mut b);
+    path_of(a.query(2, &question));
     let counters = a.resolver.counters(None).unwrap();
     assert_eq!((counters.no_data, counters.errors), (1, 0));
 }
@@ -283,23 +285,23 @@ fn who_was_not_heard_lately_is_asked_first() {
     };
     let (mut a, mut b) = pair(&options);
     a.resolve(1, &name("b"));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.answer(1));
     a.pass(Duration::from_millis(1500));
-    assert_eq!(a.state(&name("b")), Some(State::Unconfirmed));
+    assert_eq!(a.state(&name("b")), Some(EntryState::Unconfirmed));
     assert_eq!(a.resolve(2, &name("b")), None);
-    assert_eq!(a.state(&name("b")), Some(State::Confirming));
-    let before = a.resolver.tally().multicasts;
-    a.talk(&mut b);
+    assert_eq!(a.state(&name("b")), Some(EntryState::Confirming));
+    let before = a.resolver.stats().multicasts;
+    a.exchange(&mut b);
     path_of(a.answer(2));
-    assert_eq!(a.resolver.tally().multicasts, before, "one to one");
+    assert_eq!(a.resolver.stats().multicasts, before, "one to one");
     // The name is another host's now: the old one says nothing, and all are asked.
     a.pass(Duration::from_millis(1500));
     let mut c = Host::new("b", 3, options);
     assert_eq!(a.resolve(3, &name("b")), None);
-    a.said();
+    a.sent_messages();
     a.pass(Duration::from_millis(300));
-    a.talk(&mut c);
+    a.exchange(&mut c);
     assert_eq!(path_of(a.answer(3)).dgid, Gid::of_ip([10, 0, 0, 3].into()));
 }
 
@@ -307,12 +309,12 @@ fn who_was_not_heard_lately_is_asked_first() {
 fn what_is_used_is_confirmed_in_the_background_for_a_while() {
     let (mut a, mut b) = pair(&Options::default());
     a.resolve(1, &ip(2));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.answer(1));
     let live = |a: &mut Host, b: &mut Host, time: u32| {
         for _ in 0..time {
             a.pass(10 * MILLISECOND);
-            a.talk(b);
+            a.exchange(b);
         }
     };
     for ticket in 2..10 {
@@ -320,10 +322,10 @@ fn what_is_used_is_confirmed_in_the_background_for_a_while() {
         path_of(a.resolve(ticket, &ip(2)));
     }
     live(&mut a, &mut b, 4000);
-    let background = a.resolver.tally().background;
+    let background = a.resolver.stats().background;
     a.pass(Duration::from_secs(10));
     assert_eq!(
-        a.resolver.tally().background,
+        a.resolver.stats().background,
         background,
         "it is not used any more"
     );
@@ -339,15 +341,15 @@ fn nothing_is_told_after_it_expired() {
     };
     let (mut a, mut b) = pair(&options);
     a.resolve(1, &ip(2));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.answer(1));
     a.pass(Duration::from_secs(40));
     path_of(a.resolve(2, &ip(2)));
-    assert_eq!(a.said().len(), 0);
+    assert_eq!(a.sent_messages().len(), 0);
     a.pass(Duration::from_secs(15));
     path_of(a.resolve(3, &ip(2)));
     assert_eq!(
-        a.said().len(),
+        a.sent_messages().len(),
         1,
         "used shortly before its end, it is asked for again"
     );
@@ -363,7 +365,7 @@ fn with_a_key_only_answers_teach() {
     };
     let (mut a, mut b) = pair(&options);
     let said = Resolve {
-        way: Way::Question,
+        direction: Direction::Question,
         transaction: 1,
         destination: Some(ip(2)),
         source: Some(ip(66)),
@@ -375,27 +377,27 @@ fn with_a_key_only_answers_teach() {
         qpn: 1,
         trusted: true,
     };
-    b.hear(thief, &said.bytes());
+    b.receive(thief, &said.bytes());
     assert_eq!(b.resolver.sizes().0, 0, "a question teaches nothing");
-    assert_eq!(b.said().len(), 1, "but is answered");
+    assert_eq!(b.sent_messages().len(), 1, "but is answered");
     let stranger = Sender {
         trusted: false,
         ..thief
     };
-    b.hear(stranger, &said.bytes());
-    assert_eq!((b.said().len(), b.resolver.tally().untrusted), (0, 1));
+    b.receive(stranger, &said.bytes());
+    assert_eq!((b.sent_messages().len(), b.resolver.stats().untrusted), (0, 1));
     a.resolve(1, &ip(2));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.answer(1));
     // An old question played back makes it doubtful, and no more.
     let replayed = Resolve {
         source: Some(ip(2)),
         ..said
     };
-    a.hear(thief, &replayed.bytes());
-    assert_eq!(a.state(&ip(2)), Some(State::Unconfirmed));
+    a.receive(thief, &replayed.bytes());
+    assert_eq!(a.state(&ip(2)), Some(EntryState::Unconfirmed));
     assert_eq!(a.resolve(2, &ip(2)), None);
-    a.talk(&mut b);
+    a.exchange(&mut b);
     assert_eq!(path_of(a.answer(2)).dgid, Gid::of_ip([10, 0, 0, 2].into()));
 }
 
@@ -403,9 +405,9 @@ fn with_a_key_only_answers_teach() {
 fn answers_count_if_they_were_asked_for() {
     let (mut a, b) = pair(&Options::default());
     a.resolve(1, &ip(2));
-    let question = a.said().remove(0);
+    let question = a.sent_messages().remove(0);
     let answer = Resolve {
-        way: Way::Answer { status: 0 },
+        direction: Direction::Answer { status: 0 },
         transaction: question.transaction,
         destination: question.source.clone(),
         source: Some(ip(2)),
@@ -422,28 +424,28 @@ fn answers_count_if_they_were_asked_for() {
         },
     ];
     for wrong in &wrong {
-        a.hear(b.sender(), &wrong.bytes());
+        a.receive(b.sender(), &wrong.bytes());
     }
-    a.hear(b.sender(), &[0; 256]);
-    a.hear(b.sender(), &[0; 3]);
-    let tally = a.resolver.tally();
-    assert_eq!((tally.unasked, tally.mismatched), (1, 1));
-    assert_eq!(tally.malformed.values().sum::<u64>(), 2);
+    a.receive(b.sender(), &[0; 256]);
+    a.receive(b.sender(), &[0; 3]);
+    let stats = a.resolver.stats();
+    assert_eq!((stats.unasked, stats.mismatched), (1, 1));
+    assert_eq!(stats.malformed.values().sum::<u64>(), 2);
     assert_eq!(a.answer(1), None);
-    a.hear(b.sender(), &answer.bytes());
+    a.receive(b.sender(), &answer.bytes());
     path_of(a.answer(1));
-    a.hear(b.sender(), &answer.bytes());
-    assert_eq!(a.resolver.tally().unasked, 2, "it counts once");
+    a.receive(b.sender(), &answer.bytes());
+    assert_eq!(a.resolver.stats().unasked, 2, "it counts once");
     // No group in common is an answer, too.
     a.resolve(2, &ip(5));
-    let question = a.said().remove(0);
+    let question = a.sent_messages().remove(0);
     let no = Resolve {
-        way: Way::Answer { status: 9 },
+        direction: Direction::Answer { status: 9 },
         transaction: question.transaction,
         source: Some(ip(5)),
         ..answer
     };
-    a.hear(b.sender(), &no.bytes());
+    a.receive(b.sender(), &no.bytes());
     assert_eq!(a.answer(2), Some(Err(Status::DestinationAddress)));
 }
 
@@ -466,19 +468,19 @@ fn sources_are_given_or_chosen() {
         (Some(ip(1)), Address::Lid(3), Status::DestinationAddress),
     ];
     for (ticket, (source, destination, status)) in (1..).zip(cases) {
-        assert_eq!(a.ask(ticket, &question(source, destination)), Some(Err(status)));
+        assert_eq!(a.query(ticket, &question(source, destination)), Some(Err(status)));
     }
     let open = question(None, ip(2));
-    a.resolver.ask(a.now, 10, &open, None);
+    a.resolver.query(a.now, 10, &open, None);
     a.collect();
     assert_eq!(
         a.answer(10),
         Some(Err(Status::SourceAddress)),
         "the kernel has no route"
     );
-    a.resolver.ask(a.now, 11, &open, Some([10, 0, 0, 1].into()));
+    a.resolver.query(a.now, 11, &open, Some([10, 0, 0, 1].into()));
     a.collect();
-    a.talk(&mut b);
+    a.exchange(&mut b);
     let told = a.answer(11);
     assert!(matches!(told, Some(Ok(Found::Path { source: Some(own), .. })) if own == ip(1)));
 }
@@ -503,7 +505,7 @@ fn this_host_is_reached_at_once_or_as_any_other() {
 fn endpoints_go_and_their_questions_end() {
     let (mut a, mut b) = pair(&Options::default());
     a.resolve(1, &ip(2));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.answer(1));
     assert_eq!(a.resolve(2, &ip(9)), None);
     // The name stays, the address changes: what was learned through the endpoint is forgotten.
@@ -512,14 +514,14 @@ fn endpoints_go_and_their_questions_end() {
     assert_eq!(a.answer(2), Some(Err(Status::SourceAddress)));
     assert_eq!(a.resolver.sizes().0, 0);
     a.pass(Duration::from_secs(1));
-    let said = a.said();
+    let said = a.sent_messages();
     assert!(
         said.iter()
             .any(|said| said.source == Some(ip(4)) && said.destination == Some(ip(4)))
     );
     a.resolver.host(a.now, Vec::new());
     a.collect();
-    let left = a.acts.iter().filter(|act| matches!(act, Act::Leave { .. }));
+    let left = a.actions.iter().filter(|act| matches!(act, Action::Leave { .. }));
     assert_eq!(left.count(), 2);
     assert_eq!(a.resolve(3, &ip(2)), Some(Err(Status::SourceAddress)));
     assert_eq!(
@@ -534,12 +536,12 @@ fn beyond_a_router_a_path_is_probed_before_it_is_told() {
     let mut a = Host::new("a", 1, Options::default());
     let far = Address::V4([192, 168, 1, 1].into());
     assert_eq!(a.resolve(1, &far), None);
-    let Some(Act::Probe {
+    let Some(Action::Probe {
         id,
         large,
         destination,
         ..
-    }) = a.acts.pop()
+    }) = a.actions.pop()
     else {
         panic!("no probe")
     };
@@ -565,7 +567,7 @@ fn loaded_addresses_and_the_administration() {
     let gid = Gid::of_ip([10, 0, 0, 8].into());
     a.resolver.preload(a.now, Table::new([(name("c"), gid)], []));
     assert_eq!(a.resolve(1, &name("c")), None);
-    let Some(Act::AskSa { id, path, .. }) = a.acts.pop() else {
+    let Some(Action::QuerySa { id, path, .. }) = a.actions.pop() else {
         panic!("not asked")
     };
     assert_eq!((path.dgid, path.num_path), (gid, 1));
@@ -583,7 +585,7 @@ fn loaded_addresses_and_the_administration() {
     // Somebody could not use it.
     a.resolver.failed(a.now, &name("c"));
     assert_eq!(a.resolve(4, &name("c")), None);
-    let Some(Act::AskSa { id, .. }) = a.acts.pop() else {
+    let Some(Action::QuerySa { id, .. }) = a.actions.pop() else {
         panic!("not asked")
     };
     a.resolver.sa(a.now, id, Err(sa::NoPath::Silent));
@@ -600,8 +602,8 @@ fn loaded_addresses_and_the_administration() {
         path: described,
         verify: true,
     };
-    assert_eq!(a.ask(5, &question), None);
-    let Some(Act::AskSa { id, path, .. }) = a.acts.pop() else {
+    assert_eq!(a.query(5, &question), None);
+    let Some(Action::QuerySa { id, path, .. }) = a.actions.pop() else {
         panic!("not asked")
     };
     assert_eq!(path.service_id, 5);
@@ -625,15 +627,15 @@ fn a_path_that_is_tried_holds_up_no_question_to_the_administration() {
     a.resolver
         .preload(a.now, Table::new([(ip(2), gid(2)), (ip(3), gid(3))], []));
     assert_eq!((a.resolve(1, &ip(2)), a.resolve(2, &ip(3))), (None, None));
-    let Some(Act::AskSa { id, path, .. }) = a.acts.pop() else {
+    let Some(Action::QuerySa { id, path, .. }) = a.actions.pop() else {
         panic!("not asked")
     };
-    assert_eq!((path.dgid, a.acts.len()), (gid(2), 0), "one at a time");
+    assert_eq!((path.dgid, a.actions.len()), (gid(2), 0), "one at a time");
     a.resolver.sa(a.now, id, Ok(*path));
     a.collect();
     probe_of(&mut a).expect("it is tried");
     assert!(
-        matches!(a.acts.pop(), Some(Act::AskSa { path, .. }) if path.dgid == gid(3)),
+        matches!(a.actions.pop(), Some(Action::QuerySa { path, .. }) if path.dgid == gid(3)),
         "meanwhile"
     );
 }
@@ -641,9 +643,9 @@ fn a_path_that_is_tried_holds_up_no_question_to_the_administration() {
 #[test]
 fn where_nobody_administers_verification_is_a_probe() {
     let (mut a, mut b) = pair(&Options::default());
-    assert_eq!(a.ask(1, &verified(2)), None);
-    a.talk(&mut b);
-    let Some(Act::Probe { id, .. }) = a.acts.pop() else {
+    assert_eq!(a.query(1, &verified(2)), None);
+    a.exchange(&mut b);
+    let Some(Action::Probe { id, .. }) = a.actions.pop() else {
         panic!("no probe")
     };
     a.resolver.probed(a.now, id, Ok(Probed { largest: 2048 }));
@@ -669,8 +671,8 @@ fn unlike(options: &Options) -> (Host, Host) {
 #[test]
 fn where_an_endpoint_has_changed_what_is_looked_for_is_looked_for_anew() {
     let (mut a, mut b) = unlike(&Options::default());
-    assert_eq!(a.ask(1, &verified(2)), None);
-    a.talk(&mut b);
+    assert_eq!(a.query(1, &verified(2)), None);
+    a.exchange(&mut b);
     let (old, _) = probe_of(&mut a).expect("it is tried");
     let mtu = Mtu::within(1024).expect("a size");
     let changed = Endpoint {
@@ -683,7 +685,7 @@ fn where_an_endpoint_has_changed_what_is_looked_for_is_looked_for_anew() {
     a.resolver.probed(a.now, old, Err(NotProbed::Silent));
     a.collect();
     assert_eq!((a.answer(1), a.resolver.waiting()), (None, 1));
-    a.talk(&mut b);
+    a.exchange(&mut b);
     let (id, large) = probe_of(&mut a).expect("it is tried anew");
     a.resolver.probed(a.now, id, Ok(Probed { largest: large }));
     a.collect();
@@ -696,15 +698,15 @@ fn where_an_endpoint_has_changed_what_is_looked_for_is_looked_for_anew() {
 #[test]
 fn who_was_forgotten_while_his_path_was_tried_is_asked_for_his_route_again() {
     let (mut a, mut b) = unlike(&Options::default());
-    assert_eq!(a.ask(1, &verified(2)), None);
-    a.talk(&mut b);
+    assert_eq!(a.query(1, &verified(2)), None);
+    a.exchange(&mut b);
     let (id, large) = probe_of(&mut a).expect("it is tried");
     a.resolver.failed(a.now, &ip(2));
     a.resolver.probed(a.now, id, Ok(Probed { largest: large }));
     a.collect();
     assert_eq!(path_of(a.answer(1)).rate, Some(Rate::within(10_000)));
     assert_eq!(a.resolve(2, &ip(2)), None);
-    a.talk(&mut b);
+    a.exchange(&mut b);
     assert_eq!(path_of(a.answer(2)).rate, Some(Rate::within(10_000)));
 }
 
@@ -719,7 +721,7 @@ fn a_route_that_expired_is_the_owners_to_tell() {
         });
         for ticket in 1..4 {
             assert_eq!(a.resolve(ticket, &ip(2)), None);
-            a.talk(&mut b);
+            a.exchange(&mut b);
             assert_eq!(path_of(a.answer(ticket)).rate, Some(Rate::within(10_000)));
             a.pass(Duration::from_secs(2));
         }
@@ -728,9 +730,9 @@ fn a_route_that_expired_is_the_owners_to_tell() {
 
 /// The number of the probe that was wanted last, and its size.
 fn probe_of(a: &mut Host) -> Option<(ProbeId, u32)> {
-    let is_probe = |act: &mut Act| matches!(act, Act::Probe { .. });
-    match a.acts.extract_if(.., is_probe).last() {
-        Some(Act::Probe { id, large, .. }) => Some((id, large)),
+    let is_probe = |act: &mut Action| matches!(act, Action::Probe { .. });
+    match a.actions.extract_if(.., is_probe).last() {
+        Some(Action::Probe { id, large, .. }) => Some((id, large)),
         _ => None,
     }
 }
@@ -738,7 +740,7 @@ fn probe_of(a: &mut Host) -> Option<(ProbeId, u32)> {
 /// Bytes of the path's MTU that is told without waiting for a probe.
 fn size_of_path(a: &mut Host, b: &mut Host, ticket: Ticket) -> Option<u32> {
     let told = a.resolve(ticket, &ip(2));
-    a.talk(b);
+    a.exchange(b);
     path_of(told.or_else(|| a.answer(ticket)))
         .mtu
         .map(|mtu| mtu.bytes())
@@ -751,8 +753,8 @@ fn a_path_that_was_cut_grows_again() {
         a.resolver.probed(a.now, id, result);
         a.collect();
     };
-    assert_eq!(a.ask(1, &verified(2)), None);
-    a.talk(&mut b);
+    assert_eq!(a.query(1, &verified(2)), None);
+    a.exchange(&mut b);
     let (id, large) = probe_of(&mut a).expect("it is tried");
     assert_eq!(large, 4096);
     ended(&mut a, id, Ok(Probed { largest: 1072 }));
@@ -778,11 +780,11 @@ fn a_path_that_was_cut_grows_again() {
     assert_eq!(size_of_path(&mut a, &mut b, 8), Some(4096));
     assert_eq!(probe_of(&mut a), None, "there is nothing larger");
     // A verification tries the whole size at any time.
-    assert_eq!(a.ask(9, &verified(2)), None);
+    assert_eq!(a.query(9, &verified(2)), None);
     let (id, _) = probe_of(&mut a).expect("it is tried");
     ended(&mut a, id, Ok(Probed { largest: 304 }));
     assert_eq!(path_of(a.answer(9)).mtu, Mtu::within(256));
-    assert_eq!(a.ask(10, &verified(2)), None);
+    assert_eq!(a.query(10, &verified(2)), None);
     let (id, large) = probe_of(&mut a).expect("it is tried");
     ended(&mut a, id, Ok(Probed { largest: 4144 }));
     assert_eq!((large, path_of(a.answer(10)).mtu), (4096, Some(Mtu::MAX)));
@@ -796,8 +798,8 @@ fn what_an_announcement_taught_is_tried_before_it_is_told_where_all_is_verified(
     });
     b.resolver.host(b.now, vec![endpoint("c", 2)]);
     b.pass(Duration::from_secs(1));
-    a.talk(&mut b);
-    assert_eq!(a.state(&ip(2)), Some(State::Ready), "it has been heard");
+    a.exchange(&mut b);
+    assert_eq!(a.state(&ip(2)), Some(EntryState::Ready), "it has been heard");
     assert_eq!(a.resolve(1, &ip(2)), None);
     let (id, _) = probe_of(&mut a).expect("it is tried");
     a.resolver.probed(a.now, id, Ok(Probed { largest: 560 }));
@@ -810,14 +812,14 @@ fn what_an_announcement_taught_is_tried_before_it_is_told_where_all_is_verified(
 #[test]
 fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
     let (mut a, mut b) = pair(&Options::default());
-    let probe = |a: &mut Host| match a.acts.pop() {
-        Some(Act::Probe { id, .. }) => id,
+    let probe = |a: &mut Host| match a.actions.pop() {
+        Some(Action::Probe { id, .. }) => id,
         other => panic!("no probe: {other:?}"),
     };
     // One wants it verified, and another one, who asks at the same time, does not.
-    assert_eq!(a.ask(1, &verified(2)), None);
+    assert_eq!(a.query(1, &verified(2)), None);
     assert_eq!(a.resolve(2, &ip(2)), None);
-    a.talk(&mut b);
+    a.exchange(&mut b);
     path_of(a.answer(2));
     assert_eq!(a.answer(1), None);
     let id = probe(&mut a);
@@ -826,7 +828,7 @@ fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
     assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
     path_of(a.resolve(3, &ip(2)));
     // One who comes while it is tried, when the owner has not been heard for long.
-    assert_eq!(a.ask(4, &verified(2)), None);
+    assert_eq!(a.query(4, &verified(2)), None);
     let id = probe(&mut a);
     a.pass(Duration::from_millis(999));
     let joined = a.resolve(5, &ip(2));
@@ -834,7 +836,7 @@ fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
     a.collect();
     path_of(joined.or_else(|| a.answer(5)));
     assert_eq!(a.answer(4), Some(Err(Status::NotConnected)));
-    assert_ne!(a.state(&ip(2)), Some(State::Refused(Status::TimedOut)));
+    assert_ne!(a.state(&ip(2)), Some(EntryState::Refused(Status::TimedOut)));
 }
 
 #[test]
@@ -843,14 +845,14 @@ fn where_all_is_verified_a_probe_that_fails_is_everybodys() {
         verify: true,
         ..Options::default()
     });
-    assert_eq!(a.ask(1, &verified(2)), None);
+    assert_eq!(a.query(1, &verified(2)), None);
     assert_eq!(a.resolve(2, &ip(2)), None);
-    a.talk(&mut b);
+    a.exchange(&mut b);
     assert_eq!(a.answer(2), None);
     a.pass(Duration::from_secs(1));
     assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
     assert_eq!(a.answer(2), Some(Err(Status::TimedOut)));
-    assert_eq!(a.state(&ip(2)), Some(State::Refused(Status::TimedOut)));
+    assert_eq!(a.state(&ip(2)), Some(EntryState::Refused(Status::TimedOut)));
 }
 
 #[test]
@@ -863,7 +865,7 @@ fn a_dead_host_holds_nobody_up() {
     assert_eq!(a.resolve(1, &ip(2)), None);
     while a.answer(1).is_none() {
         a.pass(MILLISECOND);
-        a.talk(&mut b);
+        a.exchange(&mut b);
     }
     let took = a.now.since(asked);
     assert!(
@@ -904,11 +906,11 @@ fn everything_is_bounded() {
     for n in 2..40 {
         b.resolver.host(b.now, vec![endpoint("b", n)]);
         b.pass(Duration::from_secs(1));
-        a.talk(&mut b);
+        a.exchange(&mut b);
     }
     assert!(a.resolver.sizes().0 <= 4);
     assert!(a.resolver.history().count() <= 3);
-    assert!(a.resolver.tally().evicted > 0);
+    assert!(a.resolver.stats().evicted > 0);
 }
 
 #[test]
@@ -920,14 +922,14 @@ fn who_was_used_stays_when_many_speak() {
     let (mut a, mut b) = pair(&options);
     for (ticket, to) in [(1, ip(2)), (2, name("b"))] {
         a.resolve(ticket, &to);
-        a.talk(&mut b);
+        a.exchange(&mut b);
         path_of(a.answer(ticket));
     }
     for n in 3..30 {
         let mut other = Host::new("c", n, Options::default());
         other.resolver.host(other.now, vec![endpoint("d", n)]);
         other.pass(Duration::from_secs(1));
-        a.talk(&mut other);
+        a.exchange(&mut other);
     }
     path_of(a.resolve(3, &ip(2)));
     path_of(a.resolve(4, &name("b")));
@@ -936,17 +938,21 @@ fn who_was_used_stays_when_many_speak() {
 #[test]
 fn counters_and_endpoints_are_told() {
     let mut a = Host::new("a", 1, Options::default());
-    let told = a.ask(1, &Question::Counters(Whose::Owner(name("a"))));
+    let told = a.query(1, &Question::Counters(CounterScope::Owner(name("a"))));
     assert!(matches!(told, Some(Ok(Found::Counters(_)))));
-    let none = [Whose::Index(0), Whose::Index(2), Whose::Owner(ip(9))];
-    for (ticket, whose) in (2..).zip(none) {
-        let told = a.ask(ticket, &Question::Counters(whose));
+    let none = [
+        CounterScope::Index(0),
+        CounterScope::Index(2),
+        CounterScope::Owner(ip(9)),
+    ];
+    for (ticket, scope) in (2..).zip(none) {
+        let told = a.query(ticket, &Question::Counters(scope));
         assert_eq!(told, Some(Err(Status::SourceAddress)));
     }
-    let told = a.ask(9, &Question::Endpoint { port: 1, index: 1 });
+    let told = a.query(9, &Question::Endpoint { port: 1, index: 1 });
     assert!(matches!(told, Some(Ok(Found::Endpoint { endpoint, .. })) if endpoint.device == "eth0"));
     for (ticket, (port, index)) in (10..).zip([(1, 0), (1, 2), (2, 1), (0, 1)]) {
-        let told = a.ask(ticket, &Question::Endpoint { port, index });
+        let told = a.query(ticket, &Question::Endpoint { port, index });
         assert_eq!(told, Some(Err(Status::Invalid)));
     }
 }
@@ -958,17 +964,17 @@ fn answers_to_others_wait_for_their_credit() {
         ..Options::default()
     });
     a.resolve(1, &ip(2));
-    let question = a.said().remove(0);
+    let question = a.sent_messages().remove(0);
     for _ in 0..5 {
-        b.hear(a.sender(), &question.bytes());
+        b.receive(a.sender(), &question.bytes());
     }
-    assert_eq!(b.said().len(), 1);
-    assert_eq!(b.resolver.tally().unanswered, 2);
+    assert_eq!(b.sent_messages().len(), 1);
+    assert_eq!(b.resolver.stats().unanswered, 2);
     b.resolver.sent(b.now, EndpointId(1));
     b.collect();
-    assert_eq!(b.said().len(), 1);
+    assert_eq!(b.sent_messages().len(), 1);
     b.pass(Duration::from_secs(1));
-    assert_eq!(b.said().len(), 1, "nobody said that it was gone");
+    assert_eq!(b.sent_messages().len(), 1, "nobody said that it was gone");
 }
 
 mod model {
@@ -1018,13 +1024,13 @@ mod model {
                         let mtu = Mtu::within(2048).expect("a size");
                         let group = Group::new(DEFAULT_PKEY, Rate::within(10_000), mtu);
                         let said = Resolve {
-                            way: Way::Question,
+                            direction: Direction::Question,
                             transaction: ticket,
                             destination: Some(named(n)),
                             source: Some(named(n)),
                             groups: Groups::new([group.gid()]),
                         };
-                        a.hear(from, &said.bytes());
+                        a.receive(from, &said.bytes());
                         model.insert(n, (at, a.now + LIFE));
                     }
                     Step::Ask(n) => {
@@ -1046,7 +1052,7 @@ mod model {
                     }
                     Step::Pass(millis) => a.pass(Duration::from_millis(millis)),
                 }
-                a.said();
+                a.sent_messages();
             }
         }
     }
@@ -1071,10 +1077,10 @@ fn an_address_that_is_mapped_into_ipv6_is_known_by_its_own_family() {
         destination: mapped(9),
         no_delay: true,
     };
-    assert_eq!(path_of(a.ask(1, &question)).dgid, gid);
+    assert_eq!(path_of(a.query(1, &question)).dgid, gid);
     // On the wire, too: whoever reads it has asked for what it says.
-    a.ask(2, &to_address(&mapped(2)));
-    let said = a.said();
+    a.query(2, &to_address(&mapped(2)));
+    let said = a.sent_messages();
     assert!(
         said.iter().any(|said| said.destination == Some(ip(2))),
         "{said:?}"

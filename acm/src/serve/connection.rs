@@ -14,11 +14,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Backend;
-use super::counters::{Count, Served};
+use super::counters::{Count, ServerCounters};
 use super::reply::{Outbox, Outgoing, Reply};
 use super::settings::Limits;
-use crate::line::Line;
-use crate::wire::{Nonsense, Pieces, QUESTION_MAX, Refused, answer, question};
+use crate::stream::Stream;
+use crate::wire::{BadMessage, Decoder, QUESTION_MAX, Rejected, read_question, write_answer};
 
 /// Bytes read at once.
 const CHUNK: usize = 1024;
@@ -32,7 +32,12 @@ enum End {
 }
 
 /// Serves a client until it disconnects or has to be disconnected.
-pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits, served: &Arc<Served>) {
+pub(super) async fn serve_client<B: Backend>(
+    line: &Stream,
+    backend: &B,
+    limits: &Limits,
+    served: &Arc<ServerCounters>,
+) {
     let (to, from) = unbounded_channel();
     let outbox = Outbox {
         to,
@@ -41,7 +46,7 @@ pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits
     };
     let bytes = Arc::clone(&outbox.bytes);
     let room = Arc::new(Semaphore::new(limits.questions.max(1)));
-    let ear = Ear {
+    let reader = Reader {
         line,
         backend,
         limits,
@@ -49,7 +54,7 @@ pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits
         room,
         outbox,
     };
-    let mut speaking = pin!(speak(
+    let mut writing = pin!(write(
         line,
         from,
         |taken| {
@@ -60,36 +65,36 @@ pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits
     ));
     let end = select! {
         biased;
-        end = ear.hear() => match end {
+        end = reader.read() => match end {
             // The client has sent its last query; answer those that are open.
-            End::Done => speaking.await,
+            End::Done => writing.await,
             end => end,
         },
-        end = &mut speaking => end,
+        end = &mut writing => end,
     };
     if let End::Left(count) = end {
         served.add(count);
     }
 }
 
-struct Ear<'a, B> {
-    line: &'a Line,
+struct Reader<'a, B> {
+    line: &'a Stream,
     backend: &'a B,
     limits: &'a Limits,
-    served: &'a Arc<Served>,
+    served: &'a Arc<ServerCounters>,
     /// Permits for open queries.
     room: Arc<Semaphore>,
     outbox: Outbox,
 }
 
-impl<B: Backend> Ear<'_, B> {
-    async fn hear(self) -> End {
-        let mut pieces = Pieces::new(QUESTION_MAX);
+impl<B: Backend> Reader<'_, B> {
+    async fn read(self) -> End {
+        let mut decoder = Decoder::new(QUESTION_MAX);
         let mut chunk = [0; CHUNK];
         let mut begun = None;
         loop {
             loop {
-                match pieces.next() {
+                match decoder.next() {
                     Ok(Some(message)) => {
                         begun = None;
                         if let Err(nonsense) = self.pass_on(&message).await {
@@ -100,7 +105,7 @@ impl<B: Backend> Ear<'_, B> {
                     Err(nonsense) => return End::Left(count_of(nonsense)),
                 }
             }
-            let is_half = pieces.is_half();
+            let is_half = decoder.is_partial();
             let got = if is_half {
                 let until = *begun.get_or_insert_with(Instant::now) + self.limits.half;
                 match timeout_at(until, self.line.read(&mut chunk)).await {
@@ -113,44 +118,44 @@ impl<B: Backend> Ear<'_, B> {
             match got {
                 Ok(0) if is_half => return End::Left(Count::Cut),
                 Ok(0) => return End::Done,
-                Ok(got) => pieces.take(&chunk[..got]),
+                Ok(got) => decoder.push(&chunk[..got]),
                 Err(_) => return End::Left(Count::Broken),
             }
         }
     }
 
     /// Waits until the client may have another query open, then passes the query on.
-    async fn pass_on(&self, message: &[u8]) -> Result<(), Nonsense> {
+    async fn pass_on(&self, message: &[u8]) -> Result<(), BadMessage> {
         let permit = Arc::clone(&self.room).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
-        match question(message) {
+        match read_question(message) {
             Ok((head, question)) => {
                 self.served.add(Count::Questions);
                 let reply = Reply::new(head, self.outbox.clone(), permit, Arc::clone(self.served));
-                self.backend.ask(question, reply);
+                self.backend.query(question, reply);
             }
-            Err(Refused::Answer(head, status)) => {
+            Err(Rejected::Answer(head, status)) => {
                 self.served.add(Count::Refused);
-                self.outbox.put(answer(&head, &Err(status)), permit);
+                self.outbox.put(write_answer(&head, &Err(status)), permit);
             }
-            Err(Refused::Drop(nonsense)) => return Err(nonsense),
+            Err(Rejected::Drop(nonsense)) => return Err(nonsense),
         }
         Ok(())
     }
 }
 
-const fn count_of(nonsense: Nonsense) -> Count {
+const fn count_of(nonsense: BadMessage) -> Count {
     match nonsense {
-        Nonsense::Version(_) => Count::Version,
-        Nonsense::Opcode(_) | Nonsense::NoAnswer => Count::Opcode,
-        Nonsense::Length { .. } | Nonsense::Cut { .. } => Count::Length,
+        BadMessage::Version(_) => Count::Version,
+        BadMessage::Opcode(_) | BadMessage::NoAnswer => Count::Opcode,
+        BadMessage::Length { .. } | BadMessage::Cut { .. } => Count::Length,
     }
 }
 
 /// Writes answers as they come, each with one write as long as the client reads: the original clients read an
 /// answer with one call.
-async fn speak(
-    line: &Line,
+async fn write(
+    line: &Stream,
     mut from: UnboundedReceiver<Outgoing>,
     taken: impl Fn(usize),
     limits: &Limits,

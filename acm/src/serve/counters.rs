@@ -87,12 +87,12 @@ impl Count {
 
 /// The counters of a server, readable from any thread while it runs.
 #[derive(Debug, Default)]
-pub struct Served {
+pub struct ServerCounters {
     counts: [AtomicU64; Count::COUNT],
     present: AtomicU64,
 }
 
-impl Served {
+impl ServerCounters {
     /// Returns the value of a counter.
     #[must_use]
     pub fn of(&self, count: Count) -> u64 {
@@ -112,10 +112,10 @@ impl Served {
 
 /// Counts a client as connected for as long as it exists.
 #[derive(Debug)]
-pub(super) struct Present(Arc<Served>);
+pub(super) struct Present(Arc<ServerCounters>);
 
 impl Present {
-    pub(super) fn enter(served: &Arc<Served>) -> Self {
+    pub(super) fn enter(served: &Arc<ServerCounters>) -> Self {
         served.add(Count::Clients);
         served.present.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(served))

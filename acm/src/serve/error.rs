@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::settings::Places;
+use super::settings::SocketPaths;
 
 /// Maximum bytes of a Unix socket's path (unix(7): `sun_path`, without the terminating zero).
 pub const SOCKET_MAX: usize = 107;
@@ -33,7 +33,7 @@ fn by(holder: Option<&Holder>) -> String {
 /// Returns how to stop the holder, if that is known: at ibacm's own path, a program that is not ours is
 /// ibacm.
 fn how(path: &Path, holder: Option<&Holder>) -> &'static str {
-    let usual = Places::default();
+    let usual = SocketPaths::default();
     let is_usual = path == usual.socket || path == usual.socket_alias;
     match holder {
         Some(holder) if holder.is_like_us => "",
@@ -104,9 +104,7 @@ pub enum ServeError {
         at: usize,
     },
     /// The descriptors passed by the environment cannot be used.
-    #[error(
-        "cannot use the passed sockets: {0}; check LISTEN_FDS and the socket unit"
-    )]
+    #[error("cannot use the passed sockets: {0}; check LISTEN_FDS and the socket unit")]
     Activation(String),
     /// No listener is enabled.
     #[error("no listener is enabled: set server_mode to unix, loop or open")]

@@ -23,11 +23,11 @@ use super::error::{Holder, SOCKET_MAX, ServeError};
 use super::listener::BACKLOG;
 
 /// Timeout of connecting to the local port that a port file names.
-const KNOCK: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Files created by the service, which are removed when this is dropped, unless they were replaced meanwhile.
 #[derive(Debug, Default)]
-pub(crate) struct Made(Vec<(PathBuf, Identity)>);
+pub(crate) struct CreatedFiles(Vec<(PathBuf, Identity)>);
 
 /// Identifies a file independently of its name: device and inode.
 type Identity = (u64, u64);
@@ -37,7 +37,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
     Ok((found.dev(), found.ino()))
 }
 
-impl Made {
+impl CreatedFiles {
     fn note(&mut self, path: &Path) -> Result<(), ServeError> {
         let identity = identity(path).map_err(failed("inspect", path))?;
         self.0.push((path.to_owned(), identity));
@@ -45,7 +45,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedFiles {
     fn drop(&mut self) {
         for (path, known) in self.0.drain(..).rev() {
             if identity(&path).is_ok_and(|found| found == known) {
@@ -63,13 +63,14 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ServeErr
 /// Creates a Unix socket that listens at `path`, replacing that of a dead service.
 ///
 /// Its mode is set before it listens, so that nobody connects with the mode that the umask gives it.
-pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixListener, ServeError> {
+pub(crate) fn socket(path: &Path, mode: u32, made: &mut CreatedFiles) -> Result<UnixListener, ServeError> {
     if path.as_os_str().len() > SOCKET_MAX {
         return Err(ServeError::TooLong {
             path: path.to_owned(),
         });
     }
-    let address = SocketAddrUnix::new(path).map_err(|error| failed("address a socket", path)(error.into()))?;
+    let address =
+        SocketAddrUnix::new(path).map_err(|error| failed("address a socket", path)(error.into()))?;
     clear_socket(path, "socket")?;
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -90,7 +91,7 @@ pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixList
 
 /// Creates a symbolic link to `target`, replacing a link or the socket of a dead service, but not a link to
 /// another live service.
-pub(super) fn alias(link: &Path, target: &Path, made: &mut Made) -> Result<(), ServeError> {
+pub(super) fn alias(link: &Path, target: &Path, made: &mut CreatedFiles) -> Result<(), ServeError> {
     let target = &seen_from(link, target).map_err(failed("find the target of", link))?;
     match fs::symlink_metadata(link) {
         Ok(found)
@@ -118,7 +119,7 @@ fn seen_from(link: &Path, target: &Path) -> io::Result<PathBuf> {
 }
 
 /// Writes the port file atomically.
-pub(super) fn port(path: &Path, port: u16, made: &mut Made) -> Result<(), ServeError> {
+pub(super) fn port(path: &Path, port: u16, made: &mut CreatedFiles) -> Result<(), ServeError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let draft = path.with_file_name(name);
@@ -142,7 +143,7 @@ pub(super) fn forget_port(path: &Path, alias: &Path) {
         return;
     };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let knocked = TcpStream::connect_timeout(&address, KNOCK);
+    let knocked = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
     if knocked.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(path);
         if fs::symlink_metadata(alias).is_ok_and(|found| found.is_symlink()) {
@@ -165,11 +166,11 @@ fn clear_socket(path: &Path, what: &'static str) -> Result<(), ServeError> {
 
 /// Whether it is certain that nobody listens.
 fn is_dead(path: &Path) -> bool {
-    matches!(knock(path), Err(Errno::CONNREFUSED | Errno::NOENT))
+    matches!(try_connect(path), Err(Errno::CONNREFUSED | Errno::NOENT))
 }
 
 /// Connects to a socket without blocking: a full backlog is a sign of life.
-fn knock(path: &Path) -> rustix::io::Result<OwnedFd> {
+fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -177,7 +178,7 @@ fn knock(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 fn in_use(path: &Path) -> ServeError {
-    let socket = knock(path).ok();
+    let socket = try_connect(path).ok();
     ServeError::InUse {
         path: path.to_owned(),
         holder: socket.and_then(holder),

@@ -8,27 +8,27 @@ use std::os::unix::net::UnixListener;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
 use super::error::ServeError;
-use super::files::{self, Made};
+use super::files::{self, CreatedFiles};
 use super::settings::{Settings, Tcp};
-use crate::line::Line;
+use crate::stream::Stream;
 
 /// Backlog of connections that the kernel holds.
 pub(super) const BACKLOG: i32 = 4096;
 
 /// A listening socket.
 #[derive(Debug)]
-pub(super) enum Door {
+pub(super) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
 /// A listening socket registered with the runtime.
-pub(super) enum Open {
+pub(super) enum Registered {
     Unix(tokio::net::UnixListener),
     Tcp(tokio::net::TcpListener),
 }
 
-impl Door {
+impl Listener {
     pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.local_addr().ok(),
@@ -36,16 +36,16 @@ impl Door {
         }
     }
 
-    pub(super) fn register(self) -> Result<Open, ServeError> {
+    pub(super) fn register(self) -> Result<Registered, ServeError> {
         match self {
             Self::Unix(socket) => socket
                 .set_nonblocking(true)
                 .and_then(|()| tokio::net::UnixListener::from_std(socket))
-                .map(Open::Unix),
+                .map(Registered::Unix),
             Self::Tcp(socket) => socket
                 .set_nonblocking(true)
                 .and_then(|()| tokio::net::TcpListener::from_std(socket))
-                .map(Open::Tcp),
+                .map(Registered::Tcp),
         }
         .map_err(ServeError::Watch)
     }
@@ -68,22 +68,22 @@ impl Door {
 pub(super) fn open_all(
     settings: &Settings,
     given: Vec<OwnedFd>,
-    made: &mut Made,
-) -> Result<Vec<Door>, ServeError> {
+    made: &mut CreatedFiles,
+) -> Result<Vec<Listener>, ServeError> {
     let mut doors = Vec::new();
     for (at, fd) in given.into_iter().enumerate() {
-        match Door::given(fd) {
+        match Listener::given(fd) {
             Some(Ok(door)) => doors.push(door),
             Some(Err(_)) => return Err(ServeError::Given { at }),
             None => {}
         }
     }
-    let has = |doors: &[Door], unix| doors.iter().any(|door| matches!(door, Door::Unix(_)) == unix);
+    let has = |doors: &[Listener], unix| doors.iter().any(|door| matches!(door, Listener::Unix(_)) == unix);
     // Whoever opened the Unix socket also made its link, and keeps both when the service ends.
     if settings.unix && !has(&doors, true) {
         let places = &settings.places;
         let socket = files::socket(&places.socket, settings.mode, made)?;
-        doors.push(Door::Unix(socket));
+        doors.push(Listener::Unix(socket));
         if settings.librdmacm {
             files::alias(&places.socket_alias, &places.socket, made)?;
         }
@@ -91,7 +91,7 @@ pub(super) fn open_all(
     if let Some(tcp) = settings.tcp
         && !has(&doors, false)
     {
-        doors.push(Door::Tcp(tcp_door(tcp)?));
+        doors.push(Listener::Tcp(tcp_door(tcp)?));
     }
     announce(settings, &doors, made)?;
     Ok(doors)
@@ -126,9 +126,9 @@ fn tcp_door(tcp: Tcp) -> Result<TcpListener, ServeError> {
 }
 
 /// Writes the port file, by which clients find a TCP socket.
-fn announce(settings: &Settings, doors: &[Door], made: &mut Made) -> Result<(), ServeError> {
+fn announce(settings: &Settings, doors: &[Listener], made: &mut CreatedFiles) -> Result<(), ServeError> {
     let places = &settings.places;
-    let Some(address) = doors.iter().find_map(Door::tcp_address) else {
+    let Some(address) = doors.iter().find_map(Listener::tcp_address) else {
         // librdmacm prefers a port file to the socket.
         files::forget_port(&places.port, &places.port_alias);
         return Ok(());
@@ -140,15 +140,15 @@ fn announce(settings: &Settings, doors: &[Door], made: &mut Made) -> Result<(), 
     Ok(())
 }
 
-impl Open {
-    pub(super) async fn accept(&self) -> io::Result<Line> {
+impl Registered {
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
         match self {
-            Self::Unix(socket) => Ok(Line::Unix(socket.accept().await?.0)),
+            Self::Unix(socket) => Ok(Stream::Unix(socket.accept().await?.0)),
             Self::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
                 // An answer is one write; send it without delay.
                 let _ = stream.set_nodelay(true);
-                Ok(Line::Tcp(stream))
+                Ok(Stream::Tcp(stream))
             }
         }
     }

@@ -34,17 +34,17 @@ use doorbell_fabric::limits::{Limit, Resource};
 use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
-use crate::ask::Question;
+use crate::query::Question;
 
 pub use activation::inherited;
-pub use counters::{Count, Served};
+pub use counters::{Count, ServerCounters};
 pub use error::{Holder, SOCKET_MAX, ServeError};
 pub use reply::Reply;
-pub use settings::{Limits, Places, Settings, TCP_PORT, Tcp};
+pub use settings::{Limits, Settings, SocketPaths, TCP_PORT, Tcp};
 
-use connection::attend;
-pub(crate) use files::{Made, socket};
-use listener::{Door, Open};
+use connection::serve_client;
+pub(crate) use files::{CreatedFiles, socket};
+use listener::{Listener, Registered};
 
 /// Pause of accepting when no descriptor is left for another client.
 const NO_ROOM: Duration = Duration::from_millis(50);
@@ -54,11 +54,11 @@ const ACCEPT_MAX: u32 = 16;
 /// Answers the queries.
 pub trait Backend {
     /// Takes a query. It must not block: `reply` may be used now or later, from any thread.
-    fn ask(&self, question: Question, reply: Reply);
+    fn query(&self, question: Question, reply: Reply);
 }
 
 impl<F: Fn(Question, Reply)> Backend for F {
-    fn ask(&self, question: Question, reply: Reply) {
+    fn query(&self, question: Question, reply: Reply) {
         self(question, reply);
     }
 }
@@ -66,18 +66,18 @@ impl<F: Fn(Question, Reply)> Backend for F {
 /// A server with open sockets that is not running yet.
 #[derive(Debug)]
 pub struct Server {
-    doors: Vec<Door>,
+    doors: Vec<Listener>,
     /// The files to be removed when the service ends.
-    made: Made,
+    made: CreatedFiles,
     limits: Limits,
-    served: Arc<Served>,
+    served: Arc<ServerCounters>,
 }
 
 /// What all connections share.
-struct House<B> {
+struct Shared<B> {
     backend: B,
     limits: Limits,
-    served: Arc<Served>,
+    served: Arc<ServerCounters>,
 }
 
 impl Server {
@@ -90,7 +90,7 @@ impl Server {
     /// # Errors [`ServeError`]. Files created by then are removed again.
     pub fn open(settings: &Settings, given: Vec<OwnedFd>) -> Result<Self, ServeError> {
         raise_descriptors();
-        let mut made = Made::default();
+        let mut made = CreatedFiles::default();
         let doors = listener::open_all(settings, given, &mut made)?;
         if doors.is_empty() {
             return Err(ServeError::NoDoor);
@@ -105,14 +105,14 @@ impl Server {
 
     /// Returns the counters, which stay readable while the server runs.
     #[must_use]
-    pub fn served(&self) -> Arc<Served> {
+    pub fn served(&self) -> Arc<ServerCounters> {
         Arc::clone(&self.served)
     }
 
     /// Returns the address of the TCP listener, if there is one.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.doors.iter().find_map(Door::tcp_address)
+        self.doors.iter().find_map(Listener::tcp_address)
     }
 
     /// Serves until `stop` is true or its sender is gone; then disconnects all clients and removes its files.
@@ -129,7 +129,7 @@ impl Server {
             limits,
             served,
         } = self;
-        let house = Rc::new(House {
+        let house = Rc::new(Shared {
             backend,
             limits,
             served,
@@ -153,7 +153,7 @@ impl Server {
 }
 
 /// Accepts clients, up to the limit.
-async fn receive<B: Backend + 'static>(door: Open, house: Rc<House<B>>) {
+async fn receive<B: Backend + 'static>(door: Registered, house: Rc<Shared<B>>) {
     for nth in 1u32.. {
         match door.accept().await {
             Ok(_) if house.served.present() >= house.limits.clients as u64 => {
@@ -163,7 +163,7 @@ async fn receive<B: Backend + 'static>(door: Open, house: Rc<House<B>>) {
                 let present = counters::Present::enter(&house.served);
                 let house = Rc::clone(&house);
                 spawn_local(async move {
-                    attend(&line, &house.backend, &house.limits, &house.served).await;
+                    serve_client(&line, &house.backend, &house.limits, &house.served).await;
                     drop(present);
                 });
             }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::counters::{Count, Served};
-use crate::ask::Answer;
+use super::counters::{Count, ServerCounters};
+use crate::query::Answer;
 use crate::status::Status;
-use crate::wire::{Head, answer};
+use crate::wire::{Head, write_answer};
 
 /// A message queued for a client.
 #[derive(Debug)]
@@ -53,11 +53,16 @@ struct Open {
     head: Head,
     outbox: Outbox,
     permit: OwnedSemaphorePermit,
-    served: Arc<Served>,
+    served: Arc<ServerCounters>,
 }
 
 impl Reply {
-    pub(super) fn new(head: Head, outbox: Outbox, permit: OwnedSemaphorePermit, served: Arc<Served>) -> Self {
+    pub(super) fn new(
+        head: Head,
+        outbox: Outbox,
+        permit: OwnedSemaphorePermit,
+        served: Arc<ServerCounters>,
+    ) -> Self {
         Self(Some(Open {
             head,
             outbox,
@@ -69,7 +74,7 @@ impl Reply {
     /// Sends the answer. It is not an error if the client is gone.
     pub fn send(mut self, found: &Answer) {
         if let Some(open) = self.0.take() {
-            open.outbox.put(answer(&open.head, found), open.permit);
+            open.outbox.put(write_answer(&open.head, found), open.permit);
         }
     }
 
@@ -84,7 +89,7 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(open) = self.0.take() {
             open.served.add(Count::Unanswered);
-            let none = answer(&open.head, &Err(Status::NotConnected));
+            let none = write_answer(&open.head, &Err(Status::NotConnected));
             open.outbox.put(none, open.permit);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The paths by which clients find the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct SocketPaths {
     /// The Unix socket that `ib_acme` connects to.
     pub socket: PathBuf,
     /// The symbolic link to it that librdmacm connects to.
@@ -16,7 +16,7 @@ pub struct Places {
     pub port_alias: PathBuf,
 }
 
-impl Places {
+impl SocketPaths {
     /// Returns the default names, in this folder.
     ///
     /// ```
@@ -35,7 +35,7 @@ impl Places {
     }
 }
 
-impl Default for Places {
+impl Default for SocketPaths {
     fn default() -> Self {
         Self::within("/run")
     }
@@ -67,7 +67,7 @@ impl Default for Tcp {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The paths of the sockets and port files.
-    pub places: Places,
+    pub places: SocketPaths,
     /// Whether there is a Unix socket.
     pub unix: bool,
     /// The TCP socket, if there is one.
@@ -83,7 +83,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            places: Places::default(),
+            places: SocketPaths::default(),
             unix: true,
             tcp: None,
             librdmacm: true,

@@ -9,52 +9,52 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::ServiceError;
-use super::config::Written;
+use super::config::ServiceConfig;
 use super::snapshot::View;
 use super::state::State;
 use crate::address::Address;
-use crate::ask::Question;
-use crate::host::Found;
+use crate::host::HostInventory;
+use crate::query::Question;
 use crate::serve::{Backend, Reply};
 
 /// A message to the actor.
-pub(super) enum Mail {
+pub(super) enum Message {
     /// A client's query.
-    Ask(Question, Reply),
+    Query(Question, Reply),
     /// The interfaces of this host have changed.
-    Host(Box<Found>),
+    Host(Box<HostInventory>),
     /// The configuration that was read, and whether its files are known to have changed.
-    Written(Box<Written>, bool),
+    Config(Box<ServiceConfig>, bool),
     /// A request for the state as JSON.
     View(oneshot::Sender<String>),
     /// A report that the path to an address does not work.
     Failed(Address),
     /// A failure outside the state, to be shown.
-    Trouble(String),
+    Error(String),
 }
 
 /// Maximum number of messages handled before anything else is checked.
-const LETTERS: usize = 64;
+const BATCH: usize = 64;
 /// How often queries of clients that have gone are dropped.
 const SWEEP: Duration = Duration::from_millis(250);
 /// Maximum time between two checks when nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Sends queries to the actor.
-pub(super) struct Slot(pub(super) mpsc::UnboundedSender<Mail>);
+pub(super) struct Handle(pub(super) mpsc::UnboundedSender<Message>);
 
-impl Backend for Slot {
+impl Backend for Handle {
     /// The listener bounds the number of queries, so this channel needs no bound.
-    fn ask(&self, question: Question, reply: Reply) {
+    fn query(&self, question: Question, reply: Reply) {
         // The actor has ended; the dropped reply reports that to the client.
-        let _ = self.0.send(Mail::Ask(question, reply));
+        let _ = self.0.send(Message::Query(question, reply));
     }
 }
 
 /// Runs the actor until `stop` is true or its sender is gone.
-pub(super) async fn beat(
+pub(super) async fn run(
     mut state: State,
-    mut mail: mpsc::UnboundedReceiver<Mail>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), ServiceError> {
     let mut sweep = Instant::now() + SWEEP;
@@ -74,12 +74,12 @@ pub(super) async fn beat(
         };
         select! {
             biased;
-            letter = mail.recv() => {
-                let Some(letter) = letter else { return Ok(()) };
-                read(&mut state, letter);
-                for _ in 1..LETTERS {
-                    let Ok(letter) = mail.try_recv() else { break };
-                    read(&mut state, letter);
+            message = messages.recv() => {
+                let Some(message) = message else { return Ok(()) };
+                read(&mut state, message);
+                for _ in 1..BATCH {
+                    let Ok(message) = messages.try_recv() else { break };
+                    read(&mut state, message);
                 }
             }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -102,13 +102,13 @@ fn until(state: &State, sweep: Instant) -> Instant {
     }
 }
 
-fn read(state: &mut State, letter: Mail) {
-    match letter {
-        Mail::Ask(question, reply) => state.ask(question, reply),
-        Mail::Host(found) => state.host(*found),
-        Mail::Written(written, changed) => state.configure(*written, changed),
-        Mail::View(tell) => _ = tell.send(View::of(state).line()),
-        Mail::Failed(address) => state.failed(&address),
-        Mail::Trouble(what) => state.say(what),
+fn read(state: &mut State, message: Message) {
+    match message {
+        Message::Query(question, reply) => state.query(question, reply),
+        Message::Host(found) => state.host(*found),
+        Message::Config(config, changed) => state.configure(*config, changed),
+        Message::View(reply) => _ = reply.send(View::of(state).line()),
+        Message::Failed(address) => state.failed(&address),
+        Message::Error(what) => state.report_error(what),
     }
 }

@@ -13,7 +13,7 @@ use crate::resolver::{self, LoopbackProtocol, Table};
 
 /// The whole configuration as read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Written {
+pub(super) struct ServiceConfig {
     pub(super) options: Options,
     pub(super) entries: Vec<AddressEntry>,
     pub(super) warnings: Warnings,
@@ -23,7 +23,7 @@ pub(super) struct Written {
     pub(super) is_by_flag: bool,
 }
 
-impl Written {
+impl ServiceConfig {
     /// Reads both files. One that cannot be read yields a warning and the defaults.
     pub(super) fn read(folder: &Path) -> Self {
         let mut warnings = Warnings::default();
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn without_files_the_defaults_hold_and_files_are_taken_up() {
         let folder = tempfile::tempdir().unwrap();
-        let none = Written::read(folder.path());
+        let none = ServiceConfig::read(folder.path());
         assert_eq!(none.options, Options::default());
         assert!(none.warnings.is_empty());
         assert_eq!(none.files(folder.path()).len(), 2);
         let text = "retries 7\nroute_prot acm\nroute_preload opensm_full_v1\nroute_data_file /tmp/routes\nnonsense x\n";
         std::fs::write(folder.path().join(OPTIONS_FILE), text).unwrap();
         std::fs::write(folder.path().join(ADDRESSES_FILE), "node1 eth0 1 default\n").unwrap();
-        let some = Written::read(folder.path());
+        let some = ServiceConfig::read(folder.path());
         assert_eq!((some.options.retries, some.entries.len()), (7, 1));
         assert_eq!(some.warnings.iter().count(), 1);
         assert!(some.files(folder.path()).contains(&PathBuf::from("/tmp/routes")));

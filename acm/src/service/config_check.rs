@@ -5,16 +5,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::config::Written;
+use super::config::ServiceConfig;
 use crate::config::{ADDRESSES_FILE, AddressEntry, Interfaces, OPTIONS_FILE, Warnings};
-use crate::host::Found;
+use crate::host::HostInventory;
 
 /// Returns a warning for each setting that does not fit this host.
-pub(super) fn misfits(written: &Written, found: &Found) -> Warnings {
+pub(super) fn check(config: &ServiceConfig, found: &HostInventory) -> Warnings {
     let mut warnings = Warnings::default();
-    interfaces(written, found, &mut warnings);
-    let file: Arc<Path> = written.folder.join(ADDRESSES_FILE).into();
-    for entry in &written.entries {
+    interfaces(config, found, &mut warnings);
+    let file: Arc<Path> = config.folder.join(ADDRESSES_FILE).into();
+    for entry in &config.entries {
         if let Some((what, remedy)) = unlike(entry, found) {
             warnings.push(&file, entry.line, what, remedy);
         }
@@ -23,14 +23,14 @@ pub(super) fn misfits(written: &Written, found: &Found) -> Warnings {
 }
 
 /// Warns of interface names that this host does not have.
-fn interfaces(written: &Written, found: &Found, warnings: &mut Warnings) {
-    let Interfaces::Named(names) = &written.options.doorbell_interfaces else {
+fn interfaces(config: &ServiceConfig, found: &HostInventory, warnings: &mut Warnings) {
+    let Interfaces::Named(names) = &config.options.doorbell_interfaces else {
         return;
     };
-    let file: Arc<Path> = if written.is_by_flag {
+    let file: Arc<Path> = if config.is_by_flag {
         Path::new("--nic").into()
     } else {
-        written.folder.join(OPTIONS_FILE).into()
+        config.folder.join(OPTIONS_FILE).into()
     };
     let has = |name: &String| {
         found.interfaces.contains(name) || found.endpoints.iter().any(|end| end.is_called(name))
@@ -43,7 +43,7 @@ fn interfaces(written: &Written, found: &Found, warnings: &mut Warnings) {
 }
 
 /// Returns why an entry matches no endpoint, with the remedy; `None` if it matches one.
-fn unlike(entry: &AddressEntry, found: &Found) -> Option<(String, &'static str)> {
+fn unlike(entry: &AddressEntry, found: &HostInventory) -> Option<(String, &'static str)> {
     let of_device = || found.endpoints.iter().filter(|end| end.is_called(&entry.device));
     let of_port = || of_device().filter(|end| end.port == entry.port);
     let first = of_port().next().map(|end| end.pkey);
@@ -52,10 +52,16 @@ fn unlike(entry: &AddressEntry, found: &Found) -> Option<(String, &'static str)>
     let Some(first) = first else {
         return Some(if of_device().next().is_some() {
             let what = format!("the device \"{device}\" has no active port {}", entry.port);
-            (what, "ports are counted from 1, and an interface has only that one")
+            (
+                what,
+                "ports are counted from 1, and an interface has only that one",
+            )
         } else if found.interfaces.contains(&entry.device) {
             let what = format!("the interface \"{device}\" is down or has no address");
-            (what, "see `ip addr`; the line takes effect once the interface is up and has an address")
+            (
+                what,
+                "see `ip addr`; the line takes effect once the interface is up and has an address",
+            )
         } else {
             let what = format!("this host has no device \"{device}\"");
             (what, devices)
@@ -75,11 +81,11 @@ fn unlike(entry: &AddressEntry, found: &Found) -> Option<(String, &'static str)>
 mod tests {
     use super::*;
     use crate::config::read_addresses;
-    use crate::host::{Sources, look};
+    use crate::host::{Sources, scan};
 
-    fn said(written: &Written) -> Vec<String> {
-        let found = look(&Sources::of_system(Vec::new())).unwrap();
-        misfits(written, &found).iter().map(ToString::to_string).collect()
+    fn said(config: &ServiceConfig) -> Vec<String> {
+        let found = scan(&Sources::of_system(Vec::new())).unwrap();
+        check(config, &found).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -87,12 +93,12 @@ mod tests {
         let text = "a lo 1 default\n\nb nothere0 1 default\nc lo 2 default\nd lo 1 0x8001\ne lo 1 ffff\n";
         let entries = read_addresses(text.as_bytes(), "f".as_ref(), false, &mut Warnings::default());
         assert_eq!(entries.len(), 5);
-        let written = Written {
+        let config = ServiceConfig {
             entries,
             folder: "/etc/x".into(),
-            ..Written::default()
+            ..ServiceConfig::default()
         };
-        let said = said(&written);
+        let said = said(&config);
         let begins = [
             "/etc/x/ibacm_addr.cfg:3: this host has no device \"nothere0\"",
             "/etc/x/ibacm_addr.cfg:4: the device \"lo\" has no active port 2",
@@ -107,13 +113,13 @@ mod tests {
     #[test]
     fn interfaces_that_are_not_there_are_said_where_they_were_named() {
         let names = ["lo".to_owned(), "nothere0".to_owned()];
-        let flagged = said(&Written::default().with_interfaces(&names));
+        let flagged = said(&ServiceConfig::default().with_interfaces(&names));
         assert_eq!(flagged.len(), 1, "{flagged:?}");
         assert!(
             flagged[0].starts_with("--nic: this host has no interface \"nothere0\""),
             "{flagged:?}"
         );
-        let mut filed = Written::default();
+        let mut filed = ServiceConfig::default();
         filed.options.doorbell_interfaces = Interfaces::Named(names.to_vec());
         let filed = said(&filed);
         assert!(

@@ -20,10 +20,10 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::ServiceError;
-use super::actor::Mail;
-use crate::address::{Address, Name, Zoned};
-use crate::line::Line;
-use crate::serve::Made;
+use super::actor::Message;
+use crate::address::{Address, Name, ScopedIp};
+use crate::serve::CreatedFiles;
+use crate::stream::Stream;
 
 /// Maximum number of simultaneous clients.
 const CLIENTS: usize = 32;
@@ -40,23 +40,26 @@ const PAUSE: Duration = Duration::from_millis(10);
 type Turn = Rc<Cell<Instant>>;
 
 /// Opens the status socket at `path`.
-pub(super) fn open(path: &Path, made: &mut Made) -> Result<std::os::unix::net::UnixListener, ServiceError> {
+pub(super) fn open(
+    path: &Path,
+    made: &mut CreatedFiles,
+) -> Result<std::os::unix::net::UnixListener, ServiceError> {
     let listener = crate::serve::socket(path, 0o666, made)?;
     listener.set_nonblocking(true).map_err(ServiceError::Runtime)?;
     Ok(listener)
 }
 
 /// Serves status clients until the task is dropped.
-pub(super) async fn serve(listener: UnixListener, mail: mpsc::UnboundedSender<Mail>) {
+pub(super) async fn serve(listener: UnixListener, actor: mpsc::UnboundedSender<Message>) {
     let clients = Rc::new(Cell::new(0));
     let turn: Turn = Rc::new(Cell::new(Instant::now()));
     loop {
         match listener.accept().await {
             Ok((stream, _)) if clients.get() < CLIENTS => {
                 clients.set(clients.get() + 1);
-                let (clients, turn, mail) = (Rc::clone(&clients), Rc::clone(&turn), mail.clone());
+                let (clients, turn, actor) = (Rc::clone(&clients), Rc::clone(&turn), actor.clone());
                 spawn_local(async move {
-                    let _ = attend(stream, &turn, mail).await;
+                    let _ = serve_client(stream, &turn, actor).await;
                     clients.set(clients.get() - 1);
                 });
             }
@@ -67,8 +70,12 @@ pub(super) async fn serve(listener: UnixListener, mail: mpsc::UnboundedSender<Ma
     }
 }
 
-async fn attend(stream: UnixStream, turn: &Turn, mail: mpsc::UnboundedSender<Mail>) -> std::io::Result<()> {
-    let line = Line::Unix(stream);
+async fn serve_client(
+    stream: UnixStream,
+    turn: &Turn,
+    actor: mpsc::UnboundedSender<Message>,
+) -> std::io::Result<()> {
+    let line = Stream::Unix(stream);
     let mut held = Vec::new();
     loop {
         let mut bytes = [0; LINE];
@@ -88,7 +95,7 @@ async fn attend(stream: UnixStream, turn: &Turn, mail: mpsc::UnboundedSender<Mai
             let now = turn.get().max(Instant::now());
             turn.set(now + PAUSE);
             sleep_until(now).await;
-            let answer = answer(words.trim_ascii(), &mail).await;
+            let answer = answer(words.trim_ascii(), &actor).await;
             match timeout(STUCK, line.write_all(answer.as_bytes())).await {
                 Ok(written) => written?,
                 Err(_) => return Ok(()),
@@ -100,17 +107,17 @@ async fn attend(stream: UnixStream, turn: &Turn, mail: mpsc::UnboundedSender<Mai
     }
 }
 
-async fn answer(words: &[u8], mail: &mpsc::UnboundedSender<Mail>) -> String {
+async fn answer(words: &[u8], actor: &mpsc::UnboundedSender<Message>) -> String {
     let words = String::from_utf8_lossy(words);
     match words.split_once(' ').unwrap_or((&words, "")) {
         ("state", "") => {
             let (tell, told) = oneshot::channel();
-            let _ = mail.send(Mail::View(tell));
+            let _ = actor.send(Message::View(tell));
             told.await.unwrap_or_default()
         }
         ("failed", address) => match address_of(address) {
             Some(address) => {
-                let _ = mail.send(Mail::Failed(address));
+                let _ = actor.send(Message::Failed(address));
                 "done\n".to_owned()
             }
             None => "no address; write `failed ADDRESS`\n".to_owned(),
@@ -121,7 +128,7 @@ async fn answer(words: &[u8], mail: &mpsc::UnboundedSender<Mail>) -> String {
 
 fn address_of(text: &str) -> Option<Address> {
     // An address without a zone matches on every interface.
-    match Zoned::read(text).ok()? {
+    match ScopedIp::read(text).ok()? {
         Some(found) => Some(found.ip.into()),
         None => Name::new(text).ok().map(Address::Name),
     }

@@ -3,23 +3,23 @@
 
 use std::collections::BTreeSet;
 
-use super::Tell;
+use super::LogSink;
 
 /// Distinct errors remembered for de-duplication; bounded, since remote input can create them.
 const TROUBLES: usize = 64;
 
 /// Writes log lines, and remembers which it has written.
-pub(super) struct Telling {
-    tell: Tell,
+pub(super) struct Log {
+    tell: LogSink,
     /// Warnings that were logged and still hold.
     said: BTreeSet<String>,
     /// Errors that were logged.
     troubles: BTreeSet<String>,
 }
 
-impl Telling {
+impl Log {
     /// Returns a log that takes the warnings in `said` as written already.
-    pub(super) fn new(tell: Tell, said: Vec<String>) -> Self {
+    pub(super) fn new(tell: LogSink, said: Vec<String>) -> Self {
         Self {
             tell,
             said: said.into_iter().collect(),
@@ -65,9 +65,9 @@ mod tests {
     fn warnings_are_said_once_and_again_when_they_came_back() {
         let (send, heard) = channel();
         let tell = Box::new(move |line: &str| send.send(line.to_owned()).unwrap());
-        let mut telling = Telling::new(tell, vec!["a".to_owned()]);
+        let mut log = Log::new(tell, vec!["a".to_owned()]);
         let mut warn = |all: &[&str], again| {
-            telling.warn(all.iter().map(|&line| line.to_owned()).collect(), again);
+            log.warn(all.iter().map(|&line| line.to_owned()).collect(), again);
             heard.try_iter().collect::<Vec<String>>().join(" ")
         };
         assert_eq!(warn(&["a", "b"], false), "b");
@@ -80,17 +80,17 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_said_once_and_not_for_ever() {
         let (send, heard) = channel();
-        let mut telling = Telling::new(
+        let mut log = Log::new(
             Box::new(move |line: &str| send.send(line.to_owned()).unwrap()),
             Vec::new(),
         );
         for turn in 0..3 * TROUBLES {
-            telling.trouble("the same");
-            telling.trouble(&format!("another {turn}"));
+            log.trouble("the same");
+            log.trouble(&format!("another {turn}"));
         }
         assert_eq!(heard.try_iter().count(), TROUBLES);
-        telling.forget_troubles();
-        telling.trouble("the same");
+        log.forget_troubles();
+        log.trouble("the same");
         assert_eq!(heard.try_iter().count(), 1);
     }
 }

@@ -49,12 +49,12 @@ use tokio::task::{JoinError, LocalSet, spawn_local};
 
 use crate::carrier::{CarrierError, Key};
 use crate::config::{Logging, ServerMode, Warnings};
-use crate::host::{HostError, HostWatch, Sources, look};
-use crate::serve::{self, Made, Places, ServeError, Served, Server, Tcp};
-use actor::{Slot, beat};
-use config::Written;
+use crate::host::{HostError, HostWatch, Sources, scan};
+use crate::serve::{self, CreatedFiles, ServeError, Server, ServerCounters, SocketPaths, Tcp};
+use actor::{Handle, run};
+use config::ServiceConfig;
 use lock::Lock;
-use log_dedup::Telling;
+use log_dedup::Log;
 use state::State;
 use watchers::Files;
 
@@ -64,7 +64,7 @@ pub struct Settings {
     /// The folder of the configuration files.
     pub folder: PathBuf,
     /// The files by which clients find the service.
-    pub places: Places,
+    pub places: SocketPaths,
     /// The path of the status socket.
     pub watch: PathBuf,
     /// A TCP socket to listen on, whatever the configuration says.
@@ -79,12 +79,12 @@ impl Settings {
     /// Returns the default settings: the socket paths of rdma-core, and the configuration in `/etc/rdma`.
     #[must_use]
     pub fn usual() -> Self {
-        Self::at(Places::default())
+        Self::at(SocketPaths::default())
     }
 
     /// Returns the settings of a service whose clients find it at `places`.
     #[must_use]
-    pub fn at(places: Places) -> Self {
+    pub fn at(places: SocketPaths) -> Self {
         let mut watch = places.socket.clone().into_os_string();
         watch.push(".watch");
         Self {
@@ -147,18 +147,18 @@ fn by(holder: Option<u32>) -> String {
 }
 
 /// Receives the service's log lines.
-pub type Tell = Box<dyn Fn(&str) + Send>;
+pub type LogSink = Box<dyn Fn(&str) + Send>;
 
 /// A service with open sockets that is not running yet.
 pub struct Service {
     settings: Settings,
     server: Server,
     door: std::os::unix::net::UnixListener,
-    made: Made,
-    written: Written,
+    made: CreatedFiles,
+    config: ServiceConfig,
     warnings: Vec<String>,
     lock: Option<Lock>,
-    tell: Tell,
+    tell: LogSink,
 }
 
 impl Service {
@@ -167,20 +167,20 @@ impl Service {
     ///
     /// # Errors [`ServiceError`]. Files made by then are removed again.
     pub fn open(settings: Settings, given: Vec<OwnedFd>) -> Result<Self, ServiceError> {
-        let written = Written::read(&settings.folder).with_interfaces(&settings.interfaces);
-        let lock = written.options.lock_file.as_deref().map(Lock::take).transpose()?;
-        let found = look(&Sources::of_system(written.entries.clone()))?;
-        let misfits = config_check::misfits(&written, &found);
-        let warnings = lines(&[&written.warnings, &misfits]);
-        let server = Server::open(&doors(&settings, &written), given)?;
-        let mut made = Made::default();
+        let config = ServiceConfig::read(&settings.folder).with_interfaces(&settings.interfaces);
+        let lock = config.options.lock_file.as_deref().map(Lock::take).transpose()?;
+        let found = scan(&Sources::of_system(config.entries.clone()))?;
+        let misfits = config_check::check(&config, &found);
+        let warnings = lines(&[&config.warnings, &misfits]);
+        let server = Server::open(&doors(&settings, &config), given)?;
+        let mut made = CreatedFiles::default();
         let door = listener::open(&settings.watch, &mut made)?;
         Ok(Self {
             settings,
             server,
             door,
             made,
-            written,
+            config,
             warnings,
             lock,
             tell: Box::new(|_| {}),
@@ -189,7 +189,7 @@ impl Service {
 
     /// Returns the counters of the listeners, which stay readable while the service runs.
     #[must_use]
-    pub fn served(&self) -> Arc<Served> {
+    pub fn served(&self) -> Arc<ServerCounters> {
         self.server.served()
     }
 
@@ -208,14 +208,14 @@ impl Service {
     /// Returns the destination of log lines that `log_file` names, if it names one.
     #[must_use]
     pub fn log_file(&self) -> Option<&Logging> {
-        self.written.options.log_file.as_ref()
+        self.config.options.log_file.as_ref()
     }
 
     /// Sets the receiver of log lines while the service runs: warnings that are new since
     /// [`Service::warnings`], all of them again after the files changed, and what `log_level` enables. It
     /// must not block.
     #[must_use]
-    pub fn telling(mut self, tell: Tell) -> Self {
+    pub fn telling(mut self, tell: LogSink) -> Self {
         self.tell = tell;
         self
     }
@@ -236,31 +236,31 @@ impl Service {
             server,
             door,
             made,
-            written: _,
+            config: _,
             warnings,
             lock,
             tell,
         } = self;
-        let (post, mail) = mpsc::unbounded_channel();
+        let (post, messages) = mpsc::unbounded_channel();
         let files = Files::new(settings.folder, settings.interfaces);
         // Start the watch first, so that no change after the reading is missed.
-        let (watching, written) = files.watched();
-        let host = HostWatch::new(Sources::of_system(written.entries.clone()))?;
+        let (watching, config) = files.watched();
+        let host = HostWatch::new(Sources::of_system(config.entries.clone()))?;
         let found = host.found().clone();
-        let (renamed, renames) = watch::channel(written.entries.clone());
+        let (renamed, renames) = watch::channel(config.entries.clone());
         let key = settings.key.as_ref().map(Key::of_job);
-        let telling = Telling::new(tell, warnings);
-        let state = State::new(written, key, found, server.served(), telling)?;
+        let log = Log::new(tell, warnings);
+        let state = State::new(config, key, found, server.served(), log)?;
         spawn_local(watchers::host(host, renames, post.clone()));
         spawn_local(watchers::files(files, watching, renamed, post.clone()));
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;
         spawn_local(listener::serve(door, post.clone()));
-        let mut serving = spawn_local(server.run(Slot(post), stop.clone()));
-        let mut beating = pin!(beat(state, mail, stop));
+        let mut serving = spawn_local(server.run(Handle(post), stop.clone()));
+        let mut running = pin!(run(state, messages, stop));
         // Both end when `stop` is set; when one ends by itself, the other is stopped.
         let ended = select! {
             biased;
-            beat = &mut beating => match beat {
+            run = &mut running => match run {
                 Ok(()) => {
                     drop(made);
                     served(serving.await)
@@ -271,7 +271,7 @@ impl Service {
                 }
             },
             ended = &mut serving => match served(ended) {
-                Ok(()) => beating.await,
+                Ok(()) => running.await,
                 error => error,
             },
         };
@@ -303,8 +303,8 @@ fn served(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), Servic
 }
 
 /// Returns the listeners that the configuration and the settings call for.
-fn doors(settings: &Settings, written: &Written) -> serve::Settings {
-    let options = &written.options;
+fn doors(settings: &Settings, config: &ServiceConfig) -> serve::Settings {
+    let options = &config.options;
     let by_mode = match options.server_mode {
         ServerMode::Unix => None,
         ServerMode::Loop => Some(false),

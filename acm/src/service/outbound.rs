@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
-use super::peers::Place;
+use super::peers::PeerAddr;
 use super::state::State;
 use crate::address::{Address, Gid};
 use crate::carrier::{self, Carrier, CarrierError};
@@ -164,13 +164,13 @@ impl State {
     }
 
     /// Returns the address of a service on the link: the one last seen, else the default port of its GID.
-    fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<Place> {
+    fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<PeerAddr> {
         let heard = self.peers.place(endpoint, gid);
         heard.or_else(|| {
             let own = self.resolver.endpoint(endpoint)?;
-            let port = self.written.options.doorbell_port.saturating_add(1);
+            let port = self.config.options.doorbell_port.saturating_add(1);
             let at = doorbell_inet::scoped(SocketAddr::new(gid.ip(), port), own.interface);
-            let place = Place { qpn: 0, at, by: None };
+            let place = PeerAddr { qpn: 0, at, by: None };
             own.is_near(gid.ip()).then_some(place)
         })
     }
@@ -213,7 +213,7 @@ impl State {
     /// Shows a send failure; for an endpoint that is not served the cause is shown already.
     fn note(&mut self, endpoint: EndpointId, sent: Result<(), CarrierError>) {
         if let (Err(error), false) = (sent, self.unserved.contains_key(&endpoint)) {
-            self.say(error.to_string());
+            self.report_error(error.to_string());
         }
     }
 }

@@ -13,7 +13,7 @@ type Name = (EndpointId, Gid);
 
 /// The socket address of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PeerAddr {
     /// Its queue pair when it was last seen; 0 if it never was.
     pub(super) qpn: u32,
     pub(super) at: SocketAddr,
@@ -24,13 +24,13 @@ pub(super) struct Place {
 /// Addresses of services, in two generations: entries not seen during the last one are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    young: HashMap<Name, Place>,
-    old: HashMap<Name, Place>,
+    young: HashMap<Name, PeerAddr>,
+    old: HashMap<Name, PeerAddr>,
 }
 
 impl Peers {
     /// Records where a message of a service came from.
-    pub(super) fn heard(&mut self, endpoint: EndpointId, gid: Gid, place: Place) {
+    pub(super) fn heard(&mut self, endpoint: EndpointId, gid: Gid, place: PeerAddr) {
         if self.young.len() >= MOST && !self.young.contains_key(&(endpoint, gid)) {
             self.old = std::mem::take(&mut self.young);
         }
@@ -38,7 +38,7 @@ impl Peers {
     }
 
     /// Returns the last address of a service, if it is known.
-    pub(super) fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<Place> {
+    pub(super) fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<PeerAddr> {
         let name = (endpoint, gid);
         self.young.get(&name).or_else(|| self.old.get(&name)).copied()
     }
@@ -63,7 +63,7 @@ mod tests {
             gid.0[8..].copy_from_slice(&(number as u64).to_be_bytes());
             gid
         };
-        let at = Place {
+        let at = PeerAddr {
             qpn: 5,
             at: SocketAddr::from(([10, 0, 0, 1], 7)),
             by: None,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::state::State;
-use crate::ask::Counters;
-use crate::resolver::{EndpointId, Event, Known, Origin, State as Stage, Tally, What};
+use crate::query::Counters;
+use crate::resolver::{EndpointId, EntryInfo, EntryState as Stage, Event, EventKind, Origin, ResolverStats};
 use crate::serve::Count;
 
 /// Maximum number of destinations shown; the most recently used come first.
@@ -80,7 +80,7 @@ struct EventView {
 impl View {
     pub(super) fn of(state: &State) -> Self {
         let resolver = state.resolver();
-        let mut known: Vec<Known> = resolver.snapshot();
+        let mut known: Vec<EntryInfo> = resolver.snapshot();
         let more_known = known.len().saturating_sub(SHOWN);
         known.truncate(SHOWN);
         let now = state.now();
@@ -99,7 +99,7 @@ impl View {
             waiting: resolver.waiting(),
             memory_bytes: resolver.memory(),
             counters: resolver.counters(None).map(counters).unwrap_or_default(),
-            messages: messages(resolver.tally()),
+            messages: messages(resolver.stats()),
             clients: Count::ALL
                 .into_iter()
                 .map(|count| (count.name(), state.served().of(count)))
@@ -147,7 +147,7 @@ fn endpoints(state: &State) -> Vec<EndpointView> {
 }
 
 impl KnownView {
-    fn of(known: &Known) -> Self {
+    fn of(known: &EntryInfo) -> Self {
         let refused = match known.state {
             Stage::Refused(status) => Some(status.to_string()),
             _ => None,
@@ -206,26 +206,26 @@ fn counters(counters: Counters) -> BTreeMap<&'static str, u64> {
     names.into_iter().zip(counters.in_order()).collect()
 }
 
-fn messages(tally: &Tally) -> BTreeMap<&'static str, u64> {
+fn messages(stats: &ResolverStats) -> BTreeMap<&'static str, u64> {
     BTreeMap::from([
-        ("multicasts", tally.multicasts),
-        ("announcements", tally.announcements),
-        ("confirmations", tally.confirmations),
-        ("confirmations_in_the_background", tally.background),
-        ("answers", tally.answers),
-        ("sa_queries", tally.queries),
-        ("probes", tally.probes),
-        ("heard", tally.heard),
-        ("malformed", tally.malformed.values().sum()),
-        ("untrusted", tally.untrusted),
-        ("unasked", tally.unasked),
-        ("mismatched", tally.mismatched),
-        ("not_ours", tally.not_ours),
-        ("unanswered", tally.unanswered),
-        ("changed", tally.changed),
-        ("refused_hits", tally.refused_hits),
-        ("evicted", tally.evicted),
-        ("no_room", tally.no_room),
+        ("multicasts", stats.multicasts),
+        ("announcements", stats.announcements),
+        ("confirmations", stats.confirmations),
+        ("confirmations_in_the_background", stats.background),
+        ("answers", stats.answers),
+        ("sa_queries", stats.queries),
+        ("probes", stats.probes),
+        ("heard", stats.received),
+        ("malformed", stats.malformed.values().sum()),
+        ("untrusted", stats.untrusted),
+        ("unasked", stats.unasked),
+        ("mismatched", stats.mismatched),
+        ("not_ours", stats.not_ours),
+        ("unanswered", stats.unanswered),
+        ("changed", stats.changed),
+        ("refused_hits", stats.refused_hits),
+        ("evicted", stats.evicted),
+        ("no_room", stats.no_room),
     ])
 }
 
@@ -245,33 +245,33 @@ fn carried(state: &State) -> BTreeMap<String, u64> {
 }
 
 /// Whether an event is shown: announcements and failed joins of an endpoint that is not to be served are not.
-fn concerns(state: &State, what: &What) -> bool {
+fn concerns(state: &State, what: &EventKind) -> bool {
     match what {
-        What::Announced(id, _) | What::NotJoined(id, _) => state
+        EventKind::Announced(id, _) | EventKind::NotJoined(id, _) => state
             .resolver()
             .endpoint(*id)
-            .is_none_or(|own| state.written().options.doorbell_interfaces.serve(own)),
+            .is_none_or(|own| state.config().options.doorbell_interfaces.serve(own)),
         _ => true,
     }
 }
 
-fn told(what: &What) -> String {
+fn told(what: &EventKind) -> String {
     let at = |gid: &crate::address::Gid, qpn: u32| format!("{gid} (queue pair {qpn:#08x})");
     match what {
-        What::EndpointCame(_, device) => format!("{device} came"),
-        What::EndpointWent(_, device) => format!("{device} went"),
-        What::Announced(_, count) => format!("announced {count} addresses"),
-        What::Learned(_, address, peer) => format!("{address} is at {}", at(&peer.gid, peer.qpn)),
-        What::Changed(_, address, peer) => format!("{address} moved to {}", at(&peer.gid, peer.qpn)),
-        What::Conflict(_, address, peer) => {
+        EventKind::EndpointCame(_, device) => format!("{device} came"),
+        EventKind::EndpointWent(_, device) => format!("{device} went"),
+        EventKind::Announced(_, count) => format!("announced {count} addresses"),
+        EventKind::Learned(_, address, peer) => format!("{address} is at {}", at(&peer.gid, peer.qpn)),
+        EventKind::Changed(_, address, peer) => format!("{address} moved to {}", at(&peer.gid, peer.qpn)),
+        EventKind::Conflict(_, address, peer) => {
             format!(
                 "address conflict: {} claims {address}, which is ours",
                 at(&peer.gid, peer.qpn)
             )
         }
-        What::Refused(_, address, status) => format!("{address} not found: {status}"),
-        What::Failed(address) => format!("the path to {address} was reported as not working"),
-        What::NotJoined(_, group) => format!("could not join the group {group}"),
-        What::Evicted(_, address) => format!("{address} was evicted to make room"),
+        EventKind::Refused(_, address, status) => format!("{address} not found: {status}"),
+        EventKind::Failed(address) => format!("the path to {address} was reported as not working"),
+        EventKind::NotJoined(_, group) => format!("could not join the group {group}"),
+        EventKind::Evicted(_, address) => format!("{address} was evicted to make room"),
     }
 }

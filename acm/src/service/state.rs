@@ -10,20 +10,20 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::time::Time;
 
 use super::ServiceError;
-use super::config::Written;
-use super::config_check::misfits;
-use super::log_dedup::Telling;
+use super::config::ServiceConfig;
+use super::config_check::check;
+use super::log_dedup::Log;
 use super::outbound::{self, Again};
-use super::peers::{Peers, Place};
+use super::peers::{PeerAddr, Peers};
 use crate::address::{Address, Gid, is_of_a_link};
-use crate::ask::{Answer, Found, Question};
 use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
 use crate::config::{Options, Preload, Warnings};
 use crate::endpoint::Link;
-use crate::host::{Found as Host, source_for};
-use crate::resolver::{Act, EndpointId, ProbeId, Resolver, Sender, Ticket};
+use crate::host::{HostInventory, source_for};
+use crate::query::{Answer, Found, Question};
+use crate::resolver::{Action, EndpointId, ProbeId, Resolver, Sender, Ticket};
 use crate::sa::Administration;
-use crate::serve::{Reply, Served};
+use crate::serve::{Reply, ServerCounters};
 use crate::status::Status;
 
 /// Maximum number of endpoints by which one name is looked up.
@@ -93,18 +93,18 @@ impl Waiter {
 /// The state of the actor.
 pub(super) struct State {
     clock: Clock,
-    pub(super) written: Written,
+    pub(super) config: ServiceConfig,
     /// The options at start, which some settings keep.
     began: Options,
     key: Option<Key>,
     pub(super) resolver: Resolver,
     preload: Preload,
     /// The interfaces of this host.
-    here: Host,
+    here: HostInventory,
     /// Configuration that does not fit this host.
     misfits: Warnings,
-    telling: Telling,
-    pub(super) carrier: UdpCarrierSlot,
+    log: Log,
+    pub(super) carrier: AsyncCarrier,
     pub(super) peers: Peers,
     asked: HashMap<Ticket, Asked>,
     tickets: Ticket,
@@ -117,11 +117,11 @@ pub(super) struct State {
     pub(super) again: Again,
     /// The last failure of the carrier.
     pub(super) trouble: Option<String>,
-    served: Arc<Served>,
+    served: Arc<ServerCounters>,
 }
 
 /// The carrier, registered with tokio.
-pub(super) type UdpCarrierSlot = tokio::io::unix::AsyncFd<UdpCarrier>;
+pub(super) type AsyncCarrier = tokio::io::unix::AsyncFd<UdpCarrier>;
 
 /// Returns 64 unpredictable bits. The kernel delivered random numbers when the carrier was made, and once it
 /// has, it always does (getrandom(2)).
@@ -133,35 +133,35 @@ fn random() -> u64 {
     }
 }
 
-fn resolver(written: &Written, key: Option<&Key>, now: Time) -> Resolver {
-    Resolver::new(written.resolver(key.is_some()), now, Box::new(random))
+fn resolver(config: &ServiceConfig, key: Option<&Key>, now: Time) -> Resolver {
+    Resolver::new(config.resolver(key.is_some()), now, Box::new(random))
 }
 
-fn carrier(written: &Written, key: Option<&Key>) -> Result<UdpCarrierSlot, ServiceError> {
-    let carrier = UdpCarrier::new(written.carrier(key.cloned()))?;
+fn carrier(config: &ServiceConfig, key: Option<&Key>) -> Result<AsyncCarrier, ServiceError> {
+    let carrier = UdpCarrier::new(config.carrier(key.cloned()))?;
     carrier.registered().map_err(ServiceError::Runtime)
 }
 
 impl State {
     pub(super) fn new(
-        written: Written,
+        config: ServiceConfig,
         key: Option<Key>,
-        here: Host,
-        served: Arc<Served>,
-        telling: Telling,
+        here: HostInventory,
+        served: Arc<ServerCounters>,
+        log: Log,
     ) -> Result<Self, ServiceError> {
         let clock = Clock::system();
         let mut state = Self {
-            resolver: resolver(&written, key.as_ref(), clock.now()),
-            carrier: carrier(&written, key.as_ref())?,
+            resolver: resolver(&config, key.as_ref(), clock.now()),
+            carrier: carrier(&config, key.as_ref())?,
             clock,
-            began: written.options.clone(),
-            written,
+            began: config.options.clone(),
+            config,
             key,
             preload: Preload::default(),
-            here: Host::default(),
+            here: HostInventory::default(),
             misfits: Warnings::default(),
-            telling,
+            log,
             peers: Peers::default(),
             asked: HashMap::new(),
             tickets: 0,
@@ -182,12 +182,12 @@ impl State {
         &self.resolver
     }
 
-    pub(super) fn served(&self) -> &Served {
+    pub(super) fn served(&self) -> &ServerCounters {
         &self.served
     }
 
-    pub(super) fn written(&self) -> &Written {
-        &self.written
+    pub(super) fn config(&self) -> &ServiceConfig {
+        &self.config
     }
 
     pub(super) fn carried(&self) -> carrier::Counters {
@@ -204,24 +204,24 @@ impl State {
 
     /// Returns all warnings about files and the command line.
     pub(super) fn warnings(&self) -> Vec<String> {
-        super::lines(&[&self.written.warnings, &self.misfits])
+        super::lines(&[&self.config.warnings, &self.misfits])
     }
 
     fn warn(&mut self, again: bool) {
         let warnings = self.warnings();
-        self.telling.warn(warnings, again);
+        self.log.warn(warnings, again);
     }
 
     /// Logs a line if `log_level` enables it.
     fn log(&self, level: u8, line: impl FnOnce() -> String) {
-        if level <= self.written.options.log_level {
-            self.telling.say(&line());
+        if level <= self.config.options.log_level {
+            self.log.say(&line());
         }
     }
 
     /// Records a failure, and logs it once.
-    pub(super) fn say(&mut self, what: String) {
-        self.telling.trouble(&what);
+    pub(super) fn report_error(&mut self, what: String) {
+        self.log.trouble(&what);
         self.trouble = Some(what);
     }
 
@@ -230,7 +230,7 @@ impl State {
     }
 
     /// Returns what tokio waits for.
-    pub(super) fn carrier(&mut self) -> &mut UdpCarrierSlot {
+    pub(super) fn carrier(&mut self) -> &mut AsyncCarrier {
         &mut self.carrier
     }
 
@@ -245,7 +245,7 @@ impl State {
     }
 
     /// Handles a client's query.
-    pub(super) fn ask(&mut self, question: Question, reply: Reply) {
+    pub(super) fn query(&mut self, question: Question, reply: Reply) {
         let chosen = match &question {
             Question::Resolve {
                 source: None,
@@ -339,7 +339,7 @@ impl State {
         self.tickets += 1;
         let now = self.now();
         self.resolver
-            .ask(now, self.tickets, &asked.question, asked.chosen);
+            .query(now, self.tickets, &asked.question, asked.chosen);
         self.asked.insert(self.tickets, asked);
     }
 
@@ -366,18 +366,21 @@ impl State {
     }
 
     /// Takes over this host's interfaces.
-    pub(super) fn host(&mut self, here: Host) {
-        self.telling.forget_troubles();
+    pub(super) fn host(&mut self, here: HostInventory) {
+        self.log.forget_troubles();
         self.host_is(here);
         self.warn(false);
         self.log(CHANGES, || {
             let devices = self.here.endpoints.iter().map(|end| end.device.as_str());
-            format!("interfaces of this host: {}", devices.collect::<Vec<_>>().join(" "))
+            format!(
+                "interfaces of this host: {}",
+                devices.collect::<Vec<_>>().join(" ")
+            )
         });
     }
 
-    fn host_is(&mut self, here: Host) {
-        self.misfits = misfits(&self.written, &here);
+    fn host_is(&mut self, here: HostInventory) {
+        self.misfits = check(&self.config, &here);
         let now = self.now();
         self.resolver.host(now, here.endpoints.clone());
         self.here = here;
@@ -387,7 +390,7 @@ impl State {
 
     /// Loads the preload files.
     pub(super) fn load(&mut self) {
-        let (preload, table) = self.written.preload(&self.here.endpoints);
+        let (preload, table) = self.config.preload(&self.here.endpoints);
         self.preload = preload;
         let now = self.now();
         self.resolver.preload(now, table);
@@ -397,29 +400,31 @@ impl State {
     /// Takes over a changed configuration. If it concerns the resolver, a new one replaces it and gets the
     /// open queries; the old cache is dropped. If the system refuses a new carrier, everything stays as it
     /// was.
-    pub(super) fn configure(&mut self, mut written: Written, changed: bool) {
-        let same = self.written.options == written.options;
-        written.warn_of_lasting(&self.began);
+    pub(super) fn configure(&mut self, mut config: ServiceConfig, changed: bool) {
+        let same = self.config.options == config.options;
+        config.warn_of_lasting(&self.began);
         if !same {
-            match carrier(&written, self.key.as_ref()) {
+            match carrier(&config, self.key.as_ref()) {
                 Ok(carrier) => self.carrier = carrier,
-                Err(error) => return self.say(format!("the new configuration is not used: {error}")),
+                Err(error) => {
+                    return self.report_error(format!("the new configuration is not used: {error}"));
+                }
             }
         }
-        self.written = written;
+        self.config = config;
         if !same {
             let now = self.now();
-            self.resolver = resolver(&self.written, self.key.as_ref(), now);
+            self.resolver = resolver(&self.config, self.key.as_ref(), now);
             self.probes.clear();
             self.groups.clear();
             self.peers = Peers::default();
             self.host_is(self.here.clone());
         }
-        self.misfits = misfits(&self.written, &self.here);
+        self.misfits = check(&self.config, &self.here);
         self.load();
         self.warn(changed);
         if changed {
-            self.telling.forget_troubles();
+            self.log.forget_troubles();
             self.log(CHANGES, || "configuration reloaded".to_owned());
         }
         if !same {
@@ -461,7 +466,7 @@ impl State {
                 let endpoint = EndpointId(endpoint.0);
                 if let Some(at) = from.at {
                     let (qpn, by) = (from.qpn, from.by);
-                    self.peers.heard(endpoint, from.gid, Place { qpn, at, by });
+                    self.peers.heard(endpoint, from.gid, PeerAddr { qpn, at, by });
                 }
                 let sender = Sender {
                     gid: from.gid,
@@ -470,7 +475,7 @@ impl State {
                     // The carrier drops messages without the tag of the key.
                     trusted: self.key.is_some(),
                 };
-                self.resolver.hear(now, endpoint, sender, &*mad);
+                self.resolver.receive(now, endpoint, sender, &*mad);
             }
             Event::Probed { probe, result } => {
                 if let Some(id) = self.probes.remove(&probe) {
@@ -486,24 +491,24 @@ impl State {
 
     /// Carries out the resolver's actions.
     fn act(&mut self) {
-        while let Some(act) = self.resolver.pop_act() {
+        while let Some(act) = self.resolver.pop_action() {
             match act {
-                Act::Answer { ticket, answer } => self.answer(ticket, &answer),
-                Act::Join { endpoint, group } => _ = self.join(endpoint, group),
-                Act::Leave { endpoint, group } => self.leave(endpoint, group),
-                Act::Multicast { endpoint, group, mad } => self.multicast(endpoint, group, &mad),
-                Act::Unicast {
+                Action::Answer { ticket, answer } => self.answer(ticket, &answer),
+                Action::Join { endpoint, group } => _ = self.join(endpoint, group),
+                Action::Leave { endpoint, group } => self.leave(endpoint, group),
+                Action::Multicast { endpoint, group, mad } => self.multicast(endpoint, group, &mad),
+                Action::Unicast {
                     endpoint,
                     to,
                     mad,
                     answer,
                 } => self.unicast(endpoint, to, &mad, answer),
-                Act::AskSa { id, path, .. } => {
+                Action::QuerySa { id, path, .. } => {
                     let found = self.preload.path(&path);
                     let now = self.now();
                     self.resolver.sa(now, id, found);
                 }
-                Act::Probe {
+                Action::Probe {
                     id,
                     endpoint,
                     source,

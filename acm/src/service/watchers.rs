@@ -11,9 +11,9 @@ use tokio::select;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::actor::Mail;
-use super::config::Written;
-use crate::config::{AddressEntry, Watch};
+use super::actor::Message;
+use super::config::ServiceConfig;
+use crate::config::{AddressEntry, FileWatch};
 use crate::host::{HostWatch, Sources};
 
 /// Pause before a watch that the system refused is retried.
@@ -21,8 +21,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How often the files are read again when each reading names other files to watch.
 const ROUNDS: usize = 4;
 
-type Post = mpsc::UnboundedSender<Mail>;
-type Watching = std::io::Result<AsyncFd<Watch>>;
+type Post = mpsc::UnboundedSender<Message>;
+type Watching = std::io::Result<AsyncFd<FileWatch>>;
 
 /// The configuration files, and the interfaces named on the command line.
 pub(super) struct Files {
@@ -35,23 +35,23 @@ impl Files {
         Self { folder, interfaces }
     }
 
-    fn read(&self) -> Written {
-        Written::read(&self.folder).with_interfaces(&self.interfaces)
+    fn read(&self) -> ServiceConfig {
+        ServiceConfig::read(&self.folder).with_interfaces(&self.interfaces)
     }
 
     /// Reads the configuration, and returns the watch that reports every change made after the reading.
-    pub(super) fn watched(&self) -> (Watching, Written) {
-        let mut written = self.read();
+    pub(super) fn watched(&self) -> (Watching, ServiceConfig) {
+        let mut config = self.read();
         for _ in 0..ROUNDS {
-            let files = written.files(&self.folder);
-            let watching = Watch::new(&files).and_then(Watch::registered);
-            written = self.read();
-            if written.files(&self.folder) == files {
-                return (watching, written);
+            let files = config.files(&self.folder);
+            let watching = FileWatch::new(&files).and_then(FileWatch::registered);
+            config = self.read();
+            if config.files(&self.folder) == files {
+                return (watching, config);
             }
         }
-        let files = written.files(&self.folder);
-        (Watch::new(&files).and_then(Watch::registered), written)
+        let files = config.files(&self.folder);
+        (FileWatch::new(&files).and_then(FileWatch::registered), config)
     }
 }
 
@@ -60,10 +60,9 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
     let mut host = match host.registered() {
         Ok(host) => host,
         Err(error) => {
-            let what = format!(
-                "changes of interfaces and addresses go unnoticed ({error}); restart the service"
-            );
-            let _ = post.send(Mail::Trouble(what));
+            let what =
+                format!("changes of interfaces and addresses go unnoticed ({error}); restart the service");
+            let _ = post.send(Message::Error(what));
             return;
         }
     };
@@ -73,7 +72,7 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
             changed = HostWatch::changed(&mut host) => {
                 if let Err(error) = changed {
                     let what = format!("changes of interfaces and addresses go unnoticed ({error})");
-                    let _ = post.send(Mail::Trouble(what));
+                    let _ = post.send(Message::Error(what));
                     sleep(AGAIN).await;
                     continue;
                 }
@@ -85,13 +84,13 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
                 }
                 let entries = renames.borrow_and_update().clone();
                 host.get_mut().rename(Sources::of_system(entries));
-                if !matches!(host.get_mut().look(), Ok(Some(_))) {
+                if !matches!(host.get_mut().poll(), Ok(Some(_))) {
                     continue;
                 }
             }
         }
         let found = Box::new(host.get_ref().found().clone());
-        if post.send(Mail::Host(found)).is_err() {
+        if post.send(Message::Host(found)).is_err() {
             return;
         }
     }
@@ -107,29 +106,28 @@ pub(super) async fn files(
     let mut names = None;
     loop {
         let changed = match &mut watching {
-            Ok(watching) => Watch::changed(watching).await,
+            Ok(watching) => FileWatch::changed(watching).await,
             Err(error) => Err(std::io::Error::from(error.kind())),
         };
         let failed = changed.is_err();
         if let Err(error) = changed {
-            let what = format!(
-                "changes of the configuration go unnoticed ({error}); see fs.inotify in sysctl(8)"
-            );
-            let _ = post.send(Mail::Trouble(what));
+            let what =
+                format!("changes of the configuration go unnoticed ({error}); see fs.inotify in sysctl(8)");
+            let _ = post.send(Message::Error(what));
             sleep(AGAIN).await;
         }
-        let mut written = files.read();
-        let now = Some(written.files(&files.folder));
+        let mut config = files.read();
+        let now = Some(config.files(&files.folder));
         if failed || now != names {
-            (watching, written) = files.watched();
-            names = Some(written.files(&files.folder));
+            (watching, config) = files.watched();
+            names = Some(config.files(&files.folder));
         }
         renamed.send_if_modified(|entries| {
-            let differs = *entries != written.entries;
-            entries.clone_from(&written.entries);
+            let differs = *entries != config.entries;
+            entries.clone_from(&config.entries);
             differs
         });
-        if post.send(Mail::Written(Box::new(written), !failed)).is_err() {
+        if post.send(Message::Config(Box::new(config), !failed)).is_err() {
             return;
         }
     }

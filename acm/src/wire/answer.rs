@@ -7,9 +7,9 @@ use super::ANSWER_MAX;
 use super::layout::{ACK, ENDPOINT, EndpointRecord, HEAD, Op, PATH_FLAGS, RawHead, Record, asks, text};
 use super::question::Head;
 use crate::address::{Address, INFO};
-use crate::ask::{Answer, Counters, Found};
 use crate::endpoint::Endpoint;
 use crate::path::{Path, PathRecord};
+use crate::query::{Answer, Counters, Found};
 use crate::status::Status;
 
 /// Returns the bytes of an answer, at most [`ANSWER_MAX`].
@@ -17,7 +17,7 @@ use crate::status::Status;
 /// An error is a header only. So is an answer of the wrong kind for its question, which becomes the status
 /// "invalid".
 #[must_use]
-pub fn answer(head: &Head, answer: &Answer) -> Vec<u8> {
+pub fn write_answer(head: &Head, answer: &Answer) -> Vec<u8> {
     match (head.op, answer) {
         (Op::Resolve, Ok(Found::Path { path, source })) => resolved(head, path, source.as_ref()),
         (Op::Counters, Ok(Found::Counters(counters))) => counted(head, counters),

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::layout::{HEAD, Nonsense, RawHead};
+use super::layout::{BadMessage, HEAD, RawHead};
 
 /// Buffers received bytes until they are a whole message.
 ///
@@ -22,14 +22,14 @@ use super::layout::{HEAD, Nonsense, RawHead};
 /// # Ok::<(), doorbell_acm::wire::BadMessage>(())
 /// ```
 #[derive(Debug)]
-pub struct Pieces {
+pub struct Decoder {
     bytes: Vec<u8>,
     /// Where the next message begins.
     from: usize,
     most: usize,
 }
 
-impl Pieces {
+impl Decoder {
     /// Creates a decoder for messages of at most `most` bytes.
     #[must_use]
     pub const fn new(most: usize) -> Self {
@@ -41,23 +41,26 @@ impl Pieces {
     }
 
     /// Appends received bytes.
-    pub fn take(&mut self, piece: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.from);
         self.from = 0;
-        self.bytes.extend_from_slice(piece);
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Returns the next whole message, if there is one.
     ///
     /// # Errors When its header is invalid: then nothing after it can be decoded either.
-    #[allow(clippy::should_implement_trait, reason = "it may return a message after `None`")]
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, Nonsense> {
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it may return a message after `None`"
+    )]
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>, BadMessage> {
         let bytes = &self.bytes[self.from..];
         if let Some(&version) = bytes.first()
             && version != super::layout::VERSION
         {
             // Fail at once: a peer of another protocol may never send a whole header.
-            return Err(Nonsense::Version(version));
+            return Err(BadMessage::Version(version));
         }
         let Ok((head, _)) = RawHead::ref_from_prefix(bytes) else {
             return Ok(None);
@@ -73,7 +76,7 @@ impl Pieces {
 
     /// Whether an incomplete message is buffered.
     #[must_use]
-    pub fn is_half(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         self.from < self.bytes.len()
     }
 }

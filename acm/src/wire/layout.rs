@@ -55,7 +55,7 @@ impl Op {
 
 /// Why a message ends the connection: the start of the next one cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Nonsense {
+pub enum BadMessage {
     /// The version is not supported.
     #[error("protocol version {0} is not supported, only {VERSION}")]
     Version(u8),
@@ -126,11 +126,11 @@ impl RawHead {
     }
 
     /// Checks the header; returns the operation and the length of the whole message.
-    pub(super) fn judge(&self, most: usize) -> Result<(Op, usize), Nonsense> {
+    pub(super) fn judge(&self, most: usize) -> Result<(Op, usize), BadMessage> {
         if self.version != VERSION {
-            return Err(Nonsense::Version(self.version));
+            return Err(BadMessage::Version(self.version));
         }
-        let op = Op::of(self.opcode).ok_or(Nonsense::Opcode(self.opcode))?;
+        let op = Op::of(self.opcode).ok_or(BadMessage::Opcode(self.opcode))?;
         let said = usize::from(match op {
             Op::Resolve => u16::from_ne_bytes(self.length),
             Op::Counters | Op::Endpoint => u16::from_be_bytes(self.length),
@@ -138,13 +138,13 @@ impl RawHead {
         if (HEAD..=most).contains(&said) {
             Ok((op, said))
         } else {
-            Err(Nonsense::Length { said, most })
+            Err(BadMessage::Length { said, most })
         }
     }
 
     /// Splits a whole message into its header and the rest.
-    pub(super) fn split(bytes: &[u8], most: usize) -> Result<(Self, Op, &[u8]), Nonsense> {
-        let (head, rest) = Self::read_from_prefix(bytes).map_err(|_| Nonsense::Cut {
+    pub(super) fn split(bytes: &[u8], most: usize) -> Result<(Self, Op, &[u8]), BadMessage> {
+        let (head, rest) = Self::read_from_prefix(bytes).map_err(|_| BadMessage::Cut {
             said: HEAD,
             got: bytes.len(),
         })?;
@@ -152,7 +152,7 @@ impl RawHead {
         if said == bytes.len() {
             Ok((head, op, rest))
         } else {
-            Err(Nonsense::Cut {
+            Err(BadMessage::Cut {
                 said,
                 got: bytes.len(),
             })

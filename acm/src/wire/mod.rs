@@ -29,12 +29,12 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-pub use answer::answer;
-pub use decoder::Pieces;
-pub use layout::{Nonsense, Op};
-pub use question::{Head, Refused, question};
-pub use request::request;
-pub use response::{BadAnswer, Report, Told, tid_of, told};
+pub use answer::write_answer;
+pub use decoder::Decoder;
+pub use layout::{BadMessage, Op};
+pub use question::{Head, Rejected, read_question};
+pub use request::write_question;
+pub use response::{BadAnswer, EndpointInfo, Response, read_response, tid_of};
 
 /// Bytes of the longest question: eight records.
 pub const QUESTION_MAX: usize = 16 + 8 * 72;

@@ -4,10 +4,10 @@ use zerocopy::FromBytes;
 use zerocopy::byteorder::native_endian;
 
 use super::QUESTION_MAX;
-use super::layout::{Nonsense, Op, PATH_KIND, RECORD, RawHead, Record, asks};
+use super::layout::{BadMessage, Op, PATH_KIND, RECORD, RawHead, Record, asks};
 use crate::address::{Address, Gid, Kind};
-use crate::ask::{Question, Whose};
 use crate::path::Path;
+use crate::query::{CounterScope, Question};
 use crate::status::Status;
 
 /// What an answer repeats of its question.
@@ -37,11 +37,11 @@ impl Head {
 
 /// Why a question is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum Rejected {
     /// Answer with a status; the client may query again.
     Answer(Head, Status),
     /// Close the connection.
-    Drop(Nonsense),
+    Drop(BadMessage),
 }
 
 /// Parses a whole message.
@@ -50,8 +50,8 @@ pub enum Refused {
 /// here: that takes the host's endpoints.
 ///
 /// # Errors [`Rejected`], with what is to be done about it.
-pub fn question(bytes: &[u8]) -> Result<(Head, Question), Refused> {
-    let (raw, op, rest) = RawHead::split(bytes, QUESTION_MAX).map_err(Refused::Drop)?;
+pub fn read_question(bytes: &[u8]) -> Result<(Head, Question), Rejected> {
+    let (raw, op, rest) = RawHead::split(bytes, QUESTION_MAX).map_err(Rejected::Drop)?;
     let first = Record::all(rest).next();
     let flags = first.map_or(0, |record| record.flags.get());
     let is_path = kind_of_first(rest) == Some(PATH_KIND);
@@ -64,7 +64,7 @@ pub fn question(bytes: &[u8]) -> Result<(Head, Question), Refused> {
     let asked = match op {
         Op::Resolve if is_path => path(rest, head.verifies),
         Op::Resolve => addresses(rest),
-        Op::Counters => whose(raw.data[1], first).map(Question::Counters),
+        Op::Counters => counter_scope(raw.data[1], first).map(Question::Counters),
         Op::Endpoint => Ok(Question::Endpoint {
             index: raw.data[0],
             port: raw.data[1],
@@ -72,7 +72,7 @@ pub fn question(bytes: &[u8]) -> Result<(Head, Question), Refused> {
     };
     match asked {
         Ok(question) => Ok((head, question)),
-        Err(status) => Err(Refused::Answer(head, status)),
+        Err(status) => Err(Rejected::Answer(head, status)),
     }
 }
 
@@ -130,14 +130,14 @@ fn address(kind: Kind, record: &Record) -> Option<Address> {
         .filter(|address| !matches!(address, Address::Lid(0) | Address::Gid(Gid::NONE)))
 }
 
-fn whose(index: u8, first: Option<Record>) -> Result<Whose, Status> {
+fn counter_scope(index: u8, first: Option<Record>) -> Result<CounterScope, Status> {
     match first {
-        _ if index > 0 => Ok(Whose::Index(index)),
+        _ if index > 0 => Ok(CounterScope::Index(index)),
         Some(record) if record.flags.get() & asks::SOURCE != 0 => {
             let kind = Kind::of(record.kind.get()).ok_or(Status::SourceAddress)?;
             let owner = address(kind, &record).ok_or(Status::SourceAddress)?;
-            Ok(Whose::Owner(owner))
+            Ok(CounterScope::Owner(owner))
         }
-        _ => Ok(Whose::Service),
+        _ => Ok(CounterScope::Service),
     }
 }

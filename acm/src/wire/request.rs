@@ -3,12 +3,12 @@
 use zerocopy::IntoBytes;
 
 use super::layout::{Op, RawHead, Record, asks};
-use crate::ask::{Question, Whose};
 use crate::path::PathRecord;
+use crate::query::{CounterScope, Question};
 
 /// Returns the bytes of a question. `tid` is the client's transaction id, which the answer repeats.
 #[must_use]
-pub fn request(question: &Question, tid: u64) -> Vec<u8> {
+pub fn write_question(question: &Question, tid: u64) -> Vec<u8> {
     let (op, data, body) = match question {
         Question::Resolve {
             source,
@@ -30,9 +30,9 @@ pub fn request(question: &Question, tid: u64) -> Vec<u8> {
                 vec![Record::path(flags, &PathRecord::from(path))],
             )
         }
-        Question::Counters(Whose::Service) => (Op::Counters, [0; 3], Vec::new()),
-        Question::Counters(Whose::Index(index)) => (Op::Counters, [0, *index, 0], Vec::new()),
-        Question::Counters(Whose::Owner(owner)) => {
+        Question::Counters(CounterScope::Service) => (Op::Counters, [0; 3], Vec::new()),
+        Question::Counters(CounterScope::Index(index)) => (Op::Counters, [0, *index, 0], Vec::new()),
+        Question::Counters(CounterScope::Owner(owner)) => {
             let record = Record::address(asks::SOURCE, owner);
             (Op::Counters, [0; 3], vec![record])
         }

@@ -4,15 +4,15 @@ use zerocopy::FromBytes;
 use zerocopy::byteorder::network_endian::U64;
 
 use super::ANSWER_MAX;
-use super::layout::{EndpointRecord, Nonsense, Op, RawHead, Record, asks};
+use super::layout::{BadMessage, EndpointRecord, Op, RawHead, Record, asks};
 use crate::address::{Address, INFO, Kind};
-use crate::ask::{Counters, Question};
 use crate::path::Path;
+use crate::query::{Counters, Question};
 use crate::status::Status;
 
 /// An endpoint, as reported to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct EndpointInfo {
     /// The GUID of the device.
     pub guid: u64,
     /// The port number, from 1.
@@ -31,7 +31,7 @@ pub struct Report {
 
 /// The content of a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Response {
     /// A path, and its source if the service chose it.
     Path {
         /// The path to the destination.
@@ -42,7 +42,7 @@ pub enum Told {
     /// The counters of the service or of an endpoint.
     Counters(Counters),
     /// The description of an endpoint.
-    Endpoint(Box<Report>),
+    Endpoint(Box<EndpointInfo>),
 }
 
 /// Why bytes are not the answer to a question.
@@ -50,7 +50,7 @@ pub enum Told {
 pub enum BadAnswer {
     /// The message is invalid.
     #[error(transparent)]
-    Nonsense(#[from] Nonsense),
+    BadMessage(#[from] BadMessage),
     /// It answers another question.
     #[error("it answers another question")]
     Another,
@@ -70,7 +70,7 @@ pub fn tid_of(bytes: &[u8]) -> Result<u64, BadAnswer> {
     if head.is_answer() {
         Ok(head.tid())
     } else {
-        Err(Nonsense::NoAnswer.into())
+        Err(BadMessage::NoAnswer.into())
     }
 }
 
@@ -78,10 +78,14 @@ pub fn tid_of(bytes: &[u8]) -> Result<u64, BadAnswer> {
 ///
 /// # Errors When it is not the answer to that question. The inner error is the status that the service
 /// answered with.
-pub fn told(question: &Question, tid: u64, bytes: &[u8]) -> Result<Result<Told, Status>, BadAnswer> {
+pub fn read_response(
+    question: &Question,
+    tid: u64,
+    bytes: &[u8],
+) -> Result<Result<Response, Status>, BadAnswer> {
     let (head, op, rest) = RawHead::split(bytes, ANSWER_MAX)?;
     if !head.is_answer() {
-        return Err(Nonsense::NoAnswer.into());
+        return Err(BadMessage::NoAnswer.into());
     }
     if head.tid() != tid || op != op_of(question) {
         return Err(BadAnswer::Another);
@@ -107,32 +111,32 @@ const fn op_of(question: &Question) -> Op {
 }
 
 /// Returns the first path, and the first address that is a source.
-fn path(rest: &[u8]) -> Result<Told, BadAnswer> {
+fn path(rest: &[u8]) -> Result<Response, BadAnswer> {
     let path = Record::all(rest).find_map(|record| record.as_path());
     let source = Record::all(rest)
         .filter(|record| record.flags.get() & asks::SOURCE != 0)
         .find_map(|record| Address::from_info(Kind::of(record.kind.get())?, &record.info));
-    Ok(Told::Path {
+    Ok(Response::Path {
         path: Box::new(Path::from(&path.ok_or(BadAnswer::Lacks("path"))?)),
         source,
     })
 }
 
 /// Accepts more counters than are known here, from a later version of the service, but not fewer.
-fn counters(count: u8, rest: &[u8]) -> Result<Told, BadAnswer> {
+fn counters(count: u8, rest: &[u8]) -> Result<Response, BadAnswer> {
     let counts = <[U64; Counters::COUNT]>::read_from_prefix(rest).ok();
     let counts = counts.filter(|_| usize::from(count) >= Counters::COUNT);
     let (counts, _) = counts.ok_or(BadAnswer::Lacks("counters"))?;
-    Ok(Told::Counters(Counters::from_order(counts.map(U64::get))))
+    Ok(Response::Counters(Counters::from_order(counts.map(U64::get))))
 }
 
-fn endpoint(index: u8, rest: &[u8]) -> Result<Told, BadAnswer> {
+fn endpoint(index: u8, rest: &[u8]) -> Result<Response, BadAnswer> {
     let record = EndpointRecord::read_from_prefix(rest).ok();
     let (record, rest) = record.ok_or(BadAnswer::Lacks("endpoint"))?;
     let (texts, _) = rest.as_chunks::<INFO>();
     let texts = texts.get(..usize::from(record.addresses.get()));
     let texts = texts.ok_or(BadAnswer::Lacks("room for its addresses"))?;
-    Ok(Told::Endpoint(Box::new(Report {
+    Ok(Response::Endpoint(Box::new(EndpointInfo {
         guid: record.guid.get(),
         port: record.port,
         ports: record.ports,

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::address::{Address, Gid, INFO, Name};
-use crate::ask::{Answer, Counters, Found, Question, Whose};
 use crate::endpoint::{Endpoint, Link};
 use crate::path::{Mtu, Path, Rate};
+use crate::query::{Answer, CounterScope, Counters, Found, Question};
 use crate::status::Status;
 
 const TID: u64 = u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 7, 8]);
@@ -91,16 +91,16 @@ fn endpoint(addresses: Vec<Address>) -> Endpoint {
 }
 
 fn asked(bytes: &[u8]) -> Question {
-    let (head, question) = question(bytes).expect("a question");
+    let (head, question) = read_question(bytes).expect("a question");
     assert_eq!(head.tid(), TID);
     question
 }
 
 fn status_of(bytes: &[u8]) -> Status {
-    match question(bytes) {
-        Err(Refused::Answer(head, status)) => {
+    match read_question(bytes) {
+        Err(Rejected::Answer(head, status)) => {
             let golden = host(0x81, status.code(), 16);
-            assert_eq!(answer(&head, &Err(status)), golden, "a header and no more");
+            assert_eq!(write_answer(&head, &Err(status)), golden, "a header and no more");
             status
         }
         other => panic!("{other:?}"),
@@ -140,9 +140,9 @@ fn questions() -> Vec<(Question, Vec<u8>)> {
         (resolve(None, v6(), false), v6s),
         (of(false), path),
         (of(true), verify),
-        (Question::Counters(Whose::Service), big(2, [0; 3], 16)),
-        (Question::Counters(Whose::Index(3)), big(2, [0, 3, 0], 16)),
-        (Question::Counters(Whose::Owner(v4(1))), owner),
+        (Question::Counters(CounterScope::Service), big(2, [0; 3], 16)),
+        (Question::Counters(CounterScope::Index(3)), big(2, [0, 3, 0], 16)),
+        (Question::Counters(CounterScope::Owner(v4(1))), owner),
         (Question::Endpoint { port: 2, index: 1 }, big(3, [1, 2, 0], 16)),
     ]
 }
@@ -150,7 +150,7 @@ fn questions() -> Vec<(Question, Vec<u8>)> {
 #[test]
 fn questions_are_these_bytes_both_ways() {
     for (question, bytes) in questions() {
-        assert_eq!(request(&question, TID), bytes, "{question:?}");
+        assert_eq!(write_question(&question, TID), bytes, "{question:?}");
         assert_eq!(asked(&bytes), question);
     }
 }
@@ -224,8 +224,8 @@ fn a_path_has_to_be_whole_and_to_lead_somewhere() {
     let by_lid = join(&[&host(1, 0, 88), &record(0, 0x10, &by_lid)]);
     assert!(matches!(asked(&by_lid), Question::Path { path, .. } if path.dlid == 3));
     let verify = join(&[&host(1, 0, 160), &record(1 << 31, 0x10, &path_bytes()), &path]);
-    match question(&verify) {
-        Err(Refused::Answer(_, status)) => assert_eq!(status, Status::Invalid, "one path and no more"),
+    match read_question(&verify) {
+        Err(Rejected::Answer(_, status)) => assert_eq!(status, Status::Invalid, "one path and no more"),
         other => panic!("{other:?}"),
     }
 }
@@ -233,48 +233,48 @@ fn a_path_has_to_be_whole_and_to_lead_somewhere() {
 #[test]
 fn counters_of_an_address_need_the_flag_and_an_address() {
     let of = |flags, kind| join(&[&big(2, [0; 3], 88), &record(flags, kind, &[10, 0, 0, 1])]);
-    assert_eq!(asked(&of(0, 2)), Question::Counters(Whose::Service));
-    match question(&of(1, 9)) {
-        Err(Refused::Answer(head, status)) => {
+    assert_eq!(asked(&of(0, 2)), Question::Counters(CounterScope::Service));
+    match read_question(&of(1, 9)) {
+        Err(Rejected::Answer(head, status)) => {
             assert_eq!(status, Status::SourceAddress);
             let golden = join(&[&[1, 0x82, 7, 0, 0, 0, 0, 16], &TID_BYTES]);
-            assert_eq!(answer(&head, &Err(status)), golden);
+            assert_eq!(write_answer(&head, &Err(status)), golden);
         }
         other => panic!("{other:?}"),
     }
     let index = join(&[&big(2, [0, 4, 0], 88), &record(1, 2, &[10, 0, 0, 1])]);
-    assert_eq!(asked(&index), Question::Counters(Whose::Index(4)));
+    assert_eq!(asked(&index), Question::Counters(CounterScope::Index(4)));
 }
 
 #[test]
 fn what_is_no_message_ends_the_conversation() {
-    let drops = |bytes: &[u8]| match question(bytes) {
-        Err(Refused::Drop(nonsense)) => nonsense,
+    let drops = |bytes: &[u8]| match read_question(bytes) {
+        Err(Rejected::Drop(nonsense)) => nonsense,
         other => panic!("{other:?}"),
     };
-    let good = request(&Question::Counters(Whose::Service), TID);
+    let good = write_question(&Question::Counters(CounterScope::Service), TID);
     let with = |at: usize, byte: u8| {
         let mut bytes = good.clone();
         bytes[at] = byte;
         bytes
     };
-    assert_eq!(drops(&with(0, 0)), Nonsense::Version(0));
-    assert_eq!(drops(&with(0, 2)), Nonsense::Version(2));
-    assert_eq!(drops(&with(1, 0)), Nonsense::Opcode(0));
-    assert_eq!(drops(&with(1, 4)), Nonsense::Opcode(4));
+    assert_eq!(drops(&with(0, 0)), BadMessage::Version(0));
+    assert_eq!(drops(&with(0, 2)), BadMessage::Version(2));
+    assert_eq!(drops(&with(1, 0)), BadMessage::Opcode(0));
+    assert_eq!(drops(&with(1, 4)), BadMessage::Opcode(4));
     let most = QUESTION_MAX;
-    assert_eq!(drops(&with(7, 15)), Nonsense::Length { said: 15, most });
-    assert_eq!(drops(&with(6, 3)), Nonsense::Length { said: 784, most });
-    assert_eq!(drops(&with(7, 17)), Nonsense::Cut { said: 17, got: 16 });
-    assert_eq!(drops(&good[..5]), Nonsense::Cut { said: 16, got: 5 });
+    assert_eq!(drops(&with(7, 15)), BadMessage::Length { said: 15, most });
+    assert_eq!(drops(&with(6, 3)), BadMessage::Length { said: 784, most });
+    assert_eq!(drops(&with(7, 17)), BadMessage::Cut { said: 17, got: 16 });
+    assert_eq!(drops(&good[..5]), BadMessage::Cut { said: 16, got: 5 });
     // The length of a question to resolve is the host's.
-    let mut swapped = request(&resolve(None, v4(1), false), TID);
+    let mut swapped = write_question(&resolve(None, v4(1), false), TID);
     swapped[6..8].reverse();
-    assert!(matches!(drops(&swapped), Nonsense::Length { .. }));
+    assert!(matches!(drops(&swapped), BadMessage::Length { .. }));
 }
 
 /// What the service found, its bytes, and what the client reads; for the question at the same place.
-fn answers() -> Vec<(Question, Found, Vec<u8>, Told)> {
+fn answers() -> Vec<(Question, Found, Vec<u8>, Response)> {
     let mut counters = Vec::new();
     (1..=7u64).for_each(|count| counters.extend(count.to_be_bytes()));
     let counts = Counters::from_order([1, 2, 3, 4, 5, 6, 7]);
@@ -282,7 +282,7 @@ fn answers() -> Vec<(Question, Found, Vec<u8>, Told)> {
         path: Box::new(some_path()),
         source,
     };
-    let told = |source| Told::Path {
+    let told = |source| Response::Path {
         path: Box::new(some_path()),
         source,
     };
@@ -299,7 +299,7 @@ fn answers() -> Vec<(Question, Found, Vec<u8>, Told)> {
         &text("node1"),
         &text("10.0.0.1"),
     ]);
-    let report = Report {
+    let report = EndpointInfo {
         guid: 0x0102_0304_0506_0708,
         port: 1,
         ports: 2,
@@ -331,10 +331,10 @@ fn answers() -> Vec<(Question, Found, Vec<u8>, Told)> {
             told(None),
         ),
         (
-            Question::Counters(Whose::Index(3)),
+            Question::Counters(CounterScope::Index(3)),
             Found::Counters(counts),
             join(&[&big(0x82, [7, 3, 0], 72), &counters]),
-            Told::Counters(counts),
+            Response::Counters(counts),
         ),
         (
             Question::Endpoint { port: 2, index: 1 },
@@ -343,7 +343,7 @@ fn answers() -> Vec<(Question, Found, Vec<u8>, Told)> {
                 provider: "doorbell",
             },
             described,
-            Told::Endpoint(Box::new(report)),
+            Response::Endpoint(Box::new(report)),
         ),
     ]
 }
@@ -351,9 +351,9 @@ fn answers() -> Vec<(Question, Found, Vec<u8>, Told)> {
 #[test]
 fn answers_are_these_bytes_both_ways() {
     for (asks, found, bytes, says) in answers() {
-        let (head, _) = question(&request(&asks, TID)).unwrap();
-        assert_eq!(answer(&head, &Ok(found)), bytes, "{asks:?}");
-        assert_eq!(told(&asks, TID, &bytes), Ok(Ok(says)));
+        let (head, _) = read_question(&write_question(&asks, TID)).unwrap();
+        assert_eq!(write_answer(&head, &Ok(found)), bytes, "{asks:?}");
+        assert_eq!(read_response(&asks, TID, &bytes), Ok(Ok(says)));
         assert_eq!(tid_of(&bytes), Ok(TID));
     }
 }
@@ -361,35 +361,35 @@ fn answers_are_these_bytes_both_ways() {
 #[test]
 fn every_status_is_told_in_a_header() {
     for (asks, ..) in answers() {
-        let (head, _) = question(&request(&asks, TID)).unwrap();
+        let (head, _) = read_question(&write_question(&asks, TID)).unwrap();
         for status in Status::ALL {
-            let bytes = answer(&head, &Err(status));
+            let bytes = write_answer(&head, &Err(status));
             assert_eq!((bytes.len(), bytes[2]), (16, status.code()));
-            assert_eq!(told(&asks, TID, &bytes), Ok(Err(status)));
+            assert_eq!(read_response(&asks, TID, &bytes), Ok(Err(status)));
         }
     }
 }
 
 #[test]
 fn an_answer_to_another_question_is_a_refusal() {
-    let (head, _) = question(&request(&resolve(None, v4(2), false), TID)).unwrap();
+    let (head, _) = read_question(&write_question(&resolve(None, v4(2), false), TID)).unwrap();
     let wrong: Answer = Ok(Found::Counters(Counters::default()));
-    assert_eq!(answer(&head, &wrong), host(0x81, 2, 16));
+    assert_eq!(write_answer(&head, &wrong), host(0x81, 2, 16));
 }
 
 #[test]
 fn an_endpoint_of_very_many_addresses_is_told_with_those_that_fit() {
     let asks = Question::Endpoint { port: 1, index: 1 };
-    let (head, _) = question(&request(&asks, TID)).unwrap();
+    let (head, _) = read_question(&write_question(&asks, TID)).unwrap();
     let many = (0..2000u32).map(|at| Address::V4(at.into())).collect();
     let found = Found::Endpoint {
         endpoint: Box::new(endpoint(many)),
         provider: "doorbell",
     };
-    let bytes = answer(&head, &Ok(found));
+    let bytes = write_answer(&head, &Ok(found));
     assert!(bytes.len() <= ANSWER_MAX && bytes.len() > ANSWER_MAX - 64);
-    match told(&asks, TID, &bytes) {
-        Ok(Ok(Told::Endpoint(report))) => assert_eq!(report.addresses.len(), 1022),
+    match read_response(&asks, TID, &bytes) {
+        Ok(Ok(Response::Endpoint(report))) => assert_eq!(report.addresses.len(), 1022),
         other => panic!("{other:?}"),
     }
 }
@@ -400,34 +400,49 @@ fn a_client_believes_nothing() {
     let (asks, _, path, _) = &all[0];
     let (counts_asked, _, counts, _) = &all[3];
     let (endpoint_asked, _, described, _) = &all[4];
-    assert_eq!(told(asks, TID + 1, path), Err(BadAnswer::Another));
-    assert_eq!(told(counts_asked, TID, path), Err(BadAnswer::Another));
-    assert_eq!(told(asks, TID, &host(0x81, 4, 16)), Err(BadAnswer::Status(4)));
-    assert_eq!(told(asks, TID, &host(0x81, 255, 16)), Err(BadAnswer::Status(255)));
-    assert_eq!(told(asks, TID, &host(0x81, 0, 16)), Err(BadAnswer::Lacks("path")));
-    let question = request(asks, TID);
-    assert_eq!(told(asks, TID, &question), Err(Nonsense::NoAnswer.into()));
-    assert_eq!(tid_of(&question), Err(Nonsense::NoAnswer.into()));
+    assert_eq!(read_response(asks, TID + 1, path), Err(BadAnswer::Another));
+    assert_eq!(read_response(counts_asked, TID, path), Err(BadAnswer::Another));
+    assert_eq!(
+        read_response(asks, TID, &host(0x81, 4, 16)),
+        Err(BadAnswer::Status(4))
+    );
+    assert_eq!(
+        read_response(asks, TID, &host(0x81, 255, 16)),
+        Err(BadAnswer::Status(255))
+    );
+    assert_eq!(
+        read_response(asks, TID, &host(0x81, 0, 16)),
+        Err(BadAnswer::Lacks("path"))
+    );
+    let question = write_question(asks, TID);
+    assert_eq!(
+        read_response(asks, TID, &question),
+        Err(BadMessage::NoAnswer.into())
+    );
+    assert_eq!(tid_of(&question), Err(BadMessage::NoAnswer.into()));
     let few = big(0x82, [6, 0, 0], 72);
     let few = join(&[&few, &counts[16..]]);
-    assert_eq!(told(counts_asked, TID, &few), Err(BadAnswer::Lacks("counters")));
+    assert_eq!(
+        read_response(counts_asked, TID, &few),
+        Err(BadAnswer::Lacks("counters"))
+    );
     let mut promising = described.clone();
     promising[31] = 3;
     let lacks = Err(BadAnswer::Lacks("room for its addresses"));
-    assert_eq!(told(endpoint_asked, TID, &promising), lacks);
+    assert_eq!(read_response(endpoint_asked, TID, &promising), lacks);
     let mut obeyed = described.clone();
     obeyed[96..99].copy_from_slice(b"\x1b[2");
-    match told(endpoint_asked, TID, &obeyed) {
-        Ok(Ok(Told::Endpoint(report))) => assert_eq!(report.addresses[0], "\u{fffd}[2e1"),
+    match read_response(endpoint_asked, TID, &obeyed) {
+        Ok(Ok(Response::Endpoint(report))) => assert_eq!(report.addresses[0], "\u{fffd}[2e1"),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_stranger_is_known_by_its_first_byte() {
-    let mut pieces = Pieces::new(QUESTION_MAX);
-    pieces.take(b"G");
-    assert_eq!(pieces.next(), Err(Nonsense::Version(b'G')));
+    let mut decoder = Decoder::new(QUESTION_MAX);
+    decoder.push(b"G");
+    assert_eq!(decoder.next(), Err(BadMessage::Version(b'G')));
 }
 
 proptest! {
@@ -435,11 +450,11 @@ proptest! {
     fn messages_are_the_same_in_any_pieces(cuts in proptest::collection::vec(1usize..700, 1..40)) {
         let all: Vec<Vec<u8>> = questions().into_iter().map(|(_, bytes)| bytes).collect();
         let (stream, mut rest) = (all.concat(), Vec::new());
-        let (mut pieces, mut from) = (Pieces::new(QUESTION_MAX), 0);
+        let (mut decoder, mut from) = (Decoder::new(QUESTION_MAX), 0);
         for cut in cuts.iter().cycle() {
             let end = (from + cut).min(stream.len());
-            pieces.take(&stream[from..end]);
-            while let Some(message) = pieces.next().unwrap() {
+            decoder.push(&stream[from..end]);
+            while let Some(message) = decoder.next().unwrap() {
                 rest.push(message);
             }
             from = end;
@@ -448,7 +463,7 @@ proptest! {
             }
         }
         prop_assert_eq!(rest, all);
-        prop_assert!(!pieces.is_half());
+        prop_assert!(!decoder.is_partial());
     }
 
     #[test]
@@ -460,18 +475,18 @@ proptest! {
             let host = bytes[1] & 0xf == 1;
             bytes[6..8].copy_from_slice(&if host { length.to_ne_bytes() } else { length.to_be_bytes() });
         }
-        match question(&bytes) {
+        match read_question(&bytes) {
             Ok((head, asks)) => {
-                prop_assert_eq!(answer(&head, &Err(Status::TimedOut)).len(), 16);
+                prop_assert_eq!(write_answer(&head, &Err(Status::TimedOut)).len(), 16);
                 // What was understood is understood again.
-                let (_, again) = question(&request(&asks, head.tid())).expect("it was a question");
+                let (_, again) = read_question(&write_question(&asks, head.tid())).expect("it was a question");
                 prop_assert_eq!(again, asks);
             }
-            Err(Refused::Answer(head, status)) => prop_assert_eq!(answer(&head, &Err(status)).len(), 16),
-            Err(Refused::Drop(_)) => {}
+            Err(Rejected::Answer(head, status)) => prop_assert_eq!(write_answer(&head, &Err(status)).len(), 16),
+            Err(Rejected::Drop(_)) => {}
         }
         for (asks, ..) in answers() {
-            let _ = told(&asks, 0, &bytes);
+            let _ = read_response(&asks, 0, &bytes);
         }
     }
 }

@@ -28,7 +28,7 @@ fn a_question_goes_out_over_both_families_and_counts_once() {
         at.iter().any(SocketAddr::is_ipv4) && at.iter().any(SocketAddr::is_ipv6),
         "{at:?}"
     );
-    a.ask(&mad(1));
+    a.query(&mad(1));
     until("both copies come", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty() && sides[1].carrier.counters().dropped.of(Reason::Again) > 0
     });
@@ -60,7 +60,7 @@ fn each_family_carries_alone() {
             ..settings(port, Some(1))
         };
         let (mut a, mut b) = pair(&lab, &one);
-        a.ask(&mad(1));
+        a.query(&mad(1));
         until("it is heard", &mut [&mut a, &mut b], |sides| {
             !sides[1].mads.is_empty()
         });
@@ -160,7 +160,7 @@ fn an_interface_that_goes_is_an_event_and_can_come_back() {
         lab.inside(0, || watch_is(&mut watch, true))
     });
     let (mut a, mut b) = pair(&lab, &settings(16_205, None));
-    a.ask(&mad(1));
+    a.query(&mad(1));
     until("it is heard", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty()
     });
@@ -228,7 +228,7 @@ fn a_change_after_a_swarm_of_changes_is_seen() {
 
 /// Whether the host is seen with or without an interface beyond its loopback.
 fn watch_is(watch: &mut HostWatch, with: bool) -> bool {
-    let _ = watch.look();
+    let _ = watch.poll();
     watch
         .found()
         .endpoints
@@ -255,13 +255,13 @@ fn addresses_that_come_are_followed_by_the_sockets() {
     let end = a.end.clone();
     lab.inside(0, || a.carrier.update(END, &end)).unwrap();
     assert_ne!(a.carrier.addresses(END).collect::<Vec<_>>(), before);
-    a.ask(&mad(1));
+    a.query(&mad(1));
     until("it is heard", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty()
     });
     assert_eq!(b.mads[0].0.gid.to_string(), "::ffff:10.77.0.9");
     // Its groups are joined as before.
-    b.ask(&mad(2));
+    b.query(&mad(2));
     until("it is heard", &mut [&mut a, &mut b], |sides| {
         !sides[0].mads.is_empty()
     });
@@ -352,7 +352,7 @@ fn sockets_come_and_go_with_addresses_and_the_others_stay() {
     assert!(six.len() == 2 && six.iter().all(SocketAddr::is_ipv6), "{six:?}");
     let back = follow(&mut a, "address add 10.77.0.1/24 dev v0");
     assert_eq!(back.len(), 3);
-    b.ask(&mad(1));
+    b.query(&mad(1));
     until("both copies come", &mut [&mut a, &mut b], |sides| {
         !sides[0].mads.is_empty() && sides[0].carrier.counters().dropped.of(Reason::Again) > 0
     });

@@ -19,7 +19,7 @@ fn a_question_is_heard_once_and_answered_to_its_sender_alone() {
     let (mut a, mut b) = pair(16_101, [None, None]);
     let mut c = Side::new("lo", settings(16_101, None));
     assert_ne!(a.carrier.qpn(), b.carrier.qpn());
-    a.ask(&mad(1));
+    a.query(&mad(1));
     until("both hear it", &mut [&mut a, &mut b, &mut c], |sides| {
         sides[1..].iter().all(|side| !side.mads.is_empty())
     });
@@ -48,7 +48,7 @@ fn a_question_is_heard_once_and_answered_to_its_sender_alone() {
 fn what_is_sent_again_is_heard_again() {
     let (mut a, mut b) = pair(16_102, [None, None]);
     for count in 1..4 {
-        a.ask(&mad(1));
+        a.query(&mad(1));
         until("it is heard", &mut [&mut a, &mut b], |sides| {
             sides[1].mads.len() == count
         });
@@ -61,7 +61,7 @@ fn only_who_has_the_key_is_heard() {
     let mut open = Side::new("lo", settings(16_103, None));
     let mut other = Side::new("lo", settings(16_103, Some(2)));
     for side in [&mut a, &mut open, &mut other] {
-        side.ask(&mad(1));
+        side.query(&mad(1));
     }
     until(
         "it is heard",
@@ -272,7 +272,7 @@ fn whoever_sleeps_is_woken() {
     runtime.block_on(async {
         let (mut a, b) = pair(16_112, [None, None]);
         let mut b = b.carrier.registered().unwrap();
-        a.ask(&mad(1));
+        a.query(&mad(1));
         let patience = std::time::Duration::from_secs(20);
         let heard = tokio::time::timeout(patience, async {
             loop {

@@ -8,7 +8,7 @@ use doorbell_acm::carrier::{
 };
 use doorbell_acm::config::{Interfaces, Options};
 use doorbell_acm::endpoint::Endpoint;
-use doorbell_acm::host::{Sources, look};
+use doorbell_acm::host::{Sources, scan};
 use doorbell_fabric::time::Time;
 
 /// By when what is waited for has happened; only ever reached when it does not.
@@ -34,7 +34,7 @@ pub fn settings(port: u16, key: Option<u8>) -> Settings {
 pub fn endpoint(interface: &str) -> Endpoint {
     let start = Instant::now();
     loop {
-        let found = look(&Sources::of_system(Vec::new())).unwrap();
+        let found = scan(&Sources::of_system(Vec::new())).unwrap();
         if let Some(end) = found.endpoints.into_iter().find(|end| end.device == interface) {
             return end;
         }
@@ -101,7 +101,7 @@ impl Side {
         done
     }
 
-    pub fn ask(&mut self, mad: &Mad) {
+    pub fn query(&mut self, mad: &Mad) {
         self.carrier.multicast(END, group(), self.end.gid, mad).unwrap();
     }
 

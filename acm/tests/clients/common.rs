@@ -6,11 +6,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbell_acm::address::{Address, Gid, Name};
-use doorbell_acm::ask::{Answer, Counters, Found, Question, Whose};
 use doorbell_acm::client::{Client, Service};
 use doorbell_acm::endpoint::{Endpoint, Link};
 use doorbell_acm::path::{Mtu, Path, Rate};
-use doorbell_acm::serve::{Backend, Count, Places, Reply, Served, Server, Settings, Tcp};
+use doorbell_acm::query::{Answer, CounterScope, Counters, Found, Question};
+use doorbell_acm::serve::{Backend, Count, Reply, Server, ServerCounters, Settings, SocketPaths, Tcp};
 use doorbell_acm::status::Status;
 use tokio::sync::watch;
 
@@ -19,9 +19,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A service that runs until it is dropped.
 pub(crate) struct Running {
-    pub(crate) places: Places,
+    pub(crate) places: SocketPaths,
     pub(crate) port: Option<u16>,
-    pub(crate) served: Arc<Served>,
+    pub(crate) served: Arc<ServerCounters>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Running {
 /// Settings with all files in a folder of the test's own.
 pub(crate) fn settings(folder: &FilePath) -> Settings {
     Settings {
-        places: Places::within(folder),
+        places: SocketPaths::within(folder),
         ..Settings::default()
     }
 }
@@ -48,7 +48,7 @@ impl Running {
         Self::run(server, settings.places.clone(), backend)
     }
 
-    pub(crate) fn run<B: Backend + Send + 'static>(server: Server, places: Places, backend: B) -> Self {
+    pub(crate) fn run<B: Backend + Send + 'static>(server: Server, places: SocketPaths, backend: B) -> Self {
         let (port, served) = (
             server.tcp_address().map(|address| address.port()),
             server.served(),
@@ -222,12 +222,12 @@ pub(crate) fn table(question: &Question) -> Answer {
                 }),
             }
         }
-        Question::Counters(whose) => {
-            let index = match whose {
-                Whose::Service => 0,
-                Whose::Index(index) if usize::from(*index) <= endpoints().len() => u64::from(*index),
-                Whose::Index(_) => return Err(Status::SourceAddress),
-                Whose::Owner(owner) => {
+        Question::Counters(scope) => {
+            let index = match scope {
+                CounterScope::Service => 0,
+                CounterScope::Index(index) if usize::from(*index) <= endpoints().len() => u64::from(*index),
+                CounterScope::Index(_) => return Err(Status::SourceAddress),
+                CounterScope::Owner(owner) => {
                     let at = endpoints().iter().position(|endpoint| endpoint.has(owner));
                     at.ok_or(Status::SourceAddress)? as u64 + 1
                 }

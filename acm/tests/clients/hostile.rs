@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use doorbell_acm::ask::{Question, Whose};
+use doorbell_acm::query::{CounterScope, Question};
 use doorbell_acm::serve::{Count, Limits, Reply, Settings};
-use doorbell_acm::wire::{ANSWER_MAX, Pieces, QUESTION_MAX, request, tid_of};
+use doorbell_acm::wire::{ANSWER_MAX, Decoder, QUESTION_MAX, tid_of, write_question};
 
 use crate::common::{LONG, Running, at_once, settings, table, v4};
 
@@ -38,27 +38,27 @@ fn rest(mut stream: UnixStream) -> Vec<u8> {
 }
 
 fn whole(stream: &mut UnixStream) -> Vec<u8> {
-    let mut pieces = Pieces::new(ANSWER_MAX);
+    let mut decoder = Decoder::new(ANSWER_MAX);
     loop {
-        if let Some(answer) = pieces.next().unwrap() {
+        if let Some(answer) = decoder.next().unwrap() {
             return answer;
         }
         let mut byte = [0];
         stream.read_exact(&mut byte).unwrap();
-        pieces.take(&byte);
+        decoder.push(&byte);
     }
 }
 
 /// One that others are still served by.
 fn still_serves(running: &Running) {
-    assert!(running.client().counters(Whose::Service).is_ok());
+    assert!(running.client().counters(CounterScope::Service).is_ok());
 }
 
 #[test]
 fn nonsense_ends_the_conversation_and_is_counted_by_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&settings(folder.path()), at_once);
-    let good = request(&resolve(7), 1);
+    let good = write_question(&resolve(7), 1);
     let with = |changes: &[(usize, u8)]| {
         let mut bytes = good.clone();
         changes.iter().for_each(|&(at, byte)| bytes[at] = byte);
@@ -96,7 +96,7 @@ fn a_length_that_is_too_short_for_what_follows_is_two_messages() {
     // The second begins in the middle of the first's records, and is none.
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&settings(folder.path()), at_once);
-    let mut bytes = request(&resolve(7), 1);
+    let mut bytes = write_question(&resolve(7), 1);
     bytes[6..8].copy_from_slice(&88u16.to_ne_bytes());
     let mut stream = stranger(&running);
     stream.write_all(&bytes).unwrap();
@@ -111,7 +111,7 @@ fn a_question_byte_by_byte_is_the_same_question() {
     let running = Running::start(&settings(folder.path()), at_once);
     let mut stream = stranger(&running);
     for tid in [1, u64::MAX] {
-        for byte in request(&resolve(7), tid) {
+        for byte in write_question(&resolve(7), tid) {
             stream.write_all(&[byte]).unwrap();
         }
         let answer = whole(&mut stream);
@@ -124,7 +124,7 @@ fn who_has_asked_its_last_is_still_answered() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&settings(folder.path()), at_once);
     let mut stream = stranger(&running);
-    let both = [request(&resolve(7), 1), request(&resolve(8), 2)].concat();
+    let both = [write_question(&resolve(7), 1), write_question(&resolve(8), 2)].concat();
     stream.write_all(&both).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(rest(stream).len(), 2 * 88);
@@ -144,14 +144,14 @@ fn half_a_question_is_not_waited_for_and_an_idle_client_may_stay() {
     let running = Running::start(&quick, at_once);
     let mut idle = stranger(&running);
     let mut half = stranger(&running);
-    half.write_all(&request(&resolve(7), 1)[..40]).unwrap();
+    half.write_all(&write_question(&resolve(7), 1)[..40]).unwrap();
     assert_eq!(rest(half), b"");
     running.until(Count::Half, 1);
     let mut cut = stranger(&running);
-    cut.write_all(&request(&resolve(7), 1)[..1]).unwrap();
+    cut.write_all(&write_question(&resolve(7), 1)[..1]).unwrap();
     drop(cut);
     running.until(Count::Cut, 1);
-    idle.write_all(&request(&resolve(7), 3)).unwrap();
+    idle.write_all(&write_question(&resolve(7), 3)).unwrap();
     assert_eq!(tid_of(&whole(&mut idle)), Ok(3));
 }
 
@@ -167,7 +167,7 @@ fn who_does_not_read_is_left_and_nobody_else_waits_for_it() {
     };
     let running = Running::start(&quick, at_once);
     let mut silent = stranger(&running);
-    let question = request(&resolve(7), 1);
+    let question = write_question(&resolve(7), 1);
     // Until its own side is full too, and the service has left it.
     while silent.write_all(&question).is_ok() {}
     running.until(Count::Stuck, 1);
@@ -193,7 +193,9 @@ fn a_flood_of_questions_stops_at_the_bound_and_all_are_answered() {
     let stream = stranger(&running);
     let mut writer = stream.try_clone().unwrap();
     let flood = std::thread::spawn(move || {
-        let all: Vec<u8> = (1..=ASKED).flat_map(|tid| request(&resolve(7), tid)).collect();
+        let all: Vec<u8> = (1..=ASKED)
+            .flat_map(|tid| write_question(&resolve(7), tid))
+            .collect();
         writer.write_all(&all).unwrap();
     });
     running.until(Count::Questions, BOUND as u64);
@@ -244,7 +246,7 @@ fn answers_that_are_not_read_have_a_bound_in_bytes() {
     });
     let mut stream = stranger(&running);
     for tid in 1..=64 {
-        stream.write_all(&request(&resolve(7), tid)).unwrap();
+        stream.write_all(&write_question(&resolve(7), tid)).unwrap();
     }
     running.until(Count::Unread, 1);
     assert_eq!(rest(stream).len(), 11 * 88, "those for which there was room");
@@ -259,7 +261,7 @@ fn who_goes_with_questions_open_costs_nothing_that_lasts() {
     });
     for tid in 0..50 {
         let mut stream = stranger(&running);
-        stream.write_all(&request(&resolve(7), tid)).unwrap();
+        stream.write_all(&write_question(&resolve(7), tid)).unwrap();
         let (question, reply) = replies.recv_timeout(LONG).expect("a question");
         drop(stream);
         reply.send(&table(&question));

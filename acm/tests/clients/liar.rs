@@ -5,9 +5,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use doorbell_acm::ask::{Question, Whose};
-use doorbell_acm::client::{Asker, Client, ClientError, Service};
-use doorbell_acm::wire::request;
+use doorbell_acm::client::{AsyncClient, Client, ClientError, Service};
+use doorbell_acm::query::{CounterScope, Question};
+use doorbell_acm::wire::write_question;
 
 use crate::common::{LONG, v4};
 
@@ -38,11 +38,11 @@ fn errors(says: Vec<u8>) -> [ClientError; 2] {
     liar(&socket, says);
     let service = Service::Unix(socket);
     let mut client = Client::connect(&service, LONG).unwrap();
-    let one = client.ask(&question()).unwrap_err();
+    let one = client.query(&question()).unwrap_err();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let other = runtime.unwrap().block_on(async {
-        let asker = Asker::connect(&service, LONG).await.unwrap();
-        asker.ask(question()).await.unwrap_err()
+        let asker = AsyncClient::connect(&service, LONG).await.unwrap();
+        asker.query(question()).await.unwrap_err()
     });
     [one, other]
 }
@@ -50,7 +50,7 @@ fn errors(says: Vec<u8>) -> [ClientError; 2] {
 #[test]
 fn a_service_that_says_what_is_no_answer_is_told_so() {
     let answer = |status: u8| {
-        let mut bytes = request(&Question::Counters(Whose::Service), 1);
+        let mut bytes = write_question(&Question::Counters(CounterScope::Service), 1);
         let length = 16u16.to_ne_bytes();
         bytes[1..3].copy_from_slice(&[0x81, status]);
         bytes[6..8].copy_from_slice(&length);
@@ -66,7 +66,7 @@ fn a_service_that_says_what_is_no_answer_is_told_so() {
     };
     let lies = [
         b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
-        request(&question(), 1),
+        write_question(&question(), 1),
         answer(0),
         answer(4),
         answer(200),
@@ -83,7 +83,7 @@ fn a_service_that_says_what_is_no_answer_is_told_so() {
 
 #[test]
 fn a_service_that_goes_in_the_middle_is_told_so() {
-    for says in [Vec::new(), request(&question(), 1)[..5].to_vec()] {
+    for says in [Vec::new(), write_question(&question(), 1)[..5].to_vec()] {
         for error in errors(says) {
             assert!(matches!(error, ClientError::Closed { .. }), "{error}");
         }

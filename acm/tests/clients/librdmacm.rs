@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use doorbell_acm::address::Address;
-use doorbell_acm::ask::Question;
+use doorbell_acm::query::Question;
 use doorbell_acm::serve::{Reply, Settings};
 
 use crate::common::{Running, settings, table, v4, with_tcp};

@@ -1,10 +1,10 @@
 //! Many at once: clients, and questions of one.
 
-use doorbell_acm::ask::{Question, Whose};
-use doorbell_acm::client::{Asker, Client, ClientError};
+use doorbell_acm::client::{AsyncClient, Client, ClientError};
+use doorbell_acm::query::{CounterScope, Question};
 use doorbell_acm::serve::{Count, Limits, Reply, Settings};
 use doorbell_acm::status::Status;
-use doorbell_acm::wire::Told;
+use doorbell_acm::wire::Response;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -52,14 +52,14 @@ fn one_more_than_there_may_be_is_turned_away_until_somebody_goes() {
     let mut two = [running.client(), running.client()];
     assert!(
         two.iter_mut()
-            .all(|client| client.counters(Whose::Service).is_ok())
+            .all(|client| client.counters(CounterScope::Service).is_ok())
     );
-    let error = running.client().counters(Whose::Service).unwrap_err();
+    let error = running.client().counters(CounterScope::Service).unwrap_err();
     assert!(matches!(error, ClientError::Closed { .. }), "{error}");
     assert_eq!(running.served.of(Count::Crowded), 1);
     drop(two);
     running.until_empty();
-    assert!(running.client().counters(Whose::Service).is_ok());
+    assert!(running.client().counters(CounterScope::Service).is_ok());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn an_asker_has_many_questions_open_and_each_gets_its_own_answer() {
     let running = Running::start(&with_tcp(folder.path()), backend);
     for service in [running.unix(), running.tcp()] {
         runtime().block_on(async {
-            let asker = Asker::connect(&service, LONG).await.unwrap();
+            let asker = AsyncClient::connect(&service, LONG).await.unwrap();
             let tasks: Vec<_> = (0..1000u32)
                 .map(|at| {
                     let (asker, last) = (asker.clone(), (at % 200) as u8);
@@ -106,18 +106,25 @@ fn an_asker_tells_statuses_lateness_and_the_end() {
     let running = Running::start(&settings(folder.path()), backend);
     let service = running.unix();
     runtime().block_on(async {
-        let asker = Asker::connect(&service, Duration::from_millis(300))
+        let asker = AsyncClient::connect(&service, Duration::from_millis(300))
             .await
             .unwrap();
         let refused = asker.resolve(None, v4(206), false).await.unwrap_err();
         assert_eq!(refused.status(), Some(Status::TimedOut));
         let never = Question::Endpoint { port: 1, index: 1 };
-        let late = asker.ask(never).await.unwrap_err();
+        let late = asker.query(never).await.unwrap_err();
         assert!(matches!(late, ClientError::Late { .. }), "{late}");
-        let told = asker.ask(Question::Counters(Whose::Service)).await;
-        assert_eq!(told.unwrap(), Told::Counters(counters(0)), "nobody waits for it");
+        let told = asker.query(Question::Counters(CounterScope::Service)).await;
+        assert_eq!(
+            told.unwrap(),
+            Response::Counters(counters(0)),
+            "nobody waits for it"
+        );
         drop(running);
-        let end = asker.ask(Question::Counters(Whose::Service)).await.unwrap_err();
+        let end = asker
+            .query(Question::Counters(CounterScope::Service))
+            .await
+            .unwrap_err();
         assert!(matches!(end, ClientError::Closed { .. }), "{end}");
     });
 }

@@ -7,9 +7,9 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use doorbell_acm::address::Address;
-use doorbell_acm::ask::Whose;
 use doorbell_acm::client::{Client, ClientError, Service};
 use doorbell_acm::path::Path;
+use doorbell_acm::query::CounterScope;
 use doorbell_acm::serve::{Count, Reply, ServeError, Server, Settings, inherited};
 use doorbell_acm::status::Status;
 
@@ -29,9 +29,9 @@ fn all_questions(client: &mut Client) {
     };
     assert_eq!(client.path(&by_gid, false).unwrap(), path_to(5));
     assert_eq!(client.path(&by_gid, true).unwrap(), path_to(5));
-    assert_eq!(client.counters(Whose::Service).unwrap(), counters(0));
-    assert_eq!(client.counters(Whose::Index(3)).unwrap(), counters(3));
-    assert_eq!(client.counters(Whose::Owner(v4(1))).unwrap(), counters(1));
+    assert_eq!(client.counters(CounterScope::Service).unwrap(), counters(0));
+    assert_eq!(client.counters(CounterScope::Index(3)).unwrap(), counters(3));
+    assert_eq!(client.counters(CounterScope::Owner(v4(1))).unwrap(), counters(1));
     let told = client.endpoints().unwrap();
     assert_eq!(told.len(), endpoints().len());
     for (report, endpoint) in told.iter().zip(endpoints()) {
@@ -78,8 +78,8 @@ fn every_status_is_told_as_one_sentence_with_what_to_do() {
     let statuses = [
         client.resolve(None, v4(250), true).unwrap_err().status(),
         client.resolve(Some(v4(99)), v4(7), false).unwrap_err().status(),
-        client.counters(Whose::Index(4)).unwrap_err().status(),
-        client.counters(Whose::Owner(v4(99))).unwrap_err().status(),
+        client.counters(CounterScope::Index(4)).unwrap_err().status(),
+        client.counters(CounterScope::Owner(v4(99))).unwrap_err().status(),
         client.endpoint(1, 3).unwrap_err().status(),
         client.endpoint(3, 1).unwrap_err().status(),
         client.endpoint(1, 0).unwrap_err().status(),
@@ -156,12 +156,12 @@ fn a_dead_service_is_replaced_and_a_live_one_never() {
     fs::write(&own.places.port, "1\n").unwrap();
     symlink(&own.places.port, &own.places.port_alias).unwrap();
     let running = Running::start(&own, at_once);
-    assert!(running.client().counters(Whose::Service).is_ok());
+    assert!(running.client().counters(CounterScope::Service).is_ok());
     assert!(!own.places.port.exists(), "nobody listens there");
     assert!(fs::symlink_metadata(&own.places.port_alias).is_err());
     let error = Server::open(&own, Vec::new()).unwrap_err();
     assert!(matches!(error, ServeError::InUse { .. }), "{error}");
-    assert!(running.client().counters(Whose::Service).is_ok());
+    assert!(running.client().counters(CounterScope::Service).is_ok());
 }
 
 #[test]

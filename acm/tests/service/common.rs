@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_acm::client::{Client, ClientError, Route, Service as At};
 use doorbell_acm::config::OPTIONS_FILE;
-use doorbell_acm::serve::Places;
+use doorbell_acm::serve::SocketPaths;
 use doorbell_acm::service::{Service, Settings};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ impl Running {
         std::fs::write(folder.path().join(OPTIONS_FILE), options).unwrap();
         let settings = Settings {
             folder: folder.path().to_owned(),
-            ..Settings::at(Places::within(folder.path()))
+            ..Settings::at(SocketPaths::within(folder.path()))
         };
         let (watch, socket) = (settings.watch.clone(), settings.places.socket.clone());
         let (stop, stopped) = watch::channel(false);

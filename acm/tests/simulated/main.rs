@@ -83,7 +83,7 @@ fn hot_destinations_are_told_at_once() {
         world.run(Duration::from_secs(2));
         let before = world.score.clone();
         for _ in 0..100 {
-            world.ask(0, 1, true);
+            world.query(0, 1, true);
             world.run(Duration::from_millis(100));
         }
         assert_eq!(world.score.multicasts, before.multicasts);

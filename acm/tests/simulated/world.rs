@@ -14,12 +14,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid, Name};
-use doorbell_acm::ask::{Answer, Found, Question};
 use doorbell_acm::endpoint::{DEFAULT_PKEY, Endpoint, Link, Network};
 use doorbell_acm::mad::MAD;
 use doorbell_acm::path::{Mtu, Path, Rate};
+use doorbell_acm::query::{Answer, Found, Question};
 use doorbell_acm::resolver::{
-    Act, EndpointId, NotProbed, Options, Peer, ProbeId, Probed, Resolver, RouteProtocol, Sender, Ticket,
+    Action, EndpointId, NotProbed, Options, Peer, ProbeId, Probed, Resolver, RouteProtocol, Sender, Ticket,
 };
 use doorbell_acm::sa::{NoPath, QueryId};
 use doorbell_acm::status::Status;
@@ -298,7 +298,7 @@ impl World {
     }
 
     /// A client at one host asks about another, by its name or its IP address.
-    pub(crate) fn ask(&mut self, from: usize, about: usize, by_name: bool) {
+    pub(crate) fn query(&mut self, from: usize, about: usize, by_name: bool) {
         let to = match by_name {
             true => name_of(about),
             false => self.nodes[about].places.last().expect("each has one").ip.clone(),
@@ -324,7 +324,7 @@ impl World {
         };
         self.open.insert(ticket, open);
         self.score.asked += 1;
-        node.resolver.ask(now, ticket, &question, chosen);
+        node.resolver.query(now, ticket, &question, chosen);
         self.carry(from);
     }
 
@@ -369,7 +369,7 @@ impl World {
             }
             Will::Hear { from, bytes } => {
                 let id = self.nodes[at].id;
-                self.nodes[at].resolver.hear(now, id, from, &bytes);
+                self.nodes[at].resolver.receive(now, id, from, &bytes);
             }
             Will::Sa(id, path) => {
                 let answer = whole(&path).map(|other| {
@@ -402,11 +402,11 @@ impl World {
 
     /// Does what a resolver wants done.
     fn carry(&mut self, at: usize) {
-        while let Some(act) = self.nodes[at].resolver.pop_act() {
+        while let Some(act) = self.nodes[at].resolver.pop_action() {
             match act {
-                Act::Answer { ticket, answer } => self.answered(at, ticket, &answer),
-                Act::Join { .. } | Act::Leave { .. } => {}
-                Act::Multicast { mad, .. } => {
+                Action::Answer { ticket, answer } => self.answered(at, ticket, &answer),
+                Action::Join { .. } | Action::Leave { .. } => {}
+                Action::Multicast { mad, .. } => {
                     self.score.multicasts += 1;
                     let mad: Rc<[u8]> = Rc::from(&mad[..]);
                     for other in 0..self.nodes.len() {
@@ -415,7 +415,7 @@ impl World {
                         }
                     }
                 }
-                Act::Unicast {
+                Action::Unicast {
                     endpoint,
                     to,
                     mad,
@@ -436,11 +436,11 @@ impl World {
                         self.nodes[at].resolver.sent(now, endpoint);
                     }
                 }
-                Act::AskSa { id, path, .. } => {
+                Action::QuerySa { id, path, .. } => {
                     self.score.queries += 1;
                     self.later(at, Duration::from_micros(300), Will::Sa(id, path));
                 }
-                Act::Probe {
+                Action::Probe {
                     id,
                     destination,
                     large,
@@ -589,7 +589,7 @@ pub(crate) fn story(world: &mut World, seed: u64) {
     let some = |world: &mut World, dice: &mut Dice, count: usize| {
         for _ in 0..count {
             let (from, to) = (pick(dice), pick(dice));
-            world.ask(from, to, dice.one_in(2));
+            world.query(from, to, dice.one_in(2));
         }
     };
     some(world, &mut dice, 5);
@@ -622,7 +622,7 @@ pub(crate) fn story(world: &mut World, seed: u64) {
     world.run(TRUE_FOR);
     for from in 0..world.len() {
         for by_name in [false, true] {
-            world.ask(from, pick(&mut dice), by_name);
+            world.query(from, pick(&mut dice), by_name);
         }
         world.run(Duration::from_millis(2));
     }

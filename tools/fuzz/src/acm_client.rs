@@ -3,11 +3,12 @@
 //! has its status; nothing that a service says can be a terminal's command.
 
 use doorbell_acm::address::Address;
-use doorbell_acm::ask::{Found, Question, Whose};
 use doorbell_acm::path::{Path, PathRecord};
+use doorbell_acm::query::{CounterScope, Found, Question};
 use doorbell_acm::status::Status;
 use doorbell_acm::wire::{
-    ANSWER_MAX, Nonsense, Pieces, QUESTION_MAX, Refused, Told, answer, question, request, tid_of, told,
+    ANSWER_MAX, BadMessage, Decoder, QUESTION_MAX, Rejected, Response, read_question, read_response, tid_of,
+    write_answer, write_question,
 };
 
 /// Reads the input as what a client sends, or as what a service answers.
@@ -36,17 +37,17 @@ pub fn run(input: &[u8]) {
 }
 
 /// All messages of a stream that comes in pieces of `step` bytes, and what ended it.
-fn split(bytes: &[u8], step: usize, most: usize) -> (Vec<Vec<u8>>, Option<Nonsense>) {
-    let (mut pieces, mut messages) = (Pieces::new(most), Vec::new());
+fn split(bytes: &[u8], step: usize, most: usize) -> (Vec<Vec<u8>>, Option<BadMessage>) {
+    let (mut decoder, mut messages) = (Decoder::new(most), Vec::new());
     for piece in bytes.chunks(step) {
-        pieces.take(piece);
+        decoder.push(piece);
         loop {
-            match pieces.next() {
+            match decoder.next() {
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => break,
-                Err(nonsense) => {
-                    assert_eq!(pieces.next(), Err(nonsense), "it goes on after a fault");
-                    return (messages, Some(nonsense));
+                Err(bad) => {
+                    assert_eq!(decoder.next(), Err(bad), "it goes on after a fault");
+                    return (messages, Some(bad));
                 }
             }
         }
@@ -56,15 +57,15 @@ fn split(bytes: &[u8], step: usize, most: usize) -> (Vec<Vec<u8>>, Option<Nonsen
 
 /// One message to the service.
 fn asked(message: &[u8]) {
-    match question(message) {
+    match read_question(message) {
         Ok((head, asks)) => {
-            let bytes = request(&asks, head.tid());
+            let bytes = write_question(&asks, head.tid());
             assert!(bytes.len() <= QUESTION_MAX);
-            let (again, same) = question(&bytes).expect("it was understood before");
+            let (again, same) = read_question(&bytes).expect("it was understood before");
             assert_eq!((again.tid(), again.op(), &same), (head.tid(), head.op(), &asks));
             for status in Status::ALL {
-                let refusal = answer(&head, &Err(status));
-                assert_eq!(told(&asks, head.tid(), &refusal), Ok(Err(status)));
+                let refusal = write_answer(&head, &Err(status));
+                assert_eq!(read_response(&asks, head.tid(), &refusal), Ok(Err(status)));
             }
             let path = some_path(&asks);
             let source = source_of(&asks);
@@ -75,22 +76,22 @@ fn asked(message: &[u8]) {
                     source: source.clone(),
                 }),
             );
-            let heard = told(&asks, head.tid(), &found);
+            let heard = read_response(&asks, head.tid(), &found);
             match asks {
                 Question::Resolve { .. } => {
                     let path = Box::new(path);
-                    assert_eq!(heard, Ok(Ok(Told::Path { path, source })));
+                    assert_eq!(heard, Ok(Ok(Response::Path { path, source })));
                 }
-                Question::Path { .. } => assert!(matches!(heard, Ok(Ok(Told::Path { .. })))),
+                Question::Path { .. } => assert!(matches!(heard, Ok(Ok(Response::Path { .. })))),
                 _ => assert_eq!(heard, Ok(Err(Status::Invalid))),
             }
         }
-        Err(Refused::Answer(head, status)) => {
-            let refusal = answer(&head, &Err(status));
+        Err(Rejected::Answer(head, status)) => {
+            let refusal = write_answer(&head, &Err(status));
             assert_eq!((refusal.len(), refusal[2]), (16, status.code()));
             assert_eq!(tid_of(&refusal), Ok(head.tid()));
         }
-        Err(Refused::Drop(nonsense)) => panic!("a whole message, and yet {nonsense}"),
+        Err(Rejected::Drop(bad)) => panic!("a whole message, and yet {bad}"),
     }
 }
 
@@ -121,8 +122,8 @@ fn asks(choice: u8) -> Question {
             path: Path::default(),
             verify: choice == 3,
         },
-        4 => Question::Counters(Whose::Service),
-        5 => Question::Counters(Whose::Index(1)),
+        4 => Question::Counters(CounterScope::Service),
+        5 => Question::Counters(CounterScope::Index(1)),
         _ => Question::Endpoint { port: 1, index: 1 },
     }
 }
@@ -130,18 +131,18 @@ fn asks(choice: u8) -> Question {
 /// One message to a client.
 fn answered(asks: &Question, message: &[u8]) {
     let Ok(tid) = tid_of(message) else {
-        assert!(told(asks, 0, message).is_err(), "it is no answer");
+        assert!(read_response(asks, 0, message).is_err(), "it is no answer");
         return;
     };
     assert!(
-        told(asks, tid ^ 1, message).is_err(),
+        read_response(asks, tid ^ 1, message).is_err(),
         "it answers another question"
     );
-    match told(asks, tid, message) {
-        Ok(Ok(Told::Path { path, .. })) => {
+    match read_response(asks, tid, message) {
+        Ok(Ok(Response::Path { path, .. })) => {
             assert_eq!(Path::from(&PathRecord::from(&*path)), *path);
         }
-        Ok(Ok(Told::Counters(counters))) => {
+        Ok(Ok(Response::Counters(counters))) => {
             let bytes: Vec<u8> = counters
                 .in_order()
                 .iter()
@@ -149,7 +150,7 @@ fn answered(asks: &Question, message: &[u8]) {
                 .collect();
             assert_eq!(message.get(16..72), Some(&bytes[..]));
         }
-        Ok(Ok(Told::Endpoint(report))) => {
+        Ok(Ok(Response::Endpoint(report))) => {
             assert!(report.addresses.len() <= ANSWER_MAX / 64);
             let texts = report.addresses.iter().chain([&report.provider]);
             for text in texts {

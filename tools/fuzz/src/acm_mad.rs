@@ -8,12 +8,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid, Name};
-use doorbell_acm::ask::{Found, Question, Whose};
 use doorbell_acm::endpoint::{DEFAULT_PKEY, Endpoint, Link, Network};
-use doorbell_acm::mad::{Group, Groups, MAD, Resolve, Way};
+use doorbell_acm::mad::{Direction, Group, Groups, MAD, Resolve};
 use doorbell_acm::path::{Mtu, Path, Rate};
+use doorbell_acm::query::{CounterScope, Found, Question};
 use doorbell_acm::resolver::{
-    Act, EndpointId, Membership, NotProbed, Options, ProbeId, Probed, Resolver, RouteProtocol, Sender, Table,
+    Action, EndpointId, Membership, NotProbed, Options, ProbeId, Probed, Resolver, RouteProtocol, Sender,
+    Table,
 };
 use doorbell_acm::sa::{NoPath, QueryId};
 use doorbell_fabric::time::Time;
@@ -82,9 +83,9 @@ impl Victim {
     }
 
     fn drain(&mut self) {
-        while let Some(act) = self.resolver.pop_act() {
-            match act {
-                Act::Answer { ticket, answer } => {
+        while let Some(action) = self.resolver.pop_action() {
+            match action {
+                Action::Answer { ticket, answer } => {
                     let asked = self.open.remove(&ticket);
                     let asked = asked.unwrap_or_else(|| panic!("{ticket} was not open"));
                     assert!(self.now.since(asked) <= self.bound, "late");
@@ -92,16 +93,16 @@ impl Victim {
                         assert!(path.mtu.is_none_or(|mtu| mtu <= Mtu::MAX));
                     }
                 }
-                Act::Multicast { mad, .. } | Act::Unicast { mad, .. } => {
+                Action::Multicast { mad, .. } | Action::Unicast { mad, .. } => {
                     let said = Resolve::read(&mad[..]).expect("it says what is understood");
                     assert_eq!(said.bytes(), *mad);
-                    if said.way == Way::Question {
+                    if said.direction == Direction::Question {
                         self.transactions.push(said.transaction);
                     }
                 }
-                Act::AskSa { id, path, .. } => self.queries.push((id, *path)),
-                Act::Probe { id, .. } => self.probes.push(id),
-                Act::Join { .. } | Act::Leave { .. } => {}
+                Action::QuerySa { id, path, .. } => self.queries.push((id, *path)),
+                Action::Probe { id, .. } => self.probes.push(id),
+                Action::Join { .. } | Action::Leave { .. } => {}
             }
         }
         let (entries, searches) = self.resolver.sizes();
@@ -131,11 +132,11 @@ impl Victim {
             Group::new(DEFAULT_PKEY, rate, mtu).gid()
         };
         let mad = Resolve {
-            way: match is_answer {
-                true => Way::Answer {
+            direction: match is_answer {
+                true => Direction::Answer {
                     status: u16::from(script.byte() > 240),
                 },
-                false => Way::Question,
+                false => Direction::Question,
             },
             transaction: match self.transactions.get(known) {
                 Some(transaction) => *transaction,
@@ -154,7 +155,7 @@ impl Victim {
         (bytes, is_answer || spoilt)
     }
 
-    fn hear(&mut self, script: &mut Script<'_>) {
+    fn receive(&mut self, script: &mut Script<'_>) {
         let (bytes, teaches) = self.mad(script);
         let from = Sender {
             gid: gid(script),
@@ -165,13 +166,13 @@ impl Victim {
         self.taught |= teaches && from.trusted;
         let endpoint = EndpointId(u32::from(script.byte() & 3));
         let before = self.resolver.sizes().0;
-        self.resolver.hear(self.now, endpoint, from, &bytes);
+        self.resolver.receive(self.now, endpoint, from, &bytes);
         if self.resolver.options().authenticated && !from.trusted {
             assert!(self.resolver.sizes().0 <= before, "a stranger taught something");
         }
     }
 
-    fn ask(&mut self, script: &mut Script<'_>) {
+    fn query(&mut self, script: &mut Script<'_>) {
         self.tickets += 1;
         let question = match script.byte() {
             0..170 => Question::Resolve {
@@ -190,9 +191,9 @@ impl Victim {
                 verify: script.byte() & 1 == 1,
             },
             220..240 => Question::Counters(match script.byte() {
-                0..100 => Whose::Service,
-                100..200 => Whose::Index(script.byte()),
-                _ => Whose::Owner(address(script)),
+                0..100 => CounterScope::Service,
+                100..200 => CounterScope::Index(script.byte()),
+                _ => CounterScope::Owner(address(script)),
             }),
             _ => Question::Endpoint {
                 port: script.byte(),
@@ -201,7 +202,7 @@ impl Victim {
         };
         let chosen = (script.byte() > 20).then(|| IpAddr::from([10, 0, 0, 1]));
         self.open.insert(self.tickets, self.now);
-        self.resolver.ask(self.now, self.tickets, &question, chosen);
+        self.resolver.query(self.now, self.tickets, &question, chosen);
     }
 
     fn others(&mut self, script: &mut Script<'_>) {
@@ -331,8 +332,8 @@ pub fn run(input: &[u8]) {
             break;
         }
         match script.byte() {
-            0..120 => victim.hear(&mut script),
-            120..180 => victim.ask(&mut script),
+            0..120 => victim.receive(&mut script),
+            120..180 => victim.query(&mut script),
             180..220 => victim.others(&mut script),
             choice => {
                 victim.now += Duration::from_micros(1 << (choice % 24));

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use doorbell_acm::config::{ADDRESSES_FILE, OPTIONS_FILE, generate};
-use doorbell_acm::host::{Sources, look};
+use doorbell_acm::host::{Sources, scan};
 use doorbell_fabric::error::Exit;
 
 use super::args::ConfigArgs;
@@ -12,7 +12,7 @@ use crate::{out, outputs};
 
 /// `doorbell acm config`.
 pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
-    let found = look(&Sources::of_system(Vec::new()));
+    let found = scan(&Sources::of_system(Vec::new()));
     let found = found.map_err(|error| ToolError::AcmService(error.into()))?;
     let made = generate(&found.endpoints, args.nodes);
     let files = [

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use doorbell_acm::address::Address;
-use doorbell_acm::client::{Asker, ClientError, Service};
+use doorbell_acm::client::{AsyncClient, ClientError, Service};
 use doorbell_fabric::error::Exit;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -126,10 +126,10 @@ struct Pace {
     until: Instant,
 }
 
-async fn connect(service: &Service, clients: u32) -> Result<Vec<Asker>, ToolError> {
+async fn connect(service: &Service, clients: u32) -> Result<Vec<AsyncClient>, ToolError> {
     let mut askers = Vec::new();
     for _ in 0..clients {
-        askers.push(Asker::connect(service, SOON).await?);
+        askers.push(AsyncClient::connect(service, SOON).await?);
     }
     Ok(askers)
 }
@@ -147,7 +147,7 @@ async fn show(until: Instant) {
 }
 
 /// So that all of them are known.
-async fn warm(asker: &Asker, ways: &[Way]) -> Result<(), ClientError> {
+async fn warm(asker: &AsyncClient, ways: &[Way]) -> Result<(), ClientError> {
     for (source, destination) in ways {
         asker.resolve(source.clone(), destination.clone(), false).await?;
     }
@@ -155,7 +155,7 @@ async fn warm(asker: &Asker, ways: &[Way]) -> Result<(), ClientError> {
 }
 
 /// One client: asks when it is time, whatever became of the question before, and never faster.
-async fn ask(asker: Asker, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: Rc<RefCell<Seen>>) {
+async fn ask(asker: AsyncClient, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: Rc<RefCell<Seen>>) {
     let mut due = pace.first;
     let mut turn = nth;
     while due < pace.until {

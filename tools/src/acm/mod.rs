@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use doorbell_acm::client::{Client, ClientError, Service};
-use doorbell_acm::serve::Places;
+use doorbell_acm::serve::SocketPaths;
 
 use self::args::{AcmArgs, AcmCommand};
 use crate::error::ToolError;
@@ -49,7 +49,7 @@ pub(crate) fn acm(args: &AcmArgs) -> Result<ExitCode, ToolError> {
 
 /// The service that is meant.
 fn service(named: Option<&str>) -> Result<Service, ClientError> {
-    Service::of(named, &Places::default())
+    Service::of(named, &SocketPaths::default())
 }
 
 /// A connection to it.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use doorbell_acm::ask::{Counters, Whose};
 use doorbell_acm::client::Client;
+use doorbell_acm::query::{CounterScope, Counters};
 use doorbell_acm::status::Status;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(super) fn perf(args: &PerfArgs) -> Result<ExitCode, ToolError> {
     let rows = match args.source.as_deref() {
         Some(word) => {
             let address = written::own(word)?;
-            let counters = client.counters(Whose::Owner(address.clone()))?;
+            let counters = client.counters(CounterScope::Owner(address.clone()))?;
             vec![Row::new(address.to_string(), counters)]
         }
         None => all(&mut client, args.all)?,
@@ -77,13 +77,16 @@ pub(super) fn perf(args: &PerfArgs) -> Result<ExitCode, ToolError> {
 }
 
 fn all(client: &mut Client, endpoints: bool) -> Result<Vec<Row>, ToolError> {
-    let mut rows = vec![Row::new("service".to_owned(), client.counters(Whose::Service)?)];
+    let mut rows = vec![Row::new(
+        "service".to_owned(),
+        client.counters(CounterScope::Service)?,
+    )];
     // A foreign service may answer for every number: there are not more than these.
     for index in 1..=u8::MAX {
         if !endpoints {
             break;
         }
-        match client.counters(Whose::Index(index)) {
+        match client.counters(CounterScope::Index(index)) {
             Ok(counters) => rows.push(Row::new(format!("endpoint {index}"), counters)),
             Err(error) if error.status() == Some(Status::SourceAddress) => break,
             Err(error) => return Err(error.into()),

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use doorbell_acm::address::Address;
-use doorbell_acm::ask::Question;
-use doorbell_acm::client::{ClientError, ask_all};
+use doorbell_acm::client::{ClientError, query_all};
 use doorbell_acm::path::Path;
-use doorbell_acm::wire::Told;
+use doorbell_acm::query::Question;
+use doorbell_acm::wire::Response;
 use doorbell_bench::report::printable;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
@@ -116,7 +116,7 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
             destination: to.address.clone(),
             no_delay: args.cached,
         };
-        let found = ask_all(&service, ways().map(question).collect(), limit)?;
+        let found = query_all(&service, ways().map(question).collect(), limit)?;
         let mut paths = Vec::new();
         rows = ways()
             .zip(found)
@@ -155,7 +155,7 @@ fn exit(rows: &[Row]) -> Exit {
 fn row(
     destination: &Place,
     source: Option<&Address>,
-    found: Result<Told, ClientError>,
+    found: Result<Response, ClientError>,
     paths: &mut Vec<Option<Path>>,
 ) -> Row {
     let mut row = Row {
@@ -169,7 +169,7 @@ fn row(
     };
     let mut known = None;
     match found {
-        Ok(Told::Path { path, source: chosen }) => {
+        Ok(Response::Path { path, source: chosen }) => {
             row.path = Some(Shown::from(&*path));
             row.source = row.source.or_else(|| chosen.map(|address| address.to_string()));
             known = Some(*path);
@@ -203,7 +203,7 @@ fn verify(
             ))
         })
         .unzip();
-    for (row, told) in rows.into_iter().zip(ask_all(service, questions, limit)?) {
+    for (row, told) in rows.into_iter().zip(query_all(service, questions, limit)?) {
         row.verified = Some(told.is_ok());
         if let Err(error) = told {
             row.fail(&error, "not verified: ");

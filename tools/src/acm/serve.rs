@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use doorbell::oob::JobKey;
 use doorbell_acm::config::{OPTIONS_FILE, Options, Warnings, read_file, read_options};
-use doorbell_acm::serve::{Places, Tcp, inherited};
+use doorbell_acm::serve::{SocketPaths, Tcp, inherited};
 use doorbell_acm::service::{Service, Settings};
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::signals::{self, ENDS};
@@ -145,16 +145,16 @@ fn is_folder(folder: &Path) -> Result<(), ToolError> {
 }
 
 /// A service at a path of its own has all its files beside it.
-fn places(socket: Option<&Path>) -> Places {
+fn places(socket: Option<&Path>) -> SocketPaths {
     let Some(socket) = socket else {
-        return Places::default();
+        return SocketPaths::default();
     };
     let beside = |end: &str| {
         let mut name = socket.as_os_str().to_owned();
         name.push(end);
         PathBuf::from(name)
     };
-    Places {
+    SocketPaths {
         socket: socket.to_owned(),
         socket_alias: beside(".alias"),
         port: beside(".port"),

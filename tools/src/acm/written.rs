@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use doorbell_acm::address::{Address, Name, Zoned, is_of_a_link};
+use doorbell_acm::address::{Address, Name, ScopedIp, is_of_a_link};
 use doorbell_inet::{Nic, nics};
 
 use super::args::Format;
@@ -109,7 +109,7 @@ pub(super) fn own(word: &str) -> Result<Address, ToolError> {
 /// # Errors
 /// With the word, and what is wrong with it.
 fn place(word: &str, format: Format) -> Result<Place, ToolError> {
-    let ip = || match Zoned::read(word) {
+    let ip = || match ScopedIp::read(word) {
         Ok(Some(found)) => Ok(Some(Place {
             address: found.ip.into(),
             zone: found.zone,

@@ -413,7 +413,7 @@ fn strangers_and_their_garbage_keep_nobody_out() {
     crowd.push(stranger(
         &[&b"bell-oob\x01\x00\x01\x00\x01\x00\x38\x00"[..], &[7; 56]].concat(),
     ));
-    assert!(server.says("turned away").contains("does not speak our protocol"));
+    assert!(server.says("turned away").contains("does not speak doorbell's protocol"));
     server.still_serves(&[]);
     drop(crowd);
     server.still_serves(&[]);

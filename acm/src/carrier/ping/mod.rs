@@ -118,7 +118,7 @@ impl Pinger {
         let mut done = 0;
         for ping in self.open.values_mut() {
             while let Some(attempt) = ping.sizes.attempt(now) {
-                ping.shoot(now, attempt);
+                ping.send_due(now, attempt);
                 done += 1;
             }
         }
@@ -136,7 +136,7 @@ impl Pinger {
 
 impl Ping {
     /// Sends a request of each size that has not come back.
-    fn shoot(&mut self, now: Time, attempt: usize) {
+    fn send_due(&mut self, now: Time, attempt: usize) {
         let identifier = u16::from_be_bytes([self.token[0], self.token[1]]);
         let open = self.sizes.each.iter_mut().enumerate();
         for (at, size) in open.filter(|(_, size)| size.is_open()) {

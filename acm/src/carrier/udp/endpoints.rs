@@ -27,7 +27,7 @@ const ENDS_MAX: usize = 256;
 
 /// An endpoint that is served.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct ServedEndpoint {
     pub(super) endpoint: Endpoint,
     /// The interface's name, which differs from the device's with InfiniBand.
     pub(super) interface: String,
@@ -37,7 +37,7 @@ pub(super) struct End {
     pub(super) failed: bool,
 }
 
-impl End {
+impl ServedEndpoint {
     /// Returns the unicast sockets.
     pub(super) fn senders(&self) -> impl Iterator<Item = &Socket> {
         self.sockets.iter().filter(|socket| socket.group.is_none())
@@ -139,7 +139,7 @@ impl UdpCarrier {
     /// Returns the addresses for unicast frames to this service at an endpoint; the first of each family is
     /// the one that it sends to groups from.
     pub fn addresses(&self, id: EndpointId) -> impl Iterator<Item = SocketAddr> {
-        let senders = self.ends.get(&id).into_iter().flat_map(End::senders);
+        let senders = self.ends.get(&id).into_iter().flat_map(ServedEndpoint::senders);
         senders.map(|socket| socket.own)
     }
 
@@ -172,7 +172,7 @@ impl UdpCarrier {
         endpoint: &Endpoint,
         interface: String,
         mut old: Vec<Socket>,
-    ) -> Result<End, CarrierError> {
+    ) -> Result<ServedEndpoint, CarrierError> {
         let (mut sockets, mut failed) = (Vec::new(), None);
         for family in self.families() {
             let mut stayed = false;
@@ -195,7 +195,7 @@ impl UdpCarrier {
         if sockets.is_empty() {
             return Err(failed.unwrap_or_else(|| CarrierError::NoFamily(endpoint.device.clone())));
         }
-        Ok(End {
+        Ok(ServedEndpoint {
             endpoint: endpoint.clone(),
             interface,
             sockets,

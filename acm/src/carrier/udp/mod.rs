@@ -30,18 +30,18 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::unix::AsyncFd;
 
+use super::filter::{Arrival, Filter, Reason};
 use super::frame::{Frame, Header, Kind, PROBE, PROBE_MAX, TAG, TOKEN};
 use super::groups::is_group;
-use super::filter::{Guard, Place, Reason};
 use super::ping::Pinger;
-use super::prober::{PROBES_MAX, Prober, STEM, Shot};
+use super::prober::{PROBES_MAX, ProbeFrame, Prober, STEM};
 use super::replay::Family;
 use super::{Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
 use crate::address::Gid;
 use crate::path::Mtu;
-use crate::waiting::registered;
+use crate::register::registered;
 
-use endpoints::End;
+use endpoints::ServedEndpoint;
 pub use settings::{Counters, Limits, Settings};
 use sockets::{Socket, destination};
 
@@ -54,8 +54,8 @@ pub struct UdpCarrier {
     settings: Settings,
     qpn: u32,
     ready: OwnedFd,
-    ends: BTreeMap<EndpointId, End>,
-    guard: Guard,
+    ends: BTreeMap<EndpointId, ServedEndpoint>,
+    filter: Filter,
     prober: Prober,
     pinger: Pinger,
     events: VecDeque<Event>,
@@ -92,7 +92,7 @@ impl UdpCarrier {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for frames", "any"))?;
         let limits = settings.limits;
         Ok(Self {
-            guard: Guard::new(
+            filter: Filter::new(
                 settings.key.clone(),
                 RandomState::new(),
                 limits.rate,
@@ -116,7 +116,7 @@ impl UdpCarrier {
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
-            dropped: self.guard.dropped,
+            dropped: self.filter.dropped,
             ..self.counters
         }
     }
@@ -130,7 +130,7 @@ impl UdpCarrier {
         registered(self)
     }
 
-    fn known(&self, id: EndpointId) -> Result<&End, CarrierError> {
+    fn known(&self, id: EndpointId) -> Result<&ServedEndpoint, CarrierError> {
         self.ends.get(&id).ok_or(CarrierError::Unknown(id))
     }
 
@@ -156,7 +156,7 @@ impl UdpCarrier {
             sgid: from,
             dgid: to,
         };
-        header.write(body, size, self.guard.key(), &mut self.frame);
+        header.write(body, size, self.filter.key(), &mut self.frame);
     }
 
     /// Builds the error of a failed system call; an endpoint whose interface or address is gone is reported,
@@ -209,7 +209,7 @@ impl UdpCarrier {
     fn take(&mut self, now: Time, id: EndpointId, at: usize, from: SocketAddr, length: usize) {
         let Some(end) = self.ends.get(&id) else { return };
         let socket = &end.sockets[at];
-        let place = Place {
+        let place = Arrival {
             endpoint: &end.endpoint,
             group: socket.group,
             family: socket.family,
@@ -219,8 +219,8 @@ impl UdpCarrier {
         // A datagram that is longer than the buffer is not truncated to a frame, but dropped.
         let bytes = std::mem::take(&mut self.buffer);
         let taken = self
-            .guard
-            .take(now, from, &bytes[..length.min(bytes.len())], &place);
+            .filter
+            .accept(now, from, &bytes[..length.min(bytes.len())], &place);
         let (group, own) = (socket.group, socket.own.ip());
         if let Some(frame) = taken {
             self.counters.taken += 1;
@@ -255,7 +255,7 @@ impl UdpCarrier {
             });
         }
         let Some(token) = frame.token() else { return };
-        let tag = self.guard.key().map_or(0, |_| TAG);
+        let tag = self.filter.key().map_or(0, |_| TAG);
         // An echo is as long as its probe, the tag included: no amplification.
         let size = PROBE - TOKEN + frame.body.len() + tag;
         if header.kind == Kind::Probe {
@@ -265,17 +265,17 @@ impl UdpCarrier {
                 Err(errno) => drop(self.trouble(id, "send an echo", errno)),
             }
         } else if !self.prober.echo(now, id, from, &token, size) {
-            self.guard.dropped.count(Reason::Unasked);
+            self.filter.dropped.count(Reason::Unasked);
         }
     }
 
     /// Sends the frames of probes that are due.
-    fn shoot(&mut self, now: Time) -> usize {
+    fn send_due(&mut self, now: Time) -> usize {
         self.prober.tick(now);
         let mut done = 0;
         while let Some(shot) = self.prober.shot() {
             done += 1;
-            self.shoot_one(now, &shot);
+            self.send_probe(now, &shot);
         }
         while let Some((probe, result)) = self.prober.ended() {
             done += 1;
@@ -284,7 +284,7 @@ impl UdpCarrier {
         done
     }
 
-    fn shoot_one(&mut self, now: Time, shot: &Shot) {
+    fn send_probe(&mut self, now: Time, shot: &ProbeFrame) {
         let Some(at) = shot.to.at else { return };
         self.write(
             shot.endpoint,
@@ -415,12 +415,12 @@ impl Carrier for UdpCarrier {
             .prober
             .start(now, (endpoint, *to, from), mtu, stem)
             .ok_or(full)?;
-        self.shoot(now);
+        self.send_due(now);
         Ok(probe)
     }
 
     fn turn(&mut self, now: Time) -> usize {
-        let mut done = self.shoot(now);
+        let mut done = self.send_due(now);
         let all: Vec<(EndpointId, usize)> = self
             .ends
             .iter()
@@ -430,7 +430,7 @@ impl Carrier for UdpCarrier {
             done += (0..count).map(|at| self.receive(now, id, at)).sum::<usize>();
         }
         // What arrived may have ended a probe.
-        done + self.shoot(now) + self.pinged(now)
+        done + self.send_due(now) + self.pinged(now)
     }
 
     fn event(&mut self) -> Option<Event> {

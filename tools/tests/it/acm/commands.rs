@@ -60,7 +60,7 @@ fn what_is_not_resolved_is_told_beside_what_is() {
     let (code, text, _) = service.asked(&["resolve", "127.0.0.1", "--source", "203.0.113.1"]);
     assert_eq!(code, Some(1));
     assert!(
-        text.contains("name one of this host's addresses, or none"),
+        text.contains("give one of this host's addresses, or none"),
         "{text}"
     );
 }
@@ -147,7 +147,7 @@ fn without_a_service_every_client_says_where_it_looked() {
             let (code, said) = fails(at(None, &[&["acm"], words, &["--service", service]].concat()));
             assert_eq!(code, Some(6), "{words:?}: {said}");
             assert!(
-                said.contains(&format!("no service runs at {service}")),
+                said.contains(&format!("no service listens at {service}")),
                 "{words:?}: {said}"
             );
         }
@@ -183,7 +183,7 @@ fn a_service_that_does_not_answer_or_goes_is_told_from_one_that_refuses() {
     });
     let out = finish(at(None, &words));
     assert_eq!(out.status.code(), Some(6), "{}", sentence(&out.stderr));
-    assert!(String::from_utf8_lossy(&out.stdout).contains("ended the connection"));
+    assert!(String::from_utf8_lossy(&out.stdout).contains("closed the connection"));
     let (code, said) = fails(at(None, &["acm", "perf", "--service", &socket]));
     assert_eq!(code, Some(6), "{said}");
     closing.join().unwrap();
@@ -197,7 +197,7 @@ fn wrong_words_are_told() {
         (&["resolve", "node[3-1]"], "is no address"),
         (&["resolve", "node1", "--format", "ip"], "is no address"),
         (&["resolve", "node1", "--source", ""], "is no address"),
-        (&["resolve", "node1", "--service", "node1:0"], "is no service"),
+        (&["resolve", "node1", "--service", "node1:0"], "is not the address of a service"),
         (&["resolve", "node1", "--repeat", "0"], "--repeat"),
         (&["resolve", "node1", "--timeout=-1"], "--timeout"),
         (&["perf", "--all", "--source", "node1"], "cannot be used with"),
@@ -230,7 +230,7 @@ fn tcp_is_served_on_loopback_beside_the_socket() {
     let other = tempfile::tempdir().unwrap();
     let (code, said) = fails(super::serve(None, other.path(), &["--tcp", port.trim()]));
     assert_eq!(code, Some(6), "{said}");
-    assert!(said.contains("could not listen on 127.0.0.1:"), "{said}");
+    assert!(said.contains("cannot listen on 127.0.0.1:"), "{said}");
     let left: Vec<_> = std::fs::read_dir(other.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -244,7 +244,7 @@ fn a_service_has_its_socket_alone_and_leaves_nothing() {
         assert_eq!(left(), 5);
         let (code, said) = fails(super::serve(None, folder.path(), &[]));
         assert_eq!(code, Some(6), "{said}");
-        assert!(said.contains("a service is running at"), "{said}");
+        assert!(said.contains("a service already listens at"), "{said}");
         assert!(
             !service.path("127.0.0.1", &[]).is_null(),
             "the first is as it was"
@@ -279,7 +279,7 @@ fn a_file_that_is_no_socket_is_not_replaced() {
     std::fs::write(&precious, "mine").unwrap();
     let (code, said) = fails(super::serve(None, folder.path(), &[]));
     assert_eq!(code, Some(6), "{said}");
-    assert!(said.contains("is there and is no"), "{said}");
+    assert!(said.contains("exists and is not a"), "{said}");
     assert_eq!(std::fs::read(&precious).unwrap(), b"mine");
 }
 

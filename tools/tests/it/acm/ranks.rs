@@ -81,7 +81,7 @@ fn a_job_does_without_a_service_that_is_of_no_use() {
             "{said}"
         );
     };
-    tells(&folder.path().join("none"), "no service runs at");
+    tells(&folder.path().join("none"), "no service listens at");
     let silent = folder.path().join("silent");
     let _listener = UnixListener::bind(&silent).unwrap();
     tells(&silent, "did not answer within 0.3 s");
@@ -94,5 +94,5 @@ fn a_job_does_without_a_service_that_is_of_no_use() {
             let _ = (&stream).read(&mut question);
         }
     });
-    tells(&dying, "ended the connection");
+    tells(&dying, "closed the connection");
 }

@@ -62,7 +62,7 @@ fn sockets_for_another_process_are_left_and_bad_ones_are_told() {
     let file = std::fs::File::open(folder.path().join("systemd.sock").parent().unwrap()).unwrap();
     let (code, said) = fails(activated(folder.path(), file, "$$", "1"));
     assert_eq!(code, Some(6), "{said}");
-    assert!(said.contains("is no listening stream socket"), "{said}");
+    assert!(said.contains("is not a listening stream socket"), "{said}");
 }
 
 #[test]

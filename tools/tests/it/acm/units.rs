@@ -36,7 +36,7 @@ fn the_program_takes_what_its_unit_starts_it_with() {
     let own = ["--socket", &socket, "--seconds", "0.1"];
     let out = finish(at(None, &[&words[1..], &own].concat()));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-    let places = doorbell_acm::serve::Places::default();
+    let places = doorbell_acm::serve::SocketPaths::default();
     let sockets = unit(NAMES[1]);
     for line in [
         format!("ListenStream={}", places.socket.display()),

@@ -83,7 +83,7 @@ fn where_pings_are_not_allowed_that_is_what_is_said() {
     assert!(service.path("10.77.2.1", &[]).is_null());
     let state = service.state();
     let trouble = state["trouble"].as_str().unwrap_or_default();
-    assert!(trouble.contains("pings are not allowed here"), "{state:#}");
+    assert!(trouble.contains("pings are not allowed"), "{state:#}");
     service.ends();
     groups("0 2147483647");
     let service = start();

@@ -80,7 +80,7 @@ fn an_address_of_a_link_is_found_by_its_interface() {
     });
     let (code, text) = asked(&lab, &own, &["fe80::77:2"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("name the interface behind it"), "{text}");
+    assert!(text.contains("append the interface"), "{text}");
     let (code, text) = asked(&lab, &own, &["fe80::77:2%v0"]);
     assert_eq!(code, Some(0), "{text}");
 }
@@ -95,14 +95,14 @@ fn each_way_to_nowhere_has_its_own_sentence_and_status() {
         (
             &["10.77.0.1", "--source", "10.77.0.99"][..],
             7,
-            "the source is no address of this host",
+            "the source is not an address of this host",
         ),
         (&["203.0.113.9"], 9, "the destination cannot be reached"),
         (&["2001:db8::9"], 9, "the destination cannot be reached"),
-        (&["224.0.0.1"], 10, "it is no host's address"),
-        (&["ff02::1"], 10, "it is no host's address"),
-        (&["0.0.0.0"], 10, "it is no host's address"),
-        (&["::"], 10, "it is no host's address"),
+        (&["224.0.0.1"], 10, "it is not a host address"),
+        (&["ff02::1"], 10, "it is not a host address"),
+        (&["0.0.0.0"], 10, "it is not a host address"),
+        (&["::"], 10, "it is not a host address"),
     ] {
         let told = service.told(&[&["resolve"], words].concat());
         let row = &told["paths"][0];
