@@ -1,11 +1,11 @@
-//! Bytes that many hold and nobody changes: what a message consists of. Sending one object to a thousand peers, relaying
-//! it and keeping it until it is acknowledged are all the same memory.
+//! Shared, immutable bytes, which messages consist of. Sending one object to a thousand peers, relaying it
+//! and keeping it until it is acknowledged all use the same memory.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A part of shared, immutable bytes. A clone is a count, not a copy.
+/// A range of shared, immutable bytes. Cloning counts a reference and copies nothing.
 #[derive(Clone, Default)]
 pub struct Bytes {
     whole: Arc<[u8]>,
@@ -14,7 +14,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The part of `whole` from `from` on that is `length` bytes long, if there is one.
+    /// Returns the range of `whole` that starts at `from` and has `length` bytes, if it exists.
     #[must_use]
     pub fn part(whole: Arc<[u8]>, from: usize, length: usize) -> Option<Self> {
         let end = from.checked_add(length)?;
@@ -28,7 +28,7 @@ impl Bytes {
         })
     }
 
-    /// The same memory from `from` on, `length` bytes of it, if there are so many.
+    /// Returns a range of the same memory, if it exists.
     #[must_use]
     pub fn slice(&self, from: usize, length: usize) -> Option<Self> {
         let end = from.checked_add(length)?;
@@ -38,7 +38,7 @@ impl Bytes {
         Self::part(self.whole.clone(), self.from as usize + from, length)
     }
 
-    /// Whether both are the same memory.
+    /// Whether both refer to the same memory.
     #[must_use]
     pub fn is_same_memory(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.whole, &other.whole) && self.from == other.from && self.length == other.length
@@ -56,7 +56,7 @@ impl Deref for Bytes {
 }
 
 impl From<Arc<[u8]>> for Bytes {
-    /// All of it; nothing, if it is 4 GiB or longer (which no message is).
+    /// Refers to all of it, or to nothing if it has 4 GiB or more (which no message has).
     fn from(whole: Arc<[u8]>) -> Self {
         let length = whole.len();
         Self::part(whole, 0, length).unwrap_or_default()

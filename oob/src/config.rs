@@ -1,33 +1,33 @@
-//! The settings of a node of the control plane. All limits of memory and all times are here; the core has no others.
+//! The configuration of a node of the control plane. All limits and all times of the core are here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::{Epoch, Name};
 
-/// How a transport finds the next hop to somebody.
+/// How a transport selects the next hop to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routing {
-    /// Everybody is reached directly, or not over this transport.
+    /// Every process is reached directly, or not at all over this transport.
     Direct,
-    /// Along the tree: over parents and children, which pass on.
+    /// Along the tree: through parents and children, which relay.
     Tree,
 }
 
-/// A transport, as the core knows it.
+/// A transport, as the core sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transport {
     /// The name in contacts, such as `tcp`.
     pub name: Arc<str>,
-    /// How it finds the next hop.
+    /// How it selects the next hop.
     pub routing: Routing,
-    /// Whether two that are to talk over it have to know of each other before either of them calls, as over a rail: the core
-    /// then tells it of everybody that it learns of, and not only of those that it wants to reach.
+    /// Whether both ends have to know each other before either calls, as over a rail: the core then passes it
+    /// every contact that it learns, not only those it wants to reach.
     pub mutual: bool,
 }
 
 impl Transport {
-    /// A transport that connects to everybody by itself.
+    /// Creates a transport that connects to every process by itself.
     #[must_use]
     pub fn direct(name: &str) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Transport {
         }
     }
 
-    /// A transport that connects along the tree only.
+    /// Creates a transport that connects along the tree only.
     #[must_use]
     pub fn tree(name: &str) -> Self {
         Self {
@@ -47,80 +47,81 @@ impl Transport {
         }
     }
 
-    /// The same; both ends have to know of each other before either calls.
+    /// Marks a transport over which both ends have to know each other before either calls.
     #[must_use]
     pub fn mutual(self) -> Self {
         Self { mutual: true, ..self }
     }
 }
 
-/// What to do by itself when something is lost, before anybody is asked.
+/// What a process does when it has lost its lifeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// A process without its lifeline ends: every send is ended, and nothing is tried again.
+    /// It ends: all sends end, and nothing is retried.
     End,
-    /// A process without its lifeline goes on trying to find an ancestor.
+    /// It goes on trying to find an ancestor.
     Persist,
 }
 
-/// The settings of a node.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who we are.
+    /// The name of this process.
     pub name: Name,
-    /// In which life.
+    /// The epoch of this process.
     pub epoch: Epoch,
-    /// How many ranks the job has.
+    /// The number of ranks of the job.
     pub ranks: u32,
-    /// How many children a rank of the tree has, at most.
+    /// Maximum number of children of a rank in the tree.
     pub radix: u32,
     /// The transports, the preferred one first.
     pub transports: Vec<Transport>,
     /// What happens without a lifeline.
     pub policy: Policy,
 
-    /// Longest message, in bytes.
+    /// Maximum length of a message (bytes).
     pub longest: usize,
-    /// Bytes (and 64 for each message) that may be on the way to one peer and not acknowledged. A single message that is
-    /// longer goes alone.
+    /// Maximum bytes (plus 64 per message) in flight to one peer and not acknowledged. A single longer
+    /// message goes alone.
     pub window: u32,
-    /// Messages that may be on the way to one peer.
+    /// Maximum number of messages in flight to one peer.
     pub window_messages: u16,
-    /// Bytes (and 64 for each message) that may wait for one peer, those on the way included.
+    /// Maximum bytes (plus 64 per message) queued for one peer, those in flight included.
     pub pending: usize,
-    /// The same, for all peers together: the memory that sends may take.
+    /// Maximum bytes queued for all peers together: the memory that sends may take.
     pub pending_total: usize,
-    /// Bytes (and 64 for each message) of one peer that nobody has received: what its window is.
+    /// Maximum bytes (plus 64 per message) of one peer that no receive has taken: its window.
     pub unmatched: u32,
-    /// The same, for all peers together.
+    /// Maximum bytes of all peers together that no receive has taken.
     pub unmatched_total: usize,
-    /// Bytes that a link is given beyond what it has sent.
+    /// Bytes given to a link beyond what it has sent.
     pub link_window: usize,
-    /// Bytes that wait to be passed on to one neighbour; what exceeds it is dropped, and sent again by its origin.
+    /// Maximum bytes to be relayed that wait for one neighbour; the excess is dropped, and sent again by its
+    /// origin.
     pub relay: usize,
-    /// Broadcasts and gathers that may be open at the same time.
+    /// Maximum number of broadcasts and gathers open at the same time.
     pub operations: usize,
 
-    /// How long an acknowledgement waits for a message that it can ride on.
+    /// How long an acknowledgement waits for a message to ride on.
     pub ack_delay: Duration,
-    /// First time-out of a message that is not acknowledged; then it follows the measured round trips.
+    /// Initial retransmission time-out; later it follows the measured round trips.
     pub rto: Duration,
-    /// Its lower bound.
+    /// Lower bound of the retransmission time-out.
     pub rto_min: Duration,
-    /// Its upper bound: back-off ends there.
+    /// Upper bound of the retransmission time-out, where the back-off ends.
     pub rto_max: Duration,
-    /// How long a send may take when its sender does not say.
+    /// How long a send may take unless its sender gives a time.
     pub give_up: Duration,
     /// How long an attempt to connect may take.
     pub connect: Duration,
     /// Wait before the second round of attempts; doubles with each round.
     pub retry: Duration,
-    /// Longest wait between rounds.
+    /// Maximum wait between rounds.
     pub retry_max: Duration,
-    /// Rounds over all transports and modules before a peer is given up.
+    /// Number of rounds over all transports and modules before a peer is given up.
     pub rounds: u32,
-    /// How long a neighbour that has connected to us, and that we cannot call, may stay away. Also how long the children
-    /// of a rank that is lost have to report.
+    /// How long a neighbour that connected to us, and that we cannot call, may be without a link. Also how
+    /// long the children of a lost rank have to report.
     pub grace: Duration,
     /// How long a relay waits for the rest of its branch before it reports what it has.
     pub hold: Duration,
@@ -129,7 +130,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual settings for a rank of a job of `ranks`.
+    /// Returns the default configuration of a rank of a job of `ranks`.
     #[must_use]
     pub fn new(name: Name, epoch: Epoch, ranks: u32, transports: Vec<Transport>) -> Self {
         Self {

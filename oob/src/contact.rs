@@ -1,7 +1,7 @@
-//! Where a process can be reached: for each transport, the addresses of its modules.
+//! Contacts: the addresses at which a process can be reached, per transport.
 //!
-//! As text, `7.3;tcp://10.0.0.3/24:4711,[fe80::3%eth0]:4711;rail://…`. Addresses belong to their transport; nobody else
-//! looks into them. As bytes, counted strings: what others send is read by [`Contact::decode`].
+//! As text, `7.3;tcp://10.0.0.3/24:4711,[fe80::3%eth0]:4711;rail://…`. Only the transport interprets its
+//! addresses. The binary form consists of counted strings; [`Contact::decode`] treats it as untrusted input.
 //!
 //! reference: oob, section 2 (the contact URI).
 
@@ -11,29 +11,29 @@ use std::sync::Arc;
 
 use crate::name::{Epoch, Name};
 
-/// An address of one transport, as that transport writes it. No comma, semicolon or space in it.
+/// An address of one transport, in its own notation, without comma, semicolon or space.
 pub type Address = Arc<str>;
 
-/// Most transports of a contact.
+/// Maximum number of transports in a contact.
 pub const TRANSPORTS_MAX: usize = 16;
-/// Most addresses of one transport.
+/// Maximum number of addresses of one transport.
 pub const ADDRESSES_MAX: usize = 64;
-/// Longest address, or name of a transport, in bytes.
+/// Maximum bytes of an address, or of a transport's name.
 pub const TEXT_MAX: usize = 255;
 
-/// A process, and where it can be reached.
+/// A process and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// Who.
+    /// The name of the process.
     pub name: Name,
-    /// In which life; [`Epoch::UNKNOWN`] when somebody said the addresses who does not know.
+    /// Its epoch; [`Epoch::UNKNOWN`] if the source of the addresses does not know it.
     pub epoch: Epoch,
-    /// Of each transport, by its name, the addresses.
+    /// The addresses, by the name of the transport.
     pub clauses: BTreeMap<Arc<str>, Vec<Address>>,
 }
 
 impl Contact {
-    /// Nowhere, as yet.
+    /// Creates a contact without addresses.
     #[must_use]
     pub fn new(name: Name, epoch: Epoch) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Contact {
         }
     }
 
-    /// With these addresses of a transport.
+    /// Adds the addresses of a transport.
     #[must_use]
     pub fn with(mut self, transport: &str, addresses: &[&str]) -> Self {
         let addresses = addresses.iter().map(|&address| address.into()).collect();
@@ -51,7 +51,7 @@ impl Contact {
         self
     }
 
-    /// As bytes: job, rank, epoch, number of transports; of each its name and addresses.
+    /// Encodes the contact: job, rank, epoch, number of transports; for each its name and addresses.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.name.job.to_be_bytes());
         out.extend_from_slice(&self.name.rank.to_be_bytes());
@@ -66,7 +66,7 @@ impl Contact {
         }
     }
 
-    /// Reads one from the beginning of `bytes`, which then begin behind it. `None` when it is no contact.
+    /// Decodes a contact at the start of `bytes`, and advances them. `None` if it is malformed.
     #[must_use]
     pub fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let job = u64::from_be_bytes(take(bytes)?);
@@ -92,7 +92,7 @@ fn within(count: u8, most: usize) -> Option<usize> {
 }
 
 fn text(out: &mut Vec<u8>, text: &str) {
-    // A text that is too long is no address; none stands for it, and whoever reads that tries the others.
+    // An overlong address is encoded as an empty one, and readers try the others.
     let text = if text.len() > TEXT_MAX { "" } else { text };
     out.push(text.len() as u8);
     out.extend_from_slice(text.as_bytes());
@@ -109,7 +109,7 @@ fn word(bytes: &mut &[u8]) -> Option<Arc<str>> {
     fits.then(|| text.into())
 }
 
-/// The first bytes, of which there are enough, or nothing.
+/// Takes the first bytes, or nothing if there are too few.
 pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (now, later) = bytes.split_first_chunk()?;
     *bytes = later;
@@ -163,7 +163,7 @@ mod tests {
         let at = twice
             .windows(3)
             .position(|three| three == b"tcp")
-            .expect("it is there");
+            .expect("the contact is at the start");
         assert_eq!(Contact::decode(&mut &twice[..]), Some(sample()));
         twice[at] = b';';
         assert_eq!(Contact::decode(&mut &twice[..]), None, "a semicolon in a name");

@@ -1,4 +1,4 @@
-//! What can go wrong in the control plane: on what, the likely cause, and what to do next.
+//! Errors of the control plane: what failed, on what, the likely cause, and the remedy.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,293 +8,292 @@ use std::time::Duration;
 use doorbell_fabric::error::{Exit, RailError};
 use thiserror::Error;
 
-/// Why something of the control plane could not be done.
+/// An error of the control plane.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OobError {
-    /// A key file that cannot be used as it is.
-    #[error("`{}` is no key file: {reason}; `doorbell key FILE` makes one", path.display())]
+    /// The key file is malformed.
+    #[error("`{}` is not a key file: {reason}; create one with `doorbell key FILE`", path.display())]
     KeyFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// A key file that others can read or write.
-    #[error("the key in `{}` is open to others (mode {mode:04o}): chmod 600 `{}`", path.display(), path.display())]
+    /// Other users can read or write the key file.
+    #[error("the key in `{}` is accessible to other users (mode {mode:04o}): chmod 600 `{}`", path.display(), path.display())]
     KeyOpen {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// The mode of the file.
         mode: u32,
     },
-    /// A key file of another user.
-    #[error("`{}` belongs to another user (uid {owner}): make a copy of your own and chmod 600 it", path.display())]
+    /// The key file belongs to another user.
+    #[error("`{}` belongs to another user (uid {owner}): make your own copy and chmod 600 it", path.display())]
     KeyOwner {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its owner.
+        /// The user id of its owner.
         owner: u32,
     },
-    /// A key file that would be overwritten.
+    /// The key file exists, and would be overwritten.
     #[error(
-        "`{}` is there already, and its key may be in use: name another file, or say --force to replace it",
+        "`{}` already exists, and its key may be in use: give another file, or --force to replace it",
         path.display()
     )]
     KeyExists {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// The system refused something about a key file.
-    #[error("could not {step} the key file `{}`: {source}; check the path and its permissions", path.display())]
+    /// The system refused an operation on a key file.
+    #[error("cannot {step} the key file `{}`: {source}; check the path and its permissions", path.display())]
     KeyIo {
-        /// The step.
+        /// The operation that failed.
         step: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// No random numbers.
-    #[error("the kernel gave no random bytes: {0}; check that getrandom(2) is allowed here")]
+    /// The kernel returned no random bytes.
+    #[error("cannot read random bytes from the kernel: {0}; check that getrandom(2) is allowed here")]
     Random(String),
-    /// Something beyond loopback without a key.
+    /// An address beyond loopback was given without a key.
     #[error(
-        "{address} is not on loopback, and without a key only loopback is used: `doorbell key FILE` makes one; copy it \
+        "{address} is not on loopback, and only loopback is used without a key: create one with `doorbell key FILE`, and copy it \
          to both hosts and give `--key-file FILE` on both"
     )]
     KeyNeeded {
-        /// The address.
+        /// The address that was given.
         address: SocketAddr,
     },
-    /// An address that is none.
+    /// The address is malformed.
     #[error(
-        "`{given}` is no address: {reason}; give ADDR:PORT, as in 10.0.0.1:7117, [fe80::1%eth0]:7117 or host:7117"
+        "`{given}` is not an address: {reason}; give ADDR:PORT, as in 10.0.0.1:7117, [fe80::1%eth0]:7117 or host:7117"
     )]
     Address {
-        /// What was given.
+        /// The text that was given.
         given: String,
         /// What is wrong with it.
         reason: String,
     },
     /// The address cannot be listened on.
-    #[error("could not listen on {address}: {source}; {remedy}")]
+    #[error("cannot listen on {address}: {source}; {remedy}")]
     Listen {
-        /// The address.
+        /// The address to listen on.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
-        /// What to do.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// Nobody could be connected to.
-    #[error("could not connect to {address}: {source}; {remedy}")]
+    /// The connection could not be made.
+    #[error("cannot connect to {address}: {source}; {remedy}")]
     Connect {
-        /// The address.
+        /// The address to connect to.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
-        /// What to do.
+        /// The remedy to propose.
         remedy: &'static str,
     },
     /// Nothing answered in time.
     #[error("{address} did not {step} within {:.1} s; {remedy}", waited.as_secs_f64())]
     Late {
-        /// The other side.
+        /// The address of the other side.
         address: String,
         /// What it did not do.
         step: &'static str,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
-        /// What to do.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// The system refused a step on a connection that was there.
-    #[error(
-        "the connection to {address} broke while we wanted to {step}: {source}; look at the other side's output"
-    )]
+    /// A system call failed on an open connection.
+    #[error("the connection to {address} broke, cannot {step}: {source}; check the other side's output")]
     Broken {
-        /// The other side.
+        /// The address of the other side.
         address: SocketAddr,
-        /// The step.
+        /// The operation that failed.
         step: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// The other side has another key.
-    #[error("the other side has another key: give both the same key file")]
+    /// The other side has a different key.
+    #[error("the other side has a different key: give both the same key file")]
     WrongKey,
-    /// One side has a key and the other none.
+    /// Only one side has a key.
     #[error(
-        "{} has a key and {} has none: give `--key-file FILE` with the same key on both, or on neither",
+        "{} has a key and {} has none: give `--key-file FILE` with the same key to both, or to neither",
         if *here { "this side" } else { "the other side" }, if *here { "the other side" } else { "this side" }
     )]
     KeyMissing {
-        /// Whether it is this side that has one.
+        /// Whether this side has the key.
         here: bool,
     },
-    /// The other side speaks another version of the session.
+    /// The other side speaks another version of the session protocol.
     #[error(
-        "the other side speaks version {theirs} of the session, this one version {ours}: use the same doorbell on both"
+        "the other side speaks session version {theirs}, this side version {ours}: use the same doorbell on both"
     )]
     Version {
-        /// Ours.
+        /// The version of this side.
         ours: u16,
-        /// Theirs.
+        /// The version of the other side.
         theirs: u16,
     },
-    /// The other side wants to talk about something else.
+    /// The other side's session has another purpose.
     #[error(
-        "the other side serves something else (purpose {theirs}, not {ours}): check the address and the port"
+        "the other side provides another service (purpose {theirs}, not {ours}): check the address and the port"
     )]
     Purpose {
-        /// Ours.
+        /// The purpose of this side.
         ours: u16,
-        /// Theirs.
+        /// The purpose of the other side.
         theirs: u16,
     },
-    /// What came is not a session at all.
-    #[error("the other side does not speak our protocol ({what}): check the address and the port")]
+    /// The received bytes are not a session.
+    #[error("the other side does not speak doorbell's protocol ({what}): check the address and the port")]
     Stranger {
-        /// What was found.
+        /// What was received.
         what: &'static str,
     },
     /// The connection ended during the handshake.
     #[error(
-        "the other side closed the connection before the handshake was over: is it `doorbell`, and alive?"
+        "the other side closed the connection during the handshake: is it `doorbell`, and still running?"
     )]
     Unanswered,
-    /// A handshake that failed, with whom: of several hosts, it may be one alone.
+    /// A handshake failed, with the address of the other side, since only one of several hosts may be
+    /// affected.
     #[error("{address}: {error}")]
     With {
-        /// The other side.
+        /// The address of the other side.
         address: SocketAddr,
-        /// What it was.
+        /// The error of the handshake.
         error: Box<Self>,
     },
-    /// The handshake was not over in time.
-    #[error("the handshake was not over within {:.1} s: the other side is busy, stopped, or not `doorbell`", limit.as_secs_f64())]
+    /// The handshake did not complete in time.
+    #[error("the handshake did not complete within {:.1} s: the other side is busy, stopped, or not `doorbell`", limit.as_secs_f64())]
     HandshakeLate {
-        /// The limit.
+        /// The limit of the handshake.
         limit: Duration,
     },
-    /// A record that the other side did not seal in this place.
-    #[error("a record was changed, repeated or left out on the way (record {record}): the session is over")]
+    /// A record that was not sealed by the other side at this position.
+    #[error("a record was changed, repeated or dropped on the way (record {record}): the session is over")]
     Forged {
-        /// Which record, counted from 0.
+        /// The number of the record, counted from 0.
         record: u64,
     },
-    /// The stream ended without the word that ends a session.
-    #[error("the connection was cut: the other side ended without taking leave; look at its own output")]
+    /// The stream ended without the record that closes a session.
+    #[error("the connection was cut: the other side ended without closing the session; check its output")]
     Truncated,
-    /// A message longer than the limit.
+    /// The message is longer than the limit.
     #[error("a message of {length} bytes is longer than the limit of {limit}")]
     TooLong {
-        /// Its length so far, in bytes.
+        /// Its length so far (bytes).
         length: usize,
-        /// The limit.
+        /// The maximum length.
         limit: usize,
     },
-    /// More waits to be sent than is allowed.
-    #[error("{waiting} bytes wait for the other side already: it does not read")]
+    /// Too many bytes wait to be sent.
+    #[error("{waiting} bytes already wait for the other side, which does not read")]
     Full {
-        /// Bytes waiting.
+        /// The bytes that wait.
         waiting: usize,
     },
-    /// The number of records that one session may carry is used up.
-    #[error("the session has sent all the records it may: connect again")]
+    /// The session has used up its records.
+    #[error("the session has reached its maximum number of records: connect again")]
     Exhausted,
-    /// A call that does not belong here.
+    /// A call that is invalid in this state.
     #[error("{0}")]
     State(&'static str),
-    /// A setting of the control plane that cannot be used.
-    #[error("the setting `{setting}` of the control plane is `{given}`: {reason}")]
+    /// A setting of the control plane is invalid.
+    #[error("invalid setting `{setting}` = `{given}` of the control plane: {reason}")]
     Setting {
-        /// Which.
+        /// The name of the setting.
         setting: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: String,
-        /// What is wrong with it, and what to write.
+        /// What is wrong with it, and what to write instead.
         reason: String,
     },
-    /// The interfaces could not be listed or watched.
-    #[error("could not {step} the network interfaces: {source}; netlink(7) has to be allowed here")]
+    /// The network interfaces cannot be listed or watched.
+    #[error("cannot {step} the network interfaces: {source}; check that netlink(7) is allowed here")]
     Nics {
-        /// The step.
+        /// The operation that failed.
         step: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// No interface is chosen.
+    /// No interface matches the selection.
     #[error(
-        "no network interface of this host is `{chosen}`, or it has no address of the wanted family: `ip addr` lists \
+        "no network interface of this host matches `{chosen}`, or it has no address of the selected family: `ip addr` lists \
          them; name others by `control.nics` (DOORBELL_CONTROL_NICS), with `doorbell run --hosts` by `--nic`"
     )]
     NoNic {
-        /// The choice.
+        /// The selection of interfaces.
         chosen: String,
     },
-    /// None of the ports can be listened on.
+    /// No port of the range can be listened on.
     #[error(
-        "could not listen on {address} ({nic}) at any port of the range {ports}: {source}; widen `control.ports` \
+        "cannot listen on {address} ({nic}) at any port of the range {ports}: {source}; widen `control.ports` \
          (DOORBELL_CONTROL_PORTS), with `doorbell run --hosts` `--ports`, and look with `ss -ltnp` at who has them"
     )]
     Ports {
-        /// The address.
+        /// The address to listen on.
         address: IpAddr,
-        /// Its interface.
+        /// The interface it belongs to.
         nic: String,
-        /// The range.
+        /// The range of ports.
         ports: String,
-        /// The system's error for the last one.
+        /// The system's error for the last port.
         source: io::Error,
     },
-    /// A connect that nobody answered at all.
+    /// A connect without any answer.
     #[error(
-        "{address} did not answer over {nic} within {:.1} s: its host is down, or a firewall there drops it; \
+        "{address} did not answer over {nic} within {:.1} s: its host is down, or a firewall drops the packets; \
          `nft add rule inet filter input tcp dport {} accept` lets it in (`control.ports`, with `doorbell run --hosts` `--ports`, is a fixed range)",
         waited.as_secs_f64(), address.port()
     )]
     Filtered {
-        /// The address.
+        /// The address to connect to.
         address: SocketAddr,
-        /// The interface that it was tried over.
+        /// The interface that was used.
         nic: String,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// A rail that could not be opened, or a peer's address on it.
+    /// A rail, or a peer's address on it, cannot be opened.
     #[error(transparent)]
     Rail(#[from] RailError),
-    /// A rail that leads out of the host without a key.
+    /// A rail that leads out of the host was configured without a key.
     #[error(
-        "the rail `{rail}` leads out of this host, and without a key only rails within it carry the control plane: \
+        "the rail `{rail}` leads out of this host, and without a key the control plane uses only rails within it: \
          `doorbell key FILE` makes one, which all hosts need"
     )]
     RailKey {
-        /// The rail.
+        /// The name of the rail.
         rail: String,
     },
-    /// A rail whose messages are too short for pieces of a session.
+    /// The messages of a rail are too short for segments of a session.
     #[error(
-        "the rail `{rail}` carries messages of {length} bytes at most, and a piece of the control plane has at least {least}: \
+        "the rail `{rail}` carries messages of at most {length} bytes, but a segment of the control plane has at least {least}: \
          name another rail"
     )]
     RailShort {
-        /// The rail.
+        /// The name of the rail.
         rail: String,
-        /// Its longest message.
+        /// Its maximum message length (bytes).
         length: usize,
-        /// What is needed.
+        /// The length needed (bytes).
         least: usize,
     },
-    /// No thread could be started.
+    /// A thread cannot be started.
     #[error(
-        "could not start {what}: {source}; {}",
-        doorbell_fabric::error::advice(source).unwrap_or("look at `ulimit -u` and at memory")
+        "cannot start {what}: {source}; {}",
+        doorbell_fabric::error::advice(source).unwrap_or("check `ulimit -u` and the free memory")
     )]
     Thread {
-        /// Which thread, or what it needs.
+        /// The thread, or what it needs.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -302,7 +301,7 @@ pub enum OobError {
 }
 
 impl OobError {
-    /// The same with the other side's address before it, unless it is in the sentence anyway.
+    /// Returns the error with the other side's address in front, unless it names it already.
     #[must_use]
     pub fn with(self, address: SocketAddr) -> Self {
         match self {
@@ -314,7 +313,7 @@ impl OobError {
         }
     }
 
-    /// With which number a program ends because of this.
+    /// Returns the exit code of a program that ends with this error.
     pub fn exit(&self) -> Exit {
         match self {
             Self::With { error, .. } => error.exit(),

@@ -1,199 +1,199 @@
-//! What the control plane tells whoever uses it, and how things end.
+//! Events of the control plane, and how operations end.
 
 use crate::bytes::Bytes;
 use crate::contact::Contact;
 use crate::name::{Epoch, Name};
 use crate::transport::{Command, TransportId};
 
-/// A send, numbered by its node. Each one ends with exactly one [`Event::Sent`].
+/// A send, numbered by its node. Each ends with exactly one [`Event::Sent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SendId(pub u64);
 
-/// A posted receive.
+/// A posted receive, numbered by its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecvId(pub u64);
 
-/// A broadcast of ours. Each one ends with exactly one [`Event::BroadcastEnded`].
+/// A broadcast of this process. Each ends with exactly one [`Event::BroadcastEnded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
 
 /// How a send ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// The peer has it: it is in its queues, in order.
+    /// The peer has it in its queues, in order.
     Delivered,
-    /// Not acknowledged in time. It may have arrived.
+    /// It was not acknowledged in time, and may have arrived.
     TimedOut,
-    /// In all that time there was no way to the peer.
+    /// There was no path to the peer in all that time.
     Unreachable,
-    /// The peer is lost. It may have arrived before.
+    /// The peer is lost; it may have received it before.
     PeerLost,
-    /// The peer has begun a new life. Its predecessor may have got it.
+    /// The peer has restarted; its predecessor may have received it.
     PeerRestarted,
-    /// It was cancelled. It may have arrived.
+    /// It was cancelled, and may have arrived.
     Cancelled,
-    /// This node ends. It may have arrived.
+    /// This node has ended; it may have arrived.
     Ended,
 }
 
-/// Why a send was not even begun.
+/// Why a send was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// A name that nobody has.
-    #[error("{0} is nobody: the rank is not below the number of ranks; check the rank")]
+    /// No process has this name.
+    #[error("no process is named {0}: the rank is not below the number of ranks; check the rank")]
     Nobody(Name),
-    /// A tag of the control plane itself.
+    /// The tag is reserved for the control plane.
     #[error("tag {0} is reserved for the control plane: use one above {max}", max = crate::rml::RESERVED)]
     Reserved(u32),
-    /// Too long.
+    /// The message is too long.
     #[error(
-        "a message of {length} bytes is longer than the limit of {limit}: send it in parts, or over a rail"
+        "a message of {length} bytes is longer than the limit of {limit}: split it, or send it over a rail"
     )]
     TooLong {
-        /// Its length.
+        /// The length of the message.
         length: usize,
-        /// The limit.
+        /// The maximum length.
         limit: usize,
     },
-    /// As much waits as is allowed; [`Event::Room`] tells when to try again.
+    /// The queue is full; [`Event::Room`] reports when to try again.
     #[error(
-        "{waiting} bytes wait for {peer} already: wait until there is room; it, or the way to it, is slow"
+        "{waiting} bytes already wait for {peer}: wait until there is room; the peer or the path to it is slow"
     )]
     Full {
-        /// For whom.
+        /// The peer of the queue.
         peer: Name,
-        /// How much waits for it.
+        /// The bytes that wait for it.
         waiting: usize,
     },
     /// The peer is lost.
-    #[error("{0} is lost: it ended, or no way leads to it; its output says more")]
+    #[error("{0} is lost: it has ended, or no path leads to it; check its output")]
     Lost(Name),
     /// The node has ended.
-    #[error("the control plane of this process has ended: nothing can be sent any more")]
+    #[error("the control plane of this process has ended: nothing more can be sent")]
     Ended,
 }
 
 /// Why a receive was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
-    /// There is an equal one.
-    #[error("a receive of tag {tag} from {from} is posted already: cancel it, or wait for it")]
+    /// An equal receive is posted already.
+    #[error("a receive of tag {tag} from {from} is already posted: cancel it, or wait for it")]
     Twice {
-        /// From whom.
+        /// The peers that it receives from.
         from: crate::name::From,
-        /// The tag.
+        /// The tag of the receive.
         tag: u32,
     },
-    /// A tag of the control plane itself.
+    /// The tag is reserved for the control plane.
     #[error("tag {0} is reserved for the control plane: use one above {max}", max = crate::rml::RESERVED)]
     Reserved(u32),
 }
 
-/// What happened.
+/// An event that the node reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message, for a posted receive.
+    /// A message has come, for a posted receive.
     Received {
-        /// Which receive. A one-shot one is posted no longer.
+        /// The receive that it matches. A one-shot receive is no longer posted.
         recv: RecvId,
-        /// Who sent it.
+        /// The sender of the message.
         from: Name,
-        /// Its tag.
+        /// The tag of the message.
         tag: u32,
-        /// The message.
+        /// The content of the message.
         body: Bytes,
     },
     /// A send has ended.
     Sent {
-        /// Which.
+        /// The send that ended.
         send: SendId,
-        /// To whom.
+        /// The receiver of the message.
         to: Name,
-        /// Its tag.
+        /// The tag of the message.
         tag: u32,
-        /// How.
+        /// How the send ended.
         status: Status,
     },
     /// A receive was cancelled.
     Cancelled {
-        /// Which.
+        /// The receive that was cancelled.
         recv: RecvId,
     },
-    /// After a send that found no room for this peer: there is room.
+    /// There is room again for a peer, after a send that found none.
     Room {
-        /// For whom.
+        /// The peer that has room.
         peer: Name,
     },
-    /// A broadcast, also to the one who made it. All ranks get broadcasts in the same order.
+    /// A broadcast has come; its sender gets it too. All ranks get broadcasts in the same order.
     Broadcast {
-        /// Who made it.
+        /// The sender of the broadcast.
         from: Name,
-        /// Its tag.
+        /// The tag of the broadcast.
         tag: u32,
-        /// What it says.
+        /// The content of the broadcast.
         body: Bytes,
     },
-    /// A broadcast of ours has ended: it is at all ranks but these.
+    /// A broadcast of this process has ended: all ranks have it but these.
     BroadcastEnded {
-        /// Which.
+        /// The broadcast that ended.
         op: OpId,
-        /// Ranks that are not known to have it: those that are lost, and at the deadline those that did not answer.
+        /// Ranks not known to have it: lost ones, and at the deadline those that did not answer.
         missing: Vec<u32>,
     },
     /// An all-gather has ended.
     Gathered {
-        /// Which.
+        /// The number of the all-gather.
         id: u32,
-        /// What each rank gave, by rank.
+        /// The contribution of each rank, by rank.
         table: Vec<(u32, Bytes)>,
-        /// Ranks that gave nothing: lost, or not in time.
+        /// Ranks without a contribution: lost, or not in time.
         missing: Vec<u32>,
     },
-    /// An all-gather has ended without a result; in time nothing came from the root.
+    /// An all-gather has ended without a result, because none came from the root in time.
     GatherFailed {
-        /// Which.
+        /// The number of the all-gather.
         id: u32,
-        /// Ranks from which nothing has come as far as this process knows.
+        /// Ranks without a contribution, as far as this process knows.
         missing: Vec<u32>,
     },
-    /// This process has a lifeline: its parent in the tree, or the ancestor that took its place.
+    /// This process has a lifeline: its parent in the tree, or an ancestor in its place.
     LifelineUp {
-        /// Who.
+        /// The process that is the lifeline.
         parent: Name,
     },
-    /// All ancestors are lost. What follows is the [`Policy`](crate::config::Policy)'s.
+    /// All ancestors are lost. The [`Policy`](crate::config::Policy) decides what follows.
     LifelineLost,
-    /// A peer is lost: all ways to it have failed, or those who had one say so. Told once for each loss.
+    /// A peer is lost: all paths to it have failed, or its neighbours report so. Reported once for each loss.
     PeerLost {
-        /// Who.
+        /// The peer that is lost.
         peer: Name,
-        /// In which life, as far as known.
+        /// Its epoch, if known.
         epoch: Epoch,
     },
-    /// A peer that was lost is there, in the same life.
+    /// A peer that was lost is back, in the same epoch.
     PeerBack {
-        /// Who.
+        /// The peer that is back.
         peer: Name,
     },
-    /// A peer has begun a new life. What was under way to its predecessor has ended.
+    /// A peer has restarted. Everything in flight to its predecessor has ended.
     PeerRestarted {
-        /// Who.
+        /// The peer that restarted.
         peer: Name,
-        /// Which life this is.
+        /// Its new epoch.
         epoch: Epoch,
     },
-    /// An answer to a look-up: it is used from now on.
+    /// The answer to a look-up, which is used from now on.
     Found {
-        /// Where it can be reached.
+        /// The addresses of the process.
         contact: Contact,
     },
 }
 
-/// What a node wants done.
+/// What a node wants its caller to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Hand this to the transport.
+    /// Pass this command to the transport.
     Command(TransportId, Command),
-    /// Tell the user.
+    /// Report this event to the user.
     Event(Event),
 }

@@ -1,4 +1,4 @@
-//! The secret of a job, and the file in which it is kept.
+//! The key of a job, and its file.
 //!
 //! The file is one line of text, at most [`LONGEST`] bytes, readable and writable by its owner only:
 //!
@@ -7,8 +7,9 @@
 //! └ what it is  └ version           └ 32 random bytes as 64 hexadecimal digits
 //! ```
 //!
-//! Whoever has the file can join the job and read its control traffic: copy it over a channel that is as secret as the
-//! job (`scp -p`). Files that others could read, that belong to somebody else, links, pipes and devices are refused.
+//! Whoever has the file can join the job and read its control traffic: copy it over a channel as secret as
+//! the job (`scp -p`). Files that others can read, files of other users, links, pipes and devices are
+//! refused.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,39 +27,39 @@ use crate::error::OobError;
 
 /// Bytes of a key.
 pub const BYTES: usize = 32;
-/// Longest key file, in bytes.
+/// Maximum bytes of a key file.
 pub const LONGEST: usize = 128;
-/// How a key file begins: what it is, and its version.
+/// The start of a key file: its format and version.
 const HEAD: &str = "doorbell-key 1 ";
-/// What a key file of another version begins with.
+/// The start of a key file of any version.
 const ANY_HEAD: &str = "doorbell-key ";
 
-/// The secret that all processes of a job share. Wiped when dropped, never shown, compared in constant time.
+/// The secret that all processes of a job share. It is wiped when dropped, never printed, and compared in
+/// constant time.
 #[derive(Clone)]
 pub struct JobKey([u8; BYTES]);
 
 impl JobKey {
-    /// A new one, from the kernel's generator.
+    /// Generates a key with the kernel's random numbers.
     ///
-    /// # Errors
-    /// [`OobError::Random`].
+    /// # Errors [`OobError::Random`].
     pub fn generate() -> Result<Self, OobError> {
         let mut key = Self([0; BYTES]);
         getrandom::fill(&mut key.0).map_err(|error| OobError::Random(error.to_string()))?;
         Ok(key)
     }
 
-    /// A key that was made elsewhere.
+    /// Creates a key from existing bytes.
     pub fn from_bytes(bytes: [u8; BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The secret itself, for those who derive other secrets from it.
+    /// Returns the secret itself, to derive others from it.
     pub fn expose(&self) -> &[u8; BYTES] {
         &self.0
     }
 
-    /// Another secret for another use of the same job's: who has that one alone learns nothing of this one.
+    /// Derives a key for another purpose, from which this one cannot be computed.
     ///
     /// ```
     /// use doorbell_oob::JobKey;
@@ -76,8 +77,8 @@ impl JobKey {
     /// Reads a key file.
     ///
     /// # Errors
-    /// [`OobError::KeyOpen`] when others may read or write it, [`OobError::KeyOwner`], [`OobError::KeyFile`] when it
-    /// is a link, no plain file, too long or written otherwise, [`OobError::KeyIo`].
+    /// [`OobError::KeyOpen`] when others can read or write it, [`OobError::KeyOwner`], [`OobError::KeyFile`]
+    /// when it is a link, not a regular file, too long or malformed, [`OobError::KeyIo`].
     pub fn read(path: &Path) -> Result<Self, OobError> {
         let io = |step| {
             move |source| OobError::KeyIo {
@@ -90,20 +91,20 @@ impl JobKey {
             path: path.to_owned(),
             reason: reason.to_owned(),
         };
-        // Not following links, and not waiting for whoever would write into a pipe.
+        // Do not follow links, and do not block on a pipe.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(rustix::io::Errno::LOOP) => return Err(bad("it is a link; name the file itself")),
+            Err(rustix::io::Errno::LOOP) => return Err(bad("it is a link; give the file itself")),
             Err(error) => return Err(io("open")(error.into())),
             Ok(file) => File::from(file),
         };
-        // Of what was opened, not of what has the name now.
-        let found = file.metadata().map_err(io("look at"))?;
+        // Check the opened file, whatever has its name now.
+        let found = file.metadata().map_err(io("inspect"))?;
         if found.is_dir() {
-            return Err(bad("it is a folder; give the name of the file in it"));
+            return Err(bad("it is a directory; give the file in it"));
         }
         if !found.is_file() {
-            return Err(bad("it is no plain file"));
+            return Err(bad("it is not a regular file"));
         }
         if found.uid() != rustix::process::geteuid().as_raw() {
             return Err(OobError::KeyOwner {
@@ -125,7 +126,7 @@ impl JobKey {
         Self::parse(&text).map_err(bad)
     }
 
-    /// The key in the text of a key file.
+    /// Parses the text of a key file.
     fn parse(text: &[u8]) -> Result<Self, &'static str> {
         if text.len() > LONGEST {
             return Err("it is too long");
@@ -151,7 +152,7 @@ impl JobKey {
     }
 
     fn text(&self) -> Zeroizing<String> {
-        // In one piece: growing would leave copies behind.
+        // Reserve at once: growing would leave copies behind.
         let mut text = Zeroizing::new(String::with_capacity(LONGEST));
         text.push_str(HEAD);
         for byte in &self.0 {
@@ -163,17 +164,17 @@ impl JobKey {
         text
     }
 
-    /// Writes a key file that only its owner can read. With `force`, a plain file that is there is replaced as a whole.
+    /// Writes a key file that only its owner can read. With `force`, an existing regular file is replaced
+    /// atomically.
     ///
-    /// # Errors
-    /// [`OobError::KeyExists`] without `force`; [`OobError::KeyFile`] when what is there is no plain file;
-    /// [`OobError::KeyIo`], and then nothing is left behind.
+    /// # Errors [`OobError::KeyExists`] without `force`; [`OobError::KeyFile`] when the existing one is not a
+    /// regular file; [`OobError::KeyIo`], and then nothing is left behind.
     pub fn write(&self, path: &Path, force: bool) -> Result<(), OobError> {
-        // Also through a link: whoever names a folder wants a file in it.
+        // Also through a link: a directory is meant to contain the file.
         if path.is_dir() {
             return Err(OobError::KeyFile {
                 path: path.to_owned(),
-                reason: "it is a folder; give the name of a file in it".to_owned(),
+                reason: "it is a directory; give a file in it".to_owned(),
             });
         }
         match fs::symlink_metadata(path) {
@@ -185,7 +186,7 @@ impl JobKey {
             Ok(found) if !found.is_file() => {
                 return Err(OobError::KeyFile {
                     path: path.to_owned(),
-                    reason: "what is there is no plain file, and is not replaced".to_owned(),
+                    reason: "the existing file is not a regular file, and is not replaced".to_owned(),
                 });
             }
             _ => {}
@@ -203,11 +204,11 @@ impl JobKey {
             })
     }
 
-    /// Under another name first, so that nobody ever sees half a key under this one.
+    /// Writes to a temporary name first, so that no partial key is visible.
     fn put(&self, path: &Path, force: bool) -> Result<(), (&'static str, io::Error)> {
-        let beside = beside(path).ok_or_else(|| ("make", io::Error::other("the name is no file's")))?;
+        let beside = beside(path).ok_or_else(|| ("create", io::Error::other("the path has no file name")))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // 0600 before the first byte is in it; the caller's umask can only take away.
+        // Mode 0600 before the first byte is written; the umask can only remove bits.
         let file = rustix::fs::open(&beside, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| ("make", error.into()))?;
         let mut file = File::from(file);
@@ -215,7 +216,7 @@ impl JobKey {
             .set_permissions(fs::Permissions::from_mode(0o600))
             .and_then(|()| file.write_all(self.text().as_bytes()))
             .and_then(|()| file.sync_all())
-            // A link is made only where nothing is; a renamed file replaces what is there.
+            // A hard link fails if the name exists; a rename replaces it.
             .and_then(|()| {
                 if force {
                     fs::rename(&beside, path)
@@ -239,7 +240,7 @@ fn beside(path: &Path) -> Option<PathBuf> {
 }
 
 fn digit(byte: u8) -> Option<u8> {
-    // Case does not matter: people type keys, too.
+    // Upper and lower case are both accepted, since people type keys.
     char::from(byte).to_digit(16).map(|value| value as u8)
 }
 
@@ -281,10 +282,10 @@ mod tests {
         let key = JobKey::generate().unwrap();
         for force in [false, true] {
             let said = key.write(folder.path(), force).unwrap_err().to_string();
-            assert!(said.contains("it is a folder"), "{said}");
+            assert!(said.contains("it is a directory"), "{said}");
         }
         let said = JobKey::read(folder.path()).unwrap_err().to_string();
-        assert!(said.contains("it is a folder"), "{said}");
+        assert!(said.contains("it is a directory"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The control plane: what a job says that is not on a rail.
+//! The control plane: the traffic of a job that does not go over its rails.
 //!
 //! ```text
 //!   key file ──► JobKey ──┐
@@ -9,29 +9,33 @@
 //!                session::Session                       Noise handshake, encrypted records; no socket, no clock
 //! ```
 //!
-//! * [`key`]: the secret of a job, and the file in which it is kept.
+//! * [`key`]: the secret of a job, and its file.
 //! * [`session`]: mutual authentication by that key and encryption, over any stream of bytes.
-//! * [`tcp`]: sessions over TCP, with a deadline for everything.
-//! * [`launch`]: who we are when somebody else's launcher started us, and how the ranks tell each other through it.
+//! * [`tcp`]: blocking sessions over TCP, with a deadline for everything.
+//! * [`launch`]: how a process started by another launcher learns its rank, and exchanges values with the
+//!   other ranks.
 //!
-//! What a job's processes say to each other is the business of a core without sockets, clocks, threads or files:
+//! The messages between a job's processes are handled by a sans-I/O core:
 //!
-//! * [`name`], [`wire`], [`bytes`]: who somebody is, the head of a frame, and what messages are made of.
-//! * [`transport`]: the door between the core and whatever carries frames; [`contact`]: where somebody can be reached.
-//! * [`connect`]: who-are-you, and which of two connections is kept: for transports that make them.
-//! * [`config`]: every limit and every time; [`event`]: everything that is told.
-//! * [`node`]: one process of a job, put together: tags ([`rml`]), streams that make messages arrive once and in order, the
-//!   tree and its repair ([`routed`]), ways to neighbours over all transports and NICs, broadcasts and all-gathers.
+//! * [`name`], [`wire`], [`bytes`]: names of processes, the header of a frame, and the bytes of messages.
+//! * [`transport`]: the interface between the core and whatever carries frames; [`contact`]: addresses of a
+//!   process.
+//! * [`connect`]: identification of peers, and arbitration of simultaneous connections, for transports that
+//!   make them.
+//! * [`config`]: every limit and every time; [`event`]: everything that is reported.
+//! * [`node`]: one process of a job: tags ([`rml`]), streams that deliver messages once and in order, the
+//!   tree and its repair ([`routed`]), paths to neighbours over all transports and NICs, broadcasts and
+//!   all-gathers.
 //!
-//! And what carries it:
+//! What carries the frames:
 //!
-//! * [`net`]: the transport `tcp`, with a module for each NIC; [`rail`]: the transport `rail`, with one for each rail.
+//! * [`net`]: the transport `tcp`, with a module for each NIC; [`rail`]: the transport `rail`, with one for
+//!   each rail.
 //! * [`runner`]: the thread that runs a core and its transports.
 //!
-//! Without a key, only loopback is served and called: what goes over a network is authenticated always.
+//! Without a key, only loopback is used: traffic over a network is always authenticated.
 #![deny(unsafe_code)]
 
-mod path_choice;
 pub mod bytes;
 pub mod config;
 pub mod connect;
@@ -45,6 +49,7 @@ pub mod name;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod net;
 pub mod node;
+mod path_choice;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod plane;
 #[allow(unsafe_code)]

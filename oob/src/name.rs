@@ -1,22 +1,22 @@
-//! Who somebody is: the name of a process, and which of its lives is meant.
+//! Names of processes, and epochs, which tell a process from its restarted successor.
 //!
-//! A [`Name`] stays the same when a process is started again in the place of one that died; its [`Epoch`] does not. All
-//! that the control plane says is between two names *and* two epochs, so that nothing that was meant for a process, or
-//! said by one, is ever taken for its successor's.
+//! A [`Name`] stays the same when a process is restarted; its [`Epoch`] does not. All traffic of the control
+//! plane is between two names *and* two epochs, so that nothing meant for a process, or sent by one, is ever
+//! attributed to its successor.
 
 use std::fmt;
 
 /// A process: its job, and its rank in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
-    /// The job. Ranks of one job have the same; a job that was spawned by another has one of its own.
+    /// The job. A job that was spawned by another has a number of its own.
     pub job: u64,
     /// The rank, from 0.
     pub rank: u32,
 }
 
 impl Name {
-    /// A process of a job.
+    /// Creates the name of a process.
     #[must_use]
     pub const fn new(job: u64, rank: u32) -> Self {
         Self { job, rank }
@@ -29,16 +29,16 @@ impl fmt::Display for Name {
     }
 }
 
-/// Which life of a process: each one has a higher number than those before it (for example the time of its start in
-/// nanoseconds). Zero is no life at all.
+/// The epoch of a process: higher for each restart (for example its start time in nanoseconds). Zero is not
+/// an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// It is not known which.
+    /// The epoch is not known.
     pub const UNKNOWN: Self = Self(0);
 
-    /// Whether it says which life.
+    /// Whether the epoch is known.
     #[must_use]
     pub const fn is_known(self) -> bool {
         self.0 != 0
@@ -51,23 +51,23 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Names that a receive takes messages from: exactly one, all of a job, one rank of any job, or everybody.
+/// The senders that a receive accepts: one process, a whole job, one rank of any job, or all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct From {
-    /// The job; without one, every job.
+    /// The job; `None` for every job.
     pub job: Option<u64>,
-    /// The rank; without one, every rank.
+    /// The rank; `None` for every rank.
     pub rank: Option<u32>,
 }
 
 impl From {
-    /// Everybody.
+    /// Accepts messages from every process.
     pub const ANYBODY: Self = Self {
         job: None,
         rank: None,
     };
 
-    /// This process only.
+    /// Accepts messages from this process only.
     #[must_use]
     pub const fn only(name: Name) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl From {
         }
     }
 
-    /// Every rank of a job.
+    /// Accepts messages from every rank of a job.
     #[must_use]
     pub const fn job(job: u64) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl From {
         }
     }
 
-    /// Whether `name` is one of them.
+    /// Whether `name` is accepted.
     #[must_use]
     pub fn matches(self, name: Name) -> bool {
         self.job.is_none_or(|job| job == name.job) && self.rank.is_none_or(|rank| rank == name.rank)

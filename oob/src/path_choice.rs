@@ -1,17 +1,17 @@
-//! Which (transport, module) a neighbour is reached by: the ways that there are, which of them have failed, and when it is
-//! time to try again, or to stop.
+//! Path choice: which (transport, module) reaches a neighbour, which of the paths have failed, and when to
+//! try again or give up.
 //!
 //! ```text
-//!                 pursued, a way is left            Connected
+//!                 a path is left                 Connected
 //!         Idle ───────────────────────► Trying ──────────────► Idle, with a link
 //!          ▲                             │   ▲
-//!          │                     Refused │   │ another way is left
+//!          │                     Refused │   │ another path is left
 //!          │  time                       ▼   │
-//!          └───────────── Resting ◄── the round is over ──► Failed, after the last round: told once
+//!          └───────────── Resting ◄── the round is over ──► Failed, after the last round: reported once
 //! ```
 //!
-//! A round tries all ways, in the order of the transports and, within one, of its own preference. Only when the last round
-//! has failed over all of them is a peer given up.
+//! A round tries all paths, in the order of the transports and, within one, of its own preference. A peer is
+//! given up only when the last round has failed over all of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,38 +23,38 @@ use crate::name::{Epoch, Name};
 use crate::transport::{Address, Attempt, LinkId, ModuleId, TransportId, Way};
 use crate::wire::{Frame, Lane};
 
-/// The wait before a better way is tried again doubles so often.
+/// How many times the wait before a better path is tried again doubles.
 const BACK_OFF: u32 = 4;
 
 /// A link, among those of all transports.
 pub(crate) type LinkKey = (TransportId, LinkId);
 
-/// A frame that is to be passed on, or was given to a link.
+/// A frame that is to be relayed, or was given to a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Parcel {
     pub(crate) frame: Frame,
     pub(crate) to: Name,
-    /// It belongs to one of our streams, which can make it again.
+    /// Whether it belongs to one of our streams, which can send it again.
     pub(crate) own: bool,
-    /// It came from the parent, and does not go back there.
+    /// Whether it came from the parent, and must not go back there.
     pub(crate) from_parent: bool,
 }
 
 /// A link that is up.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The number of the peer's record.
+    /// The index of the peer's record.
     pub(crate) peer: u32,
     pub(crate) module: ModuleId,
-    /// The life that is at the other end.
+    /// The epoch of the process at the other end.
     pub(crate) epoch: Epoch,
-    /// The job of both ends, where it is one.
+    /// The job of both ends, if it is the same.
     pub(crate) job: Option<u64>,
-    /// Frames that were sent, as far as told.
+    /// Number of frames reported as sent.
     pub(crate) sent: u64,
-    /// Frames that it was given and that were not told to be sent.
+    /// Frames given to the link and not yet reported as sent.
     pub(crate) given: VecDeque<Parcel>,
-    /// Bytes of these.
+    /// The bytes of those frames.
     pub(crate) bytes: usize,
 }
 
@@ -63,7 +63,7 @@ struct Candidate {
     transport: TransportId,
     way: Way,
     failed: bool,
-    /// Not before this: what refused us was not transient.
+    /// When the path may be tried again, after a lasting failure.
     barred: Time,
 }
 
@@ -72,17 +72,17 @@ pub(crate) enum Doing {
     Idle,
     Trying(Attempt, TransportId, ModuleId),
     Resting(Time),
-    /// Given up; whoever wants it again may have it tried again after this time.
+    /// Given up; a new attempt is possible after this time.
     Failed(Time),
 }
 
-/// What is to be done for a neighbour that is wanted.
+/// What to do next for a neighbour that needs a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Nothing,
     Connect(TransportId, ModuleId, Vec<Address>),
     Rest(Time),
-    /// All ways have failed, in all rounds.
+    /// All paths have failed, in all rounds.
     GiveUp,
 }
 
@@ -92,35 +92,35 @@ impl Default for Hop {
     }
 }
 
-/// A peer that we talk to directly.
+/// A peer that this process has, or wants, a link to.
 #[derive(Debug)]
 pub(crate) struct Hop {
     candidates: Vec<Candidate>,
     pub(crate) doing: Doing,
     round: u32,
-    /// Best first.
+    /// Its links, the best first.
     pub(crate) links: Vec<LinkKey>,
-    /// Frames of others, and control frames, that wait for room.
+    /// Frames of other ranks, and control frames, that wait for room.
     pub(crate) relay: VecDeque<Parcel>,
     pub(crate) relay_bytes: usize,
-    /// Streams of ours that wait for room.
+    /// Our own streams that wait for room.
     pub(crate) waiting: VecDeque<(u32, Lane)>,
-    /// The transports were asked for ways.
+    /// Whether the transports were asked for paths.
     pub(crate) asked: bool,
     /// Transports that have not answered yet, one bit each.
     pub(crate) awaited: u32,
-    /// The transports over which it may be called, one bit each: all for a neighbour in the tree, and for others those that
-    /// connect to everybody.
+    /// The transports over which it may be called, one bit each: all for a neighbour in the tree, and for
+    /// others those that connect to everybody.
     pub(crate) allowed: u32,
-    /// When it was without a link and without a way to call it.
+    /// Since when it has had neither a link nor a path.
     pub(crate) away: Time,
-    /// There is a link, and a better way has failed: when that is tried again.
+    /// When a better path that has failed is tried again, while a link is up.
     pub(crate) again: Time,
-    /// How often that was in vain.
+    /// How many such attempts have failed.
     in_vain: u32,
     up_since: Time,
-    /// The peer has made the newest link, by the way that it thinks best: we leave it at that, or two who do not think
-    /// the same would replace each other's links for ever.
+    /// Whether the peer made the newest link, over the path it prefers. We keep that one: otherwise two ends
+    /// with different preferences would replace each other's links for ever.
     theirs: bool,
 }
 
@@ -145,7 +145,7 @@ impl Hop {
         }
     }
 
-    /// The ways of one transport, instead of those it had.
+    /// Replaces the paths of one transport.
     pub(crate) fn set_ways(&mut self, transport: TransportId, ways: Vec<Way>) {
         self.candidates
             .retain(|candidate| candidate.transport != transport);
@@ -165,13 +165,13 @@ impl Hop {
         }
     }
 
-    /// Whether there is a way over this transport that has not failed.
+    /// Whether this transport has a path that has not failed.
     pub(crate) fn has_way(&self, transport: TransportId) -> bool {
         let mut candidates = self.candidates.iter();
         candidates.any(|candidate| candidate.transport == transport && !candidate.failed)
     }
 
-    /// What to do so that there is a link.
+    /// Returns what to do to get a link.
     pub(crate) fn pursue(&mut self, now: Time, config: &Config) -> Step {
         if !self.links.is_empty() {
             return Step::Nothing;
@@ -194,7 +194,7 @@ impl Hop {
         }
     }
 
-    /// Nobody has told us of a way: the peer has its time to come by itself.
+    /// Handles a peer without a known path: it has some time to connect to us.
     fn absent(&mut self, now: Time, config: &Config) -> Step {
         if self.away == Time::NEVER {
             self.away = now;
@@ -217,7 +217,7 @@ impl Hop {
             == 1
     }
 
-    /// The first way among the best `most` that has not failed.
+    /// Returns the first of the best `most` paths that has not failed.
     fn next(&self, now: Time, most: usize) -> Option<Step> {
         let mut candidates = self.candidates.iter().take(most);
         let next = candidates.find(|next| !next.failed && next.barred <= now && self.allows(next))?;
@@ -244,7 +244,7 @@ impl Hop {
         Step::Rest(until)
     }
 
-    /// A way that is better than the one in use, if there is one that has not failed.
+    /// Returns a path better than the one in use, if one has not failed.
     pub(crate) fn better(&self, now: Time, links: &BTreeMap<LinkKey, Link>) -> Step {
         if self.doing != Doing::Idle {
             return Step::Nothing;
@@ -253,7 +253,7 @@ impl Hop {
             return Step::Nothing;
         };
         let rank = links.get(best).and_then(|link| self.rank(best.0, link.module));
-        // Which transport is better, all agree upon.
+        // All processes agree on which transport is better.
         let others = |candidate: &&Candidate| candidate.transport < best.0;
         let most = match rank {
             Some(rank) if !self.theirs => rank,
@@ -262,13 +262,13 @@ impl Hop {
         self.next(now, most).unwrap_or(Step::Nothing)
     }
 
-    /// The place of a way among all: the lower the better.
+    /// Returns the position of a path among all; lower is better.
     pub(crate) fn rank(&self, transport: TransportId, module: ModuleId) -> Option<usize> {
         let is = |candidate: &Candidate| candidate.transport == transport && candidate.way.module == module;
         self.candidates.iter().position(is)
     }
 
-    /// The better ways that failed while a worse one carried have their chance again, if it is time.
+    /// Clears the failures of better paths when it is time to try them again.
     pub(crate) fn retry_better(&mut self, now: Time) {
         if self.again <= now {
             self.again = Time::NEVER;
@@ -276,14 +276,14 @@ impl Hop {
         }
     }
 
-    /// A better way has failed while there is a link: it is tried again, ever later.
+    /// Schedules the next try of a better path that has failed, with a back-off.
     pub(crate) fn missed(&mut self, now: Time, config: &Config) {
         let wait = config.retry_max.saturating_mul(1 << self.in_vain.min(BACK_OFF));
         self.in_vain += 1;
         self.again = now + wait;
     }
 
-    /// An attempt has ended without a link.
+    /// Records an attempt that ended without a link.
     pub(crate) fn refused(&mut self, attempt: Attempt, counts: bool, barred: Time) {
         let Doing::Trying(own, transport, module) = self.doing else {
             return;
@@ -300,7 +300,7 @@ impl Hop {
         }
     }
 
-    /// There is a link.
+    /// Records a new link.
     pub(crate) fn connected(
         &mut self,
         now: Time,
@@ -333,7 +333,8 @@ impl Hop {
         self.theirs = attempt.is_none();
     }
 
-    /// A link is gone. When it was the last one, all ways have their chance again; soon, unless it had hardly begun.
+    /// Records the loss of a link. After the last one all paths are tried again, soon unless the link was
+    /// short-lived.
     pub(crate) fn disconnected(&mut self, now: Time, key: LinkKey, config: &Config) {
         self.links.retain(|&link| link != key);
         if self.links.is_empty() {
@@ -346,26 +347,26 @@ impl Hop {
         }
     }
 
-    /// All ways have their chance again.
+    /// Clears all failures.
     pub(crate) fn renew(&mut self) {
         for candidate in &mut self.candidates {
             candidate.failed = false;
         }
     }
 
-    /// Modules that are down reach nobody.
+    /// Removes the paths of a module that is down.
     pub(crate) fn module_down(&mut self, transport: TransportId, module: ModuleId) {
         self.candidates
             .retain(|candidate| candidate.transport != transport || candidate.way.module != module);
     }
 }
 
-/// The bit of a transport, in sets of them; those beyond the thirty-second have none.
+/// Returns the bit of a transport in a set; transports beyond the thirty-second have none.
 pub(crate) fn bit(transport: TransportId) -> u32 {
     1_u32.checked_shl(u32::from(transport.0)).unwrap_or(0)
 }
 
-/// How long to wait before a way that was refused for a lasting reason is tried again.
+/// Returns how long a path with a lasting failure is not tried.
 pub(crate) fn bar(config: &Config) -> Duration {
     config.retry_max
 }
@@ -385,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Tries the way it says, in vain, and says which that was.
+    /// Fails the path that is to be tried, and returns which one it was.
     fn fail(hop: &mut Hop, now: Time, number: u64) -> Option<(u8, u16)> {
         match hop.pursue(now, &config()) {
             Step::Connect(transport, module, _) => {
@@ -412,13 +413,10 @@ mod tests {
                 step => panic!("{step:?}"),
             }
         }
-        assert_eq!(hop.pursue(now, &config()), Step::Nothing, "told once");
+        assert_eq!(hop.pursue(now, &config()), Step::Nothing, "reported once");
         assert_eq!(now, Time::ZERO + config().retry * 7, "100, 200 and 400 ms");
         now += config().retry_max;
-        assert!(
-            fail(&mut hop, now, 9).is_some(),
-            "who wants it again may try again, later"
-        );
+        assert!(fail(&mut hop, now, 9).is_some(), "it may be tried again later");
     }
 
     #[test]
@@ -451,17 +449,13 @@ mod tests {
             _ => None,
         };
         hop.connected(Time::ZERO, key(1), None, &links);
-        assert_eq!(sought(&hop), Some((0, 0)), "all think that transport better");
+        assert_eq!(sought(&hop), Some((0, 0)), "all processes prefer that transport");
         hop.connected(Time::ZERO, key(0), None, &links);
-        assert_eq!(sought(&hop), None, "the peer thinks that module better");
+        assert_eq!(sought(&hop), None, "the peer prefers that module");
         hop.set_ways(TransportId(0), vec![way(0), way(1)]);
         assert_eq!(sought(&hop), Some((0, 0)), "something has changed");
         hop.connected(Time::ZERO, key(0), Some(Attempt(1)), &links);
-        assert_eq!(
-            sought(&hop),
-            Some((0, 0)),
-            "it was the best that could be had then"
-        );
+        assert_eq!(sought(&hop), Some((0, 0)), "it was the best one available then");
         hop.doing = Doing::Trying(Attempt(1), TransportId(0), ModuleId(0));
         hop.refused(Attempt(1), true, Time::ZERO);
         let mut now = Time::ZERO;
@@ -482,10 +476,6 @@ mod tests {
         }
         hop.module_down(TransportId(0), ModuleId(0));
         assert_eq!(hop.better(Time::ZERO, &links), Step::Nothing);
-        assert_eq!(
-            hop.pursue(Time::ZERO, &config()),
-            Step::Nothing,
-            "there is a link"
-        );
+        assert_eq!(hop.pursue(Time::ZERO, &config()), Step::Nothing, "a link is up");
     }
 }

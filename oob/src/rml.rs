@@ -1,9 +1,9 @@
-//! Tags: which message is for which receive.
+//! Tags: matching of messages with receives.
 //!
-//! A message goes to the first posted receive, in the order of posting, whose tag is its own and whose peers include its
-//! sender. Without one it waits, and the next receive that would have taken it does, the oldest message first; a
-//! persistent receive takes all of them. What waits is bounded for each peer and in all: when a bound is reached, the
-//! stream's window closes and the rest stays with the sender.
+//! A message goes to the first posted receive, in the order of posting, with the same tag and with senders
+//! that include its own. Without one it waits, and the next matching receive takes it, the oldest message
+//! first; a persistent receive takes all of them. The waiting messages are bounded for each peer and in all:
+//! when a bound is reached, the stream's window closes and the rest stays with the sender.
 //!
 //! reference: oob, section 5.
 
@@ -14,9 +14,9 @@ use crate::event::{RecvError, RecvId};
 use crate::name::{From, Name};
 use crate::stream::charge;
 
-/// Tags up to this are the control plane's own.
+/// Tags up to this one are reserved for the control plane.
 pub const RESERVED: u32 = 100;
-/// The tag of what was given up after it had been sent: nobody's.
+/// The tag of a message that was cancelled after it had been sent.
 pub(crate) const VOID: u32 = 0;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Posted {
     persistent: bool,
 }
 
-/// A message that was handed up.
+/// A message that has arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) from: Name,
@@ -36,16 +36,16 @@ pub(crate) struct Arrived {
 
 #[derive(Debug, Default)]
 pub(crate) struct Rml {
-    /// By tag, in the order of posting.
+    /// Receives by tag, in the order of posting.
     posted: BTreeMap<u32, Vec<Posted>>,
-    /// By tag, in the order of arrival.
+    /// Messages by tag, in the order of arrival.
     waiting: BTreeMap<u32, VecDeque<Arrived>>,
     charge: usize,
     recvs: u64,
 }
 
 impl Rml {
-    /// Posts a receive, and says what it takes at once.
+    /// Posts a receive, and returns the messages that it takes at once.
     pub(crate) fn post(
         &mut self,
         from: From,
@@ -101,7 +101,7 @@ impl Rml {
         }
     }
 
-    /// The receive that takes a message of this sender and tag; a one-shot one is posted no longer.
+    /// Returns the receive for a message of this sender and tag; a one-shot receive is removed.
     pub(crate) fn matched(&mut self, from: Name, tag: u32) -> Option<RecvId> {
         let posted = self.posted.get_mut(&tag)?;
         let at = posted.iter().position(|posted| posted.from.matches(from))?;
@@ -119,18 +119,18 @@ impl Rml {
         posted.is_some_and(|posted| posted.iter().any(|posted| posted.from.matches(from)))
     }
 
-    /// Keeps a message that nobody wants yet.
+    /// Keeps a message without a receive.
     pub(crate) fn keep(&mut self, arrived: Arrived) {
         self.charge += charge(arrived.body.len()) as usize;
         self.waiting.entry(arrived.tag).or_default().push_back(arrived);
     }
 
-    /// Bytes, and what is counted for each message, that nobody has received.
+    /// Returns the bytes (and the overhead per message) without a receive.
     pub(crate) fn waiting(&self) -> usize {
         self.charge
     }
 
-    /// Takes away the posted receive that is equal to this.
+    /// Removes the receive with exactly these senders and this tag.
     pub(crate) fn cancel(&mut self, from: From, tag: u32) -> Option<RecvId> {
         let posted = self.posted.get_mut(&tag)?;
         let at = posted.iter().position(|posted| posted.from == from)?;
@@ -139,7 +139,7 @@ impl Rml {
         Some(recv)
     }
 
-    /// Forgets what an earlier life of `name` has said.
+    /// Drops the messages of an earlier epoch of `name`.
     pub(crate) fn purge(&mut self, name: Name) {
         let tags: Vec<u32> = self.waiting.keys().copied().collect();
         for tag in tags {

@@ -1,4 +1,4 @@
-//! The door between the control plane's core and a transport: commands one way, events the other, and nothing else.
+//! The interface between the core and a transport: commands in one direction, events in the other.
 //!
 //! ```text
 //!              ┌────────────────────── core: node::Node (no socket, clock or thread) ─────────────────────┐
@@ -12,51 +12,53 @@
 //!              └──────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A **transport** is a way of carrying frames (`tcp`, `rail`); a **module** is one NIC of it; a **link** is one
-//! connection to one peer over one module. The core numbers transports by their place in its configuration, and
-//! attempts; the transport numbers its modules and links. Whoever runs both takes
-//! a command from the node to the transport that it names, and hands each
-//! [`Event`] back. Neither side waits for an answer: any number of
-//! commands and events may be under way, and each side copes with what was said before it knew better (a `Send` on a
-//! link that is lost already is dropped without a word: its `Lost` is on the way).
+//! A **transport** carries frames (`tcp`, `rail`); a **module** is one NIC of it; a **link** is one
+//! connection to one peer over one module. The core numbers transports by their position in its
+//! configuration, and attempts; the transport numbers its modules and links. Their driver passes commands
+//! from the node to the named transport, and [`Event`]s back. Neither side waits for an answer: any number of
+//! commands and events may be in flight, and each side tolerates what was sent before the other knew better
+//! (a `Send` on a link that is already lost is dropped silently: its `Lost` is on the way).
 //!
 //! # What a transport promises
 //!
-//! 1. **Modules**: [`Event::ModuleUp`] for each NIC, with all its own addresses (both families), before anything happens
-//!    over it, and again when they change; [`Event::ModuleDown`] when it goes. The core makes its contact of these. The
-//!    links of a module that goes down are lost: each is told by its own [`Event::Lost`], before or after.
-//! 2. **Ways**: [`Command::Reach`] is answered by one [`Event::Ways`]: by which modules the peer's addresses can be
-//!    reached (route look-up, masks, families), the best first. When routes change, the transport says `Ways` again by
-//!    itself, for all peers that it was asked about since.
-//! 3. **Attempts**: each [`Command::Connect`] ends with exactly one [`Event::Connected`] that names the attempt, or one
-//!    [`Event::Refused`], by its deadline at the latest. The handshake is over and the peer is who it says when
-//!    `Connected` is told. An attempt that gives way to the peer's own connection ends with [`Refusal::Yielded`], before
-//!    or after the `Connected` of that one (which names no attempt); that counts as no failure.
-//! 4. **Links** are numbered once and for all: no number comes back. A link delivers whole frames, unchanged, in the
-//!    order of the `Send`s, each at most once, and none after one that was left out. Which frames the peer has got
-//!    before a loss is not known, and need not be.
-//! 5. **Sent**: [`Event::Sent`] says how many frames of a link, counted from its beginning, are wholly out of the
-//!    transport's hands (given to the kernel or the device). A frame of which a part was written is not. The core gives
-//!    a link no more than [`Config::link_window`](crate::config::Config::link_window) bytes beyond that and one frame; the
-//!    transport takes so much without a limit of its own.
-//! 6. **Lost**: exactly one [`Event::Lost`] for each link, whoever ended it, also after [`Command::Close`]; nothing of
-//!    the link is told after it. What was not `Sent` the core sends again, over other links.
-//! 7. **Silence**: a link over which nothing has come for the transport's keep-alive time is lost. The core has no
-//!    heartbeat of its own.
-//! 8. **Size**: the length of an incoming frame is checked against the configured limit *before* memory is taken for it;
-//!    what is longer ends the link.
-//! 9. **Strangers** (no key, wrong job, wrong version) never become links. They are the transport's to count and to
-//!    limit.
+//! 1. **Modules**: [`Event::ModuleUp`] for each NIC, with all its own addresses (both families), before
+//!    anything happens over it, and again when they change; [`Event::ModuleDown`] when it goes. The core
+//!    makes its contact of these. The links of a module that goes down are lost: each is reported by its own
+//!    [`Event::Lost`], before or after.
+//! 2. **Paths**: [`Command::Reach`] is answered by one [`Event::Ways`]: the modules by which the peer's
+//!    addresses can be reached (route look-up, masks, families), the best first. When routes change, the
+//!    transport sends `Ways` again by itself, for all peers that were requested since.
+//! 3. **Attempts**: each [`Command::Connect`] ends with exactly one [`Event::Connected`] that names the
+//!    attempt, or one [`Event::Refused`], by its deadline at the latest. At `Connected` the handshake is
+//!    complete and the peer's identity is proved. An attempt that gives way to the peer's own connection ends
+//!    with [`Refusal::Yielded`], before or after the `Connected` of that one (which names no attempt); it
+//!    does not count as a failure.
+//! 4. **Links**: a link's number is never reused. A link delivers whole frames, unchanged, in the order of
+//!    the `Send`s, each at most once, and none after one that was left out. Which frames the peer has
+//!    received before a loss is not known, and need not be.
+//! 5. **Sent**: [`Event::Sent`] reports how many frames of a link, counted from its beginning, have
+//!    completely left the transport (for the kernel or the device). A partly written frame does not count.
+//!    The core gives a link at most [`Config::link_window`](crate::config::Config::link_window) bytes beyond
+//!    that and one frame; the transport accepts that much without a limit of its own.
+//! 6. **Lost**: exactly one [`Event::Lost`] for each link, whoever ended it, also after [`Command::Close`];
+//!    no further event of the link follows. What was not `Sent` the core sends again, over other links.
+//! 7. **Silence**: a link without traffic from the peer for the transport's keep-alive time is lost. The core
+//!    has no heartbeat of its own.
+//! 8. **Size**: the length of an incoming frame is checked against the configured limit *before* memory is
+//!    allocated for it; a longer one ends the link.
+//! 9. **Strangers** (no key, wrong job, wrong version) never become links. The transport counts and limits
+//!    them.
 //!
 //! # What the core promises
 //!
-//! * A transport over which both ends have to know of each other ([`mutual`](crate::config::Transport::mutual)) is asked with
-//!   [`Command::Reach`] about everybody that the core learns of; others, about those that it wants to reach. It calls nobody
-//!   before all have answered.
+//! * A transport over which both ends have to know each other ([`mutual`](crate::config::Transport::mutual))
+//!   gets a [`Command::Reach`] for every contact that the core learns; others, for those that it wants to
+//!   reach. The core calls a peer only after all have answered.
 //! * At most one attempt for a peer, at a time, over one transport, and never one for itself.
-//! * It may get several links to one peer, of several transports or modules: it uses the best, and takes frames from all.
-//! * A frame that makes no sense is answered by [`Command::Close`] with [`Loss::Protocol`].
-//! * Addresses are handed through unread.
+//! * It may have several links to one peer, of several transports or modules: it uses the best, and accepts
+//!   frames from all.
+//! * A malformed frame is answered by [`Command::Close`] with [`Loss::Protocol`].
+//! * Addresses are passed through uninterpreted.
 
 use std::fmt;
 
@@ -67,7 +69,7 @@ pub use crate::contact::Address;
 use crate::name::{Epoch, Name};
 use crate::wire::Frame;
 
-/// A transport of a node: its place in [`Config::transports`](crate::config::Config::transports).
+/// A transport of a node, by its position in [`Config::transports`](crate::config::Config::transports).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportId(pub u8);
 
@@ -75,129 +77,130 @@ pub struct TransportId(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u16);
 
-/// A link, numbered by its transport. No number comes twice.
+/// A link, numbered by its transport, which never reuses a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// An attempt to connect, numbered by the core. No number comes twice.
+/// An attempt to connect, numbered by the core, which never reuses a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u64);
 
-/// What the core wants of a transport.
+/// A command of the core to a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// By which modules can the peer be reached at these addresses? Answered by [`Event::Ways`].
+    /// Find the modules that reach the peer at these addresses. Answered by [`Event::Ways`].
     Reach {
-        /// The peer.
+        /// The peer to reach.
         peer: Name,
-        /// All that is known of it for this transport; what was said before is replaced.
+        /// All its known addresses for this transport, in place of earlier ones.
         addresses: Vec<Address>,
     },
-    /// Connect to the peer over this module. Addresses are tried in order, each as often as the transport thinks right.
+    /// Connect to the peer over this module. Addresses are tried in order, each as often as the transport
+    /// sees fit.
     Connect {
-        /// Which attempt, to be named in the answer.
+        /// The attempt, which the answer names.
         attempt: Attempt,
-        /// Whom to expect there.
+        /// The peer to expect there.
         peer: Name,
-        /// In which life; any, when it is [`Epoch::UNKNOWN`]. A newer one than this is welcome, an older one is not.
+        /// Its epoch; any, for [`Epoch::UNKNOWN`]. A newer one is accepted, an older one is not.
         epoch: Epoch,
-        /// Over which module.
+        /// The module to connect over.
         module: ModuleId,
-        /// Where, as the module's [`Way`] said.
+        /// The addresses, as the module's [`Way`] gave them.
         addresses: Vec<Address>,
-        /// When it must be over.
+        /// The deadline of the attempt.
         deadline: Time,
     },
-    /// The attempt is not wanted any more. It still ends with one event.
+    /// Cancel an attempt. It still ends with one event.
     Cancel {
-        /// Which.
+        /// The attempt to cancel.
         attempt: Attempt,
     },
-    /// Send a frame: first its head, then its body.
+    /// Send a frame: its header, followed by its body.
     Send {
-        /// Over which link.
+        /// The link to send over.
         link: LinkId,
-        /// What.
+        /// The frame to send.
         frame: Frame,
     },
-    /// Close the link, when what was given to it before has been written or cannot be.
+    /// Close the link, once everything queued on it has been written or cannot be.
     Close {
-        /// Which.
+        /// The link to close.
         link: LinkId,
-        /// Why, for the log and, where the transport can, for the peer.
+        /// The reason, for the log and, if the transport can send it, for the peer.
         why: Loss,
     },
 }
 
-/// What a transport tells the core.
+/// An event of a transport for the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A module is there, or has new addresses.
+    /// A module is up, or has new addresses.
     ModuleUp {
-        /// Which.
+        /// The number of the module.
         module: ModuleId,
-        /// Its own addresses, as peers are to be told them: all that it listens on.
+        /// Its own addresses for publication: all that it listens on.
         addresses: Vec<Address>,
     },
-    /// A module is gone. It may come back, which is told by another `ModuleUp`.
+    /// A module is down. It may come back, with another `ModuleUp`.
     ModuleDown {
-        /// Which.
+        /// The number of the module.
         module: ModuleId,
     },
-    /// By which modules a peer can be reached, the best first; none, when by none.
+    /// The modules by which a peer can be reached, the best first; empty if there is none.
     Ways {
-        /// The peer.
+        /// The peer that was requested.
         peer: Name,
-        /// The ways.
+        /// The paths to the peer.
         ways: Vec<Way>,
     },
-    /// A link is there, authenticated.
+    /// A link is up and authenticated.
     Connected {
-        /// Its number.
+        /// The number of the link.
         link: LinkId,
-        /// Over which module.
+        /// The module it goes over.
         module: ModuleId,
-        /// Who is at the other end.
+        /// The process at the other end.
         peer: Name,
-        /// In which life.
+        /// The epoch of that process.
         epoch: Epoch,
-        /// Which attempt this ends; none, when the peer has connected to us.
+        /// The attempt that this ends; `None` if the peer has connected to us.
         attempt: Option<Attempt>,
     },
     /// An attempt has failed.
     Refused {
-        /// Which.
+        /// The attempt that failed.
         attempt: Attempt,
-        /// Why.
+        /// The reason of the failure.
         why: Refusal,
     },
-    /// So many frames of a link, counted from its beginning, are out of our hands.
+    /// Frames of a link have left the transport.
     Sent {
-        /// Which link.
+        /// The link that sent them.
         link: LinkId,
-        /// How many.
+        /// Their number, counted from the beginning of the link.
         frames: u64,
     },
-    /// A frame came, whole: head and body in one piece.
+    /// A frame was received: header and body in one piece.
     Received {
-        /// Over which link.
+        /// The link it came over.
         link: LinkId,
-        /// All of it.
+        /// The whole frame.
         frame: Bytes,
     },
-    /// A link is over.
+    /// A link has ended.
     Lost {
-        /// Which.
+        /// The link that ended.
         link: LinkId,
-        /// Why.
+        /// The reason of its end.
         why: Loss,
     },
 }
 
-/// A way to a peer within a transport.
+/// A path to a peer within a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Over which module.
+    /// The module of the path.
     pub module: ModuleId,
     /// The addresses of the peer that this module reaches, the best first.
     pub addresses: Vec<Address>,
@@ -206,33 +209,33 @@ pub struct Way {
 /// Why an attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
-    /// Nobody listens at any of the addresses.
+    /// Nothing listens at any of the addresses.
     NotListening,
-    /// No route to any of the addresses, or the module is down.
+    /// There is no route to any of the addresses, or the module is down.
     NoRoute,
-    /// The deadline came first.
+    /// The deadline has passed.
     TimedOut,
-    /// The connection was there, and broke during the handshake.
+    /// The connection broke during the handshake.
     Broken,
-    /// The other side has another key.
+    /// The other side has a different key.
     WrongKey,
     /// The other side speaks another version.
     WrongVersion,
-    /// Somebody else answers there.
+    /// Another process answers there.
     WrongName,
-    /// The peer answers in an older life than we know of.
+    /// The peer answers in an older epoch than the known one.
     OldEpoch,
-    /// The peer knows of a later life of ours: we are out of date.
+    /// The peer knows a later epoch of ours: we are out of date.
     OutOfDate,
     /// The peer's own connection was kept instead.
     Yielded,
-    /// It was cancelled.
+    /// The attempt was cancelled.
     Cancelled,
 }
 
 impl Refusal {
-    /// Whether trying again later may help. Nothing here is for ever: an address may be somebody else's today and the
-    /// peer's tomorrow; but what is not transient is tried again no sooner than the longest back-off.
+    /// Whether trying again soon may help. No failure is final, since an address may change its owner; but a
+    /// lasting failure is retried no sooner than after the longest back-off.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(
@@ -250,39 +253,39 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::NotListening => "nobody listens there: is the process alive, and the port right?",
-            Self::NoRoute => "there is no route to it: look at `ip route get` and at the link",
+            Self::NotListening => "nothing listens there: is the process alive, and the port correct?",
+            Self::NoRoute => "there is no route to it: check `ip route get` and the link",
             Self::TimedOut => "no answer in time: a firewall drops it, or the host is down",
-            Self::Broken => "the connection broke in the handshake: look at the other side's output",
-            Self::WrongKey => "the other side has another key: give both the same job key",
+            Self::Broken => "the connection broke in the handshake: check the other side's output",
+            Self::WrongKey => "the other side has a different key: give both the same job key",
             Self::WrongVersion => "the other side speaks another version: use the same doorbell on both",
-            Self::WrongName => "somebody else answers there: the contact is out of date",
-            Self::OldEpoch => "an earlier life of it answers there: end that process",
-            Self::OutOfDate => "this process has a successor already: end it",
+            Self::WrongName => "another process answers there: the contact is out of date",
+            Self::OldEpoch => "an earlier incarnation of it answers there: end that process",
+            Self::OutOfDate => "this process has been replaced by a newer one: end it",
             Self::Yielded => "the other side's own connection was kept",
-            Self::Cancelled => "it was not wanted any more",
+            Self::Cancelled => "the attempt was cancelled",
         })
     }
 }
 
-/// Why a link is over.
+/// Why a link has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loss {
-    /// The peer closed it in good order.
+    /// The peer closed it regularly.
     Closed,
-    /// It broke: reset, or ended without a word.
+    /// It broke: reset, or ended without being closed.
     Broken,
     /// Nothing came for the keep-alive time.
     Silent,
     /// Its module is down.
     ModuleDown,
-    /// A newer link to the same peer took its place.
+    /// A newer link to the same peer has replaced it.
     Replaced,
-    /// What came made no sense.
+    /// The peer violated the protocol.
     Protocol,
-    /// The peer has begun a new life.
+    /// The peer has restarted.
     Restarted,
-    /// We end.
+    /// This node ends.
     Finished,
 }
 
@@ -290,12 +293,12 @@ impl fmt::Display for Loss {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Closed => "the other side closed it",
-            Self::Broken => "it broke: look at the other side's output and at the link",
-            Self::Silent => "nothing came for the keep-alive time: the host or the way to it is down",
+            Self::Broken => "it broke: check the other side's output and the link",
+            Self::Silent => "nothing came for the keep-alive time: the host or the path to it is down",
             Self::ModuleDown => "its network interface is down",
-            Self::Replaced => "a newer one took its place",
-            Self::Protocol => "what came made no sense: use the same doorbell on both sides",
-            Self::Restarted => "the other side has begun a new life",
+            Self::Replaced => "a newer one replaced it",
+            Self::Protocol => "invalid data was received: use the same doorbell on both sides",
+            Self::Restarted => "the other side has restarted",
             Self::Finished => "this side ends",
         })
     }

@@ -1,4 +1,4 @@
-//! The head of a frame: what stands before each message of the control plane, on any transport.
+//! The header of a frame, in front of each message of the control plane, on any transport.
 //!
 //! ```text
 //!    0               8               16      20      24      28      32      36      40      44   46   48
@@ -9,19 +9,21 @@
 //!    │               │ job           │                                                 hops ───────┘
 //! ```
 //!
-//! All numbers are in network order. 48 bytes for nearly every frame: the job of both ends is the one of the link, and is
-//! said only where it is not. A head is read once ([`Head::read`]): what is not exactly as written here is no frame, and
-//! the link that carried it is not to be trusted any further.
+//! All numbers are in network byte order. Nearly every frame has 48 bytes of header: the job of both ends is
+//! that of the link, and is included only where it differs. A malformed header ([`Head::read`]) means that
+//! the link cannot be trusted any further.
 //!
-//! * **epochs**: which lives are talking. A [`Kind::Data`] names both, so that it is delivered to exactly the process it
-//!   was meant for. Only a [`Kind::Probe`] may leave the destination's open: it asks for it.
-//! * **sequence**: the place of the message in the stream from this origin to this destination (one for each [`Lane`]);
-//!   **back**, how many places before it the stream begins: what is before that is acknowledged or given up.
-//! * **ack**: the first place of the *opposite* stream that is not here yet, and **window**: for how much more there is
-//!   room, in units of [`WINDOW_UNIT`]. Both mean something with [`ACKS`](flags::ACKS) only.
-//! * **hops**: how many relays it has passed. What has passed [`HOPS_MAX`] goes in a circle and is dropped.
+//! * **epochs**: those of both ends. A [`Kind::Data`] has both, so that it is delivered to exactly the
+//!   process it was meant for. Only a [`Kind::Probe`] may leave the destination's open, in order to learn it.
+//! * **sequence**: the position of the message in the stream from this origin to this destination (one for
+//!   each [`Lane`]); **back**, how many positions before it the stream begins: earlier messages are
+//!   acknowledged or given up.
+//! * **ack**: the first position of the *opposite* stream that is missing here, and **window**: how much more
+//!   there is room for, in units of [`WINDOW_UNIT`]. Both are valid with [`ACKS`](flags::ACKS) only.
+//! * **hops**: the number of relays passed. A frame that has passed [`HOPS_MAX`] is looping and is dropped.
 //!
-//! reference: oob, section 4 (the header of 30 bytes that this one follows; what it adds is acknowledgement and replay).
+//! reference: oob, section 4 (the header of 30 bytes that this one follows; it adds acknowledgement and
+//! replay).
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,26 +31,26 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::bytes::Bytes;
 use crate::name::{Epoch, Name};
 
-/// Bytes of a head between processes of the link's job.
+/// Bytes of a header between processes of the link's job.
 pub const HEAD: usize = 48;
-/// Bytes of the longest head.
+/// Bytes of the longest header.
 pub const HEAD_MAX: usize = HEAD + 16;
-/// Most relays that a frame may pass.
+/// Maximum number of relays that a frame may pass.
 pub const HOPS_MAX: u8 = 32;
-/// Bytes that a step of a window on the wire stands for.
+/// Bytes per unit of a window on the wire.
 pub const WINDOW_UNIT: u32 = 256;
 
-/// What the bits of the flags byte say.
+/// The bits of the flags byte.
 pub mod flags {
-    /// The stream is the control plane's own ([`Lane::Control`](super::Lane::Control)).
+    /// The stream belongs to the control plane itself ([`Lane::Control`](super::Lane::Control)).
     pub const CONTROL: u8 = 1;
-    /// `ack` and `window` are valid.
+    /// The fields `ack` and `window` are valid.
     pub const ACKS: u8 = 2;
-    /// Both jobs follow the head.
+    /// Both jobs follow the header.
     pub const FOREIGN: u8 = 4;
-    /// Of an acknowledgement: something beyond a gap is here already; `sequence` says its first place.
+    /// In an acknowledgement: something beyond a gap has arrived; `sequence` is its first position.
     pub const GAP: u8 = 8;
-    /// All of them.
+    /// All defined flags.
     pub const ALL: u8 = CONTROL | ACKS | FOREIGN | GAP;
 }
 
@@ -81,17 +83,17 @@ struct RawJobs {
 const _: () =
     assert!(size_of::<RawHead>() == HEAD && size_of::<RawHead>() + size_of::<RawJobs>() == HEAD_MAX);
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A message of a stream.
     Data,
-    /// An acknowledgement alone.
+    /// An acknowledgement by itself.
     Ack,
-    /// "Are you there, which life are you, what have you got?" Answered by an [`Kind::Ack`].
+    /// A request for the peer's epoch and acknowledgement, answered by a [`Kind::Ack`].
     Probe,
-    /// A relay cannot pass on what was sent to the destination that the body names. Only a hint: it is sent once, and may
-    /// get lost.
+    /// A relay cannot pass on what was sent to the destination that the body names. Only a hint: it is sent
+    /// once, and may be lost.
     Nack,
 }
 
@@ -112,21 +114,21 @@ impl Kind {
     }
 }
 
-/// Two streams go from each origin to each destination, so that messages which nobody receives never hold up the
-/// control plane's own.
+/// One of the two streams from each origin to each destination: messages that no receive takes never hold up
+/// those of the control plane itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Messages of users.
     User,
-    /// The tree, collectives, news of who is alive.
+    /// The tree, collectives, failure notices.
     Control,
 }
 
 impl Lane {
-    /// Both.
+    /// Lists both lanes.
     pub const ALL: [Self; 2] = [Self::User, Self::Control];
 
-    /// Its place among both.
+    /// Returns the index of the lane.
     #[must_use]
     pub fn index(self) -> usize {
         match self {
@@ -136,90 +138,92 @@ impl Lane {
     }
 }
 
-/// A place in a stream. Places wrap: they are compared only here, and only where they are less than 2³¹ apart, which the
-/// window sees to.
+/// A position in a stream. Positions wrap: they are compared only here, and only where they are less than 2³¹
+/// apart, as the window ensures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// The place `by` further on.
+    /// Returns the position `by` further on.
     #[must_use]
     pub fn plus(self, by: u32) -> Self {
         Self(self.0.wrapping_add(by))
     }
 
-    /// How far this is behind `other`: negative when it comes after it.
+    /// Returns how far this is behind `other`; negative if it is ahead.
     #[must_use]
     pub fn until(self, other: Self) -> i32 {
         other.0.wrapping_sub(self.0) as i32
     }
 
-    /// Whether this comes before `other`.
+    /// Whether this is before `other`.
     #[must_use]
     pub fn is_before(self, other: Self) -> bool {
         self.until(other) > 0
     }
 }
 
-/// A head that was understood, or is to be written.
+/// A header, parsed or to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// The type of the frame.
     pub kind: Kind,
-    /// Of which of the two streams.
+    /// The stream it belongs to.
     pub lane: Lane,
-    /// Who said it first.
+    /// The process that sent it first.
     pub origin: Name,
-    /// In which life.
+    /// The epoch of the origin.
     pub epoch: Epoch,
-    /// Whom it is for.
+    /// The process it is for.
     pub destination: Name,
-    /// In which life; [`Epoch::UNKNOWN`] in probes and their answers only.
+    /// The epoch of the destination; [`Epoch::UNKNOWN`] in probes and their answers only.
     pub to_epoch: Epoch,
-    /// The receives it is for.
+    /// The tag, which selects the receive.
     pub tag: u32,
-    /// The place in the stream.
+    /// The position in the stream.
     pub sequence: Seq,
-    /// How many places before it the stream begins.
+    /// How many positions before it the stream begins.
     pub back: u16,
-    /// The acknowledgement of the opposite stream, and for how much more there is room, in [`WINDOW_UNIT`]s.
+    /// The acknowledgement of the opposite stream, and its window in [`WINDOW_UNIT`]s.
     pub ack: Option<(Seq, u16)>,
-    /// Whether `sequence` is the first place beyond a gap (acknowledgements only).
+    /// Whether `sequence` is the first position beyond a gap (acknowledgements only).
     pub gap: bool,
-    /// Relays passed so far.
+    /// The number of relays passed so far.
     pub hops: u8,
 }
 
-/// Why bytes are no frame.
+/// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Fewer bytes than a head has.
-    #[error("{0} bytes are no frame: a head alone is longer; the link carried something else, or was cut")]
+    /// Fewer bytes than a header has.
+    #[error("{0} bytes are too few for a frame header; the link carried something else, or was cut")]
     Short(usize),
-    /// The length in the head is not that of the body.
-    #[error("the head of a frame says {said} bytes, and {come} followed: the sender is broken or hostile")]
+    /// The length in the header differs from that of the body.
+    #[error(
+        "the header of a frame announces {said} bytes, but {come} followed: the sender is broken or hostile"
+    )]
     Length {
-        /// What the head says.
+        /// The length in the header.
         said: u32,
-        /// What came.
+        /// The actual length.
         come: usize,
     },
-    /// A body longer than is allowed.
+    /// The body is longer than allowed.
     #[error("a frame of {length} bytes is longer than the limit of {limit}: raise the limit on both sides")]
     Long {
-        /// Its length.
+        /// The length of the body.
         length: usize,
-        /// The limit.
+        /// The maximum length.
         limit: usize,
     },
-    /// A number that means nothing.
+    /// A field has an invalid value.
     #[error(
-        "{field} in the head of a frame is {value}, which means nothing: use the same doorbell on both sides"
+        "{field} in the header of a frame has the invalid value {value}: use the same doorbell on both sides"
     )]
     Value {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
-        /// What it is.
+        /// The value of the field.
         value: u64,
     },
 }
@@ -232,7 +236,8 @@ fn value(field: &'static str, value: impl Into<u64>) -> Malformed {
 }
 
 impl Head {
-    /// Writes it before a body of so many bytes. `job` is the job of the link's both ends, or `None` where they differ.
+    /// Writes the header for a body of this length. `job` is the job of the link's both ends, or `None` if
+    /// they differ.
     #[must_use]
     pub fn write(&self, job: Option<u64>, length: u32) -> HeadBytes {
         let mut flags = 0;
@@ -274,10 +279,10 @@ impl Head {
         HeadBytes { bytes, foreign }
     }
 
-    /// Reads a whole frame that came over a link of this job; the body stays where it is. A body may have `longest` bytes.
+    /// Parses a whole frame that was received over a link of this job, without copying the body, which may
+    /// have `longest` bytes.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors Why it is malformed.
     pub fn read(frame: &Bytes, job: Option<u64>, longest: usize) -> Result<(Self, Bytes), Malformed> {
         let (raw, rest) = RawHead::ref_from_prefix(frame).map_err(|_| Malformed::Short(frame.len()))?;
         if raw.flags & !flags::ALL != 0 {
@@ -338,7 +343,7 @@ impl RawHead {
             return Err(value("hops", self.hops));
         }
         if self.zero != 0 {
-            return Err(value("the byte that is zero", self.zero));
+            return Err(value("the reserved byte", self.zero));
         }
         Ok(Head {
             kind,
@@ -361,7 +366,7 @@ impl RawHead {
     }
 }
 
-/// A head as it stands on the wire.
+/// The bytes of a header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeadBytes {
     bytes: [u8; HEAD_MAX],
@@ -369,7 +374,7 @@ pub struct HeadBytes {
 }
 
 impl HeadBytes {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         if self.foreign {
@@ -380,7 +385,7 @@ impl HeadBytes {
     }
 }
 
-/// A frame to be sent: its head, and its body, which others may hold as well.
+/// A frame to be sent: its header, and its body, which may be shared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Frame {
     head: HeadBytes,
@@ -388,7 +393,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Puts a head before a body.
+    /// Joins a header and a body.
     #[must_use]
     pub fn new(head: &Head, job: Option<u64>, body: Bytes) -> Self {
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -398,25 +403,25 @@ impl Frame {
         }
     }
 
-    /// What is to be sent first.
+    /// Returns what is to be sent first.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         self.head.as_slice()
     }
 
-    /// What is to be sent then.
+    /// Returns what is to be sent next.
     #[must_use]
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// Bytes of both.
+    /// Returns the number of bytes of both.
     #[must_use]
     pub fn length(&self) -> usize {
         self.head().len() + self.body.len()
     }
 
-    /// Both in one piece: a copy.
+    /// Copies both into one piece.
     #[must_use]
     pub fn joined(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(self.length());

@@ -33,7 +33,7 @@ fn a_descriptor_is_taken_once_and_a_failure_before_it_takes_nothing() {
     refused(&found(9_999, "0"), "launch.descriptor", "not open");
     refused(&found(1, "0"), "launch.descriptor", "no number");
     let file = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
-    refused(&found(file, "0"), "launch.descriptor", "no socket");
+    refused(&found(file, "0"), "launch.descriptor", "not a socket");
     refused(&found(9_999, "1"), "launch.variables", "rank 1 of 1");
 
     let (mut sockets, mut servers) = serve(Speaks::One, 1, 1024);
@@ -42,7 +42,7 @@ fn a_descriptor_is_taken_once_and_a_failure_before_it_takes_nothing() {
     assert_eq!((door.kind(), door.place().size), (Kind::Pmi1, 1));
     door.put("k", b"v", LIMIT).unwrap();
     assert_eq!(door.get(0, "k", LIMIT).unwrap(), b"v");
-    refused(&found(number, "0"), "launch.taken", "allows that once");
+    refused(&found(number, "0"), "launch.taken", "only once");
     door.finalize(LIMIT).unwrap();
     drop(door);
     assert!(servers.remove(0).join().unwrap().finalized);

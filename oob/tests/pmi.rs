@@ -193,31 +193,31 @@ fn servers_that_misbehave_end_in_a_sentence() {
     let two = |answer: &[u8]| fault::<Pmi2>(OPENING_2, &[answer], false, LIMIT);
     let garbage: Vec<u8> = (0..20_000u32).map(|at| ((at * 131) >> 3) as u8 | 0x80).collect();
     for (error, code, word) in [
-        (one(b"HTTP/1.1 400 Bad Request\n"), "launch.garbled", "no word"),
-        (one(&garbage), "launch.garbled", "does not end"),
+        (one(b"HTTP/1.1 400 Bad Request\n"), "launch.garbled", "not a word"),
+        (one(&garbage), "launch.garbled", "it has more than"),
         (one(b"cmd=finalize_ack\n"), "launch.garbled", "instead of"),
         (two(b"999999cmd=kvs-get-response;"), "launch.garbled", "announces"),
-        (two(&garbage), "launch.garbled", "no length"),
+        (two(&garbage), "launch.garbled", "not the length"),
         (
             two(b"     3cmd=kvs-get-response;rc=0;"),
             "launch.garbled",
-            "nobody asked for",
+            "further data follows",
         ),
         (
             one(b"cmd=get_result rc=0 value=ffffffff\n"),
             "launch.damaged",
-            "longer than any value",
+            "exceeds the limit",
         ),
         (one(b"cmd=get_result rc=0 value=\n"), "launch.damaged", "empty"),
         (
             one(b"cmd=get_result rc=0 value=00000001abab\n"),
             "launch.damaged",
-            "more of it",
+            "longer than its length",
         ),
         (
             two(b"    52cmd=kvs-get-response;rc=0;found=TRUE;value=nonsense;"),
             "launch.damaged",
-            "no number",
+            "not a number",
         ),
     ] {
         let text = sentence(&error);

@@ -62,7 +62,7 @@ fn wrong_key(to: SocketAddr) {
     let (mut socket, mut session) = (connect(to), caller(key(8), 1000));
     socket.write_all(&session.take_outgoing()).unwrap();
     let said = session.receive(&rest(socket)).unwrap_err().to_string();
-    assert!(said.contains("another key"), "{said}");
+    assert!(said.contains("a different key"), "{said}");
 }
 
 fn garbage(to: SocketAddr) {

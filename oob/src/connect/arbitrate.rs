@@ -1,4 +1,4 @@
-//! What becomes of a hello.
+//! Arbitration of hellos: whether a call is accepted, rejected or parked.
 
 use doorbell_fabric::time::Time;
 
@@ -6,16 +6,16 @@ use super::{Action, Conn, Hello, Key, Link, Meeting, Nack, Said, State};
 use crate::name::Name;
 use crate::transport::{Loss, Refusal};
 
-/// What becomes of a call.
+/// The decision about a call.
 enum Verdict {
     Take,
-    /// Later, when our own has failed.
+    /// Decide later, when our own attempt has ended.
     Park,
     Refuse(Nack),
 }
 
 impl Meeting {
-    /// A message came over a connection that is no link yet.
+    /// Handles a message on a connection that is not a link yet.
     pub fn heard(&mut self, now: Time, conn: Conn, bytes: &[u8]) {
         let Some(open) = self.open.get(&conn).copied() else {
             return;
@@ -26,7 +26,7 @@ impl Meeting {
             (Some(answer), Some(name)) if answer.said != Said::Call && self.is_asking(name, conn) => {
                 self.answered(now, conn, name, answer);
             }
-            // A parked call has said all that it has to say.
+            // A parked call has nothing more to send.
             _ => {
                 self.ended(now, conn, Refusal::Broken);
                 self.actions.push_back(Action::Close {
@@ -60,7 +60,7 @@ impl Meeting {
         }
     }
 
-    /// The checks, in the order of the reference.
+    /// Checks a call, in the order of the reference.
     fn judge(&mut self, call: &Hello) -> Verdict {
         if call.version != self.version {
             return Verdict::Refuse(Nack::Version);
@@ -77,7 +77,7 @@ impl Meeting {
             return Verdict::Refuse(Nack::OldEpoch);
         }
         if call.epoch > peer.epoch {
-            // A new life: what its predecessor has said, or linked, means nothing any more.
+            // A new epoch: what the previous one sent, and its link, are void.
             peer.epoch = call.epoch;
         } else if call.nonce <= peer.heard {
             return Verdict::Refuse(Nack::Stale);
@@ -96,7 +96,7 @@ impl Meeting {
         Verdict::Take
     }
 
-    /// Takes a call: it is the link, and whatever else there was is not.
+    /// Accepts a call: its connection becomes the link, in place of any other.
     pub(super) fn welcome(&mut self, now: Time, conn: Conn, call: Hello) {
         let name = call.from;
         self.belongs(conn, name);
@@ -123,7 +123,7 @@ impl Meeting {
         };
         let Some(own) = &peer.attempt else { return };
         if answer.nonce != own.nonce {
-            return; // to an earlier call
+            return; // an answer to an earlier call
         }
         if answer.version != self.version {
             return self.failed(now, name, Refusal::WrongVersion);
@@ -156,7 +156,7 @@ impl Meeting {
         }
     }
 
-    /// Our call has lost: the peer's own is on its way, or there already.
+    /// Gives up our call after a lost tie: the peer's own is on its way, or here already.
     fn yields(&mut self, now: Time, name: Name) {
         self.counters.ties += 1;
         let Some(peer) = self.peers.get_mut(&name) else {
@@ -184,7 +184,7 @@ impl Meeting {
         peer.state = State::Connected;
         let epoch = peer.epoch;
         self.counters.links += 1;
-        // The new one first: who is told that his only link is lost calls for another one at once.
+        // Report the new link first: a core that loses its only link calls again at once.
         if let Some(open) = self.open.get(&link.conn) {
             self.actions.push_back(Action::Up {
                 conn: link.conn,
@@ -199,7 +199,7 @@ impl Meeting {
         }
     }
 
-    /// A stranger has said who he is.
+    /// Assigns an accepted connection to the peer that its hello names.
     fn belongs(&mut self, conn: Conn, name: Name) {
         if let Some(open) = self.open.get_mut(&conn)
             && open.peer.is_none()

@@ -1,4 +1,4 @@
-//! What can go wrong when two meet, each by itself: one side is the meeting, and the other is made by hand.
+//! Tests of each failure of the handshake: one side is real, the other is made by hand.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn call(meeting: &mut Meeting, attempt: u64, addresses: &[&str], deadline: Time)
     );
 }
 
-/// Calls, over a connection that is there; that, and what was said.
+/// Calls over an established connection; returns the connection and the call.
 fn calling() -> (Meeting, Conn, Hello) {
     let mut meeting = meeting();
     call(&mut meeting, 1, &["there"], later());
@@ -42,7 +42,7 @@ fn calling() -> (Meeting, Conn, Hello) {
     (meeting, conn, said)
 }
 
-/// What the other one says, to which everything that the meeting says is known.
+/// A hello of the lower name, which has received everything that the other side sent.
 fn from_lower(said: Said, nonce: u64, heard: u64) -> Hello {
     Hello {
         version: 1,
@@ -55,14 +55,14 @@ fn from_lower(said: Said, nonce: u64, heard: u64) -> Hello {
     }
 }
 
-/// Somebody connects and says this.
+/// Accepts a connection that sends this hello.
 fn comes(meeting: &mut Meeting, hello: Hello) -> Conn {
     let conn = meeting.accepted(Time::ZERO, MODULE).expect("room");
     meeting.heard(Time::ZERO, conn, &hello.bytes());
     conn
 }
 
-/// All that it does: nacks by their reasons, closes, links, ends of attempts.
+/// Collects the actions: nacks by reason, closes, links, ends of attempts.
 fn done(meeting: &mut Meeting) -> Vec<String> {
     std::iter::from_fn(|| meeting.action())
         .map(|action| match action {
@@ -94,7 +94,7 @@ fn an_attempt_without_an_address_or_without_time_ends_at_once() {
     assert_eq!(
         done(&mut meeting),
         ["refused 3 Cancelled"],
-        "nobody calls himself"
+        "a process does not call itself"
     );
 }
 
@@ -130,7 +130,7 @@ fn of_two_calls_that_wait_for_the_end_of_our_own_the_first_is_stale() {
             format!("close {} Replaced", first.0)
         ]
     );
-    // Our own succeeds: the one that waits has lost the tie.
+    // Our own call succeeds, so the waiting one has lost the tie.
     let welcome = from_lower(Said::Welcome, said.nonce, said.nonce);
     meeting.heard(Time::ZERO, ours, &welcome.bytes());
     assert_eq!(
@@ -179,7 +179,7 @@ fn an_answer_to_another_call_is_not_one_to_this() {
     assert_eq!(meeting.state(LOWER), State::Greeting);
 }
 
-/// The second try of the attempt has the same fate, and with it the attempt.
+/// The second try of an attempt fails in the same way, and with it the attempt.
 #[test]
 fn each_nack_ends_the_attempt_with_its_reason() {
     for (nack, why) in [
@@ -242,7 +242,7 @@ fn what_is_no_hello_or_comes_out_of_turn_ends_the_connection() {
         );
         assert_eq!(meeting.counters().strangers, 1, "{what}");
     }
-    // A call over the connection of our own call; and a second word of one that waits.
+    // A call over the connection of our own call; and a second message of one that waits.
     let (mut meeting, ours, _) = calling();
     meeting.heard(Time::ZERO, ours, &from_lower(Said::Call, 1, 0).bytes());
     let first = done(&mut meeting);

@@ -1,14 +1,15 @@
-//! What two processes say to each other before a connection is a link: 72 bytes each way, inside of the encrypted
-//! session.
+//! The hello: 72 bytes each way that identify both processes before a connection becomes a link, inside the
+//! encrypted session.
 //!
 //! ```text
 //!    0        8         12     13      14    16          24        28          32         40      48        56      64    72
 //!    │bell-who│ version │ kind │ reason│ 0 0 │ from: job │ rank    │ to: rank  │ to: job  │ epoch │ nonce   │ heard │ 0…  │
 //! ```
 //!
-//! All numbers are in network order. `nonce` numbers the attempt, higher for each later one of the same life; an answer
-//! repeats it. `heard` is the highest nonce that the speaker has ever had from the other side: it tells a call that was
-//! made in ignorance of the existing link (they crossed) from one that was made because the link is gone.
+//! All numbers are in network byte order. `nonce` numbers the attempts of an epoch in ascending order; an
+//! answer repeats it. `heard` is the highest nonce that the sender has ever received from the other side: it
+//! tells a call made without knowledge of the existing link (they crossed) from one made because that link is
+//! gone.
 
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -40,29 +41,29 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == HELLO);
 
-/// What a hello is.
+/// The kind of a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// "I am …, and call you."
+    /// A call: "I am …, and want a link."
     Call,
-    /// "I am …, and take your call."
+    /// The answer that accepts a call.
     Welcome,
-    /// "I do not take it."
+    /// The answer that rejects a call.
     Nack(Nack),
 }
 
-/// Why a call is not taken.
+/// Why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nack {
-    /// Both call at the same time, and the other call is the one that is kept.
+    /// Both sides call at the same time, and the other call is kept.
     Tie,
-    /// A later call of the same process came already.
+    /// A later call of the same process has come already.
     Stale,
-    /// Another version is spoken here.
+    /// The protocol version differs.
     Version,
-    /// Somebody else was called.
+    /// The call is for another process.
     Name,
-    /// A later life of the caller is known.
+    /// A later epoch of the caller is known.
     OldEpoch,
 }
 
@@ -80,27 +81,27 @@ impl Nack {
     }
 }
 
-/// A hello.
+/// A hello, parsed or to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The version of all that is spoken.
+    /// The version of the whole protocol.
     pub version: u32,
-    /// What it says.
+    /// The kind of the hello.
     pub said: Said,
-    /// Who speaks.
+    /// The sender's name.
     pub from: Name,
-    /// In which life.
+    /// The sender's epoch.
     pub epoch: Epoch,
-    /// To whom.
+    /// The receiver's name.
     pub to: Name,
-    /// Which attempt of the caller this is about.
+    /// The attempt of the caller that it belongs to.
     pub nonce: u64,
-    /// The highest nonce that the speaker has had from the other side.
+    /// The highest nonce that the sender has received from the other side.
     pub heard: u64,
 }
 
 impl Hello {
-    /// As it is sent.
+    /// Returns the bytes of the hello.
     #[must_use]
     pub fn bytes(&self) -> [u8; HELLO] {
         let (kind, reason) = match self.said {
@@ -126,8 +127,8 @@ impl Hello {
         zerocopy::transmute!(raw)
     }
 
-    /// Reads one. `None` when it is none. Of a hello in another version, only the version, the kind and the nonce can be
-    /// relied on.
+    /// Parses a hello; `None` if it is malformed. Of another version, only version, kind and nonce are
+    /// reliable.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let raw = Raw::ref_from_bytes(bytes).ok()?;
@@ -150,7 +151,7 @@ impl Hello {
         })
     }
 
-    /// Whether a hello says the same of its speaker as the handshake of its session did. What is no hello is judged
+    /// Whether a hello names the same sender as the handshake of its session. Malformed hellos are handled
     /// elsewhere.
     pub(crate) fn agrees(peer: Peer, bytes: &[u8]) -> bool {
         Self::read(bytes).is_none_or(|hello| hello.from == peer.name && hello.epoch.0 == peer.incarnation)

@@ -1,8 +1,8 @@
-//! Who is at the other end of a connection, and which of two connections is kept: the part of every transport that makes
-//! connections, without the connections.
+//! Identification of the peer of a connection, and arbitration between two connections: the part of every
+//! transport that makes connections, sans I/O.
 //!
-//! One [`Meeting`] serves a whole transport: all its modules, all its peers. The transport dials and listens, makes the
-//! encrypted session, and tells what happened; the meeting says what to do ([`Action`]).
+//! One [`Meeting`] serves a whole transport: all its modules, all its peers. The transport dials and listens,
+//! sets up the encrypted session, and reports what happened; the meeting returns what to do ([`Action`]).
 //!
 //! ```text
 //!    Command::Connect ─► connect() ─► Dial ─► dialled() ─► Say(call) ─► heard(welcome) ─► Up
@@ -16,23 +16,23 @@
 //!         └───────────────────────┴── a call that is taken ────────────────────────────┘
 //! ```
 //!
-//! # Two that call each other at the same time
+//! # Simultaneous calls
 //!
-//! The call of the one with the **higher name** is kept. The lower one, when it is called, takes that call and drops its
-//! own. The higher one *parks* the call of the lower until its own has ended: when it was taken, the parked one gets a
-//! nack; when it failed (perhaps only one of the two can call the other), the parked one is taken. So nobody waits for
-//! somebody who waits for him, and where only one direction works, it is found without trying again.
+//! The call of the one with the **higher name** is kept. The lower one accepts a call that comes, and drops
+//! its own. The higher one *parks* the call of the lower until its own has ended: if that was accepted, the
+//! parked call gets a nack; if it failed (perhaps only one direction works), the parked call is accepted. So
+//! the two never wait for each other, and if only one direction works it is found without another attempt.
 //!
-//! A call that comes when there is a link already is judged by its nonces. A later call of the one who made the link, or
-//! a call by somebody who had heard of our link when he made it, means that the link is gone at the other end: it is
-//! replaced. A call in ignorance of our link has crossed it, and gets a nack.
+//! A call that comes while a link is up is judged by its nonces. A later call of the process that made the
+//! link, or a call by one that knew of our link, means that the link is gone at the other end: it is
+//! replaced. A call without knowledge of our link has crossed it, and gets a nack.
 //!
 //! reference: oob, section 4 (peer states, checks, simultaneous connect) and section 9 (the nack).
 
+mod arbitrate;
 #[cfg(test)]
 mod errors;
 mod hello;
-mod arbitrate;
 #[cfg(test)]
 mod tests;
 
@@ -46,74 +46,75 @@ pub use self::hello::{HELLO, Hello, Nack, Said};
 use crate::name::{Epoch, Name};
 use crate::transport::{Address, Attempt, Loss, ModuleId, Refusal};
 
-/// A connection of the transport, whether it is a link already or not. Numbered by the meeting; no number comes twice.
+/// A connection of the transport, whether it is a link already or not; the meeting never reuses a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Conn(pub u64);
 
-/// What the transport is to do, in this order.
+/// What the transport is to do; actions are in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Connect to the address over the module, and make a session. Ends with [`Meeting::dialled`] or [`Meeting::ended`].
+    /// Connect to the address over the module, and set up a session. Ends with [`Meeting::dialled`] or
+    /// [`Meeting::ended`].
     Dial {
-        /// What to call the connection.
+        /// The number of the new connection.
         conn: Conn,
-        /// Over which module.
+        /// The module to connect over.
         module: ModuleId,
-        /// Where.
+        /// The address to connect to.
         address: Address,
     },
     /// Send these bytes as one message of the session.
     Say {
-        /// Over which connection.
+        /// The connection to send on.
         conn: Conn,
-        /// What.
+        /// The bytes of the hello.
         bytes: [u8; HELLO],
     },
-    /// The connection is a link: tell the core [`Event::Connected`](crate::transport::Event::Connected). What comes over
-    /// it from here on is frames.
+    /// The connection is a link: report [`Event::Connected`](crate::transport::Event::Connected) to the core.
+    /// From here on it carries frames.
     Up {
-        /// Which.
+        /// The connection that became a link.
         conn: Conn,
-        /// Over which module.
+        /// The module it goes over.
         module: ModuleId,
-        /// Who is there.
+        /// The name of the peer.
         peer: Name,
-        /// In which life.
+        /// The epoch of the peer.
         epoch: Epoch,
-        /// Which attempt this ends.
+        /// The attempt that this ends, if it was ours.
         attempt: Option<Attempt>,
     },
-    /// Close the connection, when what was to be said over it is written. Of a link, tell the core
-    /// [`Event::Lost`](crate::transport::Event::Lost). It is not told back by [`Meeting::ended`].
+    /// Close the connection once everything queued on it is written. Report
+    /// [`Event::Lost`](crate::transport::Event::Lost) if it was a link. No [`Meeting::ended`] follows.
     Close {
-        /// Which.
+        /// The connection to close.
         conn: Conn,
-        /// Why.
+        /// The reason for closing.
         why: Loss,
     },
-    /// Tell the core [`Event::Refused`](crate::transport::Event::Refused).
+    /// Report [`Event::Refused`](crate::transport::Event::Refused) to the core.
     Refused {
-        /// Which attempt.
+        /// The attempt that failed.
         attempt: Attempt,
-        /// Why.
+        /// The reason why it failed.
         why: Refusal,
     },
 }
 
-/// Where a peer is.
+/// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Nothing was tried.
+    /// No attempt was made.
     Unconnected,
-    /// An address is dialled.
+    /// An address is being dialled.
     Connecting,
-    /// We have called; the answer is not there.
+    /// We have sent a call and wait for the answer.
     Greeting,
     /// Our call has lost the tie; the peer's own is on its way.
     Yielding,
-    /// There is a link.
+    /// A link is up.
     Connected,
-    /// There was a link.
+    /// A link was up, and has ended.
     Closed,
     /// All addresses have failed.
     Failed,
@@ -122,13 +123,13 @@ pub enum State {
 /// The limits of a meeting.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How often each address is tried in one attempt.
+    /// How many times each address is tried in one attempt.
     pub tries: u32,
-    /// How long somebody who has connected may take to say who he is, in all.
+    /// How long an accepted connection may take to send its hello.
     pub hello: Duration,
     /// How long to wait for the peer's own connection after a lost tie, before calling again.
     pub yielding: Duration,
-    /// How many connections may be open whose other end is not known yet.
+    /// Maximum number of accepted connections without a hello.
     pub strangers: usize,
 }
 
@@ -143,28 +144,28 @@ impl Default for Limits {
     }
 }
 
-/// What a meeting has counted.
+/// Counters of a meeting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Calls and calls back that made links.
+    /// Calls, made or accepted, that became links.
     pub links: u64,
-    /// Ties that were seen from this side.
+    /// Ties seen from this side.
     pub ties: u64,
-    /// Calls that were answered by a nack.
+    /// Calls rejected with a nack.
     pub nacks: u64,
-    /// Connections closed because they did not say who they are: nothing in time, or nonsense.
+    /// Connections closed because no valid hello came in time.
     pub strangers: u64,
-    /// Connections turned away because too many strangers are there.
+    /// Connections closed because too many others were without a hello.
     pub crowded: u64,
 }
 
-/// What is known of a peer.
+/// What is known about a peer.
 #[derive(Debug)]
 struct Peer {
     state: State,
-    /// The latest life that was heard of.
+    /// The latest epoch seen.
     epoch: Epoch,
-    /// The highest nonce that was heard of that life.
+    /// The highest nonce received from that epoch.
     heard: u64,
     attempt: Option<Try>,
     link: Option<Link>,
@@ -178,28 +179,28 @@ struct Try {
     attempt: Attempt,
     module: ModuleId,
     addresses: Vec<Address>,
-    /// How many dials were made.
+    /// Number of dials made.
     dials: usize,
     conn: Option<Conn>,
     nonce: u64,
     deadline: Time,
-    /// The last thing that failed.
+    /// The last failure.
     why: Refusal,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
     conn: Conn,
-    /// Whether we have called.
+    /// Whether we made the call.
     ours: bool,
     nonce: u64,
 }
 
-/// A connection.
+/// An open connection.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     module: ModuleId,
-    /// Whose it is; a stranger's until it has said so.
+    /// The peer it belongs to; `None` until its hello has come.
     peer: Option<Name>,
 }
 
@@ -209,7 +210,7 @@ enum Key {
     Peer(Name),
 }
 
-/// The meeting place of a transport. See the module's own words.
+/// Identifies peers and arbitrates between connections; see the module's documentation.
 #[derive(Debug)]
 pub struct Meeting {
     name: Name,
@@ -227,7 +228,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// For a process of this name, life and version (of everything that is spoken over links).
+    /// Creates a meeting for a process with this name, epoch and protocol version.
     #[must_use]
     pub fn new(name: Name, epoch: Epoch, version: u32, limits: Limits) -> Self {
         Self {
@@ -246,18 +247,18 @@ impl Meeting {
         }
     }
 
-    /// What to do next.
+    /// Returns the next action.
     pub fn action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Meeting::tick`] has something to do.
+    /// Returns when [`Meeting::tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// Where a peer is.
+    /// Returns the state of a peer.
     #[must_use]
     pub fn state(&self, peer: Name) -> State {
         self.peers
@@ -265,13 +266,13 @@ impl Meeting {
             .map_or(State::Unconnected, |peer| peer.state)
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Begins an attempt: [`Command::Connect`](crate::transport::Command::Connect).
+    /// Starts an attempt: [`Command::Connect`](crate::transport::Command::Connect).
     #[allow(clippy::too_many_arguments)]
     pub fn connect(
         &mut self,
@@ -316,7 +317,7 @@ impl Meeting {
         self.dial(now, peer);
     }
 
-    /// Gives an attempt up: [`Command::Cancel`](crate::transport::Command::Cancel).
+    /// Cancels an attempt: [`Command::Cancel`](crate::transport::Command::Cancel).
     pub fn cancel(&mut self, now: Time, attempt: Attempt) {
         let of = |peer: &Peer| peer.attempt.as_ref().is_some_and(|own| own.attempt == attempt);
         let found = self.peers.iter().find(|(_, peer)| of(peer));
@@ -325,7 +326,7 @@ impl Meeting {
         }
     }
 
-    /// A dial has succeeded: the connection and its session are there.
+    /// Takes a dial that succeeded: the connection and its session are ready.
     pub fn dialled(&mut self, now: Time, conn: Conn) {
         let Some(name) = self.open.get(&conn).and_then(|open| open.peer) else {
             return;
@@ -350,8 +351,8 @@ impl Meeting {
         self.actions.push_back(Action::Say { conn, bytes });
     }
 
-    /// Somebody has connected to us over this module, and the session is there. `None`: there are too many strangers
-    /// already; close it.
+    /// Takes an accepted connection whose session is ready. Returns `None` if too many are without a hello;
+    /// then close it.
     pub fn accepted(&mut self, now: Time, module: ModuleId) -> Option<Conn> {
         if self.strangers >= self.limits.strangers {
             self.counters.crowded += 1;
@@ -363,7 +364,7 @@ impl Meeting {
         Some(conn)
     }
 
-    /// A dial has failed, or a connection has ended, for a reason that the transport knows best.
+    /// Takes a dial that failed or a connection that ended, with the transport's reason.
     pub fn ended(&mut self, now: Time, conn: Conn, why: Refusal) {
         let Some(open) = self.forget(conn) else { return };
         let Some(name) = open.peer else {
@@ -385,7 +386,7 @@ impl Meeting {
         }
     }
 
-    /// Looks at the time.
+    /// Handles everything that is due.
     pub fn tick(&mut self, now: Time) {
         while let Some(key) = self.timers.due(now) {
             match key {
@@ -406,18 +407,18 @@ impl Meeting {
         if own.deadline <= now {
             return self.give_up(now, name, Refusal::TimedOut);
         }
-        // The answer is late, or the one to whom we yielded does not come: the next address.
+        // The answer is late, or the peer we yielded to does not call: try the next address.
         self.failed(now, name, Refusal::TimedOut);
     }
 
-    /// The connection of our attempt is no good: another dial, or the end.
+    /// Ends the dial or connection of our attempt: dials again, or ends the attempt.
     fn failed(&mut self, now: Time, name: Name, why: Refusal) {
         let Some(own) = self.own(name) else { return };
         own.why = why;
         if let Some(conn) = own.conn.take() {
             self.close(conn, Loss::Broken);
         }
-        // Somebody waits for the end of our attempt: take him.
+        // A parked call waits for the end of our attempt: accept it.
         if let Some(conn) = self
             .peers
             .get(&name)
@@ -458,7 +459,7 @@ impl Meeting {
         });
     }
 
-    /// Ends our attempt.
+    /// Ends our attempt without a link.
     fn give_up(&mut self, now: Time, name: Name, why: Refusal) {
         let Some(peer) = self.peers.get_mut(&name) else {
             return;
@@ -481,7 +482,10 @@ impl Meeting {
     }
 
     fn take_parked(&mut self, now: Time, name: Name, conn: Conn) {
-        debug_assert!(self.open.contains_key(&conn), "a parked call that is gone");
+        debug_assert!(
+            self.open.contains_key(&conn),
+            "a parked call without a connection"
+        );
         self.give_up(now, name, Refusal::Yielded);
     }
 
@@ -495,7 +499,7 @@ impl Meeting {
         self.peers.get_mut(&name)?.attempt.as_mut()
     }
 
-    /// Makes sure that there is a record of the peer.
+    /// Creates the record of a peer if there is none.
     fn known(&mut self, name: Name) -> Name {
         self.peers.entry(name).or_insert(Peer {
             state: State::Unconnected,
@@ -515,7 +519,7 @@ impl Meeting {
         conn
     }
 
-    /// The connection is gone, or about to be.
+    /// Removes a connection that is gone, or about to be.
     fn forget(&mut self, conn: Conn) -> Option<Open> {
         let open = self.open.remove(&conn)?;
         if open.peer.is_none() {
@@ -545,7 +549,7 @@ impl Meeting {
 }
 
 impl Peer {
-    /// The state without an attempt's end: a link that is there outweighs everything.
+    /// Sets the state of a peer without an attempt; an existing link takes precedence.
     fn settle(&mut self, state: State) {
         self.state = if self.link.is_some() {
             State::Connected

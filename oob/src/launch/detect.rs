@@ -1,6 +1,7 @@
-//! Which launcher has started this process: by its variables, in one order, with a reason for each that was not taken.
+//! Detection of the launcher that started this process: by its variables, in a fixed order, with the reason
+//! why each other one was not chosen.
 //!
-//! | by | needs | also told |
+//! | launcher | needs | also provides |
 //! |---|---|---|
 //! | `doorbell` | DOORBELL_RANK | |
 //! | `pmix` | PMIX_NAMESPACE, PMIX_RANK, and libpmix | size and place on the host, by the server |
@@ -9,56 +10,56 @@
 //! | `environment` | OMPI_COMM_WORLD_RANK, or SLURM_PROCID and SLURM_STEP_ID, or PMI_RANK, each with its size | |
 //! | `singleton` | nothing | |
 //!
-//! SLURM_PROCID alone is not enough: a batch script has it too, and is no task of a step.
+//! SLURM_PROCID alone does not suffice: a batch script has it too, and is not a task of a step.
 
 use super::pmix as pmix_door;
 use super::singleton::VARIABLE;
 use super::{Kind, LaunchError};
 use crate::pmix;
 
-/// What is asked for.
+/// What to look for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The kind that was named; `None`: the first that is there.
+    /// The launcher that was requested; `None` takes the first one found.
     pub kind: Option<Kind>,
-    /// Rank and size, where they are given to us already (DOORBELL_RANK, DOORBELL_SIZE).
+    /// Rank and size, if they are given directly (DOORBELL_RANK, DOORBELL_SIZE).
     pub ours: Option<(u32, Option<u32>)>,
-    /// The PMIx library's name, instead of the usual one.
+    /// The name of the PMIx library, instead of the default.
     pub library: Option<String>,
 }
 
 /// A launcher, and what its variables say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which one.
+    /// The kind of the launcher.
     pub kind: Kind,
-    /// By what it was found.
+    /// The variables that identified it.
     pub because: String,
-    /// This process's rank.
+    /// The rank of this process.
     pub rank: u32,
-    /// The job's size, where a variable tells it.
+    /// The size of the job, if a variable has it.
     pub size: Option<u32>,
-    /// This process's number on its host.
+    /// The index of this process on its host.
     pub local_rank: Option<u32>,
-    /// Processes of the job on this host.
+    /// Number of processes of the job on this host.
     pub local_size: Option<u32>,
-    /// Hosts of the job.
+    /// Number of hosts of the job.
     pub hosts: Option<u32>,
-    /// The launcher's name for the job; empty when there is none.
+    /// The launcher's name for the job; empty if it has none.
     pub job: String,
-    /// The inherited descriptor, for a PMI.
+    /// The inherited descriptor, for PMI.
     pub descriptor: Option<i32>,
-    /// Whether the process was started by others of the job (PMI_SPAWNED, DOORBELL_SPAWNED, DOORBELL_INVITATION).
+    /// Whether other ranks had this process started (PMI_SPAWNED, DOORBELL_SPAWNED, DOORBELL_INVITATION).
     pub spawned: bool,
-    /// The invitation, where a variable holds it.
+    /// The invitation, if a variable has it.
     pub invitation: Option<String>,
-    /// The PMIx library to be loaded.
+    /// The PMIx library to load.
     pub library: String,
-    /// The others, each with the reason why it was not taken.
+    /// The other launchers, each with the reason why it was not chosen.
     pub others: Vec<(Kind, String)>,
 }
 
-/// What one kind's variables say.
+/// What the variables of one launcher say.
 #[derive(Default)]
 struct Facts {
     because: String,
@@ -69,12 +70,12 @@ struct Facts {
     hosts: Option<u32>,
     job: String,
     descriptor: Option<i32>,
-    /// Whether one that was alone has started it.
+    /// Whether a singleton has started this process.
     invited: bool,
     invitation: Option<String>,
 }
 
-/// The launcher that this process is to use.
+/// Returns the launcher that this process is to use.
 ///
 /// ```
 /// use doorbell_oob::launch::{Kind, Wanted, detect};
@@ -89,8 +90,8 @@ struct Facts {
 /// # Ok::<(), doorbell_oob::launch::LaunchError>(())
 /// ```
 ///
-/// # Errors
-/// [`LaunchError::NotPossible`] for one that was named and is not there; [`LaunchError::Variable`].
+/// # Errors [`LaunchError::NotPossible`] when the requested launcher is missing; [`LaunchError::Variable`]
+/// when a variable is malformed.
 pub fn detect(wanted: &Wanted, variables: &dyn Fn(&str) -> Option<String>) -> Result<Found, LaunchError> {
     Search {
         wanted,
@@ -112,11 +113,11 @@ impl Search<'_> {
         let mut others = Vec::new();
         for kind in Kind::ALL {
             if let Some((first, _)) = &taken {
-                others.push((kind, format!("{first} comes first")));
+                others.push((kind, format!("{first} has precedence")));
                 continue;
             }
             if let Some(named) = self.wanted.kind.filter(|named| *named != kind) {
-                others.push((kind, format!("{named} was named")));
+                others.push((kind, format!("{named} was requested")));
                 continue;
             }
             match self.judge(kind)? {
@@ -165,7 +166,7 @@ impl Search<'_> {
         let at = self.number(VARIABLE)?;
         let because = match (self.wanted.kind, at) {
             (_, Some(_)) => "DOORBELL_SPAWNED is set",
-            (Some(_), None) => "it was named",
+            (Some(_), None) => "it was requested",
             (None, None) => "no launcher has set anything",
         };
         Ok(Ok(Facts {
@@ -203,7 +204,7 @@ impl Search<'_> {
             return Ok(Err("PMIX_NAMESPACE is set, but PMIX_RANK is not".to_owned()));
         };
         if let Some(invitation) = self.text(pmix_door::VARIABLE) {
-            // Such a process asks nothing of its launcher.
+            // Such a process does not query its launcher.
             return Ok(Ok(Facts {
                 because: "PMIX_NAMESPACE and DOORBELL_INVITATION are set".to_owned(),
                 rank,
@@ -215,7 +216,7 @@ impl Search<'_> {
         if let Err(error) = (self.loads)(self.library()) {
             return Ok(Err(format!("PMIX_NAMESPACE is set, but {error}")));
         }
-        // Inside of a step of Slurm, another launcher's processes see its variables as well, and are not its tasks.
+        // Within a Slurm step, processes of another launcher inherit its variables without being its tasks.
         let step = job.starts_with("slurm.pmix");
         let size = match self.number("OMPI_COMM_WORLD_SIZE")? {
             None if step => self.step_size()?,
@@ -279,7 +280,7 @@ impl Search<'_> {
         if let Some(rank) = self.number("OMPI_COMM_WORLD_RANK")?
             && let Some(size) = self.number("OMPI_COMM_WORLD_SIZE")?
         {
-            // All are here, or somebody is elsewhere: how many hosts that makes is not told.
+            // Either all ranks are here, or some are elsewhere on an unknown number of hosts.
             let hosts = local_size.map(|here| if here == size { 1 } else { 2 });
             let job = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"].map(|name| self.text(name));
             let job = job.into_iter().flatten().next().map(|job| format!("ompi-{job}"));
@@ -309,7 +310,7 @@ impl Search<'_> {
         ))
     }
 
-    /// The tasks of a Slurm step.
+    /// Returns the number of tasks of a Slurm step.
     fn step_size(&self) -> Result<Option<u32>, LaunchError> {
         match self.number("SLURM_STEP_NUM_TASKS")? {
             None => self.number("SLURM_NTASKS"),
@@ -317,7 +318,7 @@ impl Search<'_> {
         }
     }
 
-    /// Which process of how many on this host, as far as variables tell.
+    /// Returns the index and the number of processes on this host, if variables have them.
     fn local(&self) -> Result<(Option<u32>, Option<u32>), LaunchError> {
         for [rank, size] in [
             ["OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
@@ -334,7 +335,7 @@ impl Search<'_> {
         Ok((Some(rank), tasks_of(&tasks, self.number("SLURM_NODEID")?)))
     }
 
-    /// A variable that is set to something.
+    /// Returns a variable that is set and not empty.
     fn text(&self, name: &str) -> Option<String> {
         (self.variables)(name).filter(|value| !value.is_empty())
     }
@@ -354,7 +355,7 @@ impl Search<'_> {
     }
 }
 
-/// The tasks on one node, out of Slurm's `2(x3),1`: three nodes with two, one with one.
+/// Returns the tasks of one node from Slurm's `2(x3),1`: three nodes with two tasks, one with one.
 fn tasks_of(list: &str, node: Option<u32>) -> Option<u32> {
     let mut before = 0u32;
     for part in list.split(',') {
@@ -370,7 +371,7 @@ fn tasks_of(list: &str, node: Option<u32>) -> Option<u32> {
     None
 }
 
-/// A job's name that can stand in the name of a socket.
+/// Returns a job's name in characters that the name of a socket may have.
 fn named(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     job.chars()
@@ -461,7 +462,7 @@ mod tests {
         );
         assert_eq!(
             open_mpi.others[4],
-            (Kind::Singleton, "pmix comes first".to_owned())
+            (Kind::Singleton, "pmix has precedence".to_owned())
         );
         let hydra = found(HYDRA);
         assert_eq!(
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!((slurm.hosts, slurm.local_size), (Some(2), Some(1)));
         assert_eq!(slurm.job, "slurm-17.0");
         assert_eq!(found(&[]).kind, Kind::Singleton);
-        // Set, and empty: as good as not set.
+        // Set but empty counts as not set.
         assert_eq!(
             found(&[("PMI_FD", ""), ("PMIX_NAMESPACE", "")]).kind,
             Kind::Singleton

@@ -1,5 +1,5 @@
-//! The last resort: a launcher that tells rank and size in variables, and nothing else. Nothing can be exchanged through
-//! it; ranks of one host meet at a name that is made of the job's.
+//! The last resort: a launcher that only sets rank and size in variables. Nothing can be exchanged through
+//! it; the ranks of one host meet at a name derived from the job's.
 
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The place that the variables tell.
+    /// Returns the rank and size that the variables give.
     ///
-    /// # Errors
+    /// # Errors [`LaunchError::NoExchange`] when ranks of several hosts would have to find each other;
+    /// [`LaunchError::Place`] when they are invalid.
     /// [`LaunchError::NoExchange`] when ranks of several hosts would have to find each other; [`LaunchError::Place`].
     pub(super) fn open(found: &Found) -> Result<Self, LaunchError> {
         let what = format!(
@@ -36,7 +37,7 @@ impl Environment {
         if found.hosts.is_some_and(|hosts| hosts > 1) {
             return Err(LaunchError::NoExchange {
                 what,
-                remedy: "ranks of several hosts need a launcher that passes on values: start them with `srun --mpi=pmix` \
+                remedy: "ranks on several hosts need a launcher that exchanges values: start them with `srun --mpi=pmix` \
                          or `--mpi=pmi2`, mpirun or hydra",
             });
         }
@@ -51,7 +52,7 @@ impl Environment {
     fn no(&self) -> LaunchError {
         LaunchError::NoExchange {
             what: self.what.clone(),
-            remedy: "name a place to meet in DOORBELL_ROOT, the same at all ranks of the host, or use a launcher with PMI",
+            remedy: "set DOORBELL_ROOT to the same path for all ranks of the host, or use a launcher with PMI",
         }
     }
 }
@@ -85,7 +86,7 @@ impl Launcher for Environment {
     }
 
     fn abort(&mut self, _: u8, _: &str, _: Duration) -> Result<(), LaunchError> {
-        // A launcher that only started the process sees how it ends.
+        // A launcher that only started the process sees how it exits.
         Ok(())
     }
 

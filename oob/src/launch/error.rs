@@ -1,4 +1,4 @@
-//! What can go wrong at the launchers' door: with whom, at what, and what to do.
+//! Errors of launchers: which launcher, at which step, and the remedy.
 
 use std::io;
 use std::time::Duration;
@@ -12,215 +12,215 @@ use super::Kind;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A launcher that was named, and is not there.
-    #[error("`job.launch = {kind}` is not possible here: {reason}; `doorbell info` says what was found")]
+    /// The requested launcher is not available.
+    #[error("`job.launch = {kind}` is not possible here: {reason}; see `doorbell info` for what was found")]
     NotPossible {
-        /// The one that was named.
+        /// The launcher that was requested.
         kind: Kind,
-        /// Why not.
+        /// Why it is not available.
         reason: String,
     },
-    /// A variable of the launcher that says nothing sensible.
-    #[error("the launcher's variable {name} is `{value}`, and should be {expected}: was it changed by hand?")]
+    /// A variable of the launcher is malformed.
+    #[error("the launcher's variable {name} is `{value}`, but should be {expected}: was it changed by hand?")]
     Variable {
-        /// The variable.
+        /// The name of the variable.
         name: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
-        /// What was expected.
+        /// The expected value.
         expected: &'static str,
     },
-    /// A rank outside its job, or a job of a size that cannot be.
+    /// A rank outside its job, or an impossible size.
     #[error(
-        "the launcher ({kind}) says that this is rank {rank} of {size}, and a job has from 1 to 65536 ranks counted from 0"
+        "the launcher ({kind}) reports rank {rank} of {size}, but a job has 1 to 65536 ranks, counted from 0"
     )]
     Place {
-        /// Who says it.
+        /// The launcher that reports it.
         kind: Kind,
-        /// The rank.
+        /// The rank it reports.
         rank: u32,
-        /// The size.
+        /// The size it reports.
         size: u32,
     },
-    /// A launcher that lets a process in once, and has.
+    /// The launcher admits each process once, and has admitted this one.
     #[error(
-        "this process has already joined its job through the launcher ({kind}), which allows that once: make one world \
+        "this process has already joined its job through the launcher ({kind}), which is possible only once: create one world \
          for the whole run of the program"
     )]
     Taken {
-        /// The launcher.
+        /// The launcher that was used.
         kind: Kind,
     },
-    /// The descriptor is not what it should be.
+    /// The inherited descriptor is unusable.
     #[error(
         "the launcher's descriptor {number} (PMI_FD) cannot be used: {reason}; start the program directly under the \
          launcher, not through a program that closes descriptors"
     )]
     Descriptor {
-        /// Its number.
+        /// The number of the descriptor.
         number: i32,
-        /// Why not.
+        /// Why it is unusable.
         reason: String,
     },
-    /// The launcher is gone.
+    /// The launcher closed its descriptor.
     #[error(
-        "the launcher ({kind}) closed its descriptor while we waited for its answer to `{step}`: it has ended, or ends the \
+        "the launcher ({kind}) closed its descriptor before it answered `{step}`: it has ended, or is ending the \
          job; see its own output"
     )]
     Closed {
-        /// The launcher.
+        /// The launcher that is gone.
         kind: Kind,
-        /// What it was asked.
+        /// The request it did not answer.
         step: &'static str,
     },
-    /// The system refused a step on the descriptor.
+    /// A system call on the descriptor failed.
     #[error(
-        "the descriptor of the launcher ({kind}) failed at `{step}`: {source}; see the launcher's own output"
+        "the descriptor of the launcher ({kind}) failed at `{step}`: {source}; check the launcher's output"
     )]
     Io {
-        /// The launcher.
+        /// The launcher that was called.
         kind: Kind,
-        /// What it was asked.
+        /// The request that was sent.
         step: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// No answer in time.
+    /// The launcher did not answer in time.
     #[error(
-        "the launcher ({kind}) did not answer `{step}` within {:.1} s: it is stopped or busy, or other ranks have not come \
+        "the launcher ({kind}) did not answer `{step}` within {:.1} s: it is stopped or busy, or other ranks have not arrived \
          (raise DOORBELL_JOB_TIMEOUT if they are merely slow)",
         limit.as_secs_f64()
     )]
     Late {
-        /// The launcher.
+        /// The launcher that was called.
         kind: Kind,
-        /// What it was asked.
+        /// The request that was sent.
         step: &'static str,
-        /// The limit.
+        /// The limit that passed.
         limit: Duration,
     },
-    /// An answer that does not parse.
-    #[error("the launcher's answer to `{step}` is not {kind}: {reason}; is PMI_FD really a launcher's?")]
+    /// The answer is malformed.
+    #[error(
+        "the launcher's answer to `{step}` is not valid {kind}: {reason}; does PMI_FD belong to a launcher?"
+    )]
     Garbled {
-        /// The protocol.
+        /// The protocol of the launcher.
         kind: Kind,
-        /// What it was asked.
+        /// The request that was sent.
         step: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         reason: String,
     },
-    /// The launcher says no.
+    /// The launcher refused a request.
     #[error(
-        "the launcher ({kind}) refused `{step}` (rc {code}{}): see its own output",
+        "the launcher ({kind}) refused `{step}` (rc {code}{}): check its output",
         said(message)
     )]
     Refused {
-        /// The launcher.
+        /// The launcher that refused.
         kind: Kind,
-        /// What it was asked.
+        /// The request that was sent.
         step: &'static str,
-        /// Its code.
+        /// The return code.
         code: i64,
-        /// What it says about it; may be empty.
+        /// The message of the launcher; may be empty.
         message: String,
     },
-    /// Nothing was put under a key.
-    #[error(
-        "rank {rank} has given nothing under `{key}` to the launcher ({kind}): does it run the same program?"
-    )]
+    /// No value has this key.
+    #[error("rank {rank} has put no value `{key}` at the launcher ({kind}): does it run the same program?")]
     Absent {
-        /// The launcher.
+        /// The launcher that was asked.
         kind: Kind,
-        /// The rank.
+        /// The rank whose value was requested.
         rank: u32,
-        /// The key.
+        /// The key of the value.
         key: String,
     },
-    /// A value that is too long for the launcher, or for us.
-    #[error("{what} of {length} bytes does not go through the launcher ({kind}), which takes {limit}")]
+    /// A value is too long for the launcher, or for us.
+    #[error("{what} of {length} bytes is too long for the launcher ({kind}), whose limit is {limit}")]
     TooLong {
-        /// The launcher.
+        /// The launcher that was called.
         kind: Kind,
         /// What is too long.
         what: &'static str,
-        /// Its length.
+        /// Its length (bytes).
         length: usize,
-        /// What fits.
+        /// The maximum length (bytes).
         limit: usize,
     },
-    /// A key that cannot be written in the launcher's protocol.
-    #[error("`{key}` cannot be a key of a launcher: it needs letters, digits, dots and dashes only")]
+    /// A key has characters that the launcher's protocol does not allow.
+    #[error("`{key}` is not a valid key for a launcher: use letters, digits, dots and dashes only")]
     Key {
-        /// The key.
+        /// The key that was given.
         key: String,
     },
-    /// A value that was written otherwise than we write them.
+    /// A value is not in our encoding.
     #[error(
-        "what rank {rank} gave under `{key}` is damaged: {reason}; does every rank run the same doorbell?"
+        "the value `{key}` of rank {rank} is malformed: {reason}; does every rank run the same doorbell?"
     )]
     Damaged {
-        /// The rank.
+        /// The rank that put the value.
         rank: u32,
-        /// The key.
+        /// The key of the value.
         key: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// Libpmix is not here, or is not what it should be.
+    /// The PMIx library is missing or unusable.
     #[error(
         "the PMIx library `{name}` cannot be used: {reason}; install it (Debian: libpmix2), or name it in \
          DOORBELL_PMIX_LIBRARY"
     )]
     Library {
-        /// The name that it was looked for by.
+        /// The name of the library.
         name: String,
-        /// Why not.
+        /// Why it is unusable.
         reason: String,
     },
-    /// Libpmix says no.
+    /// A call of libpmix failed.
     #[error("{call} failed: {text} ({status}); {remedy}")]
     Pmix {
-        /// The function.
+        /// The name of the function.
         call: &'static str,
-        /// Its status.
+        /// The status it returned.
         status: i32,
-        /// The library's words for it.
+        /// The library's text for the status.
         text: String,
-        /// What to do.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// Rank and size are known, but nothing goes through this launcher.
-    #[error("nothing can be exchanged through {what}: {remedy}")]
+    /// Rank and size are known, but values cannot be exchanged.
+    #[error("values cannot be exchanged through {what}: {remedy}")]
     NoExchange {
         /// What is known, and from where.
         what: String,
-        /// What to do.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// A launcher that starts nothing more once the job runs.
+    /// The launcher does not start processes of a running job.
     #[error("the launcher ({kind}) cannot start more ranks of a running job: {remedy}")]
     NoSpawn {
-        /// The launcher.
+        /// The launcher that was asked.
         kind: Kind,
-        /// What to do.
+        /// The remedy to propose.
         remedy: &'static str,
     },
-    /// Processes that the launcher was asked for, and does not start.
+    /// The launcher refused to start processes.
     #[error("the launcher ({kind}) does not start the new ranks: {reason}")]
     NotSpawned {
-        /// The launcher.
+        /// The launcher that refused.
         kind: Kind,
-        /// Why not.
+        /// Why it refused.
         reason: String,
     },
-    /// A call that does not belong here.
-    #[error("the launcher ({kind}) cannot be asked to `{step}` {why}")]
+    /// The call is not valid in this state.
+    #[error("cannot send `{step}` to the launcher ({kind}) {why}")]
     State {
-        /// The launcher.
+        /// The launcher of the call.
         kind: Kind,
-        /// What it was asked.
+        /// The request of the call.
         step: &'static str,
-        /// Why not now.
+        /// Why it is not valid now.
         why: &'static str,
     },
 }
@@ -234,7 +234,7 @@ fn said(message: &str) -> String {
 }
 
 impl LaunchError {
-    /// A stable code for scripts.
+    /// Returns a stable code for scripts.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotPossible { .. } => "launch.not-possible",
@@ -257,7 +257,7 @@ impl LaunchError {
         }
     }
 
-    /// With which number a program ends because of this.
+    /// Returns the exit code of a program that ends with this error.
     pub fn exit(&self) -> Exit {
         match self {
             Self::NotPossible { .. } | Self::Variable { .. } | Self::Place { .. } | Self::Taken { .. } => {

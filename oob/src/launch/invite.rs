@@ -1,53 +1,53 @@
-//! What all launchers have in common where a running job asks for more processes.
+//! Spawning through a launcher: what all launchers have in common when a running job requests more processes.
 //!
-//! The new processes are told one thing by the launcher: an *invitation*, some bytes of whoever asked, which are no argument
-//! and no variable. A PMI takes it as values that are put before the processes start (`preput`), under the key of an
-//! ordinary value of rank 0.
+//! The launcher passes one thing to the new processes: an *invitation*, some bytes of the requester, which
+//! are neither an argument nor a variable. A PMI takes it as values that are put before the processes start
+//! (`preput`), under the key of an ordinary value of rank 0.
 //!
-//! Three more keys mean something to our own launcher, and nothing to others, for whom they are values like any:
+//! Our own launcher interprets three more keys, which other launchers treat as ordinary values:
 //!
 //! | key | by whom | |
 //! |---|---|---|
-//! | `db-token` | preput | by which number the processes are known to who asked |
-//! | `db-spawn-TOKEN-0-0` | get | why they will not come, once that is known |
-//! | `db-abandon-TOKEN` | put | nobody waits for them any more |
+//! | `db-token` | preput | the requester's number for the processes |
+//! | `db-spawn-TOKEN-0-0` | get | why they will not start, once that is known |
+//! | `db-abandon-TOKEN` | put | the requester no longer waits for them |
 
 use super::{Kind, LaunchError, pieces};
 
 /// The key of the invitation, as [`pieces::key_of`] takes it.
 pub(crate) const INVITATION: &str = "invitation";
-/// The key under which the token goes with it.
+/// The key of the token that accompanies it.
 pub(crate) const TOKEN: &str = "db-token";
-/// Before the token, for what nobody waits for.
+/// The prefix of a token that is no longer waited for.
 pub(crate) const ABANDON: &str = "db-abandon-";
-/// Longest token.
+/// Maximum bytes of a token.
 const LONGEST_TOKEN: usize = 32;
-/// Longest program, argument or host, in bytes: one line of a PMI holds it.
+/// Maximum bytes of a program, argument or host, so that it fits into one line of a PMI.
 const LONGEST_WORD: usize = 900;
-/// Most arguments.
+/// Maximum number of arguments.
 const MOST_ARGUMENTS: usize = 1024;
-/// What to do where a launcher starts nothing more.
+/// The remedy for a launcher that does not start processes of a running job.
 pub(crate) const ELSEWHERE: &str = "start the job with `doorbell run` (also inside an allocation, with --hosts), `mpiexec.hydra` or `mpirun`";
 
-/// Processes to be started.
+/// The processes to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomers<'a> {
-    /// The program, as the launcher looks for it.
+    /// The program, as the launcher looks it up.
     pub program: &'a str,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: &'a [String],
-    /// How many, at least one.
+    /// The number of processes, at least one.
     pub ranks: u32,
-    /// On which host, by the launcher's name for it; where the launcher thinks best when there is none.
+    /// The launcher's name of the host to start on; `None` lets the launcher choose.
     pub host: Option<&'a str>,
-    /// What they are told.
+    /// The invitation for the processes.
     pub invitation: &'a [u8],
-    /// By which they are known: letters and digits, of one spawn only.
+    /// The token of this spawn: letters and digits.
     pub token: &'a str,
 }
 
 impl Newcomers<'_> {
-    /// Refuses what no PMI can say.
+    /// Checks that a PMI can express the request.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LaunchError> {
         let words = [self.program, self.host.unwrap_or("-")];
         let words = words.into_iter().chain(self.args.iter().map(String::as_str));
@@ -64,7 +64,7 @@ impl Newcomers<'_> {
                 return Err(LaunchError::NotSpawned {
                     kind,
                     reason: format!(
-                        "`{}` holds something else than printable ASCII, and that is all that goes through a PMI",
+                        "`{}` has other characters than printable ASCII, which a PMI cannot carry",
                         word.escape_debug()
                     ),
                 });
@@ -82,19 +82,19 @@ impl Newcomers<'_> {
     }
 }
 
-/// Whether this is a token.
+/// Whether a text is a valid token.
 pub(crate) fn is_token(text: &str) -> bool {
     (1..=LONGEST_TOKEN).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// The key, as [`pieces::key_of`] takes it, of what has become of a spawn.
+/// Returns the key, as [`pieces::key_of`] takes it, of a spawn's failure.
 pub(crate) fn fate_of(token: &str) -> String {
     format!("spawn-{token}")
 }
 
-/// Key and text by which a server says why processes will not come: one piece, cut where it is longer than `longest`.
+/// Returns key and text by which a server reports that processes will not start: one piece, cut to `longest`.
 pub(crate) fn said_of(token: &str, reason: &str, longest: usize) -> (String, String) {
-    // Two digits for a byte, behind eight of the length.
+    // Two digits per byte, after eight for the length.
     let most = longest.saturating_sub(8) / 2;
     let mut end = reason.len().min(most);
     while !reason.is_char_boundary(end) {

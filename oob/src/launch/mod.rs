@@ -1,12 +1,13 @@
-//! The launchers' door: how a process that somebody else started learns its rank, and hands a few bytes to the others.
+//! Launchers: how a process that was started by another program learns its rank, and exchanges a few bytes
+//! with the other ranks.
 //!
 //! ```text
-//!   variables ──► detect ──► Found {kind, rank, why the others not}
+//!   variables ──► detect ──► Found {kind, rank, why not the others}
 //!                               │ open
 //!                               ▼
-//!     dyn Launcher ── put, fence, get ──►  what a job needs to meet       abort, finalize
+//!     dyn Launcher ── put, fence, get ──►  what a job needs to connect       abort, finalize
 //!        │
-//!        ├── pmix         libpmix, loaded when it is wanted (Open MPI's mpirun, PRRTE, srun --mpi=pmix)
+//!        ├── pmix         libpmix, loaded on demand (Open MPI's mpirun, PRRTE, srun --mpi=pmix)
 //!        ├── wire         the descriptor PMI_FD:  session (sans-IO) over the dialect
 //!        │                    ├── pmi1          lines        (MPICH's hydra, srun --mpi=pmi2)
 //!        │                    └── pmi2          frames       (srun --mpi=pmi2, hydra)
@@ -14,11 +15,12 @@
 //!        └── singleton    one process
 //! ```
 //!
-//! What is put is readable by the launcher and by whoever it lets read, and believed as it comes: a launcher that starts
-//! the processes can make them do anything anyway. What it *says* is parsed as hostile input all the same, so that a
-//! broken one ends in a sentence.
+//! Values are readable by the launcher and by whoever it admits, and they are trusted: a launcher can make
+//! the processes that it starts do anything anyway. Its messages are parsed as untrusted input all the same,
+//! so that a broken launcher causes an error instead of a crash.
 //!
-//! Every call has a limit, and none waits longer. After an error a door is broken, and each further call says so.
+//! Every call has a limit. After an error a launcher handle is unusable, and each further call returns an
+//! error.
 
 mod detect;
 pub mod environment;
@@ -48,30 +50,30 @@ pub use pmi2::Pmi2;
 pub use session::{Answer, Dialect, Program, Request, Session, Words};
 pub(crate) use session::{is_plain, shown};
 
-/// Longest value that is put or taken, in bytes.
+/// Maximum bytes of a value.
 pub const LONGEST_VALUE: usize = 1 << 20;
-/// Most processes of one job.
+/// Maximum number of processes of a job.
 pub const MOST_RANKS: u32 = 65_536;
 
-/// By what a process learns who it is.
+/// How a process learns its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The variables of `doorbell run`.
+    /// From the variables of `doorbell run`.
     Doorbell,
-    /// A PMIx server, through libpmix.
+    /// From a PMIx server, through libpmix.
     Pmix,
-    /// A PMI-2 server at the other end of a descriptor.
+    /// From a PMI-2 server on an inherited descriptor.
     Pmi2,
-    /// A PMI-1 server at the other end of a descriptor.
+    /// From a PMI-1 server on an inherited descriptor.
     Pmi1,
-    /// Variables that tell rank and size only.
+    /// From variables that have only rank and size.
     Environment,
-    /// By nothing: the process is alone.
+    /// The process is alone.
     Singleton,
 }
 
 impl Kind {
-    /// All, in the order in which they are looked for.
+    /// Lists all kinds, in the order of detection.
     pub const ALL: [Self; 6] = [
         Self::Doorbell,
         Self::Pmix,
@@ -81,7 +83,7 @@ impl Kind {
         Self::Singleton,
     ];
 
-    /// Its name in settings and reports.
+    /// Returns the name in settings and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Doorbell => "doorbell",
@@ -100,23 +102,23 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Who a process is in its job.
+/// The place of a process in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its rank, from 0.
+    /// The rank of the process, from 0.
     pub rank: u32,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub size: u32,
-    /// Which of the ranks of this host it is, from 0; `None` when the launcher does not say.
+    /// Its index among the ranks of this host, from 0; `None` if the launcher does not provide it.
     pub local_rank: Option<u32>,
-    /// How many ranks are on this host.
+    /// The number of ranks on this host.
     pub local_size: Option<u32>,
-    /// The launcher's name for the job; empty when it has none.
+    /// The launcher's name for the job; empty if it has none.
     pub job: String,
 }
 
 impl Place {
-    /// Refuses what no job can be.
+    /// Checks rank and size.
     pub(crate) fn checked(self, kind: Kind) -> Result<Self, LaunchError> {
         let Self { rank, size, .. } = self;
         if size == 0 || size > MOST_RANKS || rank >= size {
@@ -126,48 +128,44 @@ impl Place {
     }
 }
 
-/// What a launcher does for one process of a job. Each call returns within its limit; after an error other than
-/// [`LaunchError::Absent`] the launcher is not to be used any more, and says so.
+/// The services of a launcher for one process of a job. Each call returns within its limit; after an error
+/// other than [`LaunchError::Absent`] the launcher must not be called again, and further calls return an
+/// error.
 pub trait Launcher: Send + fmt::Debug {
-    /// By what it was found.
+    /// Returns the kind of the launcher.
     fn kind(&self) -> Kind;
 
-    /// Who this process is.
+    /// Returns the rank and size of this process.
     fn place(&self) -> &Place;
 
-    /// Where the ranks can meet when values cannot be exchanged: a name that is the same for all of them. `None` where
-    /// they can.
+    /// Returns the name where the ranks can meet if values cannot be exchanged, the same for all of them;
+    /// `None` if they can.
     ///
-    /// # Errors
-    /// [`LaunchError::NoExchange`] when there is neither.
+    /// # Errors [`LaunchError::NoExchange`] when neither is possible.
     fn meeting(&self) -> Result<Option<&str>, LaunchError> {
         Ok(None)
     }
 
-    /// Gives a value of this rank to the others, who have it after the next [`Launcher::fence`].
+    /// Puts a value of this rank, which the others can read after the next [`Launcher::fence`].
     ///
-    /// # Errors
-    /// What the launcher refused, or said wrongly; its end; [`LaunchError::Late`].
+    /// # Errors [`LaunchError`], when the launcher refuses, answers incorrectly, ends, or is late.
     fn put(&mut self, key: &str, value: &[u8], limit: Duration) -> Result<(), LaunchError>;
 
     /// Returns when every rank has called it.
     ///
-    /// # Errors
-    /// As [`Launcher::put`].
+    /// # Errors The errors of [`Launcher::put`].
     fn fence(&mut self, limit: Duration) -> Result<(), LaunchError>;
 
-    /// A value that `rank` has put before the last fence.
+    /// Returns a value that `rank` has put before the last fence.
     ///
-    /// # Errors
-    /// [`LaunchError::Absent`] when it has not; otherwise as [`Launcher::put`].
+    /// # Errors [`LaunchError::Absent`] when there is none; else the errors of [`Launcher::put`].
     fn get(&mut self, rank: u32, key: &str, limit: Duration) -> Result<Vec<u8>, LaunchError>;
 
-    /// Starts more processes, which find the invitation by [`Launcher::invitation`]. It returns when the launcher has
-    /// taken the order: that they run, and come, is for whoever invites them to see.
+    /// Starts more processes, which get the invitation by [`Launcher::invitation`]. Returns when the launcher
+    /// has accepted the request; whether they run and connect is for the inviting ranks to see.
     ///
-    /// # Errors
-    /// [`LaunchError::NoSpawn`] where the launcher cannot; [`LaunchError::NotSpawned`] where it refuses, which leaves it
-    /// usable; otherwise as [`Launcher::put`].
+    /// # Errors [`LaunchError::NoSpawn`] if the launcher cannot; [`LaunchError::NotSpawned`] if it refuses,
+    /// which leaves it usable; else the errors of [`Launcher::put`].
     fn spawn(&mut self, newcomers: &Newcomers<'_>, limit: Duration) -> Result<(), LaunchError> {
         let _ = (newcomers, limit);
         Err(LaunchError::NoSpawn {
@@ -176,60 +174,55 @@ pub trait Launcher: Send + fmt::Debug {
         })
     }
 
-    /// Why processes that were asked for under this token will not come, where the launcher knows.
+    /// Returns why the processes of this token will not start, if the launcher knows that.
     ///
-    /// # Errors
-    /// As [`Launcher::put`].
+    /// # Errors The errors of [`Launcher::put`].
     fn failure(&mut self, token: &str, limit: Duration) -> Result<Option<String>, LaunchError> {
         let _ = (token, limit);
         Ok(None)
     }
 
-    /// Nobody waits any more for the processes that were asked for under this token: the launcher ends those that have
-    /// not joined, where it has a word for that.
+    /// Cancels the wait for the processes of this token: the launcher ends those that have not joined, if its
+    /// protocol has a request for that.
     ///
-    /// # Errors
-    /// As [`Launcher::put`].
+    /// # Errors The errors of [`Launcher::put`].
     fn abandon(&mut self, token: &str, limit: Duration) -> Result<(), LaunchError> {
         let _ = (token, limit);
         Ok(())
     }
 
-    /// Collects what has ended of the processes that it has started itself.
+    /// Reaps the processes that it started itself and that have ended.
     fn tidy(&mut self) {}
 
-    /// With what this process was invited by those who had it started; `None` for one of the first.
+    /// Returns the invitation of this process; `None` for one of the first ranks.
     ///
-    /// # Errors
-    /// As [`Launcher::put`].
+    /// # Errors The errors of [`Launcher::put`].
     fn invitation(&mut self, limit: Duration) -> Result<Option<Vec<u8>>, LaunchError> {
         let _ = limit;
         Ok(None)
     }
 
-    /// Asks for the end of the whole job with this exit status, and says why. The launcher may end this process before
-    /// the call returns; otherwise the caller has to end it.
+    /// Requests the end of the whole job with this exit status and reason. The launcher may end this process
+    /// before the call returns; otherwise the caller has to end it.
     ///
-    /// # Errors
-    /// As [`Launcher::put`].
+    /// # Errors The errors of [`Launcher::put`].
     fn abort(&mut self, code: u8, text: &str, limit: Duration) -> Result<(), LaunchError>;
 
-    /// Takes leave: from here on the end of this process is no failure.
+    /// Announces that this process ends regularly: its end is no failure from here on.
     ///
-    /// # Errors
-    /// As [`Launcher::put`].
+    /// # Errors The errors of [`Launcher::put`].
     fn finalize(&mut self, limit: Duration) -> Result<(), LaunchError>;
 }
 
-/// Opens the door that was found: connects, where there is something to be connected to.
+/// Connects to the launcher that was detected.
 ///
-/// # Errors
-/// Why it does not open; [`LaunchError::Taken`] when this process has been through before: launchers let each in once.
+/// # Errors [`LaunchError`]; [`LaunchError::Taken`] when this process has connected before: launchers admit
+/// each process once.
 pub fn open(found: &Found, limit: Duration) -> Result<Box<dyn Launcher>, LaunchError> {
     match found.kind {
         Kind::Doorbell => Err(LaunchError::NotPossible {
             kind: Kind::Doorbell,
-            reason: "its ranks meet at DOORBELL_ROOT, and exchange nothing through it".to_owned(),
+            reason: "its ranks meet at DOORBELL_ROOT, and exchange no values through it".to_owned(),
         }),
         Kind::Pmix if found.invitation.is_some() => Ok(Box::new(singleton::Singleton::of(found))),
         Kind::Pmix => Ok(Box::new(pmix::Pmix::open(found, limit)?)),
@@ -240,11 +233,11 @@ pub fn open(found: &Found, limit: Duration) -> Result<Box<dyn Launcher>, LaunchE
     }
 }
 
-/// Opens the descriptor that a launcher of [`Kind::Doorbell`] leaves to its ranks beside everything else: for what is
-/// asked while the job runs.
+/// Opens the descriptor that a launcher of [`Kind::Doorbell`] leaves to its ranks in addition, for requests
+/// of the running job.
 ///
-/// # Errors
-/// [`LaunchError::NoSpawn`] when there is none, or it is another process's; otherwise as [`open`].
+/// # Errors [`LaunchError::NoSpawn`] when there is none, or it belongs to another process; else the errors of
+/// [`open`].
 pub fn open_beside(
     rank: u32,
     variables: &dyn Fn(&str) -> Option<String>,
@@ -264,11 +257,10 @@ pub fn open_beside(
     }
 }
 
-/// Whether this process has been let in by a launcher.
+/// Whether this process has been admitted by a launcher.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Takes the one place that a launcher has for this process; given back when what follows fails before the launcher
-/// was told anything.
+/// Marks this process as admitted; undone when connecting fails before anything was sent to the launcher.
 fn take_place(kind: Kind) -> Result<(), LaunchError> {
     if TAKEN.swap(true, Ordering::AcqRel) {
         return Err(LaunchError::Taken { kind });

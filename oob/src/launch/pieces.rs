@@ -1,31 +1,32 @@
-//! Bytes as text that goes through any PMI: hexadecimal digits, in pieces that are as long as the launcher allows.
+//! Encodes bytes as text that any PMI carries: hexadecimal digits, in pieces no longer than the launcher
+//! allows.
 //!
 //! ```text
 //!   piece 0   LLLLLLLL dd dd dd …     the length of all bytes, then the first of them
 //!   piece 1   dd dd dd …
 //! ```
 //!
-//! The key of a piece is `db-KEY-RANK-PIECE`: a PMI's keys are those of the whole job.
+//! The key of a piece is `db-KEY-RANK-PIECE`, since the keys of a PMI are shared by the whole job.
 
 use std::fmt::Write as _;
 
 use super::LONGEST_VALUE;
 
-/// Digits of the length.
+/// Number of digits of the length.
 const HEAD: usize = 8;
 
-/// The key of one piece of a value.
+/// Returns the key of one piece of a value.
 pub(crate) fn key_of(key: &str, rank: u32, piece: usize) -> String {
     format!("db-{key}-{rank}-{piece}")
 }
 
-/// Whether a key has only characters that every protocol takes.
+/// Whether a key has only characters that every protocol allows.
 pub(crate) fn is_key(key: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
     !key.is_empty() && key.bytes().all(plain)
 }
 
-/// A value as text in one piece.
+/// Encodes a value in one piece.
 pub(crate) fn written(value: &[u8]) -> String {
     let mut text = String::with_capacity(HEAD + 2 * value.len());
     // Writing into a String cannot fail.
@@ -36,20 +37,19 @@ pub(crate) fn written(value: &[u8]) -> String {
     text
 }
 
-/// Collects the pieces of a value until it is whole.
+/// Collects the pieces of a value until it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     text: Vec<u8>,
 }
 
 impl Collected {
-    /// Takes the next piece; the value when that was the last one.
+    /// Takes the next piece; returns the value after the last one.
     ///
-    /// # Errors
-    /// What is wrong with the text.
+    /// # Errors When the text is malformed.
     pub(crate) fn take(&mut self, piece: &str) -> Result<Option<Vec<u8>>, &'static str> {
         if piece.is_empty() {
-            return Err("a piece of it is empty");
+            return Err("it has an empty piece");
         }
         self.text.extend_from_slice(piece.as_bytes());
         let Some(head) = self.text.get(..HEAD) else {
@@ -57,13 +57,13 @@ impl Collected {
         };
         let mut length = 0usize;
         for digit in head {
-            length = length << 4 | digit_of(*digit).ok_or("its length is no number")?;
+            length = length << 4 | digit_of(*digit).ok_or("its length is not a number")?;
         }
         if length > LONGEST_VALUE {
-            return Err("it claims to be longer than any value");
+            return Err("its length exceeds the limit");
         }
         match self.text.len() - HEAD {
-            have if have > 2 * length => Err("there is more of it than it claims"),
+            have if have > 2 * length => Err("it is longer than its length field"),
             have if have == 2 * length => decoded(&self.text[HEAD..]).map(Some),
             _ => Ok(None),
         }
@@ -73,7 +73,7 @@ impl Collected {
 fn decoded(digits: &[u8]) -> Result<Vec<u8>, &'static str> {
     let byte = |pair: &[u8]| Some((digit_of(pair[0])? << 4 | digit_of(pair[1])?) as u8);
     let bytes: Option<Vec<u8>> = digits.chunks_exact(2).map(byte).collect();
-    bytes.ok_or("it holds something else than hexadecimal digits")
+    bytes.ok_or("it has characters other than hexadecimal digits")
 }
 
 fn digit_of(digit: u8) -> Option<usize> {
@@ -106,17 +106,17 @@ mod tests {
         };
         assert_eq!(take(&["0000000", "1", "a", "b"]), Ok(Some(vec![0xab])));
         assert_eq!(take(&["00000001a"]), Ok(None));
-        assert_eq!(take(&[""]), Err("a piece of it is empty"));
-        assert_eq!(take(&["0000000g"]), Err("its length is no number"));
+        assert_eq!(take(&[""]), Err("it has an empty piece"));
+        assert_eq!(take(&["0000000g"]), Err("its length is not a number"));
         assert_eq!(
             take(&["00000001", "abc"]),
-            Err("there is more of it than it claims")
+            Err("it is longer than its length field")
         );
         assert_eq!(
             take(&["00000001AB"]),
-            Err("it holds something else than hexadecimal digits")
+            Err("it has characters other than hexadecimal digits")
         );
-        assert_eq!(take(&["ffffffff"]), Err("it claims to be longer than any value"));
+        assert_eq!(take(&["ffffffff"]), Err("its length exceeds the limit"));
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! PMI-1: lines of words, as MPICH's hydra and Slurm's `pmi2` plug-in speak them.
+//! PMI-1: lines of words, as spoken by MPICH's hydra and Slurm's `pmi2` plug-in.
 //!
 //! ```text
 //!   cmd=init pmi_version=1 pmi_subversion=1      cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
@@ -13,25 +13,26 @@
 //!   cmd=abort exitcode=3                         (no answer)
 //! ```
 //!
-//! Values hold no space and no end of line. Lines are kept below 1,024 bytes, the shortest buffer of a server.
+//! Values contain neither spaces nor line ends. Lines are kept below 1,024 bytes, the shortest buffer of a
+//! server.
 
 use std::ops::Range;
 
 use super::session::{Dialect, Program, Request, Terms, Words, shown, version};
 use super::{Kind, pieces};
 
-/// Longest line that is sent, its end included.
+/// Maximum bytes of a line that is sent, with its end.
 const LINE: usize = 1023;
-/// Lengths that a launcher must offer at least: less would not hold a key of ours.
+/// Minimum key length that a launcher must offer, so that our keys fit.
 const LEAST_KEY: i64 = 32;
-/// The same for values.
+/// Minimum value length that a launcher must offer.
 const LEAST_VALUE: i64 = 32;
-/// Nothing longer is believed.
+/// Maximum length that is accepted from a launcher.
 const MOST: i64 = 1 << 20;
-/// Longest name of a job.
+/// Maximum bytes of a job's name.
 const NAME: usize = 512;
 
-/// The dialect.
+/// The PMI-1 dialect.
 #[derive(Debug)]
 pub struct Pmi1;
 
@@ -85,7 +86,7 @@ impl Dialect for Pmi1 {
     fn parse(text: &str) -> Result<Words, String> {
         let word = |word: &str| match word.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-            _ => Err(format!("`{}` in it is no word", shown(word))),
+            _ => Err(format!("`{}` in it is not a word", shown(word))),
         };
         let words = text.split(' ').filter(|text| !text.is_empty()).map(word);
         Words::new(words.collect::<Result<_, _>>()?)
@@ -109,7 +110,7 @@ impl Dialect for Pmi1 {
         match request {
             Request::Greet => version(words, 1),
             Request::Limits => {
-                // The lengths count the end of a text in C.
+                // The lengths include the terminator of a C string.
                 terms.key = length(words, "keylen_max", LEAST_KEY)? - 1;
                 terms.value = length(words, "vallen_max", LEAST_VALUE)? - 1;
                 Ok(())
@@ -122,7 +123,7 @@ impl Dialect for Pmi1 {
                 job.clone_into(&mut terms.job);
                 let longest = pieces::key_of("hello", u32::MAX, 0);
                 if Self::room(terms, &longest) + 1 < LEAST_VALUE as usize {
-                    return Err("the name of the job leaves no room for values".to_owned());
+                    return Err("the job's name leaves no room for values".to_owned());
                 }
                 Ok(())
             }
@@ -134,7 +135,7 @@ impl Dialect for Pmi1 {
     }
 }
 
-/// The one question that has several lines: a word each, so that arguments may hold spaces.
+/// Encodes the only request of several lines: one word per line, so that arguments may contain spaces.
 fn spawn(program: &Program) -> String {
     use std::fmt::Write as _;
     let mut lines = format!(
@@ -160,6 +161,6 @@ fn spawn(program: &Program) -> String {
 fn length(words: &Words, name: &str, least: i64) -> Result<usize, String> {
     match words.number(name)? {
         length if (least..=MOST).contains(&length) => Ok(length as usize),
-        length => Err(format!("its `{name}` is {length}, and {least} to {MOST} can be")),
+        length => Err(format!("its `{name}` is {length}, outside {least} to {MOST}")),
     }
 }

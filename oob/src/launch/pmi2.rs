@@ -1,8 +1,8 @@
-//! PMI-2: frames of words, as Slurm's `pmi2` plug-in and MPICH's hydra speak them.
+//! PMI-2: frames of words, as spoken by Slurm's `pmi2` plug-in and MPICH's hydra.
 //!
 //! ```text
 //!   cmd=init pmi_version=2 pmi_subversion=0                 cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0
-//!      (the greeting and its answer are lines of PMI-1; from here on, six characters of length go first)
+//!      (the greeting and its answer are lines of PMI-1; from here on, a length of six characters precedes)
 //!      51cmd=fullinit;pmijobid=3.0;pmirank=0;threaded=FALSE;
 //!                                              114   cmd=fullinit-response;rc=0;…;rank=0;size=2;…;
 //!      14cmd=job-getid;                        38    cmd=job-getid-response;rc=0;jobid=3.0;
@@ -14,23 +14,23 @@
 //!      13cmd=finalize;                         27    cmd=finalize-response;rc=0;
 //! ```
 //!
-//! The length is padded with spaces on either side. In a value, `;` is written twice.
+//! The length is padded with spaces on either side. A `;` in a value is doubled.
 
 use std::ops::Range;
 
 use super::Kind;
 use super::session::{Dialect, Program, Request, Terms, Words, shown, version};
 
-/// Characters of a length.
+/// Number of characters of the length.
 const HEAD: usize = 6;
-/// Longest key of the protocol, without its end.
+/// Maximum bytes of a key, without terminator.
 const KEY: usize = 63;
-/// Longest value of the protocol, without its end.
+/// Maximum bytes of a value, without terminator.
 const VALUE: usize = 1023;
-/// What the one line begins with that is no frame.
+/// The start of the greeting, the only line that is not a frame.
 const GREETING: &[u8] = b"cmd=";
 
-/// The dialect.
+/// The PMI-2 dialect.
 #[derive(Debug)]
 pub struct Pmi2;
 
@@ -68,7 +68,7 @@ impl Dialect for Pmi2 {
             Request::Fence => "cmd=kvs-fence;".to_owned(),
             Request::Get { key } => format!("cmd=kvs-get;jobid={job};srcid=-1;key={};", doubled(key)),
             Request::Abort { text, .. } => {
-                // Slurm does not undouble what it only shows.
+                // Slurm does not undouble text that it only displays.
                 format!("cmd=abort;isworld=TRUE;msg={};", text.replace(';', ","))
             }
             Request::Spawn(program) => spawn(program),
@@ -94,10 +94,10 @@ impl Dialect for Pmi2 {
         let length: Option<usize> = number.and_then(|text| text.parse().ok());
         let length = length.ok_or_else(|| {
             let head = shown(&String::from_utf8_lossy(head));
-            format!("`{head}` is no length of a frame")
+            format!("`{head}` is not the length of a frame")
         })?;
         if HEAD + length > Self::LONGEST {
-            return Err(format!("it announces {length} bytes, and no frame is that long"));
+            return Err(format!("it announces {length} bytes, more than a frame may have"));
         }
         Ok((bytes.len() >= HEAD + length).then_some((HEAD..HEAD + length, HEAD + length)))
     }
@@ -136,7 +136,7 @@ impl Dialect for Pmi2 {
                     return Ok(());
                 }
                 Err(format!(
-                    "it takes us for rank {rank} of {size}, and its variables say rank {} of {}",
+                    "it reports rank {rank} of {size}, but its variables say rank {} of {}",
                     terms.rank, terms.size
                 ))
             }
@@ -148,7 +148,7 @@ impl Dialect for Pmi2 {
     }
 }
 
-/// Values for all, then the one program.
+/// Encodes the values for all processes, then the program.
 fn spawn(program: &Program) -> String {
     use std::fmt::Write as _;
     let mut text = format!("cmd=spawn;ncmds=1;preputcount={};", program.values.len());
@@ -173,21 +173,21 @@ fn spawn(program: &Program) -> String {
     text
 }
 
-/// `;` ends a word, so inside of one it is written twice.
+/// Doubles each `;`, which otherwise ends a word.
 fn doubled(text: &str) -> String {
     text.replace(';', ";;")
 }
 
-/// The words of a frame: `name=value;name=value;`.
+/// Parses the words of a frame: `name=value;name=value;`.
 fn frame(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut words = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         let (name, behind) = rest
             .split_once('=')
-            .ok_or_else(|| format!("`{}` in it is no word", shown(rest)))?;
+            .ok_or_else(|| format!("`{}` in it is not a word", shown(rest)))?;
         if name.is_empty() || name.contains(';') {
-            return Err(format!("`{}` in it is no name", shown(name)));
+            return Err(format!("`{}` in it is not a name", shown(name)));
         }
         let (value, behind) =
             value_of(behind).ok_or_else(|| format!("its word `{}` does not end", shown(name)))?;
@@ -197,7 +197,7 @@ fn frame(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(words)
 }
 
-/// A value up to the `;` that ends it, and what comes behind.
+/// Splits off a value up to the `;` that ends it; returns the rest too.
 fn value_of(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;

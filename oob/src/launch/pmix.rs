@@ -1,8 +1,8 @@
 //! PMIx: the server that mpirun, PRRTE and Slurm run on each host, through libpmix.
 //!
-//! The library's calls have no limits that all its versions and servers keep. So each one runs in a thread of its own,
-//! and the caller waits for as long as it wants to. A call that does not come back leaves its thread behind, and the
-//! launcher is not asked again.
+//! The library's calls have no limits that all its versions and servers respect. So each runs in a thread of
+//! its own, and the caller waits as long as it wants to. A call that does not return leaves its thread
+//! behind, and the launcher is not called again.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,13 +14,14 @@ use super::{
 };
 use crate::pmix::client::{Client, Got, Order};
 
-/// The invitation of processes that are started through PMIx, in hexadecimal digits, the length first. A variable, because a client
-/// has no values before `PMIx_Init`, and that call of a process that was spawned did not always come back (libpmix 4.2.2 under
-/// Open MPI 4.1.4: one spawn in ten). Without it nothing has to be asked of the launcher.
+/// The variable with the invitation of processes started through PMIx, in hexadecimal digits after the
+/// length. A variable, because a client has no values before `PMIx_Init`, and that call of a spawned process
+/// did not always return (libpmix 4.2.2 under Open MPI 4.1.4: one spawn in ten). With the variable nothing
+/// has to be requested from the launcher.
 pub const VARIABLE: &str = "DOORBELL_INVITATION";
-/// What the variables begin with that go on to spawned processes.
+/// The prefix of the variables that are passed on to spawned processes.
 const SETTINGS: &str = "DOORBELL_";
-/// Those that are one process's own.
+/// Variables that belong to one process only.
 const OWN: [&str; 5] = [
     VARIABLE,
     "DOORBELL_RANK",
@@ -28,10 +29,10 @@ const OWN: [&str; 5] = [
     "DOORBELL_ROOT",
     super::singleton::VARIABLE,
 ];
-/// The namespaces of Slurm's plug-in.
+/// The prefix of the namespaces of Slurm's plug-in.
 const SLURM: &str = "slurm.pmix";
 
-/// Before each of our keys: the server's own begin with `pmix.`.
+/// The prefix of our keys: the server's own begin with `pmix.`.
 const PREFIX: &str = "doorbell.";
 
 /// A process of a PMIx job.
@@ -39,7 +40,7 @@ const PREFIX: &str = "doorbell.";
 pub struct Pmix {
     client: Client,
     place: Place,
-    /// Why it is not to be asked any more.
+    /// Why no further call is possible, if so.
     over: Option<&'static str>,
 }
 
@@ -52,7 +53,7 @@ impl Pmix {
         let library = found.library.clone();
         let entered = bounded("PMIx_Init", limit, move || Client::init(&library));
         let (client, rank) = entered.and_then(|entered| entered).inspect_err(|error| {
-            // Who was refused may come again; whose call has not come back is still inside.
+            // After a refusal another attempt is possible; a call that has not returned is still running.
             if !matches!(error, LaunchError::Late { .. }) {
                 give_place_back();
             }
@@ -65,7 +66,7 @@ impl Pmix {
             };
             Place {
                 rank,
-                // Without a size there is no job: 0 is refused below.
+                // Without a size there is no job: 0 is rejected below.
                 size: number(asked.size()).unwrap_or(0),
                 local_rank: number(asked.local_rank(rank)),
                 local_size: number(asked.local_size()),
@@ -80,7 +81,7 @@ impl Pmix {
         })
     }
 
-    /// Runs one call of the library; after a failure there is no other.
+    /// Runs one call of the library; after a failure no further one.
     fn call<R: Send + 'static>(
         &mut self,
         step: &'static str,
@@ -97,13 +98,13 @@ impl Pmix {
         let client = self.client.clone();
         let done = bounded(step, limit, move || work(&client)).and_then(|done| done);
         if done.is_err() {
-            self.over = Some("after it has failed");
+            self.over = Some("after a failure");
         }
         done
     }
 }
 
-/// Runs `work` elsewhere and waits for it for at most `limit`.
+/// Runs `work` in another thread and waits for it for at most `limit`.
 fn bounded<R: Send + 'static>(
     step: &'static str,
     limit: Duration,
@@ -113,7 +114,7 @@ fn bounded<R: Send + 'static>(
     let spawned = thread::Builder::new()
         .name("doorbell-pmix".to_owned())
         .spawn(move || {
-            // Nobody listens any more when it took too long.
+            // The receiver is gone if it took too long.
             let _ = tell.send(work());
         });
     spawned.map_err(|source| LaunchError::Io {
@@ -185,7 +186,7 @@ impl Launcher for Pmix {
             processes: newcomers.ranks,
             host: newcomers.host.map(str::to_owned),
         };
-        // What the library refuses leaves it usable; what does not come back does not.
+        // An error of the library leaves it usable; a call that does not return does not.
         match self.call("PMIx_Spawn", limit, move |client| Ok(client.spawn(&order)))? {
             Err(error @ LaunchError::Pmix { .. }) => Err(LaunchError::NotSpawned {
                 kind,
@@ -198,13 +199,13 @@ impl Launcher for Pmix {
     fn abort(&mut self, code: u8, text: &str, limit: Duration) -> Result<(), LaunchError> {
         let text = text.to_owned();
         let done = self.call("PMIx_Abort", limit, move |client| client.abort(code, &text));
-        self.over = Some("after it was told to end the job");
+        self.over = Some("after a request to end the job");
         done
     }
 
     fn finalize(&mut self, limit: Duration) -> Result<(), LaunchError> {
         let done = self.call("PMIx_Finalize", limit, Client::finalize);
-        self.over = Some("after it was taken leave of");
+        self.over = Some("after finalize");
         done
     }
 }

@@ -1,82 +1,81 @@
-//! One side of a PMI conversation, without its descriptor: what may be asked when, and what counts as an answer.
+//! One side of a PMI conversation, sans I/O: which requests are valid when, and what counts as an answer.
 //!
 //! ```text
-//!              ask Greet            the dialect's own steps           ask Finalize
+//!              send Greet           the dialect's own steps           send Finalize
 //!   Silent ───────────────► Opening ───────────────────────► Ready ───────────────► Ended
 //!                                                             │  ▲
 //!                                              Put, Fence, Get└──┘
 //!   any error, and Abort ──────────────────────────────────────────────────────────► Over
 //! ```
 //!
-//! One question is under way at a time. Bytes come in any pieces. What a [`Dialect`] adds is how a question is written,
-//! where an answer ends, and how it is split into words. Numbers, lengths and texts of the other side are hostile until
-//! they were looked at: answers have bounded lengths and words, each word stands once, and a word that is needed is
-//! there.
+//! One request is in flight at a time. Bytes arrive in any fragments. A [`Dialect`] defines how a request is
+//! encoded, where an answer ends, and how it is split into words. Input is untrusted: answers have a bounded
+//! length and number of words, each word occurs once, and required words are present.
 
 use std::fmt;
 
 use super::{Kind, LaunchError};
 
-/// Most words of one answer.
+/// Maximum number of words in an answer.
 const MOST_WORDS: usize = 64;
-/// Longest text of a launcher that is shown, in characters.
+/// Maximum characters of a launcher's text that are shown.
 const SHOWN: usize = 120;
 
-/// What a launcher is asked.
+/// A request to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Which version is spoken.
+    /// The protocol version.
     Greet,
-    /// Who we are (PMI-2).
+    /// The identity of this process (PMI-2).
     Join,
-    /// How long keys and values may be (PMI-1).
+    /// The maximum lengths of keys and values (PMI-1).
     Limits,
-    /// What the job is called.
+    /// The name of the job.
     Name,
-    /// A value for the others.
+    /// A value for the other ranks.
     Put {
-        /// Its key.
+        /// The key of the value.
         key: String,
-        /// Its text.
+        /// The text of the value.
         value: String,
     },
     /// Wait for all ranks.
     Fence,
-    /// A value of somebody.
+    /// A value of another rank.
     Get {
-        /// Its key.
+        /// The key of the value.
         key: String,
     },
     /// Start more processes.
     Spawn(Box<Program>),
-    /// End the job. Has no answer.
+    /// End the job; it has no answer.
     Abort {
-        /// With this status.
+        /// The exit status of the job.
         code: u8,
-        /// Why: printable ASCII.
+        /// The reason, in printable ASCII.
         text: String,
     },
-    /// Good-bye.
+    /// Regular end of this process.
     Finalize,
 }
 
-/// Processes to be started, as a PMI says it. All texts are printable ASCII.
+/// Processes to be started, as a PMI encodes them. All texts are printable ASCII.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// What to run.
+    /// The program to run.
     pub name: String,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: Vec<String>,
-    /// How many processes.
+    /// The number of processes.
     pub ranks: u32,
-    /// Values that they have from the start.
+    /// Values that the processes have from the start.
     pub values: Vec<(String, String)>,
-    /// What else the launcher is told: `host`, `wdir`.
+    /// Further information for the launcher: `host`, `wdir`.
     pub infos: Vec<(String, String)>,
 }
 
 impl Request {
-    /// Its name in errors.
+    /// Returns the name of the request in errors.
     pub fn step(&self) -> &'static str {
         match self {
             Self::Greet => "init",
@@ -93,54 +92,53 @@ impl Request {
     }
 }
 
-/// What came of a question.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// The value.
+    /// The value that was requested.
     Value(String),
     /// There is no such value.
     Absent,
-    /// No processes are started: the launcher's words for why, which may be empty.
+    /// No processes are started; the launcher's reason, which may be empty.
     Unspawned(String),
 }
 
-/// What the two sides have told each other so far.
+/// What both sides have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Our rank.
+    /// The rank of this process.
     pub rank: u32,
-    /// The job's size.
+    /// The size of the job.
     pub size: u32,
     /// The launcher's name for the job.
     pub job: String,
-    /// Longest key.
+    /// Maximum bytes of a key.
     pub key: usize,
-    /// Longest value.
+    /// Maximum bytes of a value.
     pub value: usize,
 }
 
 /// One message of the other side: its command, and the words after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// What kind of message it is.
+    /// The command of the message.
     pub command: String,
     words: Vec<(String, String)>,
 }
 
 impl Words {
-    /// The words of a message in their order; the first has to be its command.
+    /// Collects the words of a message in order; the first has to be its command.
     ///
-    /// # Errors
-    /// What no message may look like.
+    /// # Errors When the message is malformed.
     pub fn new(words: Vec<(String, String)>) -> Result<Self, String> {
         if words.len() > MOST_WORDS {
             return Err(format!("it has more than {MOST_WORDS} words"));
         }
         for (at, (name, _)) in words.iter().enumerate() {
             if words[..at].iter().any(|(earlier, _)| earlier == name) {
-                return Err(format!("`{}` stands in it twice", shown(name)));
+                return Err(format!("`{}` occurs in it twice", shown(name)));
             }
         }
         let mut words = words.into_iter();
@@ -153,26 +151,24 @@ impl Words {
         }
     }
 
-    /// A word, if it is there.
+    /// Returns a word, if it is present.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.words.iter().find(|(known, _)| known == name)?;
         Some(&found.1)
     }
 
-    /// A word that is a number.
+    /// Returns a word that is a number.
     ///
-    /// # Errors
-    /// That it is missing, or none.
+    /// # Errors When it is missing or not a number.
     pub fn number(&self, name: &str) -> Result<i64, String> {
         let text = self.get(name).ok_or_else(|| format!("it lacks `{name}`"))?;
         let number = text.parse();
-        number.map_err(|_| format!("its `{name}` is `{}`, which is no number", shown(text)))
+        number.map_err(|_| format!("its `{name}` is `{}`, which is not a number", shown(text)))
     }
 
-    /// The return code: 0 where there is none.
+    /// Returns the return code: 0 if there is none.
     ///
-    /// # Errors
-    /// That it is no number.
+    /// # Errors When it is not a number.
     pub fn rc(&self) -> Result<i64, String> {
         match self.get("rc") {
             None => Ok(0),
@@ -181,7 +177,7 @@ impl Words {
     }
 }
 
-/// A text of the other side that is fit to be shown.
+/// Returns a text of the other side in printable form.
 pub(crate) fn shown(text: &str) -> String {
     text.chars()
         .take(SHOWN)
@@ -189,58 +185,55 @@ pub(crate) fn shown(text: &str) -> String {
         .collect()
 }
 
-/// Whether all of a message is printable ASCII: nothing else is PMI.
+/// Whether all of a message is printable ASCII, as PMI requires.
 pub(crate) fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// How one protocol is written.
+/// The encoding of one protocol.
 pub trait Dialect: fmt::Debug + Send {
-    /// Which one it is.
+    /// The kind of launcher that speaks it.
     const KIND: Kind;
-    /// What is asked before values can be put and taken, in this order.
+    /// The requests of the opening, in order.
     const OPENING: &'static [Request];
-    /// Most bytes of one message, its frame included.
+    /// Maximum bytes of a message, its frame included.
     const LONGEST: usize;
 
-    /// What is known before anything was said.
+    /// Returns what is known before the first message.
     fn terms(rank: u32, size: u32, job: &str) -> Terms;
 
-    /// The most text that one `Put` takes under this key.
+    /// Returns the maximum text of one `Put` with this key.
     fn room(terms: &Terms, key: &str) -> usize;
 
-    /// A question as bytes.
+    /// Encodes a request.
     fn write(terms: &Terms, request: &Request) -> Vec<u8>;
 
-    /// Where the first message ends in `bytes`: the place of its text, and how many bytes it takes up. `None` while it is
-    /// incomplete.
+    /// Finds the end of the first message in `bytes`: the range of its text, and the number of bytes it
+    /// takes. `None` while it is incomplete.
     ///
-    /// # Errors
-    /// Why this is no message.
+    /// # Errors When it is malformed.
     fn split(bytes: &[u8]) -> Result<Option<(std::ops::Range<usize>, usize)>, String>;
 
-    /// The words of a message's text, which is printable ASCII.
+    /// Splits the text of a message, which is printable ASCII, into words.
     ///
-    /// # Errors
-    /// Why it has none.
+    /// # Errors When it is malformed.
     fn parse(text: &str) -> Result<Words, String>;
 
-    /// The command that answers a question.
+    /// Returns the command of the answer to a request.
     fn answers(request: &Request) -> &'static str;
 
-    /// What an answer to a question of the opening says.
+    /// Takes over the content of an answer of the opening.
     ///
-    /// # Errors
-    /// Why that cannot be.
+    /// # Errors When the content is invalid.
     fn learn(terms: &mut Terms, request: &Request, words: &Words) -> Result<(), String>;
 
-    /// Whether a `Get` that was answered without success means only that there is no such value.
+    /// Whether a failed `Get` means only that there is no such value.
     fn is_absent(words: &Words) -> bool;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// So many steps of the opening have been answered.
+    /// The number of steps of the opening that have been answered.
     Opening(usize),
     Ready,
     Ended,
@@ -258,7 +251,7 @@ pub struct Session<D> {
 }
 
 impl<D: Dialect> Session<D> {
-    /// The side of this rank, before anything was said.
+    /// Creates the side of this rank, before the first message.
     pub fn new(rank: u32, size: u32, job: &str) -> Self {
         Self {
             terms: D::terms(rank, size, job),
@@ -269,12 +262,12 @@ impl<D: Dialect> Session<D> {
         }
     }
 
-    /// What is known by now.
+    /// Returns what is known so far.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// The next step of the opening; `None` when values can be put and taken.
+    /// Returns the next request of the opening; `None` when it is complete.
     pub fn next_of_opening(&self) -> Option<&'static Request> {
         match self.stage {
             Stage::Opening(done) => D::OPENING.get(done),
@@ -282,10 +275,9 @@ impl<D: Dialect> Session<D> {
         }
     }
 
-    /// Asks something: the bytes to be sent.
+    /// Sends a request: returns its bytes.
     ///
-    /// # Errors
-    /// [`LaunchError::State`] when it is not the time for it; then nothing has changed.
+    /// # Errors [`LaunchError::State`] when it is not valid now; then nothing has changed.
     pub fn ask(&mut self, request: Request) -> Result<Vec<u8>, LaunchError> {
         if let Some(why) = self.refusal(&request) {
             return Err(LaunchError::State {
@@ -303,29 +295,28 @@ impl<D: Dialect> Session<D> {
         Ok(bytes)
     }
 
-    /// Why something cannot be asked now.
+    /// Returns why a request is not valid now.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let aborts = matches!(request, Request::Abort { .. });
         match self.stage {
-            Stage::Over => Some("after it has failed"),
-            Stage::Ended => Some("after it was taken leave of"),
-            // What cannot wait does not wait for an answer.
+            Stage::Over => Some("after a failure"),
+            Stage::Ended => Some("after finalize"),
+            // An abort does not wait for an answer.
             Stage::Opening(done) if aborts && done > 0 => None,
             Stage::Ready if aborts => None,
-            _ if self.asked.is_some() => Some("while it owes an answer"),
+            _ if self.asked.is_some() => Some("while another request is open"),
             Stage::Opening(done) if D::OPENING.get(done) == Some(request) => None,
-            Stage::Opening(_) => Some("at this point of the beginning"),
+            Stage::Opening(_) => Some("at this point of the opening"),
             Stage::Ready if matches!(request, Request::Put { .. } | Request::Get { .. }) => None,
             Stage::Ready if matches!(request, Request::Fence | Request::Finalize) => None,
             Stage::Ready if matches!(request, Request::Spawn(_)) => None,
-            Stage::Ready => Some("after the beginning"),
+            Stage::Ready => Some("after the opening"),
         }
     }
 
-    /// Takes bytes of the other side, and gives the answer when they complete it.
+    /// Takes received bytes, and returns the answer once it is complete.
     ///
-    /// # Errors
-    /// What is wrong with them, or what the launcher refuses; the session is over then.
+    /// # Errors When they are malformed, or the launcher refuses; the session has ended then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Answer>, LaunchError> {
         let taken = self.take_in(bytes);
         if taken.is_err() {
@@ -334,7 +325,7 @@ impl<D: Dialect> Session<D> {
         taken
     }
 
-    /// The other side is not to be asked any more.
+    /// Marks the session as failed.
     pub fn over(&mut self) {
         self.stage = Stage::Over;
         self.asked = None;
@@ -342,25 +333,25 @@ impl<D: Dialect> Session<D> {
 
     fn take_in(&mut self, bytes: &[u8]) -> Result<Option<Answer>, LaunchError> {
         let Some(request) = &self.asked else {
-            return Err(self.garbled("nothing", "it says something without being asked".to_owned()));
+            return Err(self.garbled("nothing", "it sends a message without a request".to_owned()));
         };
         let step = request.step();
         self.bytes.extend_from_slice(bytes);
         let split = D::split(&self.bytes).map_err(|reason| self.garbled(step, reason))?;
         let Some((text, length)) = split else {
             if self.bytes.len() > D::LONGEST {
-                let reason = format!("it does not end after {} bytes", D::LONGEST);
+                let reason = format!("it has more than {} bytes", D::LONGEST);
                 return Err(self.garbled(step, reason));
             }
             return Ok(None);
         };
         if self.bytes.len() > length {
-            return Err(self.garbled(step, "more comes behind it that nobody asked for".to_owned()));
+            return Err(self.garbled(step, "further data follows it".to_owned()));
         }
         let words = std::str::from_utf8(&self.bytes[text])
             .ok()
             .filter(|text| is_plain(text.as_bytes()))
-            .ok_or_else(|| "it holds bytes that are no text".to_owned())
+            .ok_or_else(|| "it has bytes other than printable ASCII".to_owned())
             .and_then(D::parse)
             .map_err(|reason| self.garbled(step, reason))?;
         self.bytes.clear();
@@ -369,12 +360,15 @@ impl<D: Dialect> Session<D> {
 
     fn judge(&mut self, words: &Words) -> Result<Answer, LaunchError> {
         let Some(request) = self.asked.take() else {
-            return Err(self.garbled("nothing", "it says something without being asked".to_owned()));
+            return Err(self.garbled("nothing", "it sends a message without a request".to_owned()));
         };
         let step = request.step();
         let expected = D::answers(&request);
         if words.command != expected {
-            let reason = format!("it says `{}` instead of `{expected}`", shown(&words.command));
+            let reason = format!(
+                "it has the command `{}` instead of `{expected}`",
+                shown(&words.command)
+            );
             return Err(self.garbled(step, reason));
         }
         let code = words.rc().map_err(|reason| self.garbled(step, reason))?;
@@ -428,12 +422,12 @@ impl<D: Dialect> Session<D> {
     }
 }
 
-/// The version that the other side speaks has to be ours.
+/// Checks that the other side speaks our version.
 pub(super) fn version(words: &Words, ours: i64) -> Result<(), String> {
     match words.number("pmi_version")? {
         theirs if theirs == ours => Ok(()),
         theirs => Err(format!(
-            "it speaks version {theirs} of PMI, and version {ours} was asked for"
+            "it speaks PMI version {theirs}, but version {ours} was requested"
         )),
     }
 }

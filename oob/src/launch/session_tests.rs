@@ -123,7 +123,7 @@ fn a_conversation_of_pmi_1_word_for_word() {
         assert_eq!(talk(&mut session, request, asked, answered).unwrap(), answer);
     }
     let late = session.ask(Request::Fence).unwrap_err().to_string();
-    assert!(late.contains("taken leave"), "{late}");
+    assert!(late.contains("after finalize"), "{late}");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn fault<D: Dialect>(mut session: Session<D>, request: Request, answer: &[u8]) -
     session.ask(request).unwrap();
     let error = session.take(answer).unwrap_err();
     let after = session.ask(Request::Fence).unwrap_err();
-    assert!(after.to_string().contains("after it has failed"), "{after}");
+    assert!(after.to_string().contains("after a failure"), "{after}");
     let text = error.to_string();
     assert!(
         !text.contains('\n') && text.chars().all(|c| !c.is_control()),
@@ -271,20 +271,20 @@ fn hostile_answers_of_pmi_1() {
     );
     let cases: &[(&[u8], &str, &str)] = &[
         (b"\n", "launch.garbled", "does not begin with a command"),
-        (b"hello\n", "launch.garbled", "`hello` in it is no word"),
-        (b"=x\n", "launch.garbled", "no word"),
+        (b"hello\n", "launch.garbled", "`hello` in it is not a word"),
+        (b"=x\n", "launch.garbled", "not a word"),
         (b"value=v cmd=get_result\n", "launch.garbled", "does not begin"),
         (b"cmd=\n", "launch.garbled", "does not begin"),
         (
             b"cmd=get_result rc=0 rc=1 value=v\n",
             "launch.garbled",
-            "`rc` stands in it twice",
+            "`rc` occurs in it twice",
         ),
-        (b"cmd=get_result rc=0x1 value=v\n", "launch.garbled", "no number"),
+        (b"cmd=get_result rc=0x1 value=v\n", "launch.garbled", "not a number"),
         (
             b"cmd=get_result rc=99999999999999999999 value=v\n",
             "launch.garbled",
-            "no number",
+            "not a number",
         ),
         (b"cmd=get_result rc=0\n", "launch.garbled", "lacks `value`"),
         (
@@ -292,14 +292,14 @@ fn hostile_answers_of_pmi_1() {
             "launch.garbled",
             "`put_result` instead of `get_result`",
         ),
-        (b"cmd=get_result value=\xff\n", "launch.garbled", "no text"),
-        (b"cmd=get_result value=\x1b[2J\n", "launch.garbled", "no text"),
+        (b"cmd=get_result value=\xff\n", "launch.garbled", "other than printable ASCII"),
+        (b"cmd=get_result value=\x1b[2J\n", "launch.garbled", "other than printable ASCII"),
         (
             b"cmd=get_result rc=0 value=v\ncmd=barrier_out\n",
             "launch.garbled",
-            "nobody asked for",
+            "further data follows",
         ),
-        (long.as_bytes(), "launch.garbled", "does not end"),
+        (long.as_bytes(), "launch.garbled", "it has more than"),
         (many.as_bytes(), "launch.garbled", "more than 64 words"),
     ];
     for (answer, code, word) in cases {
@@ -324,17 +324,17 @@ fn hostile_answers_of_pmi_2() {
         (b"\x1b[2J..", "no length"),
         (b"999999", "announces 999999 bytes"),
         (b"     0", "does not begin with a command"),
-        (b"     3abc", "no word"),
+        (b"     3abc", "not a word"),
         (b"    20cmd=kvs-get-response", "does not end"),
-        (b"    23cmd=kvs-get-response;=;", "no name"),
-        (b"    23cmd=kvs-get-response;x;", "no word"),
-        (b"    27cmd=kvs-get-response;a;b=c;", "no name"),
+        (b"    23cmd=kvs-get-response;=;", "not a name"),
+        (b"    23cmd=kvs-get-response;x;", "not a word"),
+        (b"    27cmd=kvs-get-response;a;b=c;", "not a name"),
         (b"    27cmd=kvs-put-response;rc=00;", "instead of"),
         (b"    26cmd=kvs-get-response;rc=0;", "lacks `value`"),
-        (b"    26cmd=kvs-get-response;rc=x;", "no number"),
-        (b"    26cmd=kvs-get-response;\x00c=0;", "no text"),
+        (b"    26cmd=kvs-get-response;rc=x;", "not a number"),
+        (b"    26cmd=kvs-get-response;\x00c=0;", "other than printable ASCII"),
         (b"    31cmd=kvs-get-response;rc=0;rc=0;", "twice"),
-        (b"    26cmd=kvs-get-response;rc=0;    26", "nobody asked for"),
+        (b"    26cmd=kvs-get-response;rc=0;    26", "further data follows"),
     ];
     for (answer, word) in cases {
         let (code, text) = fault(opened2(), get("k"), answer);
@@ -421,7 +421,7 @@ fn a_beginning_that_cannot_be_is_refused() {
 fn who_speaks_without_being_asked_is_not_heard() {
     let mut session = opened1();
     let error = session.take(b"cmd=barrier_out\n").unwrap_err().to_string();
-    assert!(error.contains("without being asked"), "{error}");
+    assert!(error.contains("without a request"), "{error}");
 }
 
 proptest! {

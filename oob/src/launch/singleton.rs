@@ -1,7 +1,7 @@
-//! One process, started by nobody: it can give values to itself, and start others.
+//! A process without a launcher: it can put and get values by itself, and start other processes.
 //!
-//! Those have their invitation on the standard input, which is at its end behind it. By the variable [`VARIABLE`] they know
-//! that it is there, and which of the new ones they are.
+//! Those get their invitation on standard input, which ends after it. The variable [`VARIABLE`] says that it
+//! is there, and has the index of the new process.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -13,25 +13,25 @@ use rustix::io::Errno;
 
 use super::{Found, Kind, LaunchError, Launcher, Newcomers, Place, pieces};
 
-/// Which of the new processes one is, from 0.
+/// The variable with the index of a new process, from 0.
 pub const VARIABLE: &str = "DOORBELL_SPAWNED";
-/// Longest invitation: one that a pipe takes at once.
+/// Maximum bytes of an invitation, so that a pipe takes it at once.
 const LONGEST_INVITATION: usize = 32 << 10;
 
-/// A job of one.
+/// A job of one process.
 #[derive(Debug)]
 pub struct Singleton {
     place: Place,
     values: BTreeMap<String, Vec<u8>>,
-    /// Whether an invitation is on the standard input, or in a variable.
+    /// Whether an invitation is on standard input or in a variable.
     spawned: bool,
     variable: Option<String>,
-    /// What it has started, and under which token.
+    /// The processes that it started, with their tokens.
     children: Vec<(String, Child)>,
 }
 
 impl Singleton {
-    /// A process that is alone.
+    /// Creates a job of one process.
     pub fn new() -> Self {
         Self {
             place: Place {
@@ -48,7 +48,7 @@ impl Singleton {
         }
     }
 
-    /// The process that was found to be alone, or to have nothing but its invitation.
+    /// Creates the launcher handle of a process that is alone, or has only an invitation.
     pub fn of(found: &Found) -> Self {
         let mut alone = Self::new();
         alone.place.rank = found.rank;
@@ -67,20 +67,20 @@ impl Singleton {
         let input = child.stdin.take();
         self.children.push((newcomers.token.to_owned(), child));
         if let Some(mut input) = input {
-            // One that does not read it does not come, and shows how it ended.
+            // A process that does not read it will not join, and its exit status shows why.
             let _ = input.write_all(newcomers.invitation);
         }
         Ok(())
     }
 
-    /// Collects those that have ended.
+    /// Reaps the processes that have ended.
     fn reap(&mut self) {
         self.children
             .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
     }
 }
 
-/// The standard input up to its end.
+/// Reads standard input to its end.
 fn read_input(limit: Duration) -> Result<Vec<u8>, LaunchError> {
     let until = Instant::now() + limit;
     let (kind, step) = (Kind::Singleton, "invitation");
@@ -120,7 +120,7 @@ fn read_input(limit: Duration) -> Result<Vec<u8>, LaunchError> {
     }
 }
 
-/// Whether `host` is this host, by a name that needs no resolver.
+/// Whether `host` names this host, without a resolver.
 fn is_here(host: &str) -> bool {
     let node = rustix::system::uname();
     let names = ["localhost", node.nodename().to_str().unwrap_or_default()];
@@ -131,7 +131,7 @@ fn is_here(host: &str) -> bool {
 fn shown(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("ended with exit status {code}"),
-        None => format!("was ended ({status})"),
+        None => format!("was killed ({status})"),
     }
 }
 
@@ -174,7 +174,7 @@ impl Launcher for Singleton {
             return Err(LaunchError::NotSpawned {
                 kind: Kind::Singleton,
                 reason: format!(
-                    "a process that no launcher has started starts others on its own host, which is not called `{host}`: \
+                    "a process without a launcher can start others only on its own host, which is not named `{host}`: \
                      `doorbell run --hosts` has several"
                 ),
             });
@@ -204,7 +204,7 @@ impl Launcher for Singleton {
 
     fn abandon(&mut self, token: &str, _: Duration) -> Result<(), LaunchError> {
         for (_, child) in self.children.iter_mut().filter(|(known, _)| known == token) {
-            // Gone in the meantime: just as well.
+            // It may have ended meanwhile.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -227,11 +227,11 @@ impl Launcher for Singleton {
                 Ok(None) | Err(_) => Err(LaunchError::Garbled {
                     kind: Kind::Singleton,
                     step: "invitation",
-                    reason: format!("the variable {} does not hold one", super::pmix::VARIABLE),
+                    reason: format!("the variable {} has none", super::pmix::VARIABLE),
                 }),
             };
         }
-        // Nothing: the variable was inherited from one that has read it.
+        // Empty: the variable was inherited from a process that has read it.
         Ok(Some(read_input(limit)?).filter(|text| !text.is_empty()))
     }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(alone.get(0, "k", limit).unwrap(), b"v");
         assert_eq!(alone.get(1, "k", limit).unwrap_err().code(), "launch.absent");
         assert_eq!(alone.get(0, "x", limit).unwrap_err().code(), "launch.absent");
-        alone.abort(3, "nobody hears it", limit).unwrap();
+        alone.abort(3, "nothing receives it", limit).unwrap();
         alone.finalize(limit).unwrap();
         assert_eq!((alone.place().size, alone.kind()), (1, Kind::Singleton));
     }

@@ -1,7 +1,8 @@
-//! A PMI conversation over the descriptor that the launcher left open: each step with a limit, and no wait without one.
+//! A PMI conversation over the descriptor that the launcher left open, with a limit on each step.
 //!
-//! The descriptor is taken over once (`PMI_FD`), is not passed on to children, and is closed with the [`Wire`]. It stays
-//! open for as long as the job: a launcher that sees it close without `finalize` knows that the process failed.
+//! The descriptor is taken over once (`PMI_FD`), is not inherited by children, and is closed with the
+//! [`Wire`]. It stays open for as long as the job runs: a launcher that sees it close without `finalize`
+//! takes the process for failed.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::session::{Answer, Dialect, Request, Session};
 use super::{Found, Kind, LONGEST_VALUE, LaunchError, Launcher, Place, give_place_back, pieces, take_place};
 use crate::pmix::descriptor;
 
-/// Longest text that goes with an abort.
+/// Maximum bytes of the text of an abort.
 const LAST_WORDS: usize = 200;
 
 /// A launcher at the other end of a descriptor.
@@ -25,14 +26,14 @@ pub struct Wire<D> {
     socket: OwnedFd,
     session: Session<D>,
     place: Place,
-    /// Whether this process was started by others of the job.
+    /// Whether this process was started by other ranks of the job.
     spawned: bool,
-    /// Whether this launcher is not to be asked for more.
+    /// Whether this launcher cannot start processes of a running job.
     barren: bool,
 }
 
 impl<D: Dialect> Wire<D> {
-    /// The door at the descriptor that was inherited.
+    /// Connects through the inherited descriptor.
     pub(super) fn inherited(found: &Found, limit: Duration) -> Result<Self, LaunchError> {
         let place = Place {
             rank: found.rank,
@@ -50,15 +51,15 @@ impl<D: Dialect> Wire<D> {
         })?;
         let mut wire = Self::over(socket, place, limit)?;
         wire.spawned = found.spawned;
-        // Slurm's plug-in would start another step, for which the allocation has no room as a rule, and wait for it.
+        // Slurm's plug-in would start another step, for which the allocation usually has no room, and wait
+        // for it.
         wire.barren = !found.job.is_empty();
         Ok(wire)
     }
 
-    /// The door at a connected socket: says who we are, and hears what the job is called.
+    /// Connects through a connected socket: identifies this process, and learns the job's name.
     ///
-    /// # Errors
-    /// What the other side refuses or says wrongly; its end; [`LaunchError::Late`].
+    /// # Errors [`LaunchError`], when the other side refuses, answers incorrectly, ends, or is late.
     pub fn over(socket: OwnedFd, place: Place, limit: Duration) -> Result<Self, LaunchError> {
         let session = Session::new(place.rank, place.size, &place.job);
         let mut wire = Self {
@@ -76,7 +77,7 @@ impl<D: Dialect> Wire<D> {
         Ok(wire)
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     fn exchange(&mut self, request: Request, clock: &Limit) -> Result<Answer, LaunchError> {
         let step = request.step();
         let bytes = self.session.ask(request)?;
@@ -152,7 +153,7 @@ fn failed<D: Dialect>(step: &'static str, error: Errno) -> LaunchError {
     }
 }
 
-/// Until when.
+/// A deadline, with the limit it was made of.
 struct Limit {
     until: Instant,
     limit: Duration,
@@ -182,10 +183,10 @@ impl Limit {
     }
 }
 
-/// Longest piece of an invitation: what every server takes.
+/// Maximum bytes of a piece of an invitation that every server accepts.
 const PREPUT: usize = 800;
 
-/// Newcomers as a PMI says them: the invitation in pieces, as [`Launcher::put`] would have put it.
+/// Encodes a spawn request for a PMI: the invitation in pieces, as [`Launcher::put`] would have put it.
 fn program_of(newcomers: &Newcomers<'_>, terms: &super::session::Terms) -> Program {
     let text = pieces::written(newcomers.invitation);
     let room = terms.value.clamp(1, PREPUT);
@@ -287,7 +288,7 @@ impl<D: Dialect> Launcher for Wire<D> {
             Answer::Unspawned(said) => {
                 let known = self.failure(newcomers.token, limit)?;
                 let said = match said.as_str() {
-                    "" => "it does not say why; see its own output".to_owned(),
+                    "" => "it gives no reason; check its output".to_owned(),
                     said => format!("`{said}`"),
                 };
                 Err(LaunchError::NotSpawned {
@@ -330,7 +331,7 @@ impl<D: Dialect> Launcher for Wire<D> {
         }
         match self.get(0, INVITATION, limit) {
             Ok(invitation) => Ok(Some(invitation)),
-            // Started by a program that is not of doorbell.
+            // Started by a program other than doorbell.
             Err(LaunchError::Absent { .. }) => Ok(None),
             Err(error) => Err(error),
         }

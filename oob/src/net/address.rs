@@ -1,32 +1,32 @@
 //! Addresses of this transport in contacts: `10.0.0.3/24:4711`, `[fd00::3/64]:4711`.
 //!
-//! The mask is the owner's: who shares the network needs no router. Of a link-local address the interface is not said,
-//! because only the reader knows by which of his own he may be on that link.
+//! The mask is the owner's: within the same network no router is needed. A link-local address has no
+//! interface, since only the reader knows which of its own interfaces may be on that link.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::str::FromStr;
 
-/// An address with a port, and how large the network is in which it is.
+/// An address with a port, and the prefix length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The address.
+    /// The IP address.
     pub ip: IpAddr,
-    /// How many of its first bits all addresses of its network have.
+    /// The prefix length of its network.
     pub prefix: u8,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
 }
 
 impl Place {
-    /// For a socket that is bound to the interface with this index.
+    /// Returns the socket address for a socket bound to the interface with this index.
     #[must_use]
     pub fn socket(&self, interface: u32) -> SocketAddr {
         socket(self.ip, self.port, interface)
     }
 }
 
-/// An address and port, with the interface where that belongs to it.
+/// Returns a socket address, with the interface if it is link-local.
 pub(super) fn socket(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(six) if six.is_unicast_link_local() => SocketAddrV6::new(six, port, 0, interface).into(),
@@ -43,15 +43,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// It is no address of this transport.
+/// The text is not an address of this transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is no address of the transport tcp: write 10.0.0.3/24:4711 or [fd00::3/64]:4711")]
+#[error("not an address of the transport tcp: use the form 10.0.0.3/24:4711 or [fd00::3/64]:4711")]
 pub struct NoPlace;
 
 impl FromStr for Place {
     type Err = NoPlace;
 
-    /// The mask may be left out, and the name of an interface (`fe80::3%eth0`) is not looked at.
+    /// Parses an address. The mask is optional, and the name of an interface (`fe80::3%eth0`) is ignored.
     fn from_str(text: &str) -> Result<Self, NoPlace> {
         let (host, port) = text.rsplit_once(':').ok_or(NoPlace)?;
         let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

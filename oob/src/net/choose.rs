@@ -1,7 +1,8 @@
-//! Which NICs are modules, and at which of their addresses they listen.
+//! Selects the NICs that become modules, and the addresses at which they listen.
 //!
-//! Nothing is named: loopback, and nothing else. Some are named: these. Some are left out: all that lead out of the host
-//! but these. A NIC that was chosen by its name stays chosen for as long as it is there, whatever it is called later.
+//! Without a selection: the loopback only. With included NICs: those. With excluded NICs: all that lead out
+//! of the host except those. A NIC that was selected by name stays selected as long as it exists, even if it
+//! is renamed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,12 +13,12 @@ use doorbell_inet::{ALTERNATIVE_MAX, Nic, NicAddress};
 
 use crate::error::OobError;
 
-/// Names NICs: by their own name (`eth0`, `eth*`, `*`), or by a network that they have an address in (`10.0.0.0/8`).
+/// Selects NICs: by name (`eth0`, `eth*`, `*`), or by a network that they have an address in (`10.0.0.0/8`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// By this name; a star at its end stands for any rest.
+    /// By name; a star at the end matches any rest.
     Name(String),
-    /// Of any NIC, the addresses in this network.
+    /// By network: of any NIC, the addresses in this network.
     Network(IpAddr, u8),
 }
 
@@ -59,7 +60,7 @@ impl FromStr for Pattern {
                 (Ok(ip), Ok(prefix)) if prefix <= if ip.is_ipv4() { 32 } else { 128 } => {
                     Ok(Self::Network(ip, prefix))
                 }
-                _ => bad("it is no network; write one as in 10.0.0.0/8 or fd00::/8"),
+                _ => bad("it is not a network; use the form 10.0.0.0/8 or fd00::/8"),
             };
         }
         if let Ok(ip) = text.parse::<IpAddr>() {
@@ -69,7 +70,7 @@ impl FromStr for Pattern {
         let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b',');
         if text.is_empty() || text.len() > ALTERNATIVE_MAX || !star || !text.bytes().all(fits) {
             return bad(
-                "it is neither a network nor the name of an interface; `ip link` lists those of this host",
+                "it is neither a network nor the name of an interface; `ip link` lists the interfaces of this host",
             );
         }
         Ok(Self::Name(text.to_owned()))
@@ -85,7 +86,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Which families of addresses.
+/// The address families to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Families {
     /// IPv4 and IPv6.
@@ -107,7 +108,7 @@ impl Families {
     }
 }
 
-/// The choice.
+/// The selection of NICs and families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     include: Vec<Pattern>,
@@ -116,16 +117,15 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// These, or all but those that are left out; not both.
+    /// Selects by inclusion or by exclusion, but not both.
     ///
-    /// # Errors
-    /// [`OobError::Setting`] when both are given.
+    /// # Errors [`OobError::Setting`] when both are given.
     pub fn new(include: Vec<Pattern>, exclude: Vec<Pattern>, families: Families) -> Result<Self, OobError> {
         if !include.is_empty() && !exclude.is_empty() {
             return Err(OobError::Setting {
                 setting: "nics",
                 given: format!("{} and not {}", list(&include), list(&exclude)),
-                reason: "say either which NICs to use or which to leave out".to_owned(),
+                reason: "give either the NICs to use or the NICs to leave out".to_owned(),
             });
         }
         Ok(Self {
@@ -135,14 +135,14 @@ impl Chosen {
         })
     }
 
-    /// Whether only loopback is meant, because nothing is named.
+    /// Whether only the loopback is selected, because nothing is named.
     #[must_use]
     pub fn is_loopback_only(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// The addresses of this NIC that are ours to use; none, if it is not chosen. `before`: whether it was chosen when
-    /// it was looked at last.
+    /// Returns the addresses of this NIC that are selected; none if it is not. `before`: whether it was
+    /// selected at the last look.
     #[must_use]
     pub fn of(&self, nic: &Nic, before: bool) -> Vec<NicAddress> {
         let usable = |own: &&NicAddress| own.usable && self.families.has(own.ip);
@@ -159,7 +159,7 @@ impl Chosen {
                 .copied()
                 .collect();
         }
-        // By a network only the addresses in it are named; a NIC that has none there any more is named no more.
+        // A network selects only the addresses in it; a NIC without one is not selected.
         let networks = self
             .include
             .iter()

@@ -1,10 +1,11 @@
-//! A connection: it is dialled or was accepted, shakes hands, and then carries messages, until it ends. A task of its own,
-//! which is told what to do ([`Order`]) and tells what happened ([`Note`]); the last thing it tells is [`Note::Over`].
+//! A connection: it is dialled or accepted, performs the handshake, and then carries messages until it ends.
+//! It runs as a task of its own, which takes instructions ([`Order`]) and reports events ([`Note`]); its last
+//! event is [`Note::Over`].
 //!
 //! ```text
-//!            dial ──┐                              Order::Frame, Say ─► sealed, 256 KiB at most ─► socket
-//!                   ├─► shaking hands ─► open ─┬── Note::Message     ◄─ opened                  ◄─ socket
-//!    accepted ──────┘         │                └── Order::Leave, or the other side leaves ─► leaving ─► over
+//!            dial ──┐                              Order::Frame, Say ─► sealed, at most 256 KiB ─► socket
+//!                   ├─► handshake ─────► open ─┬── Note::Message     ◄─ opened                  ◄─ socket
+//!    accepted ──────┘         │                └── Order::Leave, or the other side closes ─► closing ─► over
 //!                             └── refused, late: over
 //! ```
 
@@ -33,39 +34,39 @@ use crate::session::{Event, Peer, Role, Session, Terms};
 use crate::transport::{Loss, Refusal};
 use crate::wire::Frame;
 
-/// Sealed bytes that may wait for the socket before more is sealed.
+/// Maximum sealed bytes that wait for the socket before more is sealed.
 const SEALED: u64 = 256 << 10;
-/// Bytes that are read at once where little comes, and where much does.
+/// Bytes read at once on a quiet connection, and on a busy one.
 const SIP: usize = 4 << 10;
 const GULP: usize = 64 << 10;
 
-/// Numbers a connection within the transport, from before anybody knows whose it is.
+/// Numbers a connection within the transport, before its peer is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Io(pub(super) u64);
 
-/// What a connection is to do, whatever it goes over.
+/// An instruction to a connection, independent of what it runs over.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Say this before it is a link.
+    /// Send this hello.
     Say([u8; HELLO]),
-    /// Send this.
+    /// Send this frame.
     Frame(Frame),
-    /// Say what was ordered before, and end.
+    /// Write what is queued, and end.
     Leave,
 }
 
-/// What has happened.
+/// An event of a connection.
 #[derive(Debug)]
 pub(super) enum Note {
-    /// Somebody has connected to us.
+    /// A connection was accepted.
     Guest(Guest),
-    /// The handshake is over.
+    /// The handshake is complete.
     Ready(Io, Peer),
-    /// A message came.
+    /// A message was received.
     Message(Io, Bytes),
-    /// So many frames are out of our hands, counted from the beginning.
+    /// The number of frames written so far.
     Sent(Io, u64),
-    /// It is over. Nothing is told of it after that.
+    /// The connection has ended. No further event follows.
     Over(Io, End),
     /// Interfaces, addresses or routes have changed.
     Changed,
@@ -74,11 +75,11 @@ pub(super) enum Note {
 /// How a connection ended.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// If it was a link.
+    /// The reason, for a connection that was a link.
     pub(crate) loss: Loss,
-    /// If it was to become one.
+    /// The reason, for a connection that was to become a link.
     pub(crate) refusal: Refusal,
-    /// In words, where there is more to say.
+    /// The error, if there is more to report.
     pub(crate) error: Option<OobError>,
 }
 
@@ -93,13 +94,13 @@ pub(super) struct Shared {
 /// How a connection begins.
 #[derive(Debug)]
 pub(super) enum Begin {
-    /// We call.
+    /// Dial from this address to that one.
     Dial(Path, String),
-    /// We were called.
+    /// Take over an accepted connection.
     Accepted(Accepted),
 }
 
-/// The whole life of a connection.
+/// Runs a connection from its beginning to its end.
 pub(super) async fn live(
     io: Io,
     begin: Begin,
@@ -147,24 +148,24 @@ struct Line {
     /// Sealed bytes, and how many of them are written.
     wire: Vec<u8>,
     at: usize,
-    /// Where in the stream the frames end that are not written yet.
+    /// Positions in the stream at which the frames end that are not written yet.
     marks: VecDeque<u64>,
     /// Bytes of the stream that are sealed, and written.
     sealed: u64,
     written: u64,
-    /// Frames that are written, and those that were told.
+    /// Number of frames written, and reported.
     sent: u64,
     sent_told: u64,
-    /// We end: nothing more is sealed.
+    /// Whether we are closing: nothing more is sealed.
     leaving: bool,
-    /// The other side has been told that nothing more comes.
+    /// Whether our end of the stream was sent.
     shut: bool,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Where much comes.
+    /// The buffer of a busy connection.
     gulp: Vec<u8>,
 }
 
-/// What a look at a connection has found.
+/// The result of one step of a connection.
 type Turn = Poll<Result<(), End>>;
 
 impl Line {
@@ -200,7 +201,7 @@ impl Line {
     async fn run(mut self, notes: &Sender<Note>) -> End {
         loop {
             let turn = poll_fn(|cx| self.turn(cx)).await;
-            // Who does not take what is told is not given more: nothing is read meanwhile.
+            // Back-pressure: nothing is read while an event cannot be delivered.
             for note in self.told.drain(..) {
                 let _ = notes.send(note).await;
             }
@@ -210,7 +211,7 @@ impl Line {
         }
     }
 
-    /// Goes on as far as it can; ready when there is something to tell.
+    /// Makes as much progress as possible; ready when there are events to report.
     fn turn(&mut self, cx: &mut Context<'_>) -> Turn {
         loop {
             let read = self.read(cx)?.is_ready();
@@ -246,14 +247,14 @@ impl Line {
         })
     }
 
-    /// Reads once. Ready when something came.
+    /// Reads once; ready when something was received.
     fn read(&mut self, cx: &mut Context<'_>) -> Turn {
         let mut sip = [0; SIP];
         let much = !self.gulp.is_empty();
         let mut buffer = ReadBuf::new(if much { &mut self.gulp } else { &mut sip });
         match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
             Poll::Pending => {
-                // The flood is over.
+                // Free the large buffer once the connection is quiet again.
                 self.gulp = Vec::new();
                 return Poll::Pending;
             }
@@ -271,14 +272,14 @@ impl Line {
         }
         self.hear();
         if let Err(error) = result {
-            // The reason goes out, as far as the socket takes it at once.
+            // Send the reason, as far as the socket takes it at once.
             let _ = self.write(cx);
             return Poll::Ready(Err(End::of(error)));
         }
         Poll::Ready(Ok(()))
     }
 
-    /// The other side says nothing more.
+    /// Handles the end of the peer's stream.
     fn ended(&mut self) -> End {
         match self.session.end() {
             Ok(()) => End::closed(),
@@ -307,7 +308,7 @@ impl Line {
         }
     }
 
-    /// Ready when there was one.
+    /// Takes instructions; ready when there was one.
     fn take_orders(&mut self, cx: &mut Context<'_>) -> Turn {
         let mut any = false;
         while self.sealed + self.session.outgoing().len() as u64 - self.written < SEALED {
@@ -315,7 +316,7 @@ impl Line {
                 break;
             };
             any = true;
-            // Whoever gave orders is gone: so are we.
+            // The transport is gone, and so is this connection.
             let Some(order) = order else {
                 return Poll::Ready(Err(End::closed()));
             };
@@ -343,7 +344,7 @@ impl Line {
         self.at == self.wire.len() && self.session.outgoing().is_empty()
     }
 
-    /// Writes what is sealed. Ready when the socket has taken something.
+    /// Writes sealed bytes; ready when the socket has taken some.
     fn write(&mut self, cx: &mut Context<'_>) -> Turn {
         let mut any = false;
         while !self.is_written() {
@@ -393,7 +394,7 @@ impl End {
         }
     }
 
-    /// It was there, and broke.
+    /// Builds the end of an open connection that broke.
     fn io(error: io::Error) -> Self {
         let silent = error.kind() == io::ErrorKind::TimedOut;
         Self {
@@ -407,7 +408,7 @@ impl End {
         }
     }
 
-    /// It did not come about.
+    /// Builds the end of a dial that failed.
     fn dial(error: io::Error) -> Self {
         let refusal = match Errno::from_io_error(&error) {
             Some(Errno::CONNREFUSED) => Refusal::NotListening,
@@ -441,7 +442,7 @@ impl End {
         }
     }
 
-    /// The session is over.
+    /// Builds the end of a failed session.
     pub(crate) fn of(error: OobError) -> Self {
         let refusal = match error {
             OobError::WrongKey | OobError::KeyMissing { .. } => Refusal::WrongKey,

@@ -1,45 +1,45 @@
-//! What the transport has counted, by reason.
+//! Counters of the transport, by reason.
 
 use crate::connect;
 use crate::error::OobError;
 
-/// Everything since the transport was started.
+/// Counters since the transport was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Connections that were accepted by a door, whoever was behind them.
+    /// Connections accepted, from any peer.
     pub accepted: u64,
-    /// Turned away before the handshake: others of the same address have failed too often.
+    /// Connections rejected before the handshake, since too many of the same address had failed.
     pub throttled: u64,
-    /// Turned away during the handshake, because too many others came after them.
+    /// Connections dropped during the handshake, since too many others followed.
     pub evicted: u64,
-    /// Their key is another one. (Or a bit was changed on the way: the two cannot be told apart.)
+    /// Peers with a different key. (Or a bit was changed on the way: the two look the same.)
     pub wrong_key: u64,
-    /// One side has a key and the other none.
+    /// Peers where only one side has a key.
     pub key_missing: u64,
-    /// They speak another version of the session.
+    /// Peers with another version of the session protocol.
     pub wrong_version: u64,
-    /// They wanted something else than the control plane.
+    /// Peers that wanted another service.
     pub wrong_purpose: u64,
-    /// What they said is no handshake at all.
+    /// Peers that sent no valid handshake.
     pub garbage: u64,
-    /// They did not finish the handshake in time.
+    /// Peers that did not finish the handshake in time.
     pub late: u64,
-    /// They could not prove to be there: a recording was played back, or a record was changed.
+    /// Peers that failed the proof of freshness: a replayed recording, or a changed record.
     pub unproved: u64,
-    /// The connection ended during the handshake.
+    /// Connections that ended during the handshake.
     pub broken: u64,
-    /// They said in the hello to be somebody else than in the handshake.
+    /// Peers whose hello named another process than the handshake.
     pub impostors: u64,
-    /// Links that ended because what came over them could not be opened, or was too long.
+    /// Links closed because of a record that did not decrypt or was too long.
     pub forged: u64,
-    /// Lists of interfaces that could not be had.
+    /// Failed listings of the interfaces.
     pub blind: u64,
-    /// What the meeting has counted: those who have the key.
+    /// The counters of the meeting, about peers with the key.
     pub meeting: connect::Counters,
 }
 
 impl Counters {
-    /// Counts why somebody did not get through the handshake.
+    /// Counts a failed handshake by its reason.
     pub(crate) fn refused(&mut self, why: &OobError) {
         *match why {
             OobError::WrongKey => &mut self.wrong_key,
@@ -53,7 +53,7 @@ impl Counters {
         } += 1;
     }
 
-    /// All that were turned away before they had proved the key.
+    /// Returns the number of connections rejected before they had proved the key.
     #[must_use]
     pub fn strangers(&self) -> u64 {
         self.throttled

@@ -1,4 +1,4 @@
-//! A door: lets in whoever connects to one address, and says so. Who that is, is found out elsewhere.
+//! A listener: accepts the connections to one address and passes them on; identification happens elsewhere.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,21 +10,21 @@ use tokio::sync::mpsc::Sender;
 use super::connection::Note;
 use crate::transport::ModuleId;
 
-/// How long to leave the door shut when the system has no descriptor for another guest.
+/// Pause of accepting when no descriptor is left for another connection.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
-/// Somebody has connected.
+/// An accepted connection.
 #[derive(Debug)]
 pub(super) struct Guest {
-    /// Over which module.
+    /// The module of the listener.
     pub(super) module: ModuleId,
-    /// The connection.
+    /// The connection's socket.
     pub(super) stream: TcpStream,
-    /// From where.
+    /// The address of the peer.
     pub(super) from: SocketAddr,
 }
 
-/// Lets in, until the socket fails or nobody listens to us any more. Those who hear of the guests say how fast they come.
+/// Accepts until the socket fails or the receiver of the notes is gone. The receiver sets the pace.
 pub(super) async fn serve(module: ModuleId, listener: TcpListener, notes: Sender<Note>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
@@ -46,12 +46,12 @@ pub(super) async fn serve(module: ModuleId, listener: TcpListener, notes: Sender
     }
 }
 
-/// How long to wait after this error; `None`: the socket itself is no good.
+/// Returns how long to wait after this error; `None` if the listening socket itself has failed.
 fn after(error: &io::Error) -> Option<Duration> {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Some(NO_ROOM),
         Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) => None,
-        // accept(2): errors of the network that a guest came over are reported here, and mean that guest only.
+        // accept(2) also reports network errors of the new connection, which concern that one only.
         _ => Some(Duration::ZERO),
     }
 }

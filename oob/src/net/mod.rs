@@ -1,4 +1,4 @@
-//! The transport `tcp`: every NIC of the host is a module of its own, and what goes over one goes over no other.
+//! The transport `tcp`: every NIC of the host is a module of its own, and its traffic uses no other NIC.
 //!
 //! ```text
 //!        Command │                                                                     ▲ Event
@@ -14,35 +14,35 @@
 //!   tasks of the runtime that runs all of it, or of a thread of the module's own (Settings::threads)
 //! ```
 //!
-//! * [`choose`] says which NICs are modules, and at which of their addresses they listen: **loopback only, unless
-//!   somebody names others**.
-//! * [`reach`] says by which module a peer's address is reached, as the kernel would route it.
-//! * `line` is a connection: bytes, the Noise session over them, frames in order, how many are out of our hands.
-//! * `guests` are those who have connected and have not proved yet that they have the key: they are few, they have little
-//!   time, and who fails too often is not heard for a while.
-//! * `tcp` holds it together; it never waits, and never touches a socket that is connected.
+//! * [`choose`] selects the NICs that are modules, and the addresses at which they listen: **the loopback
+//!   only, by default**.
+//! * [`reach`] decides by which module a peer's address is reached, as the kernel would route it.
+//! * `connection` is a TCP connection: the Noise session over it, and frames in order.
+//! * `pending` holds accepted connections that have not yet proved the key: their number and time are
+//!   limited, and sources that fail too often are rejected for a while.
+//! * `tcp` combines it all; it never blocks, and never touches a connected socket itself.
 //!
-//! A frame is one message of the session: its head and body are put together where they are encrypted, and nowhere
-//! before. A message grows by pieces of at most 64 KiB that have come and were authenticated, and is checked against the
-//! limit before each; nobody can make this side take memory by saying a large number.
+//! A frame is one message of the session: header and body are joined where they are encrypted, and nowhere
+//! before. A message grows by authenticated segments of at most 64 KiB, and is checked against the limit
+//! before each; a peer cannot make this side allocate memory by announcing a large length.
 //!
 //! # Trust
 //!
-//! Nothing is said to, and nothing is taken from, anybody who does not prove the job's key ([`session`](crate::session)).
-//! The handshake carries job, rank and life of both ends, the hello inside of the session says them again, and both must
-//! agree. Who has *another* key cannot be told so by somebody whom it could believe: the refusal that it gets is a hint
-//! in the clear, and its own check of the answer is what counts. Without a key only loopback is served and called.
+//! Only peers that prove the job's key are talked to ([`session`](crate::session)). The handshake carries
+//! job, rank and epoch of both ends, the hello inside the session repeats them, and both must agree. A peer
+//! with a *different* key cannot be told so authentically: the refusal that it gets is an unauthenticated
+//! hint, and only its own check of the answer counts. Without a key only loopback is used.
 //!
 //! reference: oob, sections 3 and 4.
 
 pub mod address;
 pub mod choose;
 mod clock;
+mod connection;
 mod counters;
 mod listener;
-mod pending;
-mod connection;
 mod module;
+mod pending;
 pub mod reach;
 mod settings;
 mod socket;
@@ -50,8 +50,8 @@ mod tcp;
 
 pub use choose::{Chosen, Families, Pattern};
 pub use clock::Clock;
-pub use counters::Counters;
 pub(crate) use connection::{End, Order};
+pub use counters::Counters;
 pub use settings::{Ports, Settings, Who};
 pub(crate) use tcp::TROUBLES;
 pub use tcp::Tcp;

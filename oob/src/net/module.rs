@@ -1,4 +1,4 @@
-//! A NIC as a module: its doors, its addresses, and the runtime that its connections live on.
+//! A NIC as a module: its listeners, its addresses, and the runtime that its connections run on.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::address::{self, Place};
-use super::listener;
 use super::connection::Note;
+use super::listener;
 use super::reach;
 use super::settings::Ports;
 use super::socket;
@@ -20,10 +20,10 @@ use crate::contact::ADDRESSES_MAX;
 use crate::error::OobError;
 use crate::transport::{Address, ModuleId};
 
-/// Where tasks of a module run.
+/// Where the tasks of a module run.
 #[derive(Debug)]
 pub(super) enum Runs {
-    /// With all others.
+    /// On the transport's runtime, with all others.
     Here(Handle),
     /// On a thread of its own.
     Thread(Thread),
@@ -38,7 +38,7 @@ impl Runs {
     }
 }
 
-/// A thread that runs the tasks of one module. It ends when it is dropped, with all of them.
+/// A thread that runs the tasks of one module. Dropping it ends the thread and all tasks.
 #[derive(Debug)]
 pub(super) struct Thread {
     handle: Handle,
@@ -79,7 +79,7 @@ impl Drop for Thread {
     }
 }
 
-/// A door of a module, and who stands at it.
+/// A listener of a module, with its task.
 #[derive(Debug)]
 struct Open {
     ip: IpAddr,
@@ -96,16 +96,16 @@ impl Drop for Open {
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) id: ModuleId,
-    /// The NIC, as the kernel numbers and calls it.
+    /// The index and the name of the NIC.
     pub(super) index: u32,
     pub(super) name: String,
     /// The addresses in use; none while it is down.
     own: Vec<NicAddress>,
     doors: Vec<Open>,
-    /// The port that each address had last: peers know it, and find the module there when it comes back.
+    /// The last port of each address: peers know it, and find the module there when it comes back.
     ports: BTreeMap<IpAddr, u16>,
     pub(super) runs: Runs,
-    /// Whether the core has been told of it.
+    /// Whether the core knows of it.
     pub(super) told: bool,
 }
 
@@ -131,7 +131,7 @@ impl Module {
         self.own.iter().any(|own| own.ip == ip)
     }
 
-    /// As those see it who ask for ways.
+    /// Returns the NIC as the path look-up needs it.
     pub(super) fn nic(&self) -> reach::Nic {
         reach::Nic {
             module: self.id,
@@ -141,8 +141,8 @@ impl Module {
         }
     }
 
-    /// Uses these addresses from now on, and no others: doors are opened and closed. True when anything has changed;
-    /// beside it, the first door that could not be opened.
+    /// Uses exactly these addresses from now on, opening and closing listeners. Returns whether anything
+    /// changed, and the first error.
     pub(super) fn adjust(
         &mut self,
         own: Vec<NicAddress>,
@@ -190,7 +190,7 @@ impl Module {
         Ok(())
     }
 
-    /// What peers are told: all that is listened on.
+    /// Returns the addresses to publish: all that it listens on.
     pub(super) fn addresses(&self) -> Vec<Address> {
         let place = |door: &Open| {
             let own = self.own.iter().find(|own| own.ip == door.ip)?;
@@ -207,7 +207,7 @@ impl Module {
         all
     }
 
-    /// Nobody is let in any more.
+    /// Closes all listeners.
     pub(super) fn shut(&mut self) {
         self.doors.clear();
     }

@@ -1,9 +1,9 @@
-//! Those who have connected, and have not proved yet that they have the key.
+//! Accepted connections that have not yet proved that they have the key.
 //!
-//! They cost a descriptor and a little memory each; so they are few, in all and of one address. When one more comes, the
-//! oldest has to go: whoever has the key is through in a moment, and who has not cannot keep others out. An address
-//! beyond this host whose handshakes keep failing is not heard for a while; on this host that would only give every user
-//! a way to lock out the others.
+//! Each costs a descriptor and some memory; so their number is limited, in all and per address. When one more
+//! arrives, the oldest is dropped: a peer with the key completes the handshake quickly, and one without it
+//! cannot keep others out. An address beyond this host whose handshakes keep failing is rejected for a while;
+//! on this host that would only let every user lock out the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -13,15 +13,16 @@ use doorbell_fabric::time::Time;
 use super::connection::Io;
 use super::settings::Settings;
 
-/// Addresses whose failures are remembered, at most.
+/// Maximum number of addresses whose failures are remembered.
 const REMEMBERED: usize = 1024;
 
-/// One of those who can change their address as they like within it: an IPv4 address, or an IPv6 network of 64 bits.
+/// A source of connections, within which a peer can change its address at will: an IPv4 address, or an IPv6
+/// network of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source(u128);
 
 impl Source {
-    /// Of this address. `None` on this host.
+    /// Returns the source of an address; `None` for addresses of this host.
     pub(super) fn of(ip: IpAddr, host: &[IpAddr]) -> Option<Self> {
         let ip = ip.to_canonical();
         if ip.is_loopback() || host.contains(&ip) {
@@ -40,7 +41,7 @@ struct Waiting {
     source: Option<Source>,
 }
 
-/// Failures that are not forgotten, as of then.
+/// Failures that are not forgotten, at a given time.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     count: u32,
@@ -55,12 +56,12 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    /// Whether somebody from there is heard at all.
+    /// Whether connections from a source are accepted at all.
     pub(super) fn is_heard(&mut self, now: Time, source: Option<Source>, settings: &Settings) -> bool {
         source.is_none_or(|source| self.remembered(now, source, settings) < settings.failures.max(1))
     }
 
-    /// One more; the one that has to go for it, if any.
+    /// Adds a connection; returns the one to be dropped for it, if any.
     pub(super) fn enter(&mut self, io: Io, source: Option<Source>, settings: &Settings) -> Option<Io> {
         self.waiting.push_back(Waiting { io, source });
         let same = |other: &Waiting| source.is_some() && other.source == source;
@@ -75,7 +76,7 @@ impl Guests {
         at.and_then(|at| self.waiting.remove(at)).map(|oldest| oldest.io)
     }
 
-    /// It is no guest any more: it has proved the key, or it has failed. False when it was none.
+    /// Removes a connection that has proved the key or has failed. Returns false if it was not pending.
     pub(super) fn leave(&mut self, now: Time, io: Io, failed: bool, settings: &Settings) -> bool {
         let Some(at) = self.waiting.iter().position(|waiting| waiting.io == io) else {
             return false;
@@ -87,7 +88,7 @@ impl Guests {
         true
     }
 
-    /// A handshake with somebody from there has failed.
+    /// Records a failed handshake of a source.
     pub(super) fn failed(&mut self, now: Time, source: Source, settings: &Settings) {
         let count = self.remembered(now, source, settings) + 1;
         if count == 1 && self.failures.len() >= REMEMBERED {
@@ -106,7 +107,7 @@ impl Guests {
         self.waiting.len()
     }
 
-    /// Failures that are not forgotten yet.
+    /// Returns the number of failures that are not forgotten yet.
     fn remembered(&mut self, now: Time, source: Source, settings: &Settings) -> u32 {
         let Some(failures) = self.failures.get_mut(&source) else {
             return 0;
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(guests.len(), 4);
         assert!(guests.leave(Time::ZERO, Io(3), false, &settings));
         assert!(!guests.leave(Time::ZERO, Io(3), true, &settings), "once");
-        // On this host, places are the only limit.
+        // On this host, only the total number is limited.
         for io in 10..20 {
             let _ = guests.enter(Io(io), None, &settings);
         }
@@ -180,11 +181,14 @@ mod tests {
             guests.leave(at(0), Io(io), true, &settings);
         }
         assert!(!guests.is_heard(at(0), source(1), &settings));
-        assert!(guests.is_heard(at(0), source(2), &settings), "others are");
-        assert!(guests.is_heard(at(0), None, &settings), "and this host is always");
+        assert!(
+            guests.is_heard(at(0), source(2), &settings),
+            "others are accepted"
+        );
+        assert!(guests.is_heard(at(0), None, &settings), "and this host always is");
         assert!(guests.is_heard(at(1), source(1), &settings));
         assert!(guests.is_heard(at(9), source(1), &settings));
-        assert!(guests.failures.is_empty(), "nothing is remembered for ever");
+        assert!(guests.failures.is_empty(), "failures are forgotten");
     }
 
     #[test]

@@ -1,15 +1,16 @@
-//! By which NIC a peer's address is reached, and from which of our addresses there.
+//! Selects the NIC that reaches a peer's address, and our source address there.
 //!
 //! | | weight |
 //! |---|---|
-//! | an address of this host, at the NIC that has it | [`Weight::Here`] |
+//! | an address of this host, at its own NIC | [`Weight::Here`] |
 //! | the NIC has an address in the same network (the mask of either side) | [`Weight::Network`] |
-//! | the kernel's tables lead to it by that NIC, through a router | [`Weight::Routed`] |
-//! | a link-local address: it may be on this link, or on another one | [`Weight::Link`] |
+//! | the kernel routes to it by that NIC, through a router | [`Weight::Routed`] |
+//! | a link-local address, which may be on this link or on another | [`Weight::Link`] |
 //! | a loopback address | [`Weight::Loopback`] |
 //!
-//! The kernel's tables are asked as a socket will ask that is bound to the NIC and to the address (`doorbell_inet`,
-//! `RTM_GETROUTE` with `RTA_OIF` and `RTM_F_FIB_MATCH`); who is on the same network is told from the masks without asking.
+//! The route is looked up as for a socket that is bound to the NIC and to the address (`doorbell_inet`,
+//! `RTM_GETROUTE` with `RTA_OIF` and `RTM_F_FIB_MATCH`); whether a peer is on the same network follows from
+//! the masks.
 
 use std::net::IpAddr;
 
@@ -19,7 +20,7 @@ use doorbell_inet::{Interface, InterfaceState, NextHop, NicAddress};
 use super::address::Place;
 use crate::transport::{Address, ModuleId, Way};
 
-/// How good a way is; the best first.
+/// The quality of a path; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     /// Within this host.
@@ -28,27 +29,27 @@ pub enum Weight {
     Network,
     /// Through a router.
     Routed,
-    /// Perhaps on this link.
+    /// Possibly on this link.
     Link,
     /// Within this host, if the peer is on it.
     Loopback,
 }
 
-/// A NIC, as far as it matters here.
+/// A NIC, as the path look-up needs it.
 #[derive(Clone, Debug)]
 pub struct Nic {
-    /// The module.
+    /// The module of the NIC.
     pub module: ModuleId,
-    /// Its index in the kernel.
+    /// Its interface index.
     pub index: u32,
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
     /// Its addresses that may be used.
     pub own: Vec<NicAddress>,
 }
 
 impl Nic {
-    /// The best of our addresses to reach `to` from, and how good that is.
+    /// Returns the best of our addresses to reach `to` from, and its weight.
     #[must_use]
     pub fn source(&self, to: &Place, host: &[IpAddr]) -> Option<(IpAddr, Weight)> {
         let weigh = |own: &NicAddress| Some((self.weigh(own, to, host)?, own.ip));
@@ -73,13 +74,13 @@ impl Nic {
             return Some(Weight::Loopback);
         }
         if host.contains(&ip) {
-            // What is sent to another NIC of this host does not leave by this one.
+            // Traffic to another NIC of this host does not leave by this one.
             return self.own.iter().any(|own| own.ip == ip).then_some(Weight::Here);
         }
         if local(ip) {
             return Some(Weight::Link);
         }
-        // A peer may know the network to be smaller than we do, and the kernel believes us.
+        // A peer may have a longer prefix than we do, and the kernel uses ours.
         if within(from, ip, own.prefix) {
             return Some(Weight::Network);
         }
@@ -91,13 +92,13 @@ impl Nic {
         }
     }
 
-    /// Whether a socket has to be bound to the NIC, so that what it sends from this address of ours leaves by it. One
-    /// that need not be is not, because then answers may come in by any NIC: two in one network answer for each other
+    /// Whether a socket has to be bound to the NIC, so that traffic from this address leaves by it. Otherwise
+    /// it is not, because answers may then arrive by any NIC: two NICs in one network answer for each other
     /// (arp(7), `arp_ignore`).
     #[must_use]
     pub fn has_to_be_bound(&self, from: IpAddr, to: &Place, weight: Weight) -> bool {
         match weight {
-            // What stays on this host comes back by the loopback; and a link-local address has its NIC with it.
+            // Traffic within this host uses the loopback, and a link-local address implies its NIC.
             Weight::Here | Weight::Loopback | Weight::Link => false,
             Weight::Network | Weight::Routed => {
                 let own = self.own.iter().find(|own| own.ip == from);
@@ -118,8 +119,8 @@ impl Nic {
     }
 }
 
-/// By which of these NICs the addresses are reached, the best first. What is no address of ours, or leads nowhere, is left
-/// out. `host`: all addresses that this host has.
+/// Returns the NICs that reach the addresses, the best first. Malformed and unreachable addresses are left
+/// out. `host`: all addresses of this host.
 #[must_use]
 pub fn ways(nics: &[Nic], host: &[IpAddr], addresses: &[Address]) -> Vec<Way> {
     let places: Vec<(Place, &Address)> = addresses
@@ -130,7 +131,7 @@ pub fn ways(nics: &[Nic], host: &[IpAddr], addresses: &[Address]) -> Vec<Way> {
     for nic in nics {
         let reached = |&(place, text): &(Place, &Address)| Some((nic.source(&place, host)?.1, text.clone()));
         let mut reached: Vec<(Weight, Address)> = places.iter().filter_map(reached).collect();
-        // Stable: of two as good, the peer knows the better one.
+        // A stable sort: among equals, the peer's order decides.
         reached.sort_by_key(|&(weight, _)| weight);
         let Some(&(best, _)) = reached.first() else {
             continue;
@@ -166,7 +167,7 @@ mod tests {
         ways.iter().map(of).collect()
     }
 
-    /// NICs that nobody has, so that only masks can say anything.
+    /// NICs that do not exist, so that only the masks matter.
     #[test]
     fn masks_families_and_scopes_are_told_without_asking() {
         let nics = [

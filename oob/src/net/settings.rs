@@ -1,4 +1,4 @@
-//! The settings of the transport: what listens, and every limit and time.
+//! The settings of the transport: where it listens, and every limit and time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::key::JobKey;
 use crate::name::{Epoch, Name};
 use crate::wire;
 
-/// Ports to listen on: the first one of these that is free, on each address.
+/// A range of ports to listen on: each address uses the first free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     first: u16,
@@ -19,16 +19,16 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Whichever the system gives.
+    /// Any port that the system chooses.
     pub const ANY: Self = Self { first: 0, last: 0 };
 
-    /// From the first to the last one, both included; `None` for an empty range, or one that begins with 0.
+    /// Creates a range, both ends included; `None` if it is empty or begins with 0.
     #[must_use]
     pub fn range(first: u16, last: u16) -> Option<Self> {
         (first != 0 && first <= last).then_some(Self { first, last })
     }
 
-    /// Each of them.
+    /// Iterates over the ports.
     pub(super) fn each(self) -> impl Iterator<Item = u16> {
         self.first..=self.last
     }
@@ -47,7 +47,7 @@ impl fmt::Display for Ports {
 impl FromStr for Ports {
     type Err = OobError;
 
-    /// `7200-7299`, `7200`, or `any`.
+    /// Parses `7200-7299`, `7200`, or `any`.
     fn from_str(text: &str) -> Result<Self, OobError> {
         if text == "any" {
             return Ok(Self::ANY);
@@ -58,58 +58,59 @@ impl FromStr for Ports {
         range.ok_or_else(|| OobError::Setting {
             setting: "ports",
             given: text.to_owned(),
-            reason: "it is no range of ports; write FIRST-LAST, as in 7200-7299, or `any`".to_owned(),
+            reason: "it is not a range of ports; use the form FIRST-LAST, as in 7200-7299, or `any`"
+                .to_owned(),
         })
     }
 }
 
-/// Who we are.
+/// The identity of this process.
 #[derive(Clone, Debug)]
 pub struct Who {
-    /// Our name.
+    /// The name of this process.
     pub name: Name,
-    /// In which life.
+    /// The epoch of this process.
     pub epoch: Epoch,
-    /// The job's key. Without one, only loopback is served and called.
+    /// The key of the job. Without one, only loopback is used.
     pub key: Option<JobKey>,
 }
 
 /// The settings of a `tcp` transport.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which NICs, addresses and families. Loopback alone, unless others are named.
+    /// The NICs, addresses and families to use. The loopback only, by default.
     pub nics: Chosen,
     /// The ports to listen on.
     pub ports: Ports,
     /// Whether each module has a thread of its own.
     pub threads: bool,
-    /// Longest message, in bytes.
+    /// Maximum length of a message (bytes).
     pub longest: usize,
-    /// Limits of those who have the key.
+    /// The limits of the meeting, for peers with the key.
     pub meeting: connect::Limits,
-    /// How many connections may be in the handshake; the oldest one goes when there are more.
+    /// Maximum number of connections in the handshake; the oldest is dropped when there are more.
     pub guests: usize,
-    /// The same, of one address beyond this host.
+    /// Maximum number of connections in the handshake from one address beyond this host.
     pub guests_each: usize,
-    /// How many handshakes of one address beyond this host may fail in a row.
+    /// Number of failed handshakes from one address beyond this host before it is rejected.
     pub failures: u32,
-    /// How long until one failure is forgotten; those who have too many are turned away unheard.
+    /// How long until one failure is forgotten.
     pub forgive: Duration,
     /// How long one address may take to answer a connect.
     pub dial: Duration,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long a connection that is closed may take to say the rest.
+    /// How long a connection that is being closed may take to write the rest.
     pub linger: Duration,
-    /// After so long without a word the other side is asked whether it is there,
+    /// Idle time before keepalive probes are sent,
     pub idle: Duration,
-    /// so often,
+    /// their number,
     pub probes: u32,
-    /// at this interval; without an answer, the link is lost.
+    /// and their interval; without an answer the link is lost.
     pub interval: Duration,
-    /// How long what was sent may stay unacknowledged by the other side's kernel before the link is lost.
+    /// How long sent data may stay unacknowledged by the peer's kernel before the link is lost.
     pub unacknowledged: Duration,
-    /// How often what could not be had (an address that is not ready, a port in use) is tried again.
+    /// How often a failed listener (an address that is not ready, a port in use) is retried.
     pub again: Duration,
 }
 
@@ -138,7 +139,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Longest frame, in bytes.
+    /// Returns the maximum length of a frame (bytes).
     pub(super) fn frame(&self) -> usize {
         self.longest.saturating_add(wire::HEAD_MAX)
     }

@@ -1,4 +1,4 @@
-//! Sockets as this transport wants them: bound to exactly one address, and to the NIC where that is possible.
+//! Sockets of this transport: bound to exactly one address, and to the NIC where necessary.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,21 +10,21 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::settings::{Ports, Settings};
 use crate::tcp::open;
 
-/// Connections that the system keeps for a door, at most.
+/// Backlog of connections that the kernel holds for a listener.
 const BACKLOG: i32 = 256;
 
-/// Where a connection begins and ends.
+/// The end points of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     /// Our address, with any port.
     pub(super) from: SocketAddr,
-    /// Theirs.
+    /// The peer's address.
     pub(super) to: SocketAddr,
-    /// The NIC that it has to be bound to, so that it leaves by it.
+    /// The NIC that the socket is bound to, if traffic has to leave by it.
     pub(super) device: Option<String>,
 }
 
-/// Listens on this address, at the first port of the range that is free.
+/// Listens on this address, at the first free port of the range.
 pub(super) fn door(address: impl Fn(u16) -> SocketAddr, ports: Ports) -> io::Result<(TcpListener, u16)> {
     let mut last = io::Error::other("the range is empty");
     for port in ports.each() {
@@ -37,21 +37,22 @@ pub(super) fn door(address: impl Fn(u16) -> SocketAddr, ports: Ports) -> io::Res
     Err(last)
 }
 
-/// Connects; the caller sees to it that this ends.
+/// Connects; the caller limits the time.
 pub(super) async fn dial(path: &Path) -> io::Result<TcpStream> {
     let socket = match path.to {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     if let Some(device) = &path.device {
-        // Who may not (Linux before 5.7, without CAP_NET_RAW) goes where the table leads from this address.
+        // Without permission (Linux before 5.7, without CAP_NET_RAW) the route of this source address
+        // applies.
         let _ = socket.bind_device(Some(device.as_bytes()));
     }
     socket.bind(path.from)?;
     socket.connect(path.to).await
 }
 
-/// Small messages go at once; a peer that is silent or gone is found out by the kernel (tcp(7)).
+/// Sends small messages at once, and lets the kernel detect a dead peer (tcp(7)).
 pub(super) fn tune(socket: impl AsFd, settings: &Settings) -> io::Result<()> {
     let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;

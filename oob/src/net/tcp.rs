@@ -1,4 +1,4 @@
-//! The transport itself: commands in, events out, and everything that happens in between, on one thread and without a wait.
+//! The transport itself: commands in, events out, on one thread and without blocking.
 
 mod actions;
 mod connections;
@@ -15,10 +15,10 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedSender, channel};
 use tokio::task::AbortHandle;
 
 use super::clock::Clock;
-use super::counters::Counters;
-use super::pending::Guests;
 use super::connection::{Io, Note, Order, Shared};
+use super::counters::Counters;
 use super::module::Module;
+use super::pending::Guests;
 use super::settings::{Settings, Who};
 use crate::connect::{Conn, Meeting};
 use crate::error::OobError;
@@ -26,42 +26,42 @@ use crate::name::Name;
 use crate::session::{Peer, Terms};
 use crate::transport::{Address, Command, Event, LinkId, Loss, ModuleId, Refusal, Way};
 
-/// What the control plane's sessions are for: others than those by which ranks meet.
+/// The purpose of the control plane's sessions, different from those by which ranks connect.
 const PURPOSE: u16 = 2;
-/// The version of all that is said over links: hello, heads, streams.
+/// The version of everything sent over links: hello, headers, streams.
 const VERSION: u32 = 1;
-/// Notes that may wait; whoever has more to tell waits.
+/// Capacity of the queue of notes; senders wait when it is full.
 const NOTES: usize = 512;
-/// Notes that are heard in one turn.
+/// Maximum notes handled in one turn.
 const HEARD: usize = 256;
-/// Peers whose ways are looked for in one turn, after routes have changed.
+/// Maximum peers whose paths are looked up again in one turn, after routes have changed.
 const LOOKED: usize = 32;
-/// Troubles that are kept for whoever asks.
+/// Number of problems kept for reports.
 pub(crate) const TROUBLES: usize = 64;
-/// Connections that are ending and belong to nobody any more, at most.
+/// Maximum number of connections that are closing and belong to nobody any more.
 const ENDING: usize = 64;
 
 /// A connection, as the transport knows it.
 #[derive(Debug)]
 struct Line {
     module: ModuleId,
-    /// Our address of it.
+    /// Our address of the connection.
     local: IpAddr,
     orders: UnboundedSender<Order>,
     task: AbortHandle,
-    /// What the meeting calls it, as long as it knows of it.
+    /// Its number in the meeting, as long as that knows it.
     conn: Option<Conn>,
-    /// What the core calls it, if it is a link.
+    /// Its number in the core, if it is a link.
     link: Option<LinkId>,
-    /// Who is there, as the handshake says.
+    /// The peer, as the handshake identified it.
     peer: Option<Peer>,
     /// Why it is being closed.
     why: Option<Loss>,
 }
 
-/// The transport `tcp`. See the module's own words ([`net`](super)).
+/// The transport `tcp`; see the documentation of [`net`](super).
 ///
-/// It lives on a tokio runtime, whose thread calls it; nothing here waits.
+/// It runs on a tokio runtime, whose thread calls it; nothing here blocks.
 #[derive(Debug)]
 pub struct Tcp {
     shared: Arc<Shared>,
@@ -76,15 +76,15 @@ pub struct Tcp {
     of_link: HashMap<LinkId, Io>,
     ios: u64,
     modules: BTreeMap<ModuleId, Module>,
-    /// Modules that there have been.
+    /// Number of modules created so far.
     module_count: usize,
     /// All addresses of this host.
     host: Vec<IpAddr>,
-    /// When to look again at what could not be had.
+    /// When failed listeners are retried.
     again: Option<Time>,
-    /// What was asked for each peer, and answered.
+    /// The addresses requested for each peer, and the paths returned.
     asked: BTreeMap<Name, (Vec<Address>, Vec<Way>)>,
-    /// Those that are to be asked about again.
+    /// Peers whose paths have to be looked up again.
     stale: BTreeSet<Name>,
     events: VecDeque<Event>,
     troubles: VecDeque<OobError>,
@@ -93,11 +93,11 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Opens the doors, and watches the interfaces. Within a tokio runtime (with I/O and time), on which all of it lives.
+    /// Opens the listeners, and watches the interfaces. Call it within a tokio runtime with I/O and time, on
+    /// which everything runs.
     ///
-    /// # Errors
-    /// [`OobError::KeyNeeded`] when others than loopback are named and there is no key; [`OobError::NoNic`];
-    /// [`OobError::Ports`]; [`OobError::Nics`]; [`OobError::Thread`].
+    /// # Errors [`OobError::KeyNeeded`] when others than loopback are selected and there is no key;
+    /// [`OobError::NoNic`]; [`OobError::Ports`]; [`OobError::Nics`]; [`OobError::Thread`].
     pub fn start(settings: Settings, who: Who, clock: Clock) -> Result<Self, OobError> {
         let runtime = Handle::try_current().map_err(|error| OobError::Thread {
             what: "the transport outside of a tokio runtime",
@@ -143,7 +143,7 @@ impl Tcp {
         Ok(tcp)
     }
 
-    /// Does what the core wants.
+    /// Carries out a command of the core.
     pub fn command(&mut self, now: Time, command: Command) {
         match command {
             Command::Reach { peer, addresses } => self.reach(peer, addresses),
@@ -164,12 +164,12 @@ impl Tcp {
         self.act(now);
     }
 
-    /// What happened next.
+    /// Returns the next event.
     pub fn event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Takes in what has happened. Ready when something has; otherwise the task of `cx` is woken when it does.
+    /// Handles notes. Ready when there were some; otherwise the task of `cx` is woken by the next one.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
         let mut any = false;
         for _ in 0..HEARD {
@@ -183,7 +183,7 @@ impl Tcp {
         Poll::Ready(())
     }
 
-    /// Looks at the time.
+    /// Handles everything that is due.
     pub fn tick(&mut self, now: Time) {
         self.meeting.tick(now);
         if self.again.is_some_and(|again| again <= now) {
@@ -193,7 +193,7 @@ impl Tcp {
         self.act(now);
     }
 
-    /// When [`Tcp::tick`] has something to do.
+    /// Returns when [`Tcp::tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let stale = (!self.stale.is_empty()).then_some(Time::ZERO);
@@ -203,7 +203,7 @@ impl Tcp {
             .min()
     }
 
-    /// Closes all doors, and all links when what was given to them is written.
+    /// Closes all listeners, and all links once everything queued is written.
     pub fn leave(&mut self, now: Time) {
         self.leaving = true;
         self.again = None;
@@ -230,7 +230,7 @@ impl Tcp {
         self.lines.is_empty()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
@@ -239,13 +239,13 @@ impl Tcp {
         }
     }
 
-    /// Handshakes under way with those who have connected to us.
+    /// Returns the number of handshakes with accepted connections.
     #[must_use]
     pub fn guests(&self) -> usize {
         self.guests.len()
     }
 
-    /// Something that did not work and that a person may want to know of, the oldest first; only the latest are kept.
+    /// Returns the oldest problem that a user may want to know of; only the latest are kept.
     pub fn trouble(&mut self) -> Option<OobError> {
         self.troubles.pop_front()
     }
@@ -259,7 +259,7 @@ impl Tcp {
 }
 
 impl Drop for Tcp {
-    /// Nothing is left: no task, no socket.
+    /// Ends all tasks and closes all sockets.
     fn drop(&mut self) {
         self.watch.iter().for_each(AbortHandle::abort);
         self.lines.values().for_each(|line| line.task.abort());

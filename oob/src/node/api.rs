@@ -1,4 +1,4 @@
-//! What users call.
+//! The calls for users of a node.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use crate::transport::Loss;
 use crate::wire::{Lane, Seq};
 
 impl Node {
-    /// Begins: looks for the parent. The root has none, and is begun at once.
+    /// Starts: looks for the parent. The root has none, and is ready at once.
     pub fn start(&mut self, now: Time) {
         self.at(now);
         self.seek();
         self.settle();
     }
 
-    /// Says where somebody can be reached, and in which life if that is known.
+    /// Records where a process can be reached, and its epoch if that is known.
     pub fn learn(&mut self, now: Time, contact: Contact) {
         self.at(now);
         self.learned(contact);
         self.settle();
     }
 
-    /// Sends a message. How it ends is told by [`Event::Sent`], after `within` at the latest (or the configured time).
+    /// Sends a message. [`Event::Sent`] reports how it ended, after `within` (or the configured time) at the
+    /// latest.
     ///
-    /// # Errors
-    /// Why it was not begun; then nothing is told of it.
+    /// # Errors Why it was not started; no event follows then.
     pub fn send(
         &mut self,
         now: Time,
@@ -81,7 +81,7 @@ impl Node {
         Ok(send)
     }
 
-    /// Sends the same message to many, without a copy of it.
+    /// Sends one message to many peers, without copying it.
     pub fn send_many(
         &mut self,
         now: Time,
@@ -95,7 +95,7 @@ impl Node {
             .collect()
     }
 
-    /// Gives a send up. It ends as [`Status::Cancelled`], unless it has ended.
+    /// Cancels a send. It ends as [`Status::Cancelled`], unless it has ended.
     pub fn cancel_send(&mut self, now: Time, to: Name, send: SendId) {
         self.at(now);
         let Some(&ix) = self.index.get(&to) else { return };
@@ -129,10 +129,10 @@ impl Node {
         Ok(send)
     }
 
-    /// Posts a receive: of one message, or of all until it is cancelled. What waits for it already is told at once.
+    /// Posts a receive: of one message, or of all until it is cancelled. Messages that wait already are
+    /// reported at once.
     ///
-    /// # Errors
-    /// [`RecvError`].
+    /// # Errors [`RecvError`], when it cannot be posted.
     pub fn post(&mut self, now: Time, from: From, tag: u32, persistent: bool) -> Result<RecvId, RecvError> {
         self.at(now);
         let (recv, taken) = self.rml.post(from, tag, persistent)?;
@@ -148,7 +148,7 @@ impl Node {
         Ok(recv)
     }
 
-    /// Takes a receive back; [`Event::Cancelled`] tells that nothing will come for it. Without effect when there is none.
+    /// Cancels a receive; [`Event::Cancelled`] confirms it. Without effect if there is none.
     pub fn cancel(&mut self, now: Time, from: From, tag: u32) {
         self.at(now);
         if let Some(recv) = self.rml.cancel(from, tag) {
@@ -166,7 +166,7 @@ impl Node {
         });
     }
 
-    /// Asks a process, through the tree, where it can be reached: [`Event::Found`]. It learns where we can be.
+    /// Asks a process, through the tree, for its addresses: [`Event::Found`]. It learns ours.
     pub fn look_up(&mut self, now: Time, name: Name) {
         self.at(now);
         if self.is_somebody(name) && name != self.config.name {
@@ -178,11 +178,10 @@ impl Node {
         }
     }
 
-    /// Sends something to all ranks of the job, also to this one: [`Event::Broadcast`] there, and
-    /// [`Event::BroadcastEnded`] here, `within` this time and the configured margin at the latest.
+    /// Broadcasts to all ranks of the job, including this one: [`Event::Broadcast`] there, and
+    /// [`Event::BroadcastEnded`] here, after `within` and the configured margin at the latest.
     ///
-    /// # Errors
-    /// [`SendError`], when it was not begun.
+    /// # Errors [`SendError`], when it was not started.
     pub fn broadcast(
         &mut self,
         now: Time,
@@ -208,16 +207,16 @@ impl Node {
         Ok(op)
     }
 
-    /// Takes part in an all-gather: all ranks name the same number, and each gives something. Ends with
-    /// [`Event::Gathered`] or [`Event::GatherFailed`], `within` this time and twice the margin at the latest. A number is
-    /// used once in a job.
+    /// Takes part in an all-gather: all ranks use the same number and each contributes something. Ends with
+    /// [`Event::Gathered`] or [`Event::GatherFailed`], after `within` and twice the margin at the latest. A
+    /// number is used once in a job.
     pub fn gather(&mut self, now: Time, id: u32, body: &Bytes, within: Duration) {
         self.at(now);
         self.begin_gather(id, body, within);
         self.settle();
     }
 
-    /// Ends: all sends end, all links are closed, nothing is done any more.
+    /// Ends the node: all sends end, all links are closed, and nothing more is done.
     pub fn end(&mut self, now: Time) {
         self.at(now);
         if std::mem::replace(&mut self.ended, true) {
@@ -240,7 +239,7 @@ impl Node {
         }
     }
 
-    /// Puts a message into a stream.
+    /// Queues a message in a stream.
     pub(super) fn queue(&mut self, ix: u32, lane: Lane, tag: u32, body: Bytes, deadline: Time) -> SendId {
         let send = SendId(self.number());
         self.pending += charge(body.len()) as usize;

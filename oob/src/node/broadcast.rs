@@ -1,10 +1,10 @@
 //! Broadcasts.
 //!
-//! Whoever wants one asks the root, which numbers it and sends it down the tree; so all ranks get all broadcasts in one
-//! order. Who has it is reported up: at once when it is the whole branch, and after a while what there is. Each rank keeps
-//! the broadcast until then, so that a child which comes from a dead relay gets what it has missed, and a branch reports
-//! again to a new parent what the old one may have taken to the grave. It ends when all have it who are not lost, or at
-//! its deadline.
+//! The root numbers all broadcasts and sends them down the tree, so that all ranks get them in one order.
+//! Reception is reported up the tree: at once when a whole branch has it, else partially after a while. Each
+//! rank keeps a broadcast until then, so that a child of a dead relay gets what it missed, and a branch
+//! reports again to a new parent what the old one may not have passed on. A broadcast ends when all ranks
+//! that are not lost have it, or at its deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,40 +17,40 @@ use crate::bytes::Bytes;
 use crate::event::{Event, OpId};
 use crate::name::{Epoch, Name};
 
-/// A user's.
+/// A broadcast of a user.
 const USERS: u8 = 0;
 /// The result of an all-gather.
 const GATHERED: u8 = 1;
-/// The branch of the speaker, but for those listed.
+/// A report on the sender's branch, except the ranks listed.
 const BRANCH_BUT: u8 = 0;
-/// Those listed.
+/// A report on the ranks listed.
 const LISTED: u8 = 1;
 
 /// All broadcasts of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Casts {
-    /// The life of the root that numbers them.
+    /// The epoch of the root that numbers them.
     epoch: Epoch,
     last: u64,
     open: BTreeMap<u64, Cast>,
-    /// Ours that have not ended.
+    /// Our own broadcasts that have not ended.
     own: BTreeSet<OpId>,
 }
 
 #[derive(Debug)]
 struct Cast {
     body: Bytes,
-    /// Ranks of the branch that are not known to have it.
+    /// Ranks of the branch not known to have it.
     left: BTreeSet<u32>,
     deadline: Time,
     hold: Time,
-    /// Something is known that the parent was not told.
+    /// Whether there is something new to report to the parent.
     fresh: bool,
-    /// Of the root: who wants to know of the end.
+    /// At the root: who is informed of the end.
     origin: Option<(Name, OpId)>,
 }
 
-/// What a broadcast says of itself.
+/// The header of a broadcast.
 struct Said {
     epoch: Epoch,
     number: u64,
@@ -97,7 +97,7 @@ pub(super) fn millis(time: Duration) -> u32 {
 }
 
 impl Casts {
-    /// The last broadcast that was heard, and of which life of the root.
+    /// Returns the last broadcast received, and the root's epoch.
     pub(super) fn heard(&self) -> (Epoch, u64) {
         (self.epoch, self.last)
     }
@@ -130,7 +130,7 @@ impl Node {
         }
         let body = reader.all();
         if self.casts.open.len() >= self.config.operations {
-            // Too many at once: its author is told that nobody has it.
+            // Too many at once: inform the sender that no rank has it.
             self.answer_cast(from, OpId(op), &self.others());
             return Some(());
         }
@@ -138,7 +138,7 @@ impl Node {
         Some(())
     }
 
-    /// The result of an all-gather, to everybody.
+    /// Broadcasts the result of an all-gather.
     pub(super) fn cast_gathered(&mut self, id: u32, body: Bytes) {
         let within = self.config.margin;
         self.cast(GATHERED, self.config.name, u64::from(id), 0, body, within);
@@ -182,7 +182,7 @@ impl Node {
             return;
         }
         if said.epoch > self.casts.epoch {
-            // Another life of the root counts from the beginning.
+            // A new epoch of the root starts counting again.
             self.casts.epoch = said.epoch;
             self.casts.last = 0;
             let old = std::mem::take(&mut self.casts.open);
@@ -233,7 +233,7 @@ impl Node {
         }
     }
 
-    /// A child has attached that has heard the broadcasts up to `last`.
+    /// Sends a newly attached child the broadcasts after `last`.
     pub(super) fn cast_again(&mut self, ix: u32, epoch: Epoch, last: u64) {
         let last = if epoch == self.casts.epoch { last } else { 0 };
         let missed = self.casts.open.range(last + 1..);
@@ -267,7 +267,7 @@ impl Node {
         Some(())
     }
 
-    /// Is it over, or is there something to report?
+    /// Ends a broadcast, or reports on it, if there is something to report.
     fn review_cast(&mut self, number: u64) {
         let Some(cast) = self.casts.open.get(&number) else {
             return;
@@ -370,7 +370,7 @@ impl Node {
         Some(())
     }
 
-    /// The root has not answered, or was not reached: nobody is known to have it.
+    /// Ends a broadcast whose root did not answer or was not reached: no rank is known to have it.
     pub(super) fn op_due(&mut self, op: OpId) {
         let missing = self.others();
         self.own_ended(op, missing);
@@ -389,7 +389,7 @@ impl Node {
             .collect()
     }
 
-    /// The node ends.
+    /// Ends all broadcasts with the node.
     pub(super) fn end_casts(&mut self) {
         for op in std::mem::take(&mut self.casts.own) {
             let missing = self.others();
@@ -398,14 +398,14 @@ impl Node {
         self.casts.open.clear();
     }
 
-    /// Somebody is lost: operations may be over.
+    /// Reviews all broadcasts after a loss.
     pub(super) fn review_all(&mut self) {
         let numbers: Vec<u64> = self.casts.open.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.review_cast(number));
         self.review_gathers();
     }
 
-    /// There is a new parent, who knows nothing of what the old one was told.
+    /// Reports everything again to a new parent.
     pub(super) fn report_all(&mut self) {
         let numbers: Vec<u64> = self.casts.open.keys().copied().collect();
         for number in numbers {

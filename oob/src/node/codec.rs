@@ -1,45 +1,45 @@
-//! What the control plane says to itself: the bodies of messages with reserved tags.
+//! The messages of the control plane itself: bodies of messages with reserved tags.
 //!
-//! All numbers are in network order. Whoever reads one takes what is there and refuses the rest: the sender has proved
-//! that it belongs to the job, and not that it is sane.
+//! All numbers are in network byte order. Readers accept what is well-formed and reject the rest: the sender
+//! has proved that it belongs to the job, not that it is correct.
 
 use crate::bytes::Bytes;
 use crate::contact::take;
 use crate::name::{Epoch, Name};
 
-/// A child reports to the ancestor that it wants as its parent.
+/// A child asks an ancestor to be its parent.
 pub(super) const ATTACH: u32 = 1;
-/// The ancestor is its parent.
+/// The ancestor agrees to be its parent.
 pub(super) const ATTACHED: u32 = 2;
 /// A child has found another parent.
 pub(super) const DETACH: u32 = 3;
-/// To the root: somebody is lost, or back.
+/// To the root: a rank is lost, or back.
 pub(super) const REPORT: u32 = 4;
-/// From the root: who is lost, and who is back.
+/// From the root: which ranks are lost, and which are back.
 pub(super) const NEWS: u32 = 5;
-/// Are you there? That it was delivered is the answer.
+/// A check whether a process lives; its delivery is the answer.
 pub(super) const CHECK: u32 = 6;
-/// To the root: please broadcast this.
+/// To the root: a request for a broadcast.
 pub(super) const CAST_REQUEST: u32 = 7;
 /// Down the tree: a broadcast.
 pub(super) const CAST: u32 = 8;
-/// Up the tree: who has it.
+/// Up the tree: which ranks have a broadcast.
 pub(super) const REACHED: u32 = 9;
-/// From the root: your broadcast has ended.
+/// From the root: the end of a broadcast.
 pub(super) const CAST_ENDED: u32 = 10;
-/// Up the tree: what ranks give to an all-gather.
+/// Up the tree: contributions to an all-gather.
 pub(super) const GATHER: u32 = 11;
-/// Where can you be reached? I can be there.
+/// A look-up of the receiver's addresses, with those of the sender.
 pub(super) const LOOK_UP: u32 = 12;
-/// There.
+/// The answer to a look-up.
 pub(super) const CONTACT: u32 = 13;
-/// To all who have a link to us: where we can be reached from now on.
+/// To all peers with a link to us: our new addresses.
 pub(super) const MOVED: u32 = 14;
 
-/// Most ranks that a list of ranks is believed to have.
+/// Maximum length of a list of ranks.
 const LIST_MAX: u32 = 1 << 24;
 
-/// Writes a body.
+/// Encodes a body.
 #[derive(Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
@@ -81,7 +81,7 @@ impl Writer {
     }
 }
 
-/// Reads a body; `None` where it is not as it should be.
+/// Decodes a body; `None` where it is malformed.
 pub(super) struct Reader<'a> {
     whole: &'a Bytes,
     pub(super) rest: &'a [u8],
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.word()).collect()
     }
 
-    /// The next bytes, in the memory that they came in.
+    /// Returns the next bytes, without copying them.
     pub(super) fn bytes(&mut self, length: usize) -> Option<Bytes> {
         let at = self.whole.len() - self.rest.len();
         let bytes = self.whole.slice(at, length)?;
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// All that is left.
+    /// Returns the remaining bytes.
     pub(super) fn all(&mut self) -> Bytes {
         self.bytes(self.rest.len()).unwrap_or_default()
     }

@@ -1,15 +1,15 @@
-//! News: who is lost and who is back, as the root has decided it.
+//! Failure notices: which ranks are lost and which are back, as decided by the root.
 //!
-//! Parents report, the root decides, and everybody is told down the tree. News of a rank is a state with a version, not a
-//! story: the higher (epoch, version) holds, whatever came first, and a rank that attaches is told all of it. So whoever
-//! was cut off for a while knows what the others know as soon as it is back.
+//! Parents report, the root decides, and notices go down the tree. A notice is a state with a version, not a
+//! history: the highest (epoch, version) holds, whatever the order of arrival, and a rank that attaches gets
+//! all of them. So a rank that was cut off for a while is up to date as soon as it is back.
 
 use super::Node;
 use super::codec::{NEWS, REPORT, Reader, Writer};
 use crate::bytes::Bytes;
 use crate::name::Epoch;
 
-/// What holds of a rank.
+/// The state of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
     epoch: Epoch,
@@ -18,7 +18,7 @@ pub(super) struct News {
 }
 
 impl Node {
-    /// Tells the root that a rank is lost, or is not.
+    /// Reports to the root that a rank is lost, or is not.
     pub(super) fn report(&mut self, rank: u32, epoch: Epoch, lost: bool) {
         if self.is_root() {
             return self.decide(rank, epoch, lost);
@@ -60,7 +60,7 @@ impl Node {
         self.believe(rank, news);
         self.spread(&[rank]);
         if !lost {
-            // Whoever is below may have been cut off with it.
+            // Ranks below it may have been cut off with it.
             for below in self.routed.tree.branch(rank) {
                 if self.news.get(&below).is_some_and(|news| news.lost) {
                     self.check(below);
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// All that is known, for a new child.
+    /// Encodes all notices, for a new child.
     pub(super) fn write_news(&self, writer: &mut Writer) {
         writer.word(self.news.len() as u32);
         for (rank, news) in &self.news {
@@ -121,7 +121,7 @@ impl Node {
         Some(())
     }
 
-    /// Acts on news.
+    /// Applies a notice.
     fn believe(&mut self, rank: u32, news: News) {
         if rank == self.config.name.rank {
             if news.lost && news.epoch <= self.config.epoch {
@@ -145,14 +145,14 @@ impl Node {
         let near = self.routed.children.contains(&rank) || self.routed.parent == Some(rank);
         let linked = self.of(ix).hop.as_ref().is_some_and(|hop| !hop.links.is_empty());
         if near && linked {
-            // We know better.
+            // The epoch that we know is more recent.
             let epoch = self.of(ix).epoch;
             return self.report(rank, epoch, false);
         }
         self.mark_lost(ix);
     }
 
-    /// Somebody who was lost has been heard.
+    /// Handles a message from a rank that was lost.
     pub(super) fn proved_alive(&mut self, ix: u32) {
         let (name, epoch) = (self.of(ix).name, self.of(ix).epoch);
         let lost = self.news.get(&name.rank).is_some_and(|news| news.lost);

@@ -1,8 +1,8 @@
 //! All-gathers.
 //!
-//! What ranks give is collected up the tree: a relay waits for its whole branch, or a while, and reports. The root makes a
-//! table of it when everybody has given who is not lost, or at the deadline, and broadcasts that. A rank that gets a new
-//! parent gives it all that it has collected.
+//! Contributions are collected up the tree: a relay waits for its whole branch, or for a while, and reports.
+//! The root makes a table once all ranks that are not lost have contributed, or at the deadline, and
+//! broadcasts it. A rank with a new parent sends it everything collected so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{Key, Node};
 use crate::bytes::Bytes;
 use crate::event::Event;
 
-/// Results that are remembered, so that what comes late for them is known to be late.
+/// Number of results remembered, so that late contributions are recognised.
 const REMEMBERED: usize = 256;
 
 /// All gathers of a rank.
@@ -27,10 +27,10 @@ pub(super) struct Gathers {
 
 #[derive(Debug)]
 struct Gather {
-    /// The user has given something.
+    /// Whether the user has contributed.
     called: bool,
     values: BTreeMap<u32, Bytes>,
-    /// What the parent was not told.
+    /// Contributions not yet sent to the parent.
     fresh: BTreeSet<u32>,
     deadline: Time,
     hold: Time,
@@ -111,7 +111,7 @@ impl Node {
     fn is_complete(&self, gather: &Gather) -> bool {
         let me = self.config.name.rank;
         let lost = self.news.len();
-        // A branch is not looked at before it can be complete.
+        // Do not compute the branch before it can be complete.
         let branch = self.routed.tree.branch(me);
         gather.values.len() + lost >= branch.len()
             && branch
@@ -200,7 +200,7 @@ impl Node {
         }
     }
 
-    /// The root has all that it will get.
+    /// Publishes the table, with all contributions that will come.
     fn publish(&mut self, id: u32) {
         let Some(gather) = self.gathers.open.get(&id) else {
             return;
@@ -218,7 +218,7 @@ impl Node {
         self.cast_gathered(id, body);
     }
 
-    /// A result came.
+    /// Handles a result.
     pub(super) fn gathered(&mut self, id: u32, body: &Bytes) {
         self.timers.clear(Key::Gather(id));
         let called = self.gathers.end(id).is_some_and(|gather| gather.called);
@@ -233,7 +233,7 @@ impl Node {
         }
     }
 
-    /// There is a new parent: it gets everything.
+    /// Sends everything to a new parent.
     pub(super) fn gather_again(&mut self) {
         for gather in self.gathers.open.values_mut() {
             gather.fresh = gather.values.keys().copied().collect();
@@ -241,7 +241,7 @@ impl Node {
         self.review_gathers();
     }
 
-    /// The node ends.
+    /// Ends all gathers with the node.
     pub(super) fn end_gathers(&mut self) {
         let ids: Vec<u32> = self.gathers.open.keys().copied().collect();
         ids.into_iter().for_each(|id| self.gather_failed(id));
@@ -257,7 +257,7 @@ fn write_table(writer: &mut Writer, values: Vec<(u32, &Bytes)>) {
 
 fn read_table(reader: &mut Reader<'_>) -> Option<Vec<(u32, Bytes)>> {
     let count = reader.word()? as usize;
-    // Each takes eight bytes at least.
+    // Each takes at least eight bytes.
     if count > reader.rest.len() / 8 {
         return None;
     }

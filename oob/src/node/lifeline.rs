@@ -1,10 +1,11 @@
-//! The tree: who is whose parent, and what happens when one of them is gone.
+//! The tree: parents, children, and their loss.
 //!
-//! A rank attaches to its nearest planned ancestor that it can reach, says how far it has heard the broadcasts, and gets
-//! what it missed, the contacts of all ancestors further up (whom it may need one day), and the news. A parent whose child
-//! is gone does not say at once that it is lost: perhaps only the way between the two is. It *checks*: a message through
-//! the whole tree, to the child and to the child's children, who should attach elsewhere. Whom that does not reach in the
-//! time of grace is reported to the root as lost.
+//! A rank attaches to its nearest reachable planned ancestor, reports the last broadcast it received, and
+//! gets the missing ones, the contacts of all ancestors further up (which it may need one day), and the
+//! failure notices. A parent whose child disconnects does not report a loss at once: perhaps only the path
+//! between the two has failed. It *checks*: it sends a message through the whole tree, to the child and to
+//! the child's children, which should attach elsewhere. A rank that this does not reach within the grace
+//! period is reported to the root as lost.
 
 use std::collections::BTreeSet;
 
@@ -19,19 +20,19 @@ use crate::contact::Contact;
 use crate::event::{Event, Status};
 use crate::wire::Lane;
 
-/// Most ancestors that are told.
+/// Maximum number of ancestors in a message.
 const ANCESTORS_MAX: usize = 64;
 
-/// Where the search for a parent stands.
+/// The state of the search for a parent.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     seeking: Option<u32>,
     /// Ancestors that could not be reached since there was a parent.
     tried: BTreeSet<u32>,
-    /// It was told that there is no lifeline.
+    /// Whether the loss of the lifeline was reported.
     lost: bool,
     checking: BTreeSet<u32>,
-    /// Tries of a nearer ancestor than the parent, since something has changed.
+    /// Number of tries of a nearer ancestor, since something changed.
     pub(super) homeward: u32,
 }
 
@@ -50,7 +51,7 @@ impl Life {
 }
 
 impl Node {
-    /// Sends a message of the control plane.
+    /// Sends a control message.
     pub(super) fn say(&mut self, ix: u32, tag: u32, body: Bytes, purpose: Option<Purpose>) {
         if self.of(ix).name == self.config.name {
             return self.local.push_back((tag, body));
@@ -66,7 +67,7 @@ impl Node {
         }
     }
 
-    /// A message of the control plane came.
+    /// Handles a control message.
     pub(super) fn control(&mut self, ix: u32, tag: u32, body: &Bytes) {
         let read = match tag {
             ATTACH => self.on_attach(ix, body),
@@ -108,7 +109,7 @@ impl Node {
         Some(())
     }
 
-    /// Each tells of its own addresses only.
+    /// A process reports its own addresses only.
     fn on_moved(&mut self, ix: u32, body: &Bytes) -> Option<()> {
         let contact = Contact::decode(&mut Reader::new(body).rest)?;
         if contact.name != self.of(ix).name {
@@ -154,7 +155,7 @@ impl Node {
         self.set_neighbour(ix, true);
     }
 
-    /// The ancestor has not answered, or it is time to begin again.
+    /// Handles an ancestor that did not answer, or the time for another search.
     pub(super) fn seek_due(&mut self) {
         match self.life.seeking {
             Some(rank) => self.parent_gone(rank),
@@ -162,7 +163,7 @@ impl Node {
         }
     }
 
-    /// The parent, or who should become it, cannot be reached: the next ancestor.
+    /// Tries the next ancestor when the parent, or the one to become it, cannot be reached.
     pub(super) fn parent_gone(&mut self, rank: u32) {
         if self.stays(rank) {
             return;
@@ -199,7 +200,8 @@ impl Node {
         Some(())
     }
 
-    /// What a new child is told: the contacts of this rank and of its ancestors, and the news.
+    /// Encodes what a new child is sent: the contacts of this rank and of its ancestors, and the failure
+    /// notices.
     fn attached(&mut self) -> Bytes {
         let mut contacts = vec![self.contact()];
         for rank in self
@@ -237,7 +239,7 @@ impl Node {
         self.tell(Event::LifelineUp { parent });
         contacts?.into_iter().for_each(|contact| self.learned(contact));
         self.read_news(&mut reader)?;
-        // Whoever was tried in vain may still believe that we are its child.
+        // An ancestor that was tried without an answer may still take us for its child.
         for rank in std::mem::take(&mut self.life.tried) {
             let ix = self.rank(rank);
             if rank != parent.rank && self.of(ix).epoch.is_known() {
@@ -260,7 +262,7 @@ impl Node {
         Some(())
     }
 
-    /// A child cannot be reached: does it live elsewhere, and do its own children?
+    /// Checks a child that disconnected, and its children.
     pub(super) fn child_gone(&mut self, rank: u32) {
         self.routed.children.remove(&rank);
         let ix = self.rank(rank);
@@ -272,8 +274,8 @@ impl Node {
         }
     }
 
-    /// Somebody has missed us: that this was delivered is the answer. When it is the parent, it has given us up, and we
-    /// are its child no longer.
+    /// Handles a check, whose delivery is the answer. If it comes from our parent, that has given us up, and
+    /// we are no longer its child.
     fn on_check(&mut self, ix: u32) -> Option<()> {
         let name = self.of(ix).name;
         if name.job == self.config.name.job && self.routed.parent == Some(name.rank) {
@@ -290,14 +292,14 @@ impl Node {
         }
     }
 
-    /// The end of a control message that meant something.
+    /// Handles the end of a control message with a purpose.
     pub(super) fn purpose_ended(&mut self, purpose: Purpose, status: Status) {
         match purpose {
             Purpose::Attach(rank) if self.life.seeking != Some(rank) => {}
             Purpose::Attach(_) if status == Status::Delivered => {
                 self.timers.set(Key::Seek, self.now + self.config.grace);
             }
-            // It lives anew, and is asked anew.
+            // It has restarted, and is asked again.
             Purpose::Attach(_) if status == Status::PeerRestarted => {}
             Purpose::Attach(rank) => self.parent_gone(rank),
             Purpose::Check(rank) => self.checked(rank, status),
@@ -323,7 +325,7 @@ impl Node {
         }
     }
 
-    /// A neighbour in the tree has begun a new life: it knows nothing of us.
+    /// Handles the restart of a neighbour in the tree, which knows nothing of us.
     pub(super) fn kin_restarted(&mut self, ix: u32) {
         let (name, epoch) = (self.of(ix).name, self.of(ix).epoch);
         if name.job != self.config.name.job {

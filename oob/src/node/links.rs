@@ -1,17 +1,17 @@
-//! What transports tell.
+//! Events of the transports.
 
 use doorbell_fabric::time::Time;
 
 use super::codec::{MOVED, Writer};
 use super::{Key, Node};
-use crate::path_choice::{Doing, Link, LinkKey, bar};
 use crate::bytes::Bytes;
 use crate::name::{Epoch, Name};
+use crate::path_choice::{Doing, Link, LinkKey, bar};
 use crate::transport::{Attempt, Command, Event, LinkId, Loss, ModuleId, Refusal, TransportId};
 use crate::wire::{Head, Lane};
 
 impl Node {
-    /// Takes what a transport has to tell.
+    /// Handles an event of a transport.
     pub fn handle(&mut self, now: Time, transport: TransportId, event: Event) {
         self.at(now);
         match event {
@@ -43,8 +43,8 @@ impl Node {
         self.settle();
     }
 
-    /// Our addresses have changed: whoever talks to us is told, and calls us there when the way that it has fails. Others ask
-    /// when they need it.
+    /// Sends our new addresses to every peer with a link to us, for use when the present path fails. Others
+    /// look them up when they need them.
     fn moved(&mut self) {
         let talks = |peer: &super::Peer| peer.hop.as_ref().is_some_and(|hop| !hop.links.is_empty());
         let peers = self.peers.iter().enumerate().filter(|(_, peer)| talks(peer));
@@ -67,7 +67,7 @@ impl Node {
                 hop.module_down(transport, module);
             }
         }
-        // Its links are told to be lost one by one; until then nothing more is given to them.
+        // Its links will be reported lost one by one; until then they get no frames.
         let dead = |link: &(&LinkKey, &Link)| link.0.0 == transport && link.1.module == module;
         let links: Vec<LinkKey> = self.links.iter().filter(dead).map(|(key, _)| *key).collect();
         links.into_iter().for_each(|key| self.lost(key));
@@ -135,7 +135,7 @@ impl Node {
         self.wake(ix);
     }
 
-    /// Somebody who is no neighbour cannot be called just now: what waits for it goes along the tree, if that leads there.
+    /// Sends what waits for a peer that cannot be called directly along the tree, if that leads there.
     fn reroute(&mut self, ix: u32) {
         let linked = self.of(ix).hop.as_ref().is_some_and(|hop| !hop.links.is_empty());
         if linked || self.of(ix).neighbour || !self.has_tree() || self.is_direct(ix) {
@@ -186,8 +186,8 @@ impl Node {
         }
     }
 
-    /// A link is over: what was given to it and not sent goes another way, in order, and our own streams repeat what
-    /// nobody has acknowledged.
+    /// Handles a lost link: unsent frames of others take another path, in order, and our own streams repeat
+    /// what is not acknowledged.
     fn lost(&mut self, key: LinkKey) {
         let Some(link) = self.links.remove(&key) else {
             return;
@@ -206,7 +206,7 @@ impl Node {
         self.wake(ix);
     }
 
-    /// All streams that went over this link begin again from what was not acknowledged.
+    /// Replays the unacknowledged messages of all streams that used this link.
     fn replay_via(&mut self, key: LinkKey) {
         let (now, config) = (self.now, &self.config);
         for (ix, peer) in self.peers.iter_mut().enumerate() {
@@ -227,7 +227,7 @@ impl Node {
 
     pub(super) fn book(&mut self, ix: u32) {
         let at = match self.of(ix).hop.as_ref().map(|hop| hop.doing) {
-            // What is over already is looked at when somebody wants the peer.
+            // Expired waits are handled when the peer is needed.
             Some(Doing::Resting(until) | Doing::Failed(until)) if until > self.now => until,
             _ => Time::NEVER,
         };
@@ -244,7 +244,7 @@ impl Node {
         }
     }
 
-    /// The number under which a link is known.
+    /// Returns the key of a link.
     #[must_use]
     pub fn link_to(&self, name: Name) -> Option<(TransportId, LinkId, ModuleId)> {
         let hop = self.of(*self.index.get(&name)?).hop.as_ref()?;

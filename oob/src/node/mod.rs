@@ -1,33 +1,35 @@
-//! A process in the control plane: names, streams, tags, routes, the tree and the ways to neighbours, put together.
+//! A process of the control plane: names, streams, tags, routes, the tree and the paths to neighbours,
+//! combined.
 //!
 //! ```text
 //!    send, post, broadcast, gather                    Event: Received, Sent, PeerLost, …
 //!              │                                                  ▲
 //!    ┌─────────▼──────────────────────────────────────────────────┴──────────┐
-//!    │ rml      which receive                          cast, gather          │
+//!    │ rml      which receive                          broadcast, gather     │
 //!    │ stream   once and in order, end to end          tree: who is whose child, who is lost
 //!    │ routed   which neighbour                                              │
-//!    │ base     which transport, which module, which link                    │
+//!    │ path_choice  which transport, which module, which link                │
 //!    └─────────┬──────────────────────────────────────────────────▲──────────┘
 //!              ▼ Command                                          │ transport::Event
 //! ```
 //!
-//! Nothing here waits, reads a clock or knows a socket: every call takes the time, and leaves what follows from it in a
-//! queue, from which [`Node::output`] takes it. Call [`Node::tick`] when [`Node::next_deadline`] has come.
+//! Sans I/O: every call takes the time, and queues its effects, which [`Node::output`] returns. Call
+//! [`Node::tick`] when [`Node::next_deadline`] has come.
 //!
-//! The files: `api` (what users call), `links` and `hops` (neighbours), `relay` (frames on their way), `streams` (frames
-//! at their ends), `lifeline`, `news` (the tree), `cast`, `gather` (collectives), `codec` (what nodes say to each other).
+//! The files: `api` (calls for users), `links` and `neighbours`, `relay` (frames on their way), `streams`
+//! (frames at their ends), `lifeline`, `reparent` and `failure_notice` (the tree), `broadcast`, `gather`
+//! (collectives), `codec` (control messages).
 
 mod api;
 mod broadcast;
 mod codec;
+mod failure_notice;
 mod gather;
-mod reparent;
-mod neighbours;
 mod lifeline;
 mod links;
-mod failure_notice;
+mod neighbours;
 mod relay;
+mod reparent;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,19 +38,19 @@ use std::sync::Arc;
 use doorbell_fabric::time::Time;
 use doorbell_fabric::timers::Timers;
 
-use crate::path_choice::{Hop, Link, LinkKey};
 use crate::bytes::Bytes;
 use crate::config::{Config, Routing};
 use crate::contact::{Address, Contact};
 use crate::event::{Event, OpId, Output, SendId};
 use crate::name::{Epoch, Name};
+use crate::path_choice::{Hop, Link, LinkKey};
 use crate::rml::Rml;
 use crate::routed::{Routed, Tree};
 use crate::stream::{Rx, Tx};
 use crate::transport::{Command, ModuleId, TransportId};
 use crate::wire::Lane;
 
-/// A process in the control plane. See the module's own words.
+/// A process of the control plane; see the module's documentation.
 pub struct Node {
     config: Arc<Config>,
     now: Time,
@@ -62,9 +64,9 @@ pub struct Node {
     news: BTreeMap<u32, failure_notice::News>,
     casts: broadcast::Casts,
     gathers: gather::Gathers,
-    /// Control messages whose end means something.
+    /// Control messages whose completion has an effect.
     purposes: BTreeMap<SendId, Purpose>,
-    /// Control messages to ourselves.
+    /// Control messages to this process itself.
     local: VecDeque<(u32, Bytes)>,
     /// Streams that may have something to send.
     dirty: BTreeSet<(u32, Lane)>,
@@ -80,39 +82,39 @@ pub struct Node {
     ended: bool,
 }
 
-/// What a node has counted since it began.
+/// Counters of a node, since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames given to links.
     pub frames: u64,
-    /// Of these, messages of our own streams.
+    /// Messages of our own streams among those.
     pub messages: u64,
-    /// Messages that were handed up.
+    /// Messages delivered.
     pub delivered: u64,
-    /// Messages that came twice, and were dropped.
+    /// Duplicate messages dropped.
     pub duplicates: u64,
-    /// Messages of others that were passed on.
+    /// Messages of others that were relayed.
     pub relayed: u64,
-    /// Frames that could not be passed on.
+    /// Frames that could not be relayed.
     pub dropped: u64,
-    /// Frames of, or for, an earlier life.
+    /// Frames from or for an earlier epoch.
     pub stale: u64,
-    /// Frames that made no sense.
+    /// Malformed frames.
     pub malformed: u64,
-    /// Times that nothing was heard of a message for too long.
+    /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Frames that were given to a link, not sent before it was lost, and passed on otherwise.
+    /// Frames that a lost link had not sent, and that took another path.
     pub requeued: u64,
     /// Attempts to connect.
     pub attempts: u64,
 }
 
-/// What is known of a process.
+/// What is known about a process.
 struct Peer {
     name: Name,
     epoch: Epoch,
     lost: bool,
-    /// Parent, child, or about to be one: reached directly, and kept so.
+    /// Whether it is a parent or child, or about to be one, and needs a lasting link.
     neighbour: bool,
     contact: Option<Box<Contact>>,
     hop: Option<Box<Hop>>,
@@ -124,13 +126,13 @@ struct Peer {
 struct Stream {
     tx: Tx,
     rx: Option<Rx>,
-    /// The link that its messages went over, most recently.
+    /// The link that its last message used.
     via: Option<LinkKey>,
-    /// A probe is on its way.
+    /// Whether a probe is in flight.
     probed: bool,
 }
 
-/// What the end of a control message means.
+/// The effect of a control message's completion.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     Attach(u32),
@@ -149,10 +151,10 @@ enum Key {
     Op(OpId),
 }
 
-const _: () = assert!(size_of::<Peer>() <= 80, "a peer that nobody talks to is small");
+const _: () = assert!(size_of::<Peer>() <= 80, "the record of an idle peer is small");
 
 impl Node {
-    /// A process that has said nothing yet. Tell it of modules and contacts, and then to [`start`](Node::start).
+    /// Creates a node. Report modules and contacts to it, then call [`start`](Node::start).
     #[must_use]
     pub fn new(config: Config, now: Time) -> Self {
         let tree = Tree::new(config.ranks, config.radix);
@@ -183,18 +185,18 @@ impl Node {
         }
     }
 
-    /// What is to be done or told next.
+    /// Returns the next thing to do or to report.
     pub fn output(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
 
-    /// When [`Node::tick`] has something to do.
+    /// Returns when [`Node::tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// Looks at the time.
+    /// Handles everything that is due.
     pub fn tick(&mut self, now: Time) {
         self.at(now);
         while let Some(key) = self.timers.due(self.now) {
@@ -211,25 +213,25 @@ impl Node {
         self.settle();
     }
 
-    /// Who this is.
+    /// Returns the name of this process.
     #[must_use]
     pub fn name(&self) -> Name {
         self.config.name
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The settings.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Where this process can be reached, by the modules that are up.
+    /// Returns the addresses of this process, at the modules that are up.
     #[must_use]
     pub fn contact(&self) -> Contact {
         let mut contact = Contact::new(self.config.name, self.config.epoch);
@@ -242,18 +244,18 @@ impl Node {
         contact
     }
 
-    /// The parent in the tree, once attached.
+    /// Returns the parent in the tree, once attached.
     #[must_use]
     pub fn parent(&self) -> Option<u32> {
         self.routed.parent
     }
 
-    /// The children that have attached.
+    /// Returns the children that have attached.
     pub fn children(&self) -> impl Iterator<Item = u32> {
         self.routed.children.iter().copied()
     }
 
-    /// Whether nothing is under way: no message waits, and no neighbour is being called.
+    /// Whether nothing is in flight: no message waits, and no neighbour is being called.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let idle = |peer: &Peer| {
@@ -263,8 +265,8 @@ impl Node {
         self.out.is_empty() && self.peers.iter().all(idle) && self.casts.is_quiet() && self.gathers.is_quiet()
     }
 
-    /// Roughly how many bytes this node holds, without what others hold as well: the payload of messages that are under
-    /// way is counted at each.
+    /// Returns roughly how many bytes this node holds, including shared ones: the payload of a message counts
+    /// at each holder.
     #[must_use]
     pub fn memory(&self) -> usize {
         let peer = |peer: &Peer| {
@@ -280,7 +282,7 @@ impl Node {
                 .contact
                 .as_ref()
                 .map_or(0, |contact| size_of::<Contact>() + 96 * contact.clauses.len());
-            // And its place in the index.
+            // Including its entry in the index.
             size_of::<Peer>() + 40 + hop + contact + peer.lanes.iter().map(lane).sum::<usize>()
         };
         let peers: usize = self.peers.iter().map(peer).sum();
@@ -292,16 +294,16 @@ impl Node {
         size_of::<Self>() + peers + links + self.rml.waiting() + self.casts.memory() + self.gathers.memory()
     }
 
-    /// What this node knows of another process, for a person who wants to know why something waits.
+    /// Describes what this node knows about another process, for finding out why something waits.
     #[must_use]
     pub fn explain(&self, name: Name) -> String {
         let Some(peer) = self.index.get(&name).map(|&ix| self.of(ix)) else {
-            return format!("{name}: nothing was ever said to it, nor heard from it");
+            return format!("{name}: nothing was ever sent to it or received from it");
         };
         let (epoch, lost, neighbour) = (peer.epoch, peer.lost, peer.neighbour);
         let [user, control] = &peer.lanes;
         format!(
-            "{name}: life {epoch}, lost: {lost}, neighbour: {neighbour}; in the tree {:?}; {:?}; messages: {user:?}; \
+            "{name}: epoch {epoch}, lost: {lost}, neighbour: {neighbour}; in the tree {:?}; {:?}; messages: {user:?}; \
              control: {control:?}",
             self.routed.next(name.rank, false),
             peer.hop,
@@ -325,7 +327,7 @@ impl Node {
         self.out.push_back(Output::Command(transport, command));
     }
 
-    /// The record of a process; it is made where there is none.
+    /// Returns the index of a process's record, creating it if there is none.
     fn peer(&mut self, name: Name) -> u32 {
         if let Some(&ix) = self.index.get(&name) {
             return ix;
@@ -360,7 +362,7 @@ impl Node {
         self.of_mut(ix).hop.get_or_insert_with(|| Box::new(Hop::new()))
     }
 
-    /// Whether a name can be that of a process at all.
+    /// Whether a process can have this name.
     fn is_somebody(&self, name: Name) -> bool {
         name.rank != u32::MAX && (name.job != self.config.name.job || name.rank < self.config.ranks)
     }
@@ -374,7 +376,7 @@ impl Node {
         transports.any(|transport| transport.routing == Routing::Tree)
     }
 
-    /// Does what follows from what was done, until nothing does.
+    /// Processes all pending effects, until there are none.
     fn settle(&mut self) {
         loop {
             if let Some((tag, body)) = self.local.pop_front() {

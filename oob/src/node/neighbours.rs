@@ -1,10 +1,10 @@
-//! Neighbours: which are wanted, and getting a link to them.
+//! Neighbours: which peers need a link, and how to get one.
 
 use super::{Key, Node};
-use crate::path_choice::{Doing, Step, bit};
 use crate::config::Routing;
 use crate::contact::Contact;
 use crate::event::Event;
+use crate::path_choice::{Doing, Step, bit};
 use crate::transport::{Attempt, Command, TransportId};
 use crate::wire::Lane;
 
@@ -34,7 +34,7 @@ impl Node {
         self.touch(ix);
     }
 
-    /// Tells those transports of a process that have to know of it before it calls.
+    /// Passes a contact to the transports that have to know a process before it calls.
     fn acquaint(&mut self, ix: u32) {
         let config = self.config.clone();
         for (nth, transport) in config.transports.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Marks a peer as one that is to be reached directly, and kept so.
+    /// Marks a peer as one that needs a lasting link, or not.
     pub(super) fn set_neighbour(&mut self, ix: u32, is: bool) {
         self.of_mut(ix).neighbour = is;
         self.allow(ix);
@@ -58,7 +58,7 @@ impl Node {
         self.touch(ix);
     }
 
-    /// Whether a link to it is needed at all.
+    /// Whether a peer needs a link at all.
     fn is_wanted(&self, ix: u32) -> bool {
         let peer = self.of(ix);
         let waits = peer
@@ -68,7 +68,7 @@ impl Node {
         peer.neighbour || waits
     }
 
-    /// Goes on with getting a link, where one is needed, or a better one.
+    /// Continues to get a link, where one is needed, or a better one.
     pub(super) fn wake(&mut self, ix: u32) {
         if self.ended {
             return;
@@ -90,7 +90,8 @@ impl Node {
         }
     }
 
-    /// Who is no neighbour in the tree is called over transports that connect to everybody.
+    /// Allows calls: a peer that is not a neighbour in the tree is called only over transports that connect
+    /// to everybody.
     fn allow(&mut self, ix: u32) {
         let mut direct = 0;
         for (nth, transport) in self.config.transports.iter().enumerate().take(32) {
@@ -104,7 +105,7 @@ impl Node {
         self.allow(ix);
         self.ask(ix);
         if self.hop(ix).awaited != 0 {
-            // All answer at once. What is known already may be the worse way.
+            // All transports answer at once; the paths known already may be worse.
             return self.book(ix);
         }
         let (now, config) = (self.now, self.config.clone());
@@ -119,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Asks the transports, once for each contact, by which modules the peer can be reached.
+    /// Asks the transports for paths to a peer, once per contact.
     fn ask(&mut self, ix: u32) {
         let Some(contact) = self.of(ix).contact.clone() else {
             return;
@@ -176,7 +177,7 @@ impl Node {
         self.wake(ix);
     }
 
-    /// All ways to a neighbour have failed, over all transports.
+    /// Handles a neighbour to which all paths have failed, over all transports.
     fn given_up(&mut self, ix: u32) {
         let rank = self.of(ix).name.rank;
         let ours = self.of(ix).name.job == self.config.name.job;
@@ -192,7 +193,7 @@ impl Node {
         }
         let name = self.of(ix).name;
         if !self.has_tree() && !self.of(ix).lost {
-            // There is no other way, and nobody to ask.
+            // There is neither another path nor a process to ask.
             self.mark_lost(ix);
         }
         for parcel in relay {
@@ -202,7 +203,7 @@ impl Node {
         }
     }
 
-    /// Whether a message can go to this peer itself, over some transport that connects to everybody.
+    /// Whether this peer can be reached directly, over a transport that connects to everybody.
     pub(super) fn is_direct(&self, ix: u32) -> bool {
         let peer = self.of(ix);
         let transports = self.config.transports.iter().enumerate();
@@ -219,7 +220,7 @@ impl Node {
         })
     }
 
-    /// Streams to this peer may have a way, or another one.
+    /// Reconsiders the streams to a peer whose path may have changed.
     pub(super) fn touch(&mut self, ix: u32) {
         for lane in Lane::ALL {
             if self.of(ix).lanes[lane.index()].is_some() {
@@ -228,14 +229,14 @@ impl Node {
         }
     }
 
-    /// All streams may have another way.
+    /// Reconsiders all streams.
     pub(super) fn touch_all(&mut self) {
         for ix in 0..self.peers.len() as u32 {
             self.touch(ix);
         }
     }
 
-    /// A peer is lost: told once.
+    /// Marks a peer as lost, and reports it once.
     pub(super) fn mark_lost(&mut self, ix: u32) {
         if std::mem::replace(&mut self.of_mut(ix).lost, true) {
             return;
@@ -249,7 +250,7 @@ impl Node {
         self.review_all();
     }
 
-    /// A peer that was lost lives.
+    /// Marks a lost peer as alive again.
     pub(super) fn mark_back(&mut self, ix: u32) {
         if std::mem::replace(&mut self.of_mut(ix).lost, false) {
             let peer = self.of(ix).name;

@@ -2,31 +2,31 @@
 
 use super::Node;
 use super::codec::Writer;
-use crate::path_choice::{LinkKey, Parcel};
 use crate::bytes::Bytes;
 use crate::config::Routing;
 use crate::name::Name;
+use crate::path_choice::{LinkKey, Parcel};
 use crate::routed::Next;
 use crate::transport::{Command, TransportId};
 use crate::wire::{Frame, HOPS_MAX, Head, Kind, Lane, Seq};
 
-/// Messages that one stream may send before another one has its turn.
+/// Maximum messages that a stream sends before the next one has its turn.
 const QUANTUM: usize = 16;
 
 /// Why a stream stopped sending.
 enum Stop {
-    /// There is nothing (more) that may be sent now.
+    /// Nothing more may be sent now.
     Done,
-    /// It has had its turn.
+    /// Its turn is over.
     Turn,
     /// It waits for room on the links of this neighbour.
     Room(u32),
-    /// There is no way, now.
+    /// There is no path now.
     NoWay,
 }
 
 impl Node {
-    /// The neighbour that is next on the way to a process.
+    /// Returns the next neighbour on the route to a process.
     pub(super) fn route(&mut self, to: u32, from_parent: bool) -> Option<u32> {
         let peer = self.of(to);
         if peer.neighbour || peer.hop.as_ref().is_some_and(|hop| !hop.links.is_empty()) {
@@ -45,7 +45,7 @@ impl Node {
 
     fn along_the_tree(&mut self, to: Name, from_parent: bool) -> Option<u32> {
         if to.job != self.config.name.job {
-            // Another job's: over the two roots.
+            // Another job is reached over the two roots.
             return match self.routed.parent {
                 Some(parent) => Some(self.rank(parent)),
                 None if self.is_root() && to.rank != 0 => Some(self.peer(Name::new(to.job, 0))),
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// A frame for somebody else came from a neighbour.
+    /// Relays a frame that a neighbour sent for another process.
     pub(super) fn pass_on(&mut self, from: u32, head: &Head, body: Bytes) {
         let came = self.of(from).name;
         let from_parent = came.job == self.config.name.job && self.routed.parent == Some(came.rank);
@@ -89,14 +89,14 @@ impl Node {
         });
     }
 
-    /// The job that both have, if it is ours: then a head needs not say it. All links to processes of other jobs get long
-    /// heads.
+    /// Returns the job of both, if it is ours, so that the header can omit it. Links to processes of other
+    /// jobs use long headers.
     fn job_of(&self, one: Name, other: Name) -> Option<u64> {
         let ours = self.config.name.job;
         (one.job == ours && other.job == ours).then_some(ours)
     }
 
-    /// Tells an origin that its destination cannot be reached from here.
+    /// Informs an origin that its destination cannot be reached from here.
     fn nack(&mut self, about: &Head) {
         let to = self.peer(about.origin);
         let body = Writer::default().name(about.destination).done();
@@ -113,7 +113,7 @@ impl Node {
         self.post_frame(to, &head, body);
     }
 
-    /// A head for a peer, with nothing in it.
+    /// Returns an empty header for a peer.
     pub(super) fn head(&self, to: u32, lane: Lane) -> Head {
         Head {
             kind: Kind::Probe,
@@ -131,7 +131,7 @@ impl Node {
         }
     }
 
-    /// Sends a frame that is no message of a stream.
+    /// Sends a frame that is not a message of a stream.
     pub(super) fn post_frame(&mut self, to: u32, head: &Head, body: Bytes) {
         let job = self.job_of(head.origin, head.destination);
         self.post_parcel(Parcel {
@@ -142,7 +142,7 @@ impl Node {
         });
     }
 
-    /// Gives a frame to the next neighbour's link, or lets it wait for that, within bounds.
+    /// Gives a frame to the next neighbour's link, or queues it within bounds.
     pub(super) fn post_parcel(&mut self, parcel: Parcel) {
         if self.ended {
             return;
@@ -170,7 +170,7 @@ impl Node {
         }
     }
 
-    /// The best link to a neighbour.
+    /// Returns the best link to a neighbour.
     fn link_of(&self, ix: u32) -> Option<LinkKey> {
         self.of(ix).hop.as_ref()?.links.first().copied()
     }
@@ -193,7 +193,7 @@ impl Node {
         self.command(transport, Command::Send { link, frame });
     }
 
-    /// There may be room on the link to a neighbour: first for what others wait for, then for our own.
+    /// Uses new room on the link to a neighbour: first for frames of others, then for our own.
     pub(super) fn pump_hop(&mut self, ix: u32) {
         while let Some(key) = self.link_of(ix).filter(|&key| self.has_room(key)) {
             let hop = self.hop(ix);
@@ -246,7 +246,7 @@ impl Node {
             };
             let key = match self.link_of(hop) {
                 Some(key) if self.has_room(key) => key,
-                // Where there is a link, its room is all that is missing.
+                // With a link, only room is missing.
                 _ => return Stop::Room(hop),
             };
             if !self.of(ix).epoch.is_known() {

@@ -1,13 +1,14 @@
-//! Back to the plan: a rank that had to attach further up looks for a nearer ancestor again.
+//! Re-parenting: a rank that had to attach further up the tree looks for a nearer ancestor again.
 //!
 //! ```text
 //!   plan   0 ── 2 ── 4 ── 12         4 could not reach 2, and 12 could not reach 4:   0 ─┬─ 2 ── 12
 //!                                                                                       └─ 4
 //! ```
 //!
-//! As it is on the right, 0 looks for 12 below 4, which is nearer to it, and 4 knows nothing of it: nobody's fault, and it
-//! would never end. So whoever has a parent that is not its planned one tries those between the two, nearest first, and keeps
-//! its parent meanwhile. Who is known to be lost is not tried; who is back, soon.
+//! In the situation on the right, 0 expects 12 below 4, which is nearer to it, but 4 does not know 12;
+//! without repair this would never end. So a rank whose parent is not the planned one tries the ancestors
+//! between the two, nearest first, and keeps its parent meanwhile. Lost ancestors are not tried; those that
+//! are back are tried soon.
 
 use super::codec::DETACH;
 use super::{Key, Node};
@@ -16,11 +17,11 @@ use crate::event::Status;
 use crate::name::Name;
 use crate::wire::Lane;
 
-/// The wait between two tries doubles so often, at most.
+/// Maximum number of times that the wait between two tries doubles.
 const DOUBLED: u32 = 4;
 
 impl Node {
-    /// The nearest ancestor that may be tried in place of the parent.
+    /// Returns the nearest ancestor that may replace the parent.
     fn nearer(&self) -> Option<u32> {
         let parent = self.routed.parent?;
         let Name { job, rank } = self.config.name;
@@ -39,7 +40,7 @@ impl Node {
         between.find(may_be_had)
     }
 
-    /// Books the next try, or none. `fresh`: something has changed since the last one.
+    /// Schedules the next try, if any. `fresh`: something has changed since the last one.
     pub(super) fn plan_home(&mut self, fresh: bool) {
         if fresh {
             self.life.homeward = 0;
@@ -51,7 +52,7 @@ impl Node {
         self.timers.set(Key::Home, self.now + wait);
     }
 
-    /// It is time to try.
+    /// Makes a try.
     pub(super) fn home_due(&mut self) {
         if self.life.is_seeking() {
             return;
@@ -62,7 +63,7 @@ impl Node {
         }
     }
 
-    /// A nearer ancestor cannot be had now: the parent stays. True when it was only about that.
+    /// Keeps the parent when a nearer ancestor cannot be reached. Returns whether this was only such a try.
     pub(super) fn stays(&mut self, rank: u32) -> bool {
         if self.routed.parent.is_none_or(|parent| parent == rank) {
             return false;
@@ -78,7 +79,7 @@ impl Node {
         true
     }
 
-    /// A nearer parent has been found: the one before is told that we are its child no longer.
+    /// Informs the previous parent that we have a nearer one.
     pub(super) fn leave_parent(&mut self, before: u32) {
         let ix = self.rank(before);
         let deadline = self.now + self.config.grace;

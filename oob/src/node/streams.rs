@@ -1,4 +1,4 @@
-//! Frames at their ends: messages handed up, acknowledgements, time-outs, and how sends end.
+//! Frames at their ends: delivery, acknowledgements, time-outs, and the end of sends.
 
 use doorbell_fabric::time::Time;
 
@@ -12,7 +12,7 @@ use crate::stream::{Arrival, Item, Message, Rx, charge};
 use crate::wire::{Head, Kind, Lane, WINDOW_UNIT};
 
 impl Node {
-    /// A frame for us.
+    /// Handles a frame for this process.
     pub(super) fn mine(&mut self, head: &Head, body: Bytes) {
         if self.ended || head.origin == self.config.name {
             return;
@@ -25,7 +25,7 @@ impl Node {
         self.meet(ix, head.epoch);
         let meant = head.to_epoch == self.config.epoch;
         if !meant {
-            // For another life of ours; whoever knows only an earlier one is told of this one.
+            // For another epoch of ours; a sender that knows only an earlier one is informed.
             self.counters.stale += u64::from(head.to_epoch.is_known());
             if head.to_epoch < self.config.epoch && matches!(head.kind, Kind::Data | Kind::Probe) {
                 self.acknowledge(ix, head.lane);
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// We hear of, or from, a life of a peer.
+    /// Records the epoch of a peer, seen in a frame.
     pub(super) fn meet(&mut self, ix: u32, epoch: Epoch) {
         let known = self.of(ix).epoch;
         if epoch > known {
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// A peer has begun a new life: what was under way to and from the old one is over.
+    /// Handles the restart of a peer: everything in flight to and from the old epoch ends.
     fn restarted(&mut self, ix: u32, epoch: Epoch) {
         let peer = self.of(ix).name;
         for lane in Lane::ALL {
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Somebody has found no room for this peer: half of it is free.
+    /// Reports room for a peer whose queue is half empty again.
     fn room(&mut self, ix: u32) {
         let stream = self.of(ix).lanes[Lane::User.index()].as_ref();
         let waiting = stream.map_or(0, |stream| stream.tx.waiting());
@@ -132,7 +132,7 @@ impl Node {
         self.arm(ix, head.lane);
     }
 
-    /// Hands up what is next, as long as there is room for it.
+    /// Delivers the next messages, as long as there is room for them.
     fn hand_up(&mut self, ix: u32, lane: Lane) {
         loop {
             let (now, config, from) = (self.now, self.config.clone(), self.of(ix).name);
@@ -179,7 +179,7 @@ impl Node {
         self.of_mut(ix).lanes[lane.index()].as_mut()?.rx.as_mut()
     }
 
-    /// A receive has taken messages of this peer.
+    /// Widens the window after a receive has taken messages of this peer.
     pub(super) fn widen(&mut self, ix: u32, less: u32) {
         let (now, most) = (self.now, self.window_of(Lane::User));
         if let Some(rx) = self.rx(ix, Lane::User) {
@@ -188,7 +188,7 @@ impl Node {
         }
     }
 
-    /// There is room again: whoever was told that there is none is told so.
+    /// Informs senders with a closed window that there is room again.
     pub(super) fn reopen(&mut self) {
         if self.rml.waiting() > self.config.unmatched_total / 2 {
             return;
@@ -208,7 +208,7 @@ impl Node {
         }
     }
 
-    /// What may wait here of one stream.
+    /// Returns how much of one stream may wait here.
     pub(super) fn window_of(&self, lane: Lane) -> u32 {
         match lane {
             Lane::User if self.rml.waiting() >= self.config.unmatched_total => 0,
@@ -216,7 +216,7 @@ impl Node {
         }
     }
 
-    /// Sends an acknowledgement alone.
+    /// Sends an acknowledgement by itself.
     fn acknowledge(&mut self, ix: u32, lane: Lane) {
         let (head, most) = (self.head(ix, lane), self.window_of(lane));
         let mut ack = Head {
@@ -235,7 +235,7 @@ impl Node {
         self.post_frame(ix, &ack, Bytes::default());
     }
 
-    /// Asks a peer for a sign of life: which life, and for how much it has room.
+    /// Probes a peer for its epoch and its window.
     pub(super) fn probe(&mut self, ix: u32, lane: Lane) {
         let head = self.head(ix, lane);
         let Some(stream) = &mut self.of_mut(ix).lanes[lane.index()] else {
@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    /// A relay cannot pass on what goes to somebody.
+    /// Handles a nack of a relay.
     fn nacked(&mut self, lane: Lane, body: &Bytes) {
         let Some(name) = Reader::new(body).name() else {
             return;
@@ -259,7 +259,7 @@ impl Node {
         }
     }
 
-    /// Books the next time at which a stream has something to do.
+    /// Schedules the next time at which a stream has something to do.
     pub(super) fn arm(&mut self, ix: u32, lane: Lane) {
         let stream = self.of(ix).lanes[lane.index()].as_ref();
         let at = stream.map_or(Time::NEVER, |stream| {
@@ -316,7 +316,7 @@ impl Node {
         self.arm(ix, lane);
     }
 
-    /// Tells how sends have ended.
+    /// Reports how sends have ended.
     pub(super) fn finish(&mut self, ix: u32, lane: Lane, done: Vec<Message>, status: Status) {
         let to = self.of(ix).name;
         for message in done {

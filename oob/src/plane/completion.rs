@@ -1,4 +1,4 @@
-//! Something that will be there: to be waited for, asked for, or awaited.
+//! Completions: a result that can be waited for, polled, or awaited.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 struct Slot<T> {
     value: Option<T>,
     waker: Option<Waker>,
-    /// A thread waits in [`Completion::wait`]: who is not there is not woken, which would be a system call.
+    /// Whether a thread waits in [`Completion::wait`]; without one, no wake-up system call is made.
     waits: bool,
 }
 
@@ -21,7 +21,7 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// A panic while it was held has changed nothing halfway.
+    /// A panic while the lock was held leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, Slot<T>> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,24 +41,24 @@ impl<T> Shared<T> {
     }
 }
 
-/// What will be there. Its value is taken once, by whichever way comes first: [`take`](Completion::take),
-/// [`wait`](Completion::wait), or `.await`. Dropping it changes nothing about what it is the end of.
+/// A result that is yet to come. It is taken once, by [`take`](Completion::take), [`wait`](Completion::wait)
+/// or `.await`, whichever is first. Dropping a completion does not cancel the operation.
 #[derive(Debug)]
-#[must_use = "who does not want to know how it ends drops it"]
+#[must_use = "drop it explicitly if the result does not matter"]
 pub struct Completion<T>(Arc<Shared<T>>);
 
 impl<T> Completion<T> {
-    /// Another one of the same end, for the thread that is to find it.
+    /// Returns another handle of the same result, for the thread that is to find it.
     pub(super) fn same(&self) -> Self {
         Self(self.0.clone())
     }
 
-    /// The value, if it is there.
+    /// Returns the result, if it is there.
     pub fn take(&self) -> Option<T> {
         self.0.lock().value.take()
     }
 
-    /// Waits for the value, for this long at most.
+    /// Waits for the result, at most this long.
     pub fn wait(&self, limit: Duration) -> Option<T> {
         let until = Instant::now() + limit;
         let mut slot = self.0.lock();
@@ -92,7 +92,7 @@ impl<T> Future for Completion<T> {
     }
 }
 
-/// Who is told how something ends: once, and at the latest when this is dropped.
+/// The sender of a result: it is set once, at the latest when this is dropped.
 pub(super) struct Answer<T> {
     to: Option<To<T>>,
     ended: fn() -> T,
@@ -104,12 +104,12 @@ enum To<T> {
 }
 
 impl<T> Answer<T> {
-    /// Whether it is this one that is told.
+    /// Whether this sets the given completion.
     pub(super) fn is_for(&self, completion: &Completion<T>) -> bool {
         matches!(&self.to, Some(To::Waits(shared)) if Arc::ptr_eq(shared, &completion.0))
     }
 
-    /// To this function.
+    /// Creates a sender that calls this function.
     pub(super) fn call(ended: fn() -> T, call: impl FnOnce(T) + Send + 'static) -> Self {
         Self {
             to: Some(To::Call(Box::new(call))),
@@ -137,7 +137,7 @@ impl<T> Drop for Answer<T> {
     }
 }
 
-/// Both ends, and what there is when nobody answers.
+/// Creates both ends, with the result for the case that no other is set.
 pub(super) fn promise<T>(ended: fn() -> T) -> (Answer<T>, Completion<T>) {
     let slot = Slot {
         value: None,

@@ -1,4 +1,4 @@
-//! A node, and who waits for what: what runs on the progress thread.
+//! A node with its pending operations, which runs on the progress thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::runner::Core;
 use crate::stream::charge;
 use crate::transport::{self, Command, TransportId};
 
-/// What a caller wants.
+/// A request of a caller.
 pub(super) enum Ask {
     Begin,
     Learn(Vec<Contact>),
@@ -47,36 +47,36 @@ pub(super) enum Ask {
     Hush,
 }
 
-/// Is told of each event.
+/// A function that is called with each event.
 pub(super) type Watcher = Box<dyn FnMut(&Event) + Send>;
 
-/// Which receive: from whom, and of which tag.
+/// The key of a receive: senders and tag.
 type Place = (From, u32);
 
-/// Who takes what a receive brings.
+/// The destination of the messages of a receive.
 enum Taker {
     Once(Answer<Received>),
     Each(Box<dyn FnMut(Message) + Send>),
     Inbox(Inbox<Message>),
 }
 
-/// A node, and who waits for what.
+/// A node, and the operations that wait for it.
 pub(super) struct Plane {
     node: Node,
     commands: VecDeque<(TransportId, Command)>,
     sends: HashMap<SendId, (Name, Answer<Sent>)>,
     recvs: HashMap<RecvId, (Place, Taker)>,
-    /// Inboxes that are full: their receives are not posted.
+    /// Full inboxes, whose receives are not posted.
     paused: HashMap<Place, Inbox<Message>>,
     spreads: HashMap<OpId, Answer<Spread>>,
     gathers: HashMap<u32, Answer<Gathered>>,
     events: Inbox<Event>,
-    /// Who is told of them before.
+    /// Functions called with each event before the inbox gets it.
     watchers: Vec<Watcher>,
-    /// Nobody is told of anything any more.
+    /// Whether events are no longer reported.
     hushed: bool,
     broadcasts: Inbox<Message>,
-    /// Without a lifeline, it ends.
+    /// Whether it has ended because the lifeline is lost.
     over: bool,
 }
 
@@ -99,7 +99,7 @@ impl Plane {
         }
     }
 
-    /// Takes what follows out of the node.
+    /// Takes the outputs of the node.
     fn settle(&mut self, now: Time) {
         while let Some(output) = self.node.output() {
             match output {
@@ -123,7 +123,7 @@ impl Plane {
                 }
             }
             Event::Cancelled { recv } => {
-                // Of an inbox that is full, nobody is to think that it has ended.
+                // The receive of a full inbox was cancelled on purpose: do not report it as ended.
                 if let Some((of, taker)) = self.recvs.remove(&recv)
                     && !self.paused.contains_key(&of)
                 {
@@ -175,7 +175,7 @@ impl Plane {
             Taker::Each(each) => each(message),
             Taker::Inbox(inbox) => match inbox.put(message, weight) {
                 Put::Goes => {}
-                // What comes now waits in the node. What that has handed up already still finds the inbox.
+                // From now on messages wait in the node. Those delivered already still go to the inbox.
                 Put::Full => {
                     self.paused.insert(of, inbox.inner());
                     self.node.cancel(now, of.0, of.1);
@@ -192,7 +192,7 @@ impl Plane {
 
     fn post(&mut self, now: Time, of: Place, persistent: bool, taker: Taker) -> Result<(), RecvError> {
         let posted = self.try_post(now, of, persistent).or_else(|_| {
-            // Perhaps what is in the way is an inbox that nobody has any more.
+            // An inbox that was dropped may be in the way.
             self.sweep(now, of);
             self.try_post(now, of, persistent)
         });
@@ -233,7 +233,7 @@ impl Plane {
         self.node.cancel(now, of.0, of.1);
     }
 
-    /// Takes back the receive of an inbox that nobody has any more.
+    /// Cancels the receive of an inbox that was dropped.
     fn sweep(&mut self, now: Time, of: Place) {
         let paused = self.paused.get(&of).is_some_and(Inbox::is_deserted);
         let mut posted = self.recvs.values().filter(|(at, _)| *at == of);
@@ -251,7 +251,7 @@ impl Plane {
 }
 
 impl Taker {
-    /// Nothing comes any more.
+    /// Ends the receive: nothing more comes.
     fn end(self, why: NotReceived) {
         match self {
             Self::Once(answer) => answer.give(Err(why)),
@@ -343,7 +343,7 @@ impl Core for Plane {
 }
 
 impl Drop for Plane {
-    /// Whoever still waits is told; answers do so by themselves.
+    /// Ends the inboxes; the senders of results do so by themselves.
     fn drop(&mut self) {
         let takers = self.recvs.drain().map(|(_, (_, taker))| taker);
         takers.for_each(|taker| taker.end(NotReceived::Ended));

@@ -1,4 +1,4 @@
-//! Where things that come are kept, until somebody takes them: bounded.
+//! Bounded inboxes for messages and events.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,41 +11,41 @@ use super::results::NotReceived;
 use crate::name::From;
 use crate::runner::{Door, Refused};
 
-/// How often a word that found no room in the mailbox is said again.
+/// Interval at which a request that found the mailbox full is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Who has to know that there is room again.
+/// Who has to be informed that there is room again.
 pub(super) enum Wants {
-    /// Nobody: what finds no room is dropped.
+    /// Nobody: without room, items are dropped.
     Nothing,
-    /// The plane: it has taken the receive back, and posts it again.
+    /// The plane: it has cancelled the receive, and posts it again.
     More(Door<Ask>, From, u32),
 }
 
-/// What became of something that was put in.
+/// The outcome of adding an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is there, or was counted as missed.
+    /// It was added, or counted as missed.
     Goes,
-    /// It is there, and with it the inbox is full: what would come next waits with its sender.
+    /// It was added, and the inbox is full now: the next item has to wait with its sender.
     Full,
-    /// Nobody will ever take it.
+    /// All handles for taking items were dropped.
     Deserted,
 }
 
 struct Kept<T> {
-    /// With what each of them weighs: bytes, where they are messages.
+    /// The items, with their weight: bytes, for messages.
     queue: VecDeque<(usize, T)>,
-    /// The sum of it.
+    /// The sum of the weights.
     weight: usize,
     wakers: Vec<Waker>,
-    /// Threads in [`Inbox::wait`]: who is not there is not woken, which would be a system call.
+    /// Number of threads in [`Inbox::wait`]; without one, no wake-up system call is made.
     waiting: usize,
     missed: u64,
-    /// The receive was taken back, because it was full.
+    /// Whether the receive was cancelled because the inbox was full.
     paused: bool,
     ended: Option<NotReceived>,
-    /// Handles of users.
+    /// Number of handles of users.
     users: usize,
 }
 
@@ -56,10 +56,10 @@ struct Shared<T> {
     wants: Wants,
 }
 
-/// Things that came, in order. Copies are the same inbox: each thing is taken once.
+/// Items in order of arrival. Copies are the same inbox: each item is taken once.
 pub struct Inbox<T> {
     shared: Arc<Shared<T>>,
-    /// Whether this is the progress thread's.
+    /// Whether this is the progress thread's handle.
     inner: bool,
 }
 
@@ -87,7 +87,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// The next one, if there is one.
+    /// Returns the next item, if there is one.
     #[must_use]
     pub fn take(&self) -> Option<T> {
         let mut kept = self.lock();
@@ -98,7 +98,7 @@ impl<T> Inbox<T> {
         taken
     }
 
-    /// Waits for the next one, for this long at most. `None` also when nothing more will come.
+    /// Waits for the next item, at most this long. Returns `None` also when no more will come.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<T> {
         let until = Instant::now() + limit;
@@ -114,7 +114,7 @@ impl<T> Inbox<T> {
             if kept.ended.is_some() || left.is_zero() {
                 return None;
             }
-            // The mailbox had no room for the word that there is room here: it is said again.
+            // The mailbox was full when room was to be reported: try again.
             let left = if kept.paused { left.min(AGAIN) } else { left };
             kept.waiting += 1;
             let waited = self.shared.there.wait_timeout(kept, left);
@@ -122,7 +122,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// The next one, for those who await. `None` when nothing more will come.
+    /// Awaits the next item. Returns `None` when no more will come.
     pub async fn next(&self) -> Option<T> {
         poll_fn(|cx| self.poll(cx)).await
     }
@@ -133,7 +133,7 @@ impl<T> Inbox<T> {
         }
         let mut kept = self.lock();
         if !kept.queue.is_empty() || kept.paused && kept.ended.is_none() {
-            // It came just now; or the mailbox had no room for the word that there is room here.
+            // An item has just come, or the mailbox was full when room was to be reported.
             cx.waker().wake_by_ref();
         } else if kept.ended.is_some() {
             return Poll::Ready(None);
@@ -143,26 +143,26 @@ impl<T> Inbox<T> {
         Poll::Pending
     }
 
-    /// How many wait to be taken.
+    /// Returns the number of items that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lock().queue.len()
     }
 
-    /// How many were dropped because there was no room.
+    /// Returns the number of items dropped for lack of room.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.lock().missed
     }
 
-    /// Why nothing more comes than what waits to be taken; `None` as long as more may come.
+    /// Returns why no more items will come after those that wait; `None` as long as more may come.
     #[must_use]
     pub fn ended(&self) -> Option<NotReceived> {
         self.lock().ended
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept<T>> {
-        // A panic while it was held has changed nothing halfway.
+        // A panic while the lock was held leaves nothing half done.
         self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,7 +172,7 @@ impl<T> Inbox<T> {
         Some(taken)
     }
 
-    /// Whether there is room for the receive to be posted again; then it is about to be.
+    /// Whether there is room to post the receive again; marks it as requested then.
     fn wants_more(&self, kept: &mut Kept<T>) -> bool {
         let wants = kept.paused && kept.ended.is_none() && kept.weight <= self.shared.room / 2;
         kept.paused &= !wants;
@@ -184,15 +184,15 @@ impl<T> Inbox<T> {
             && let Wants::More(door, from, tag) = &self.shared.wants
             && let Err(Refused::Full(_)) = door.put(Ask::Resume(*from, *tag))
         {
-            // The next one who looks asks.
+            // The next caller tries again.
             self.lock().paused = true;
         }
     }
 }
 
-/// What the progress thread does with it.
+/// The progress thread's side.
 impl<T> Inbox<T> {
-    /// For the thread that fills it.
+    /// Returns the handle of the thread that fills it.
     pub(super) fn inner(&self) -> Self {
         Self {
             shared: self.shared.clone(),
@@ -225,7 +225,7 @@ impl<T> Inbox<T> {
         if fills { Put::Full } else { Put::Goes }
     }
 
-    /// Nothing more will come.
+    /// Ends the inbox: no more items will come.
     pub(super) fn end(&self, why: NotReceived) {
         let mut kept = self.lock();
         kept.ended.get_or_insert(why);
@@ -235,12 +235,12 @@ impl<T> Inbox<T> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether it waits for room, and was not given any yet.
+    /// Whether it waits for room, and has not reported any yet.
     pub(super) fn is_paused(&self) -> bool {
         self.lock().paused
     }
 
-    /// Whether nobody can take anything out of it any more.
+    /// Whether all handles for taking items were dropped.
     pub(super) fn is_deserted(&self) -> bool {
         self.lock().users == 0
     }
@@ -268,7 +268,8 @@ impl<T> Drop for Inbox<T> {
         let last = kept.users == 0 && kept.ended.is_none();
         drop(kept);
         if last && let Wants::More(door, from, tag) = &self.shared.wants {
-            // If there is no room for this word, it is seen when the next thing comes, or somebody wants the place.
+            // If the mailbox is full, this is noticed when the next message comes, or another receive needs
+            // the key.
             let _ = door.put(Ask::Sweep(*from, *tag));
         }
     }

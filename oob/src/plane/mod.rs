@@ -1,4 +1,4 @@
-//! The control plane as its users see it: [`Oob`], a handle that any thread may hold, and that nothing ever blocks.
+//! The control plane for its users: [`Oob`], a handle that any thread may hold, and whose calls never block.
 //!
 //! ```text
 //!   Oob::send ─► Completion   Oob::receive ─► Completion   Oob::inbox ─► Inbox   Oob::broadcasts, events ─► Inbox
@@ -10,24 +10,22 @@
 //!  └──────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What a caller wants goes into a bounded mailbox, or is refused at once ([`Busy`]). What comes back goes into a
-//! [`Completion`] (to be waited for with a limit, or as a future), to a function that runs on the progress thread, or into
-//! an [`Inbox`]. A full inbox takes its receive back: what comes then waits in the node, whose window closes, so that in
-//! the end the sender waits, and this process's memory does not grow.
+//! A request goes into a bounded mailbox, or is refused at once ([`Busy`]). Results go into a [`Completion`]
+//! (to be waited for with a limit, or awaited), to a function that runs on the progress thread, or into an
+//! [`Inbox`]. When an inbox is full its receive is cancelled: further messages wait in the node, whose window
+//! closes, so that in the end the sender waits, and this process's memory does not grow.
 //!
-//! Nothing here is shared with the progress of messages over rails: a thread that polls rails, and stalls, delays nothing
-//! here, nor the other way round.
+//! Nothing here is shared with the progress of messages over the ranks' rails: neither delays the other.
 //!
 //! # Functions on the progress thread
 //! [`Oob::send_then`], [`Oob::receive_then`] and [`Oob::receive_each`] take functions that the progress thread calls.
-//! They must not wait: everything else waits for them meanwhile. They may ask for more, and they may let go of the last
-//! handle. One that panics ends the control plane of this process; whoever waits for something is told.
-//!
+//! They must not block: everything else waits for them. They may make requests, and may drop the last handle.
+//! If one panics, the control plane of this process ends, and all pending operations with it.
 //! # The end
-//! A job ends its control plane together, for example with a [gather](Oob::gather) of nothing: the peers of a process that
-//! has ended cannot tell it from one that is lost. [`Oob::finish`], or the drop of the last handle, closes all that was
-//! open. So does the loss of the lifeline, unless [`Policy::Persist`](crate::config::Policy::Persist) says otherwise; the
-//! last of the [events](Oob::events) tells of it.
+//! A job ends its control plane together, for example with a [gather](Oob::gather) of nothing: a process that
+//! has ended looks to its peers like one that is lost. [`Oob::finish`], or dropping the last handle, closes
+//! everything. So does the loss of the lifeline, unless [`Policy::Persist`](crate::config::Policy::Persist)
+//! says otherwise; it is the last of the [events](Oob::events).
 //!
 //! ```
 //! use std::time::Duration;
@@ -64,17 +62,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod transports;
 mod completion;
 mod core;
 mod inbox;
 mod results;
 mod stats;
+mod transports;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use self::transports::Carried;
 pub use self::completion::Completion;
 use self::completion::{Answer, promise};
 use self::core::{Ask, Plane};
@@ -83,6 +80,7 @@ use self::inbox::Wants;
 pub use self::results::{Busy, Counters, Gathered, Message, NotReceived, Received, Sent, Spread};
 use self::stats::{Board, look};
 pub use self::stats::{Carriage, Counted};
+pub use self::transports::Carried;
 use crate::bytes::Bytes;
 use crate::config::Config;
 use crate::contact::Contact;
@@ -93,11 +91,11 @@ use crate::name::{From, Name};
 use crate::net::Clock;
 use crate::runner::{self, Door, Refused, Runner};
 
-/// Events that wait for whoever wants them, at most.
+/// Maximum number of events that wait to be taken.
 const EVENTS: usize = 4096;
 
-/// A handle to the control plane of this process; copies are the same. It ends when [`Oob::finish`] is called, or the last
-/// copy is dropped.
+/// A handle to the control plane of this process, which can be copied. The control plane ends with
+/// [`Oob::finish`], or when the last copy is dropped.
 #[derive(Clone)]
 pub struct Oob {
     door: Door<Ask>,
@@ -108,15 +106,16 @@ pub struct Oob {
     name: Name,
 }
 
-/// Beginning and end.
+/// Start and end.
 impl Oob {
-    /// Starts the control plane of a process: its thread, and its transports, which are those that `config` names, in the
-    /// same order: the first is preferred, each is direct or along the tree. Settings of `tcp` alone will do for a
-    /// configuration that names no other. They listen from here on; nobody is called before [`Oob::begin`].
+    /// Starts the control plane of a process: its thread, and its transports, which are those that `config`
+    /// names, in the same order: the first is preferred, and each is direct or along the tree. The settings
+    /// of `tcp` suffice for a configuration that names no other. They listen from here on; no peer is called
+    /// before [`Oob::begin`].
     ///
-    /// # Errors
-    /// [`OobError::Setting`] of a configuration that names other transports, or a rank that the job does not have; those of
-    /// [`Tcp::start`](crate::net::Tcp::start), [`Rails::start`](crate::rail::Rails::start) and [`Runner::start`].
+    /// # Errors [`OobError::Setting`] for a configuration that names other transports, or a rank outside the
+    /// job; the errors of [`Tcp::start`](crate::net::Tcp::start), [`Rails::start`](crate::rail::Rails::start)
+    /// and [`Runner::start`].
     pub fn start(
         mut config: Config,
         carried: impl Into<Carried>,
@@ -144,49 +143,47 @@ impl Oob {
         })
     }
 
-    /// Who this is.
+    /// Returns the name of this process.
     #[must_use]
     pub fn name(&self) -> Name {
         self.name
     }
 
-    /// Where this process can be reached; `None` when it has ended.
+    /// Returns the addresses of this process; `None` after its end.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn contact(&self) -> Result<Completion<Option<Contact>>, Busy> {
         let (answer, completion) = promise(|| None);
         self.put(Ask::Contact(answer))?;
         Ok(completion)
     }
 
-    /// Says where others can be reached.
+    /// Passes on the addresses of other processes.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn learn(&self, contacts: Vec<Contact>) -> Result<(), Busy> {
         self.put(Ask::Learn(contacts))
     }
 
-    /// Asks a process, through the tree, where it can be reached. The answer is used, and told as [`Event::Found`].
+    /// Asks a process, through the tree, for its addresses. The answer is used, and reported as
+    /// [`Event::Found`].
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn look_up(&self, name: Name) -> Result<(), Busy> {
         self.put(Ask::LookUp(name))
     }
 
-    /// Begins: looks for the parent in the tree, whose contact has to be known, or that of an ancestor.
+    /// Starts: looks for the parent in the tree, whose contact has to be known, or that of an ancestor.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn begin(&self) -> Result<(), Busy> {
         self.put(Ask::Begin)
     }
 
-    /// Ends the control plane for all copies of this handle: what was asked for is carried out in the first half of this
-    /// time, as far as it can be; then all is closed. Waits for the thread; no socket and no thread is left. Called on the
-    /// progress thread, it does not wait: the end comes when the function has returned.
+    /// Ends the control plane for all copies of this handle: pending requests are carried out as far as
+    /// possible in the first half of this time; then everything is closed. Waits for the thread; no socket
+    /// and no thread is left. Called on the progress thread, it does not wait: the end follows when the
+    /// function has returned.
     pub fn finish(&self, within: Duration) {
         let runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runner) = runner {
@@ -195,12 +192,11 @@ impl Oob {
     }
 }
 
-/// Messages from one to another.
+/// Messages between processes.
 impl Oob {
-    /// Sends a message, which may be given to many: it is not copied. Ends `within` this time, or the configured one.
+    /// Sends a message, without copying it. It ends `within` this time, or the configured one.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn send(
         &self,
         to: Name,
@@ -213,10 +209,9 @@ impl Oob {
         Ok(completion)
     }
 
-    /// The same; the end is told to this function, on the progress thread.
+    /// Sends a message, and calls this function on the progress thread with the result.
     ///
-    /// # Errors
-    /// [`Busy`]; the function is dropped.
+    /// # Errors [`Busy`]; the function is dropped then.
     pub fn send_then(
         &self,
         to: Name,
@@ -229,29 +224,26 @@ impl Oob {
         self.put(Ask::Send(to, tag, body, within, answer))
     }
 
-    /// Gives up a send that has not ended: it ends as [`Status::Cancelled`](crate::event::Status::Cancelled).
+    /// Cancels a send that has not ended: it ends as [`Status::Cancelled`](crate::event::Status::Cancelled).
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn give_up(&self, send: &Completion<Sent>) -> Result<(), Busy> {
         self.put(Ask::GiveUp(send.same()))
     }
 
-    /// Receives one message. Whoever does not want it any more [cancels](Oob::cancel) it: to drop the completion does not,
-    /// and the message would be lost.
+    /// Receives one message. [Cancel](Oob::cancel) the receive if it is no longer wanted: dropping the
+    /// completion does not, and the message would be lost.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn receive(&self, from: From, tag: u32) -> Result<Completion<Received>, Busy> {
         let (answer, completion) = promise(|| Err(NotReceived::Ended));
         self.put(Ask::Receive(from, tag, answer))?;
         Ok(completion)
     }
 
-    /// The same; it is told to this function, on the progress thread.
+    /// Receives one message, and calls this function on the progress thread with it.
     ///
-    /// # Errors
-    /// [`Busy`]; the function is dropped.
+    /// # Errors [`Busy`]; the function is dropped then.
     pub fn receive_then(
         &self,
         from: From,
@@ -262,11 +254,10 @@ impl Oob {
         self.put(Ask::Receive(from, tag, answer))
     }
 
-    /// Receives all messages, until [`Oob::cancel`]: each is told to this function, on the progress thread. The completion
-    /// says whether it was posted.
+    /// Receives all messages until [`Oob::cancel`], and calls this function on the progress thread with each.
+    /// The completion reports whether the receive was posted.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn receive_each(
         &self,
         from: From,
@@ -278,50 +269,47 @@ impl Oob {
         Ok(completion)
     }
 
-    /// Receives all messages into an inbox, until that is dropped; about `room` bytes of them (and 64 for
-    /// each), and the rest when there is room. What is kept out of a full inbox keeps out all that its
-    /// senders send after it, whatever the tag: a sender has one window.
+    /// Receives all messages into an inbox, until that is dropped: about `room` bytes of them (plus 64 each),
+    /// and the rest when there is room. A full inbox also holds up everything that its senders send later,
+    /// whatever the tag: a sender has one window.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn inbox(&self, from: From, tag: u32, room: usize) -> Result<Inbox<Message>, Busy> {
         let inbox = Inbox::new(room, Wants::More(self.door.clone(), from, tag));
         self.put(Ask::Inbox(from, tag, inbox.inner()))?;
         Ok(inbox)
     }
 
-    /// Takes a receive back: the one that was posted with exactly these.
+    /// Cancels the receive that was posted with exactly these senders and this tag.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn cancel(&self, from: From, tag: u32) -> Result<(), Busy> {
         self.put(Ask::Cancel(from, tag))
     }
 }
 
-/// Messages to all.
+/// Collective operations.
 impl Oob {
-    /// Sends something to all ranks, this one included, where it comes out of [`Oob::broadcasts`].
+    /// Broadcasts to all ranks including this one, where it arrives in [`Oob::broadcasts`].
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn broadcast(&self, tag: u32, body: Bytes, within: Duration) -> Result<Completion<Spread>, Busy> {
         let (answer, completion) = promise(|| Err(SendError::Ended));
         self.put(Ask::Broadcast(tag, body, within, answer))?;
         Ok(completion)
     }
 
-    /// The broadcasts of all ranks: in the same order everywhere. When nobody takes them, and as much waits as may wait of
-    /// messages that nobody has received (`unmatched_total`), the newest are dropped and counted ([`Inbox::missed`]).
+    /// Returns the inbox of all broadcasts, in the same order at all ranks. If they are not taken, and as
+    /// much waits as the limit for unreceived messages (`unmatched_total`) allows, the newest are dropped and
+    /// counted ([`Inbox::missed`]).
     #[must_use]
     pub fn broadcasts(&self) -> Inbox<Message> {
         self.broadcasts.clone()
     }
 
-    /// Takes part in an all-gather: all ranks name the same number, which is used once in a job.
+    /// Takes part in an all-gather: all ranks use the same number, once in a job.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn gather(&self, id: u32, body: Bytes, within: Duration) -> Result<Completion<Gathered>, Busy> {
         let nothing = || Gathered {
             table: None,
@@ -333,37 +321,34 @@ impl Oob {
     }
 }
 
-/// What happens.
+/// Events and reports.
 impl Oob {
-    /// Peers that are lost or come back, the lifeline, room for more, contacts that were found. When nobody takes them, the
-    /// newest are dropped and counted ([`Inbox::missed`]).
+    /// Returns the inbox of events: peers lost or back, the lifeline, room for more, contacts found. If they
+    /// are not taken, the newest are dropped and counted ([`Inbox::missed`]).
     #[must_use]
     pub fn events(&self) -> Inbox<Event> {
         self.events.clone()
     }
 
-    /// Tells each event from now on to this function as well, on the progress thread, before it comes out of
-    /// [`Oob::events`].
+    /// Calls this function on the progress thread with each event from now on, before [`Oob::events`] gets
+    /// it.
     ///
-    /// # Errors
-    /// [`Busy`]; the function is dropped.
+    /// # Errors [`Busy`]; the function is dropped then.
     pub fn watch_events(&self, each: impl FnMut(&Event) + Send + 'static) -> Result<(), Busy> {
         self.put(Ask::Watch(Box::new(each)))
     }
 
-    /// Tells no event from now on: for one that is about to agree with the others that the job is over, and to whom it is no
-    /// loss when they are gone.
+    /// Stops reporting events: for a process that is about to agree with the others on the end of the job,
+    /// and does not regard their end as a loss.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn hush(&self) -> Result<(), Busy> {
         self.put(Ask::Hush)
     }
 
-    /// What was counted.
+    /// Returns the counters.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn counters(&self) -> Result<Completion<Counters>, Busy> {
         let (answer, completion) = promise(Counters::default);
         let tcp = look(&self.board).tcp();
@@ -371,22 +356,22 @@ impl Oob {
         Ok(completion)
     }
 
-    /// What each transport has carried, in their order, as of the thread's last turn.
+    /// Returns what each transport has carried, in their order, as of the thread's last turn.
     #[must_use]
     pub fn carriages(&self) -> Vec<Carriage> {
         look(&self.board).carriages.clone()
     }
 
-    /// What a person may want to know of: connects that nobody answered, keys that differ, ports that are taken.
+    /// Returns problems that a user may want to know of: connects without an answer, differing keys, ports in
+    /// use.
     #[must_use]
     pub fn troubles(&self) -> Vec<OobError> {
         look(&self.board).troubles.drain(..).collect()
     }
 
-    /// What is known of another process, for a person who wants to know why something waits.
+    /// Describes what is known about another process, for finding out why something waits.
     ///
-    /// # Errors
-    /// [`Busy`].
+    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
     pub fn explain(&self, name: Name) -> Result<Completion<String>, Busy> {
         let (answer, completion) = promise(|| Busy::Ended.to_string());
         self.put(Ask::Explain(name, answer))?;
@@ -407,14 +392,14 @@ impl std::fmt::Debug for Oob {
     }
 }
 
-/// Whether a node can be made of it here.
+/// Checks a configuration.
 fn check(config: &Config) -> Result<(), OobError> {
     if config.name.rank >= config.ranks {
         return Err(OobError::Setting {
             setting: "ranks",
             given: config.ranks.to_string(),
             reason: format!(
-                "{} is none of so many: ranks are numbered from 0, give the job's size",
+                "{} is outside the job: ranks are numbered from 0; give the size of the job",
                 config.name
             ),
         });

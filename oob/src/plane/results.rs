@@ -1,67 +1,67 @@
-//! What comes back: messages, and how things end.
+//! Results: messages, and how operations end.
 
 use crate::bytes::Bytes;
 use crate::event::{RecvError, SendError, Status};
 use crate::name::Name;
 use crate::{net, node};
 
-/// It was not begun, because it could not even be asked for.
+/// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
     /// The mailbox is full.
-    #[error("the control plane has more to do than its mailbox holds: wait for what was asked for before")]
+    #[error("the mailbox of the control plane is full: wait for earlier requests")]
     Full,
-    /// It has ended.
-    #[error("the control plane of this process has ended: nothing can be asked of it any more")]
+    /// The control plane has ended.
+    #[error("the control plane of this process has ended: it takes no more requests")]
     Ended,
 }
 
-/// A message that came.
+/// A message that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it.
+    /// The sender of the message.
     pub from: Name,
-    /// Its tag.
+    /// The tag of the message.
     pub tag: u32,
-    /// What it says.
+    /// The content of the message.
     pub body: Bytes,
 }
 
 /// Why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReceived {
-    /// It was not posted.
+    /// The receive was not posted.
     #[error(transparent)]
     NotPosted(#[from] RecvError),
-    /// It was cancelled.
+    /// The receive was cancelled.
     #[error("the receive was cancelled")]
     Cancelled,
-    /// This process's control plane has ended.
-    #[error("the control plane of this process has ended: nothing comes any more")]
+    /// The control plane of this process has ended.
+    #[error("the control plane of this process has ended: no more messages are received")]
     Ended,
 }
 
-/// How an all-gather ended.
+/// The result of an all-gather.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gathered {
-    /// What each rank gave, by rank; `None` when there is no result.
+    /// The contribution of each rank, by rank; `None` if there is no result.
     pub table: Option<Vec<(u32, Bytes)>>,
-    /// Ranks that gave nothing.
+    /// Ranks without a contribution.
     pub missing: Vec<u32>,
 }
 
-/// What has been counted.
+/// The counters of a control plane.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// By the node.
+    /// The counters of the node.
     pub node: node::Counters,
-    /// By the transport `tcp`.
+    /// The counters of the transport `tcp`.
     pub tcp: net::Counters,
 }
 
-/// How a send ends.
+/// The result of a send.
 pub type Sent = Result<Status, SendError>;
-/// How a receive ends.
+/// The result of a receive.
 pub type Received = Result<Message, NotReceived>;
-/// How a broadcast ends: with the ranks that are not known to have it.
+/// The result of a broadcast: the ranks not known to have it.
 pub type Spread = Result<Vec<u32>, SendError>;

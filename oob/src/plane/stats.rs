@@ -1,4 +1,4 @@
-//! The transports, with what others may look at.
+//! Statistics of the transports, published for other threads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,37 +17,37 @@ use crate::transport::{Command, Event, ModuleId};
 pub struct Carriage {
     /// Its name in contacts.
     pub name: Arc<str>,
-    /// Modules that are up.
+    /// Number of modules that are up.
     pub modules: usize,
-    /// Links that there are.
+    /// Number of links that are up.
     pub links: usize,
-    /// Links that were lost.
+    /// Number of links that were lost.
     pub lost: u64,
-    /// Frames that the core gave to links, and their bytes.
+    /// Frames given to links, and their bytes.
     pub frames_sent: u64,
-    /// The bytes of these.
+    /// The bytes of those frames.
     pub bytes_sent: u64,
-    /// Frames that came over links.
+    /// Frames received over links.
     pub frames_received: u64,
-    /// The bytes of these.
+    /// The bytes of those frames.
     pub bytes_received: u64,
-    /// What it has counted by itself.
+    /// The transport's own counters.
     pub counted: Counted,
 }
 
-/// What a transport has counted by itself.
+/// The own counters of a transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
-    /// Nothing, as yet.
+    /// No counters.
     #[default]
     Nothing,
-    /// The transport `tcp`.
+    /// Those of the transport `tcp`.
     Tcp(net::Counters),
-    /// A transport `rail`.
+    /// Those of a transport `rail`.
     Rail(rail::Counters),
 }
 
-/// A transport that counts, and that has something to say to persons.
+/// A transport with counters and problem reports.
 pub(super) trait Counts: Carrier {
     fn counted(&self) -> Counted;
     fn trouble(&mut self) -> Option<OobError>;
@@ -73,7 +73,7 @@ impl Counts for Rails {
     }
 }
 
-/// What the progress thread shows of its transports.
+/// What the progress thread publishes about its transports.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     pub(super) carriages: Vec<Carriage>,
@@ -81,7 +81,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// What `tcp` has counted.
+    /// Returns the counters of `tcp`.
     pub(super) fn tcp(&self) -> net::Counters {
         let mut all = self.carriages.iter();
         let found = all.find_map(|carriage| match carriage.counted {
@@ -92,19 +92,19 @@ impl Shown {
     }
 }
 
-/// A place for it.
+/// The shared place where it is published.
 pub(super) type Board = Arc<Mutex<Shown>>;
 
-/// Looks at it.
+/// Locks the published statistics.
 pub(super) fn look(board: &Board) -> MutexGuard<'_, Shown> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A transport, and where it is shown.
+/// A transport whose statistics are published.
 pub(super) struct Watched<C> {
     carrier: C,
     board: Board,
-    /// Its place among the transports.
+    /// Its position among the transports.
     at: usize,
     up: BTreeSet<ModuleId>,
     carriage: Carriage,
@@ -166,7 +166,7 @@ impl<C: Counts> Carrier for Watched<C> {
 
     fn tick(&mut self, now: Time) {
         self.carrier.tick(now);
-        // Whoever looks holds it for a moment only; and if he does, it is shown in the next turn.
+        // If a reader holds the lock, publish in the next turn.
         if let Ok(mut shown) = self.board.try_lock() {
             self.carriage.counted = self.carrier.counted();
             if let Some(place) = shown.carriages.get_mut(self.at) {

@@ -1,4 +1,4 @@
-//! By which transports a control plane talks.
+//! The transports of a control plane.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::runner::{self, Carrier, Carriers, Progress};
 pub(super) const TCP: &str = "tcp";
 pub(super) const RAIL: &str = "rail";
 
-/// The transports of a control plane, the preferred one first, as [`Config::transports`] names them: `tcp` alone, or
-/// rails beside it.
+/// The transports of a control plane, the preferred one first, as [`Config::transports`] names them: `tcp`
+/// alone, or with rails.
 ///
 /// ```
 /// use doorbell_oob::net;
@@ -41,34 +41,34 @@ enum One {
 }
 
 impl Carried {
-    /// None, as yet.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And then `tcp`.
+    /// Appends `tcp`.
     #[must_use]
     pub fn tcp(mut self, settings: net::Settings) -> Self {
         self.0.push(One::Tcp(settings));
         self
     }
 
-    /// And then `rail`, over these rails, the preferred one first. They are opened on the progress thread, and used by
-    /// nobody else.
+    /// Appends `rail`, over these rails, the preferred one first. They are opened on the progress thread, for
+    /// the control plane only.
     #[must_use]
     pub fn rail(mut self, settings: rail::Settings, rails: Vec<Open>) -> Self {
         self.0.push(One::Rail(settings, rails));
         self
     }
 
-    /// Their names in contacts.
+    /// Returns their names in contacts.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(One::name).collect()
     }
 
-    /// Whether they are what the configuration says; those that have to know of each other are marked in it.
+    /// Checks that they are those of the configuration, and marks in it which need to know their peers.
     pub(super) fn agree(&self, config: &mut Config) -> Result<(), OobError> {
         let names: Vec<&str> = config
             .transports
@@ -81,7 +81,7 @@ impl Carried {
                 setting: "transports",
                 given: names.join(","),
                 reason: format!(
-                    "what was started is `{}`: name the same, each of `{TCP}` and `{RAIL}` at most once, in this order, direct \
+                    "the transports that were started are `{}`: name the same ones, `{TCP}` and `{RAIL}` at most once each, in this order, direct \
                      or along the tree",
                     self.names().join(",")
                 ),
@@ -93,7 +93,7 @@ impl Carried {
         Ok(())
     }
 
-    /// What makes them, on the progress thread.
+    /// Returns the function that starts them on the progress thread.
     pub(super) fn carriers(
         self,
         config: &Config,
@@ -158,7 +158,7 @@ impl std::fmt::Debug for One {
 }
 
 impl From<net::Settings> for Carried {
-    /// `tcp` alone.
+    /// Returns a list with `tcp` only.
     fn from(settings: net::Settings) -> Self {
         Self::new().tcp(settings)
     }

@@ -1,8 +1,8 @@
-//! The types of `pmix_common.h`, as far as they are used. Their sizes are those of versions 3 to 5 of the standard, and
-//! are compared with the header where one is installed (`tests`).
+//! The types of `pmix_common.h`, as far as they are used. Their sizes are those of versions 3 to 5 of the
+//! standard, and are compared with the header where one is installed (`tests`).
 //!
-//! Values that the library returns are looked at up to the second word of their data only, and one `Info` is passed at a
-//! time: both hold for version 2 as well, whose values are a word shorter.
+//! Of returned values only the first two words of the data are read, and only one `Info` is passed at a time:
+//! so version 2 works as well, whose values are one word shorter.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -11,11 +11,11 @@ use std::mem::offset_of;
 pub(super) type Status = c_int;
 /// `PMIX_SUCCESS`.
 pub(super) const SUCCESS: Status = 0;
-/// `PMIX_ERR_UNREACH`: no server.
+/// `PMIX_ERR_UNREACH`: the server cannot be reached.
 pub(super) const UNREACHABLE: Status = -25;
 /// `PMIX_ERR_NOT_FOUND`.
 pub(super) const NOT_FOUND: Status = -46;
-/// `PMIX_RANK_WILDCARD`: what is said of the whole job.
+/// `PMIX_RANK_WILDCARD`: information about the whole job.
 pub(super) const WILDCARD: u32 = u32::MAX - 1;
 /// `PMIX_GLOBAL`: for the ranks of all hosts.
 pub(super) const GLOBAL: u8 = 3;
@@ -37,15 +37,15 @@ pub(super) const JOB_SIZE: &str = "pmix.job.size";
 pub(super) const LOCAL_RANK: &str = "pmix.lrank";
 /// `PMIX_LOCAL_SIZE`.
 pub(super) const LOCAL_SIZE: &str = "pmix.local.size";
-/// `PMIX_COLLECT_DATA`: what was put goes to all servers with the fence.
+/// `PMIX_COLLECT_DATA`: the fence distributes all values to all servers.
 pub(super) const COLLECT_DATA: &[u8] = b"pmix.collect";
 
-/// `PMIX_HOST`: on which hosts processes are to be started.
+/// `PMIX_HOST`: the hosts on which processes are to be started.
 pub(super) const HOST: &[u8] = b"pmix.host";
 
-/// Characters of a namespace, with its end.
+/// Maximum characters of a namespace, with its terminator.
 pub(super) const NAMESPACE: usize = 256;
-/// Characters of a key, with its end.
+/// Maximum characters of a key, with its terminator.
 pub(super) const KEY: usize = 512;
 
 /// `pmix_proc_t`.
@@ -78,7 +78,7 @@ pub(super) union Data {
 /// `pmix_value_t`.
 #[repr(C)]
 pub(super) struct Value {
-    // First, which `client::read` relies on.
+    // The first field, on which `client::read` relies.
     pub(super) kind: u16,
     pub(super) data: Data,
 }
@@ -103,7 +103,7 @@ pub(super) struct App {
     pub(super) infos: usize,
 }
 
-/// Sizes and places, in the order in which a test asks a C compiler for them.
+/// Sizes and offsets, in the order in which a test prints them from C.
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) const LAYOUT: [usize; 14] = [
     size_of::<Proc>(),
@@ -150,7 +150,7 @@ pub(super) type Get =
 pub(super) type Spawn = unsafe extern "C" fn(*const Info, usize, *const App, usize, *mut c_char) -> Status;
 /// `PMIx_Error_string`.
 pub(super) type ErrorString = unsafe extern "C" fn(Status) -> *const c_char;
-/// What `dlsym` gives.
+/// The result of `dlsym`.
 pub(super) type Symbol = *mut c_void;
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the header is, as pkg-config says or Debian has it.
+    /// Returns the include folder, from pkg-config or Debian's default.
     fn headers() -> Option<String> {
         let asked = Command::new("pkg-config").args(["--cflags", "pmix"]).output();
         let told = asked.ok().filter(|output| output.status.success());

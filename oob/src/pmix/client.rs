@@ -1,5 +1,5 @@
-//! The calls of libpmix, in and out with Rust's types. They block for as long as the library does: who calls has to see
-//! to a limit ([`crate::launch::pmix`]).
+//! The calls of libpmix with Rust types. They block as long as the library does; the caller has to bound them
+//! ([`crate::launch::pmix`]).
 
 use std::ffi::{CString, c_char, c_int};
 use std::mem::offset_of;
@@ -9,37 +9,37 @@ use super::abi::{self, App, Bytes, Data, Info, Proc, Status, Value};
 use super::library::{Library, text_of};
 use crate::launch::{LONGEST_VALUE, LaunchError};
 
-/// A process that has been let in by its PMIx server.
+/// A process that is connected to its PMIx server.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     library: Library,
     namespace: [c_char; abi::NAMESPACE],
 }
 
-/// Processes that are to be started.
+/// Processes to be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
-    /// As `NAME=VALUE`, beside those that the launcher gives.
+    /// As `NAME=VALUE`, in addition to those of the launcher.
     pub(crate) variables: Vec<String>,
     pub(crate) processes: u32,
     pub(crate) host: Option<String>,
 }
 
-/// What somebody has put.
+/// A value that was read.
 #[derive(Debug)]
 pub(crate) enum Got {
-    /// These bytes.
+    /// A value of bytes.
     Bytes(Vec<u8>),
-    /// A number.
+    /// A value that is a number.
     Number(u32),
-    /// Nothing.
+    /// There is no such value.
     Absent,
 }
 
 impl Client {
-    /// Connects to the server; the rank in its job.
+    /// Connects to the server; returns the rank in the job too.
     pub(crate) fn init(library: &str) -> Result<(Self, u32), LaunchError> {
         let library = Library::load(library)?;
         let mut process = Proc {
@@ -56,14 +56,14 @@ impl Client {
         Ok((client, process.rank))
     }
 
-    /// The job's name.
+    /// Returns the name of the job.
     pub(crate) fn namespace(&self) -> String {
         let bytes = self.namespace.iter().map(|c| *c as u8);
         let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Gives bytes to all ranks, and lets the server have them.
+    /// Puts bytes for all ranks, and commits them to the server.
     pub(crate) fn put(&self, key: &str, value: &[u8]) -> Result<(), LaunchError> {
         let key = c_key(key)?;
         let mut value = Value {
@@ -83,7 +83,7 @@ impl Client {
         self.judge("PMIx_Commit", status)
     }
 
-    /// Waits for all ranks of the job; what was put is everywhere then.
+    /// Waits for all ranks of the job; afterwards all values are available everywhere.
     pub(crate) fn fence(&self) -> Result<(), LaunchError> {
         let mut collect = Info {
             key: [0; abi::KEY],
@@ -100,22 +100,22 @@ impl Client {
         self.judge("PMIx_Fence", status)
     }
 
-    /// What `rank` has put.
+    /// Returns a value that `rank` has put.
     pub(crate) fn get(&self, rank: u32, key: &str) -> Result<Got, LaunchError> {
         self.get_of(rank, key)
     }
 
-    /// The job's size.
+    /// Returns the size of the job.
     pub(crate) fn size(&self) -> Result<Got, LaunchError> {
         self.get_of(abi::WILDCARD, abi::JOB_SIZE)
     }
 
-    /// Our number among the processes of this host.
+    /// Returns the index of this process on this host.
     pub(crate) fn local_rank(&self, rank: u32) -> Result<Got, LaunchError> {
         self.get_of(rank, abi::LOCAL_RANK)
     }
 
-    /// Processes of the job on this host.
+    /// Returns the number of processes of the job on this host.
     pub(crate) fn local_size(&self) -> Result<Got, LaunchError> {
         self.get_of(abi::WILDCARD, abi::LOCAL_SIZE)
     }
@@ -178,7 +178,7 @@ impl Client {
         self.judge("PMIx_Spawn", status)
     }
 
-    /// Asks for the end of the job.
+    /// Requests the end of the job.
     pub(crate) fn abort(&self, code: u8, text: &str) -> Result<(), LaunchError> {
         let text: Vec<u8> = text.bytes().filter(|byte| *byte != 0).collect();
         let text = CString::new(text).unwrap_or_default();
@@ -187,7 +187,7 @@ impl Client {
         self.judge("PMIx_Abort", status)
     }
 
-    /// Takes leave.
+    /// Ends the connection regularly.
     pub(crate) fn finalize(&self) -> Result<(), LaunchError> {
         // SAFETY: no infos; the client is initialised, and whoever calls does so once.
         let status = unsafe { (self.library.finalize)(ptr::null(), 0) };
@@ -202,9 +202,9 @@ impl Client {
         let text = unsafe { (self.library.error_string)(status) };
         let remedy = match status {
             abi::UNREACHABLE => {
-                "its server cannot be reached: start the program under mpirun, PRRTE or `srun --mpi=pmix`, as the same user"
+                "the server cannot be reached: start the program under mpirun, PRRTE or `srun --mpi=pmix`, as the same user"
             }
-            _ => "see the launcher's own output",
+            _ => "check the launcher's output",
         };
         Err(LaunchError::Pmix {
             call,
@@ -215,7 +215,7 @@ impl Client {
     }
 }
 
-/// A name of the standard's, as an info has it.
+/// Returns a standard name as an array for an info.
 fn c_name(name: &[u8]) -> [c_char; abi::KEY] {
     let mut key = [0; abi::KEY];
     for (to, from) in key.iter_mut().zip(name) {
@@ -224,7 +224,7 @@ fn c_name(name: &[u8]) -> [c_char; abi::KEY] {
     key
 }
 
-/// A list of texts, ended by null. The texts have to outlive it.
+/// Returns a null-terminated list of strings, which have to outlive it.
 fn pointers<'t>(texts: impl IntoIterator<Item = &'t CString>) -> Vec<*mut c_char> {
     let texts = texts.into_iter().map(|text| text.as_ptr().cast_mut());
     texts.chain(std::iter::once(ptr::null_mut())).collect()
@@ -233,7 +233,7 @@ fn pointers<'t>(texts: impl IntoIterator<Item = &'t CString>) -> Vec<*mut c_char
 fn c_text(text: &str) -> Result<CString, LaunchError> {
     CString::new(text).map_err(|_| LaunchError::NotSpawned {
         kind: crate::launch::Kind::Pmix,
-        reason: format!("`{}` holds a zero byte", text.escape_debug()),
+        reason: format!("`{}` contains a zero byte", text.escape_debug()),
     })
 }
 
@@ -242,9 +242,9 @@ fn c_key(key: &str) -> Result<CString, LaunchError> {
     fits.ok_or_else(|| LaunchError::Key { key: key.to_owned() })
 }
 
-/// A copy of a value that the library made; frees what it points to. `value` is not null.
+/// Copies a value that the library allocated, and frees what it points to. `value` is not null.
 fn read(value: *mut Value) -> Result<Got, LaunchError> {
-    // Without a reference to the whole: an older version's value is a word shorter than ours.
+    // No reference to the whole: an older version's value is one word shorter.
     let data = value.wrapping_byte_add(offset_of!(Value, data));
     // SAFETY: the library gave the value, whose kind stands first, for a call that succeeded.
     let kind = unsafe { value.cast::<u16>().read() };
@@ -267,11 +267,11 @@ fn read(value: *mut Value) -> Result<Got, LaunchError> {
             unsafe { libc::free(bytes.bytes.cast()) };
             copied.map(Got::Bytes)
         }
-        // What it may point to is lost: a few bytes, once, on the way to an error.
+        // What it points to leaks: a few bytes, once, before an error.
         kind => Err(LaunchError::Pmix {
             call: "PMIx_Get",
             status: abi::SUCCESS,
-            text: format!("a value of type {kind} came, and bytes or a number were expected"),
+            text: format!("received a value of type {kind}, but bytes or a number were expected"),
             remedy: "does every rank run the same doorbell?",
         }),
     }

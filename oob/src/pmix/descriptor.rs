@@ -1,28 +1,27 @@
-//! The descriptor that a launcher leaves open for its processes, taken over by its number.
+//! Takes over the descriptor that a launcher leaves open for its processes, by its number.
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::FileType;
 use rustix::io::FdFlags;
 
-/// Takes over the descriptor `number`, which is an open socket; from here on children do not inherit it. To be called
-/// once in the life of a process: who calls it owns the descriptor.
+/// Takes over the descriptor `number`, which has to be an open socket, and makes it close-on-exec. Call it
+/// once in the life of a process: the caller then owns the descriptor.
 ///
-/// # Errors
-/// Why it cannot be what was meant.
+/// # Errors Why it cannot be the launcher's descriptor.
 pub(crate) fn take(number: i32) -> Result<OwnedFd, String> {
     // Standard input, output and error belong to the process itself.
     if number <= 2 {
-        return Err(format!("{number} is no number that a launcher gives"));
+        return Err(format!("{number} is not the number of a launcher's descriptor"));
     }
     // SAFETY: borrowed for the two looks below only; a number that is not open makes them fail, and is not used then.
     let looked = unsafe { BorrowedFd::borrow_raw(number) };
     let found = rustix::fs::fstat(looked).map_err(|_| "it is not open".to_owned())?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
-        return Err("it is no socket".to_owned());
+        return Err("it is not a socket".to_owned());
     }
     rustix::io::fcntl_setfd(looked, FdFlags::CLOEXEC)
-        .map_err(|error| format!("it cannot be kept: {error}"))?;
+        .map_err(|error| format!("cannot make it close-on-exec: {error}"))?;
     // SAFETY: the launcher opened it for this process and named it in PMI_FD, so nothing else in the process owns it;
     // `launch::take_place` lets one call through in the life of the process.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
@@ -38,11 +37,11 @@ mod tests {
     #[test]
     fn only_an_open_socket_is_taken() {
         let error = |number| take(number).unwrap_err();
-        assert!(error(1).contains("no number"));
-        assert!(error(-1).contains("no number"));
+        assert!(error(1).contains("not the number"));
+        assert!(error(-1).contains("not the number"));
         assert_eq!(error(1_000_000), "it is not open");
         let file = std::fs::File::open("/proc/self/maps").unwrap();
-        assert_eq!(error(file.as_raw_fd()), "it is no socket");
+        assert_eq!(error(file.as_raw_fd()), "it is not a socket");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Libpmix by name, and the functions that are used of it.
+//! Loads libpmix by name, with the functions that are used.
 
 use std::ffi::{CStr, CString, c_char};
 
 use super::abi::{self, Symbol};
 use crate::launch::LaunchError;
 
-/// The name under which every version of the standard from 2 on is installed.
+/// The file name of libpmix for all versions of the standard from 2 on.
 pub(crate) const LIBRARY: &str = "libpmix.so.2";
 
-/// The functions of a loaded library. It is never unloaded, so they stay where they are.
+/// The functions of the loaded library. It is never unloaded, so their addresses stay valid.
 #[derive(Clone, Copy)]
 pub(super) struct Library {
     pub(super) init: abi::Init,
@@ -28,12 +28,12 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Whether the library is here and has what is needed.
+/// Checks that the library exists and has the functions needed.
 pub(crate) fn loads(name: &str) -> Result<(), LaunchError> {
     Library::load(name).map(drop)
 }
 
-/// Turns the address of a function into the function.
+/// Casts the address of a function to its type.
 macro_rules! function {
     ($handle:expr, $library:expr, $symbol:literal as $type:ty) => {{
         let address = symbol($handle, $library, $symbol)?;
@@ -44,13 +44,13 @@ macro_rules! function {
 }
 
 impl Library {
-    /// Loads it, or finds it loaded.
+    /// Loads the library.
     pub(super) fn load(name: &str) -> Result<Self, LaunchError> {
         let refused = |reason: String| LaunchError::Library {
             name: name.to_owned(),
             reason,
         };
-        let c_name = CString::new(name).map_err(|_| refused("its name holds a zero byte".to_owned()))?;
+        let c_name = CString::new(name).map_err(|_| refused("its name contains a zero byte".to_owned()))?;
         // SAFETY: the name ends with a zero byte; what the library does when it is loaded is its own matter, as with any
         // library that the program was linked to.
         let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -86,10 +86,10 @@ fn symbol(handle: Symbol, library: &str, name: &CStr) -> Result<Symbol, LaunchEr
 fn last_error() -> String {
     // SAFETY: dlerror has no preconditions; it gives null or a text.
     let text = unsafe { libc::dlerror() };
-    text_of(text).unwrap_or_else(|| "the system does not say why".to_owned())
+    text_of(text).unwrap_or_else(|| "the system gives no reason".to_owned())
 }
 
-/// A copy of a text of C.
+/// Copies a C string.
 pub(super) fn text_of(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;

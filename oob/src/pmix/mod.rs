@@ -1,5 +1,5 @@
-//! What the launchers' door needs of the system's C side, and the only room of this crate with `unsafe`: libpmix, loaded
-//! when it is wanted, behind safe calls; and the descriptor of a PMI, taken over by its number.
+//! The C side of launchers, and the only part of this crate with `unsafe`: libpmix, loaded on demand, behind
+//! safe calls; and the descriptor of a PMI, taken over by its number.
 //!
 //! ```text
 //!   library      finds libpmix and its functions        (dlopen)
@@ -8,8 +8,8 @@
 //!   descriptor   PMI_FD
 //! ```
 //!
-//! Libpmix starts a thread of its own and keeps it until it is finalized; nothing in it calls back into Rust. It is never
-//! unloaded: its threads and its memory may outlive every call.
+//! Libpmix starts a thread of its own and keeps it until it is finalized; nothing in it calls back into Rust.
+//! It is never unloaded, since its threads and memory may outlive every call.
 
 mod abi;
 pub(crate) mod client;

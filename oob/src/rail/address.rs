@@ -1,7 +1,8 @@
-//! A rail in a contact: `udp:10.0.0.1:56081@00000000000000ff`, `shm:2f0a…@00000000000000ff+1122334455667788`.
+//! The address of a rail in a contact: `udp:10.0.0.1:56081@00000000000000ff`,
+//! `shm:2f0a…@00000000000000ff+1122334455667788`.
 //!
-//! First what the rail publishes, as [`RailAddress`] is written; then its life; and of a rail that stays within a host,
-//! which host (and network of it) that is, so that nobody else tries it.
+//! First the address that the rail publishes, as [`RailAddress`] formats it; then its incarnation; and for a
+//! rail that stays within a host, an id of the host and its network, so that no other host tries it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +13,11 @@ use doorbell_fabric::message::Incarnation;
 /// A rail of some process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where.
+    /// The address that the rail publishes.
     pub address: RailAddress,
-    /// In which life.
+    /// The incarnation of the rail.
     pub life: Incarnation,
-    /// On which host, if only that matters.
+    /// The id of the host, if the rail stays within it.
     pub host: Option<u64>,
 }
 
@@ -27,10 +28,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// It is no address of this transport.
+/// The text is not an address of this transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it is no address of the transport rail: write KIND:ADDRESS@LIFE, as in udp:10.0.0.1:56081@00000000000000ff"
+    "not an address of the transport rail: use the form KIND:ADDRESS@LIFE, as in udp:10.0.0.1:56081@00000000000000ff"
 )]
 pub struct NoPlace;
 
@@ -51,14 +52,14 @@ impl FromStr for Place {
     }
 }
 
-/// Sixteen digits, and nothing else.
+/// Parses exactly sixteen hexadecimal digits.
 fn number(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(text, 16).ok())?
 }
 
-/// Which host this is, and which of its networks: the same number in all processes that share both. `boot` is what the
-/// kernel calls this run of it, `network` the number of the network namespace (FNV-1a, 64 bits).
+/// Returns an id of this host and network namespace, the same in all processes that share both. `boot` is the
+/// kernel's id of this boot, `network` the inode of the network namespace (FNV-1a, 64 bits).
 pub(super) fn host(boot: &str, network: u64) -> u64 {
     let bytes = boot.bytes().chain(network.to_be_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

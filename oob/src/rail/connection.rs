@@ -1,4 +1,4 @@
-//! A connection over a rail: a session whose bytes go in numbered pieces. No rail and no clock in it.
+//! A connection over a rail: a session whose bytes go in numbered segments; sans I/O.
 //!
 //! ```text
 //!   orders ─► sealed, 64 KiB at most ─► piece(): 0, 1, 2 … ─► given() ─► the rail ─► handed(): frames that are sent
@@ -17,12 +17,12 @@ use crate::net::{End, Order};
 use crate::session::{Event, Peer, Role, Session, Terms};
 use crate::transport::{LinkId, Loss};
 
-/// Sealed bytes that may wait for the rail before more is sealed.
+/// Maximum sealed bytes that wait for the rail before more is sealed.
 const SEALED: usize = 64 << 10;
-/// Bytes that may wait to be put in order before the other side has proved the key.
+/// Maximum bytes that wait to be reordered before the peer has proved the key.
 const AHEAD: usize = 16 << 10;
 
-/// The next piece of a line.
+/// The next segment of a line.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     pub(super) kind: Kind,
@@ -30,18 +30,18 @@ pub(super) struct Next<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// Where a line is: the module, by its place, and the peer as the rail numbers it.
+/// The place of a line: the index of the module, and the rail's index of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Spot {
     pub(super) module: usize,
     pub(super) peer: PeerIndex,
 }
 
-/// A connection.
+/// A connection over a rail.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) spot: Spot,
-    /// Whether we have called, and the line's number at whoever called.
+    /// Whether we made the call, and the caller's number of the line.
     pub(super) ours: bool,
     pub(super) number: u64,
     session: Session,
@@ -49,34 +49,34 @@ pub(super) struct Line {
     /// Sealed bytes, and how many of them the rail has.
     out: Vec<u8>,
     at: usize,
-    /// The number of the next piece that goes out, and of the next that comes in.
+    /// The number of the next segment to send, and of the next one expected.
     next: u64,
     expected: u64,
-    /// Pieces that came before others; an empty one is the end.
+    /// Segments that arrived early; an empty one is the end.
     ahead: BTreeMap<u64, Vec<u8>>,
     waiting: usize,
-    /// Where in the stream the frames end that the peer has not taken; bytes of the stream that left the session, and
-    /// that the peer has taken.
+    /// Positions in the stream at which frames end that the peer has not taken; bytes of the stream that left
+    /// the session, and that the peer has taken.
     marks: VecDeque<u64>,
     taken_out: u64,
     handed: u64,
     sent: u64,
     sent_told: u64,
-    /// We end: nothing more is sealed.
+    /// Whether we are closing: nothing more is sealed.
     leaving: bool,
-    /// The end has its place in the stream.
+    /// Whether the end has its place in the stream.
     shut: bool,
-    /// When the handshake, or the end, has taken too long.
+    /// When the handshake, or closing, has taken too long.
     pub(super) deadline: Option<Time>,
-    /// What the meeting calls it, as long as it knows of it.
+    /// Its number in the meeting, as long as that knows it.
     pub(super) conn: Option<Conn>,
-    /// What the core calls it, if it is a link.
+    /// Its number in the core, if it is a link.
     pub(super) link: Option<LinkId>,
-    /// Who is there, as the handshake says.
+    /// The peer, as the handshake identified it.
     pub(super) peer: Option<Peer>,
     /// Why it is being closed.
     pub(super) why: Option<Loss>,
-    /// It is over for everybody; only what was to be said is said.
+    /// Whether it has ended for meeting and core, and only sends what is queued.
     pub(super) ghost: bool,
 }
 
@@ -116,7 +116,7 @@ impl Line {
         })
     }
 
-    /// Whether somebody has called us who has not proved the key.
+    /// Whether a peer has called us and has not proved the key.
     pub(super) fn is_guest(&self) -> bool {
         !self.ours && self.peer.is_none() && !self.ghost
     }
@@ -127,8 +127,7 @@ impl Line {
         }
     }
 
-    /// A piece came; an empty one is the end. True when it was news. What it meant is told by [`Line::event`], also after
-    /// an error.
+    /// Takes a segment; an empty one is the end. [`Line::event`] returns what it meant, also after an error.
     pub(super) fn take(&mut self, sequence: u64, piece: &[u8]) -> Result<Came, End> {
         if sequence < self.expected || self.ahead.contains_key(&sequence) {
             return Ok(Came::Twice);
@@ -144,7 +143,7 @@ impl Line {
         let most = if self.peer.is_some() { usize::MAX } else { AHEAD };
         if sequence - self.expected >= WINDOW || self.waiting + piece.len() > most {
             return Err(End::of(OobError::Stranger {
-                what: "its pieces leave out more than may be on the way",
+                what: "its segments skip more than the window",
             }));
         }
         self.waiting += piece.len();
@@ -168,7 +167,7 @@ impl Line {
         self.session.event()
     }
 
-    /// What goes next, if anything does; of a stretch of the stream, `most` bytes.
+    /// Returns the next segment to send, of at most `most` bytes.
     pub(super) fn piece(&mut self, most: usize) -> Result<Option<Next<'_>>, End> {
         self.seal()?;
         if self.at == self.out.len() && !self.session.outgoing().is_empty() {
@@ -190,14 +189,15 @@ impl Line {
         }))
     }
 
-    /// The rail has taken what [`Line::piece`] said.
+    /// Confirms that the rail has taken what [`Line::piece`] returned.
     pub(super) fn given(&mut self, length: usize) {
         self.next += 1;
         self.at += length;
         self.shut |= length == 0;
     }
 
-    /// The peer has taken so many bytes more. How many frames that makes, if there are more than were told.
+    /// Takes the number of bytes that the peer has taken. Returns the number of frames sent so far, if it has
+    /// grown.
     pub(super) fn handed(&mut self, length: usize) -> Option<u64> {
         self.handed += length as u64;
         while self.marks.front().is_some_and(|&mark| mark <= self.handed) {
@@ -229,7 +229,7 @@ impl Line {
         Ok(())
     }
 
-    /// What was sealed is said, with the word that ends a session, and nothing more.
+    /// Closes the line: what was queued is sent, then the record that closes a session, and nothing more.
     pub(super) fn leave(&mut self) {
         if !std::mem::replace(&mut self.leaving, true) {
             self.session.close();
@@ -237,17 +237,17 @@ impl Line {
         }
     }
 
-    /// Both sides have taken leave, and ours is said.
+    /// Whether both sides have closed, and everything of ours is sent.
     pub(super) fn is_over(&self) -> bool {
         self.leaving && self.session.is_left() && self.is_said()
     }
 
-    /// The rail has all that was to be said.
+    /// Whether the rail has everything that was to be sent.
     pub(super) fn is_said(&self) -> bool {
         self.at == self.out.len() && self.session.outgoing().is_empty() && self.orders.is_empty()
     }
 
-    /// Its time is over.
+    /// Returns the end of a line whose time is over.
     pub(super) fn late(&self, terms: &Terms) -> End {
         if self.leaving || self.why.is_some() {
             return End::closed();
@@ -257,7 +257,7 @@ impl Line {
         })
     }
 
-    /// It is over: only what is sealed already goes out, such as a refusal, and the end.
+    /// Ends the line: only what is already sealed is sent, such as a refusal, and the end.
     pub(super) fn haunt(&mut self) {
         self.orders.clear();
         self.ahead.clear();
@@ -266,20 +266,20 @@ impl Line {
         self.ghost = true;
     }
 
-    /// A ghost that has said everything.
+    /// Whether an ended line has sent everything.
     pub(super) fn is_at_rest(&self) -> bool {
         self.ghost && self.is_said() && (self.shut || self.session.is_left())
     }
 }
 
-/// What a piece was.
+/// What a received segment was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Came {
-    /// The one that was expected.
+    /// The expected one.
     Next,
-    /// One before which others are missing.
+    /// One that arrived early.
     Ahead,
-    /// One that was here already.
+    /// A duplicate.
     Twice,
 }
 
@@ -308,7 +308,7 @@ mod tests {
         Line::new(SPOT, (ours, 1), &terms(key), Time::ZERO).unwrap()
     }
 
-    /// All that one side has to say, in pieces of at most `most` bytes.
+    /// Everything that one side has to send, in segments of at most `most` bytes.
     fn pieces(line: &mut Line, most: usize) -> Vec<(u64, Vec<u8>)> {
         let mut all = Vec::new();
         while let Some(next) = line.piece(most).unwrap() {
@@ -382,7 +382,7 @@ mod tests {
                 one.given(length);
                 said.push(length);
             }
-            // As many as may be on the way: the last comes first.
+            // As many as may be in flight: the last one arrives first.
             if window.len() == WINDOW as usize || one.piece(4096).unwrap().is_none() {
                 for (at, (sequence, bytes)) in window.drain(..).rev().enumerate() {
                     let came = two.take(sequence, &bytes).unwrap();
@@ -410,7 +410,10 @@ mod tests {
         assert!(two.take(at + WINDOW, &[0; 10]).is_err(), "beyond the window");
         let mut stranger = line(false, 7);
         assert!(matches!(stranger.take(1, &[0; AHEAD]), Ok(Came::Ahead)));
-        assert!(stranger.take(2, &[0]).is_err(), "more than strangers may have");
+        assert!(
+            stranger.take(2, &[0]).is_err(),
+            "more than allowed before the proof"
+        );
         assert_eq!(stranger.waiting, AHEAD);
     }
 

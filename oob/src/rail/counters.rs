@@ -1,31 +1,31 @@
-//! What the transport has counted.
+//! Counters of the transport.
 
 use crate::net;
 
-/// Everything since the transport was started.
+/// Counters since the transport was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Handshakes and links, by the same reasons as of the transport `tcp`.
+    /// Handshakes and links, by the same reasons as for the transport `tcp`.
     pub sessions: net::Counters,
-    /// Pieces that rails took.
+    /// Segments that rails have taken.
     pub pieces_sent: u64,
-    /// Pieces that came, and fitted their lines.
+    /// Segments received for open lines.
     pub pieces_received: u64,
-    /// Of these, pieces that came before one that is before them.
+    /// Segments among those that arrived early.
     pub reordered: u64,
-    /// Pieces that came twice, and were dropped.
+    /// Duplicate segments, which were dropped.
     pub duplicates: u64,
-    /// Messages that are none of ours.
+    /// Malformed messages.
     pub garbage: u64,
-    /// Messages that were longer than a piece can be: not even copied.
+    /// Messages longer than a segment can be, which were not even copied.
     pub oversized: u64,
-    /// Pieces of lines that are not there (any more).
+    /// Segments of unknown lines.
     pub stray: u64,
-    /// Times that a rail was full.
+    /// Number of times a rail was full.
     pub full: u64,
-    /// Peers that were lost over a rail: down, or silent for too long.
+    /// Peers lost over a rail: down, or silent for too long.
     pub peers_down: u64,
-    /// Peers that were there again.
+    /// Peers that came back.
     pub peers_back: u64,
     /// Calls to peers that are down.
     pub revivals: u64,

@@ -1,4 +1,4 @@
-//! What the control plane asks of a rail: an object, so that rails of different kinds stand in one list.
+//! The interface to a rail, as an object, so that rails of different kinds fit into one list.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
@@ -11,53 +11,50 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 
-/// A rail, as far as the control plane needs one. What the calls promise is said at [`Message`] and
-/// [`Rail`](doorbell_fabric::rail::Rail), by whose names they go.
+/// A rail, as far as the control plane uses it. The calls have the contracts of the calls with the same names
+/// in [`Message`] and [`Rail`](doorbell_fabric::rail::Rail).
 pub trait Endpoint {
-    /// The configured name.
+    /// Returns the configured name.
     fn name(&self) -> &RailName;
-    /// What it can do, and its limits.
+    /// Returns its capabilities and limits.
     fn capabilities(&self) -> &Capabilities;
-    /// Where peers open it.
+    /// Returns the address by which peers open it.
     fn address(&self) -> RailAddress;
-    /// In which life.
+    /// Returns the incarnation of the rail.
     fn incarnation(&self) -> Incarnation;
-    /// Makes a peer known; says nothing to it.
+    /// Opens a peer, without sending to it.
     ///
-    /// # Errors
-    /// When it is no address of this rail's, or cannot be reached.
+    /// # Errors When the address is not of this rail's kind, or cannot be reached.
     fn open(&mut self, address: &RailAddress, life: Incarnation) -> Result<PeerIndex, RailError>;
     /// Sends one message; the bytes are copied.
     ///
-    /// # Errors
-    /// [`Refused`], and nothing was taken.
+    /// # Errors [`Refused`], and nothing was taken.
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: &[u8]) -> Result<MsgId, Refused>;
-    /// The doorbell for all that was sent.
+    /// Rings the doorbell for everything that was sent.
     fn flush(&mut self);
-    /// Shows up to `budget` messages; returns how many.
+    /// Shows up to `budget` messages; returns the number.
     fn poll(&mut self, budget: usize, each: &mut dyn FnMut(PeerIndex, Inbound<'_>)) -> usize;
-    /// All messages up to this one were taken by the peer.
+    /// Returns the last message up to which the peer has taken all.
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId;
-    /// Drops what was sent to a peer that is down, and not taken.
+    /// Drops the messages that a peer which is down has not taken.
     fn forget(&mut self, peer: PeerIndex);
-    /// Gives the way to a peer up.
+    /// Gives up the connection to a peer.
     fn abandon(&mut self, peer: PeerIndex);
     /// Calls a peer that is down.
     fn revive(&mut self, peer: PeerIndex);
-    /// Housekeeping; returns the work done.
+    /// Does housekeeping; returns the work done.
     fn progress(&mut self, now: Time) -> usize;
-    /// When that is due.
+    /// Returns when housekeeping is due.
     fn next_deadline(&self) -> Option<Time>;
     /// Prepares to sleep.
     ///
-    /// # Errors
-    /// When it has no descriptor to sleep on.
+    /// # Errors When it has no descriptor to sleep on.
     fn arm(&mut self) -> Result<Armed<'_>, RailError>;
-    /// Ends what `arm` prepared.
+    /// Reverses `arm`.
     fn disarm(&mut self);
-    /// The next event.
+    /// Returns the next event.
     fn event(&mut self) -> Option<RailEvent>;
-    /// Ends it, in good order; true when it has ended.
+    /// Closes the rail regularly; returns whether it is closed.
     fn close(&mut self, now: Time, by: Time) -> bool;
 }
 
@@ -78,7 +75,7 @@ pub trait Endpoint {
 /// ```
 pub type Open = Box<dyn FnOnce() -> Result<Box<dyn Endpoint>, RailError> + Send>;
 
-/// Any rail that carries messages, in this life of its process.
+/// Wraps any rail that carries messages, with this incarnation of its process.
 #[must_use]
 pub fn endpoint<M: Message + 'static>(rail: M, life: Incarnation) -> Box<dyn Endpoint> {
     Box::new(Driven { rail, life })
@@ -89,7 +86,7 @@ struct Driven<M> {
     life: Incarnation,
 }
 
-/// Shows messages; operations on memory are never begun here.
+/// Shows messages; operations on memory are never started here.
 struct Shows<'a>(&'a mut dyn FnMut(PeerIndex, Inbound<'_>));
 
 impl Arrivals for Shows<'_> {

@@ -1,4 +1,4 @@
-//! A rail as a module: what it shows and tells, when it has to be looked at, and its peers.
+//! A rail as a module: its messages and events, when it has to be polled, and its peers.
 
 use std::collections::BTreeSet;
 use std::task::Context;
@@ -17,20 +17,20 @@ use super::wire::{HEAD, PIECE_MAX};
 use crate::contact::{Address, TEXT_MAX};
 use crate::error::OobError;
 
-/// Messages that one look takes.
+/// Maximum messages taken per poll.
 const BUDGET: usize = 128;
-/// A piece of fewer bytes is no use.
+/// Minimum useful bytes of a segment.
 const LEAST: usize = 64;
-/// For how long after something happened the rail's own deadlines are kept to.
+/// How long after an event the rail's own deadlines are observed.
 const AWAKE: Duration = Duration::from_millis(200);
 
-/// What a look has found.
+/// The result of a poll.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) events: Vec<RailEvent>,
     /// Messages, copied.
     pub(super) messages: Vec<(PeerIndex, Vec<u8>)>,
-    /// Messages that are longer than any piece, and were not.
+    /// Number of messages longer than any segment, which were not copied.
     pub(super) oversized: u64,
 }
 
@@ -39,26 +39,26 @@ pub(super) struct Module {
     pub(super) wake: Wake,
     /// Whether its link is up.
     pub(super) up: bool,
-    /// Its device is gone: nothing comes back.
+    /// Whether its device is gone for good.
     pub(super) gone: bool,
     pub(super) address: Address,
     pub(super) place: Place,
-    /// Bytes of a piece.
+    /// Maximum bytes of a segment.
     pub(super) piece: usize,
     pub(super) peers: Vec<Option<Peer>>,
-    /// Peers for whom there may be something to say, or who have not taken everything.
+    /// Peers with something queued, or not taken yet.
     pub(super) busy: BTreeSet<PeerIndex>,
-    /// When to look by a timer, and after how long again.
+    /// When it is polled by a timer, and the interval.
     look_at: Time,
     pause: Duration,
     awake: Time,
-    /// It is being ended; it has ended.
+    /// Whether it is being closed, and whether it is closed.
     pub(super) closing: bool,
     pub(super) closed: bool,
 }
 
 impl Module {
-    /// A rail that was opened; `host` is where this process is.
+    /// Creates a module from an open rail; `host` is the id of this host.
     pub(super) fn new(
         rail: Box<dyn Endpoint>,
         host: u64,
@@ -89,7 +89,7 @@ impl Module {
                 setting: "rails",
                 given: name,
                 reason: format!(
-                    "its address has {} characters, and a contact holds {TEXT_MAX}: name another rail",
+                    "its address has {} characters, but a contact allows {TEXT_MAX}: use another rail",
                     address.len()
                 ),
             });
@@ -116,7 +116,7 @@ impl Module {
         self.peers.get_mut(peer.index())?.as_mut()
     }
 
-    /// The peer at this place: opened, unless it is; `None` where it cannot be, or there are enough.
+    /// Opens a peer, unless it is open; `None` if it cannot be opened, or there are too many.
     pub(super) fn open(
         &mut self,
         now: Time,
@@ -131,7 +131,10 @@ impl Module {
             return Err(OobError::Setting {
                 setting: "rail.peers",
                 given: settings.peers.to_string(),
-                reason: format!("`{}` has as many peers already: allow more", self.rail.name()),
+                reason: format!(
+                    "`{}` already has that many peers: raise the limit",
+                    self.rail.name()
+                ),
             });
         }
         let peer = self.rail.open(&place.address, place.life)?;
@@ -143,8 +146,8 @@ impl Module {
         Ok(Some(peer))
     }
 
-    /// What has happened on the rail. Events come before the messages that were shown together with them: of a peer that
-    /// went and came back in between, messages are those of the new connection.
+    /// Polls the rail. Events come before the messages that were shown together with them: if a peer went and
+    /// came back in between, the messages belong to the new connection.
     pub(super) fn look(&mut self, now: Time, settings: &Settings) -> Found {
         let mut found = Found::default();
         if self.closing {
@@ -171,14 +174,14 @@ impl Module {
         found
     }
 
-    /// Something happens: whoever looks by a timer looks soon.
+    /// Shortens the polling interval after an event.
     pub(super) fn stirs(&mut self, now: Time, settings: &Settings) {
         self.awake = now + AWAKE;
         self.pause = settings.look;
         self.look_at = self.look_at.min(now + self.pause);
     }
 
-    /// A timer has looked, or anybody else.
+    /// Schedules the next poll by the timer.
     pub(super) fn looked(&mut self, now: Time, settings: &Settings) {
         if now >= self.look_at {
             self.pause = (self.pause * 2).clamp(settings.look, settings.look_max.max(settings.look));
@@ -186,7 +189,7 @@ impl Module {
         }
     }
 
-    /// When it has to be looked at again, at the latest, by a thread that sleeps.
+    /// Returns when a sleeping thread has to poll it at the latest.
     pub(super) fn next_deadline(&self, now: Time, settings: &Settings) -> Option<Time> {
         if self.closing || settings.spin {
             return None;
@@ -201,7 +204,7 @@ impl Module {
         own.into_iter().chain(waits.then_some(self.look_at)).min()
     }
 
-    /// Whether it sleeps, and wakes the task of `cx`.
+    /// Puts it to sleep so that it wakes the task of `cx`; returns whether it sleeps.
     pub(super) fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.closing || self.wake.polled {
             return true;

@@ -1,4 +1,4 @@
-//! A peer of a rail: whether it is up, what is under way to it, and when something has to be done about it.
+//! A peer of a rail: whether it is up, what is in flight to it, and when something has to be done about it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::settings::Settings;
 use super::wire::{Head, WINDOW};
 use crate::name::Name;
 
-/// Words (heads without a piece) that wait for a peer, at most.
+/// Maximum control headers queued for a peer.
 const WORDS: usize = 32;
 
 /// Numbers a line within the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct LineId(pub(super) u64);
 
-/// How a peer stands.
+/// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// As far as is known, messages pass.
+    /// Messages pass, as far as is known.
     Up,
-    /// They do not; it is called at this time, and then after twice as long.
+    /// Messages do not pass; the peer is called at this time, and then after twice as long.
     Down(Time, Duration),
     /// Its process has ended.
     Over,
@@ -35,18 +35,18 @@ pub(super) struct Peer {
     pub(super) stand: Stand,
     /// The connection of the rail that is used.
     pub(super) life: Life,
-    /// Who is said to be there.
+    /// The processes whose contacts name this address.
     pub(super) names: Vec<Name>,
     pub(super) lines: Vec<LineId>,
-    /// Whose turn it is.
+    /// The index of the line whose turn it is.
     turn: usize,
-    /// Pieces that the peer has not taken: the rail's number, the line, the bytes.
+    /// Segments that the peer has not taken: the rail's number, the line, the bytes.
     flight: VecDeque<(MsgId, LineId, usize)>,
     pub(super) words: VecDeque<Head>,
-    /// When something of it came last, and when it was asked since then.
+    /// When something was last received from it, and when it was probed since then.
     pub(super) heard: Time,
     pub(super) asked: Option<Time>,
-    /// Handshakes of it that failed, as of then.
+    /// Number of its failed handshakes, at a given time.
     failures: (u32, Time),
 }
 
@@ -70,13 +70,13 @@ impl Peer {
         self.stand == Stand::Up
     }
 
-    /// Something of it came, or was taken by it.
+    /// Records that something of it arrived, or was taken by it.
     pub(super) fn heard(&mut self, now: Time) {
         self.heard = now;
         self.asked = None;
     }
 
-    /// Says a word when there is room for it.
+    /// Queues a control header, if there is room for it.
     pub(super) fn word(&mut self, word: Head) {
         if self.words.len() < WORDS {
             self.words.push_back(word);
@@ -95,7 +95,7 @@ impl Peer {
         !self.flight.is_empty() || !self.words.is_empty()
     }
 
-    /// The next piece that the peer has taken, up to this one.
+    /// Returns the next segment that the peer has taken, up to this one.
     pub(super) fn landed(&mut self, up_to: MsgId) -> Option<(LineId, usize)> {
         let &(id, line, length) = self.flight.front()?;
         (id <= up_to).then(|| {
@@ -104,25 +104,25 @@ impl Peer {
         })
     }
 
-    /// The line whose turn it is, of `0..lines.len()`.
+    /// Returns the line whose turn it is.
     pub(super) fn next_line(&mut self) -> Option<LineId> {
         self.turn = self.turn.wrapping_add(1);
         let at = self.turn.checked_rem(self.lines.len())?;
         self.lines.get(at).copied()
     }
 
-    /// Nothing of what was under way means anything any more.
+    /// Drops everything that was in flight.
     pub(super) fn clear(&mut self) {
         self.flight.clear();
         self.words.clear();
         self.asked = None;
     }
 
-    /// When a peer with links has to be asked, or given up; the latter is true.
+    /// Returns when a peer with links has to be probed or given up; the latter is true.
     pub(super) fn due(&self, settings: &Settings) -> (Time, bool) {
         match self.asked {
             None => (self.heard + settings.idle, false),
-            // Whoever has stood still himself asks late, and has not heard what came meanwhile: the answer has its time.
+            // If we stalled ourselves, restart the answer timer: the reply may be queued unread.
             Some(asked) => {
                 let silence = settings.silence.max(settings.idle);
                 let answer = asked + (silence - settings.idle);
@@ -131,19 +131,19 @@ impl Peer {
         }
     }
 
-    /// What is to be done about a peer with links now.
+    /// Returns what to do about a peer with links now.
     pub(super) fn judge(&self, now: Time, settings: &Settings) -> Judged {
         match self.due(settings) {
             (at, _) if at > now => Judged::Wait(at),
             (_, false) => Judged::Ask,
             // This process did not run when the answer was due, and the peer may not have run either:
-            // stopped, frozen or suspended together. What it says from here on counts.
+            // stopped, frozen or suspended together. Whatever it sends from now on counts.
             (at, true) if now.since(at) > LATE => Judged::Ask,
             (_, true) => Judged::Silent,
         }
     }
 
-    /// Handshakes that failed and are not forgotten; one more, if it has failed now.
+    /// Returns the number of failed handshakes that are not forgotten, after adding one if `failed`.
     pub(super) fn failures(&mut self, now: Time, failed: bool, settings: &Settings) -> u32 {
         let (count, at) = self.failures;
         let step = settings.forgive.as_nanos().max(1);
@@ -156,17 +156,17 @@ impl Peer {
     }
 }
 
-/// A look that is so much later than it was due says nothing about the peer.
+/// A check that is this much later than due says nothing about the peer.
 const LATE: Duration = Duration::from_millis(200);
 
-/// What is to be done about a peer with links.
+/// What to do about a peer with links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// Nothing before then.
+    /// Nothing before that time.
     Wait(Time),
-    /// It is asked whether it is there.
+    /// Probe it.
     Ask,
-    /// It has not answered in time.
+    /// Give it up: it did not answer in time.
     Silent,
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let late = Time::ZERO + settings.silence * 3;
         peer.asked = Some(late);
         let answered = late + (settings.silence - settings.idle);
-        assert_eq!(peer.due(&settings), (answered, true), "asked late");
+        assert_eq!(peer.due(&settings), (answered, true), "probed late");
         peer.heard(Time::from_nanos(5));
         assert_eq!(peer.due(&settings), (Time::from_nanos(5) + settings.idle, false));
     }
@@ -233,7 +233,7 @@ mod tests {
         let (due, _) = peer.due(&settings);
         assert_eq!(peer.judge(Time::ZERO, &settings), Judged::Wait(due));
         assert_eq!(peer.judge(due, &settings), Judged::Silent);
-        // Both ends were frozen for an hour: asked again, and given its time.
+        // Both ends were frozen for an hour: probe again, and wait for the answer.
         let thawed = due + Duration::from_secs(3600);
         assert_eq!(peer.judge(thawed, &settings), Judged::Ask);
         peer.asked = Some(thawed);

@@ -1,4 +1,4 @@
-//! What a user may choose.
+//! The settings of the transport `rail`.
 
 use std::time::Duration;
 
@@ -8,44 +8,45 @@ use crate::wire;
 /// The settings of a `rail` transport.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Longest message, in bytes.
+    /// Maximum length of a message (bytes).
     pub longest: usize,
-    /// Bytes of a piece beside its head, at most: what a rail carries less of is cut smaller.
+    /// Maximum bytes of a segment without its header; a rail with shorter messages uses shorter segments.
     pub piece: usize,
-    /// Limits of those who have the key.
+    /// The limits of the meeting, for peers with the key.
     pub meeting: connect::Limits,
-    /// How long a handshake may take. A peer that is not there does not answer; then the core tries another way.
+    /// How long a handshake may take. A missing peer does not answer; then the core tries another path.
     pub handshake: Duration,
-    /// How long a line that is closed may take to say the rest.
+    /// How long a line that is being closed may take to send the rest.
     pub linger: Duration,
-    /// After so long without a word, a peer to which there is a link is asked whether it is there.
+    /// Idle time after which a peer with a link is probed.
     pub idle: Duration,
-    /// After so long without a word, it is given up over this rail. More than `idle`.
+    /// Idle time after which it is given up over this rail. More than `idle`.
     pub silence: Duration,
-    /// How long after its end a peer is called for the first time,
+    /// How long after its failure a peer is called for the first time,
     pub revive: Duration,
-    /// and the longest wait between two calls: it doubles from one to the next.
+    /// and the maximum wait between two calls, which doubles each time.
     pub revive_max: Duration,
-    /// How many handshakes may be under way with those who call; the oldest one goes when there are more.
+    /// Maximum number of handshakes with callers; the oldest is dropped when there are more.
     pub guests: usize,
-    /// The same, of one peer.
+    /// Maximum number of handshakes with one caller.
     pub guests_each: usize,
-    /// How many handshakes that one peer has begun may fail in a row.
+    /// Number of failed handshakes of one caller before it is rejected.
     pub failures: u32,
-    /// How long until one failure is forgotten; a peer that has too many is turned away unheard.
+    /// How long until one failure is forgotten.
     pub forgive: Duration,
-    /// Peers that a rail may have, at most.
+    /// Maximum number of peers of a rail.
     pub peers: usize,
-    /// How often a rail is looked at that has no descriptor to sleep on, or whose peer has not taken what was sent, while
-    /// something happens: timers have a resolution of a millisecond.
+    /// Polling interval of a rail without a descriptor to sleep on, or whose peer has not taken what was
+    /// sent, while there is traffic: timers have a resolution of a millisecond.
     pub look: Duration,
-    /// The same, when nothing does: the interval doubles from one to the other.
+    /// Polling interval without traffic: it doubles from one to the other.
     pub look_max: Duration,
-    /// How often the rail's own housekeeping is looked after while it sleeps, and nothing is under way. It wakes us for
-    /// whatever arrives; less often is less work for a process that has nothing to say.
+    /// Interval of the rail's own housekeeping while it sleeps and nothing is in flight. Arrivals wake it
+    /// anyway; a longer interval is less work for an idle process.
     pub housekeeping: Duration,
-    /// Every rail is looked at in every turn, and none is slept on: for a thread that spins
-    /// ([`Progress::Spin`](crate::runner::Progress::Spin)), which sets this by itself where a handle starts it.
+    /// Whether every rail is polled in every turn, and none is slept on: for a thread that spins
+    /// ([`Progress::Spin`](crate::runner::Progress::Spin)), which sets this by itself where a handle starts
+    /// it.
     pub spin: bool,
 }
 
@@ -78,7 +79,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Longest frame, in bytes.
+    /// Returns the maximum length of a frame (bytes).
     pub(super) fn frame(&self) -> usize {
         self.longest.saturating_add(wire::HEAD_MAX)
     }

@@ -1,4 +1,5 @@
-//! How a thread that sleeps in its event library hears of a rail: by the rail's own descriptor, where it has one.
+//! Wakes a thread that sleeps in its event loop when a rail has something: by the rail's own descriptor, if
+//! it has one.
 //!
 //! ```text
 //!   Free ── nothing there: arm ──► Armed: the descriptor is in epoll ── readable, or a turn ── disarm ──► Free
@@ -15,24 +16,24 @@ use tokio::io::unix::AsyncFd;
 
 use super::Endpoint;
 
-/// A rail's wake-up.
+/// The wake-up of a rail.
 #[derive(Debug, Default)]
 pub(super) struct Wake {
-    /// The descriptor that it named last, by its number there, and our copy of it in the thread's epoll.
+    /// The rail's last descriptor, by its number, and our duplicate of it in the thread's epoll set.
     watched: Option<(RawFd, AsyncFd<OwnedFd>)>,
     armed: bool,
-    /// It cannot be slept on.
+    /// Whether it cannot be slept on.
     pub(super) polled: bool,
 }
 
-/// What came of an attempt to sleep.
+/// The outcome of an attempt to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sleep {
-    /// It sleeps, and wakes the task.
+    /// It sleeps, and will wake the task.
     Asleep,
-    /// There is something: look again.
+    /// There is something: poll again.
     Awake,
-    /// It has no descriptor (any more): it has to be looked at from a timer.
+    /// It has no descriptor (any more), and has to be polled by a timer.
     Cannot,
 }
 
@@ -44,13 +45,13 @@ impl Wake {
         }
     }
 
-    /// The rail's descriptors may be others from here on.
+    /// Forgets the descriptor, which may be another from now on.
     pub(super) fn forget(&mut self) {
         self.watched = None;
         self.polled = false;
     }
 
-    /// Arms the rail, and has the task woken by its descriptor.
+    /// Arms the rail, and registers the task with its descriptor.
     pub(super) fn sleep(&mut self, rail: &mut dyn Endpoint, cx: &mut Context<'_>) -> Sleep {
         let slept = match rail.arm() {
             Ok(Armed::Ready) => return Sleep::Awake,
@@ -75,7 +76,7 @@ impl Wake {
     }
 }
 
-/// Our copy of the descriptor: made once, for as long as the rail names the same one.
+/// Duplicates the descriptor, once for as long as the rail names the same one.
 fn watch<'a>(
     watched: &'a mut Option<(RawFd, AsyncFd<OwnedFd>)>,
     fd: BorrowedFd<'_>,
@@ -89,15 +90,15 @@ fn watch<'a>(
     watched.as_ref().map(|(_, copy)| copy)
 }
 
-/// What tokio asks of those who register a descriptor (`AsyncFd::register`) is that it is theirs, open, and the same for as
-/// long as they have it: the copy is owned, and nobody else knows its number. The newer call says so by being unsafe.
+/// `AsyncFd::register` requires that the value owns its descriptor, keeps it open and never changes it: the
+/// duplicate is owned, and nothing else knows its number. The newer call states that by being unsafe.
 #[allow(deprecated)]
 fn registered(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// Whether nothing is there, and the task will be woken when something is. tokio hears of changes only, and remembers the
-/// last one: so the descriptor itself is asked before that is forgotten.
+/// Whether nothing is there, and the task will be woken when something is. tokio caches readiness: so the
+/// descriptor itself is polled before the cache is cleared.
 fn is_pending(watched: &AsyncFd<OwnedFd>, cx: &mut Context<'_>) -> Option<bool> {
     loop {
         match watched.poll_read_ready(cx) {
@@ -115,6 +116,6 @@ fn is_readable(fd: &OwnedFd) -> bool {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // Whatever the kernel has against it, the rail is looked at.
+    // On any error the rail is polled.
     !matches!(poll(&mut asked, Some(&at_once)), Ok(0))
 }

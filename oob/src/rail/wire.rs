@@ -1,22 +1,22 @@
-//! The head of a message on a rail: 24 bytes, then a piece of a session's bytes.
+//! The header of a message on a rail: 24 bytes, followed by a segment of a session's bytes.
 //!
 //! ```text
 //!    0         4         5      6        7      8              16              24
 //!    │ "oobr"  │ version │ kind │ caller │ 0    │ line         │ sequence      │ piece …
 //! ```
 //!
-//! Numbers are in network order. A *line* is numbered by whoever called, who says so in each piece (`caller` is 1): so both
-//! may call at the same time. Pieces are numbered from 0 in each direction; the first one of whoever calls is a
-//! [`Kind::Call`]. What does not read exactly as written here is dropped and counted.
+//! Numbers are in network byte order. A *line* is numbered by its caller, which is marked in each segment
+//! (`caller` is 1), so that both sides may call at the same time. Segments are numbered from 0 in each
+//! direction; the caller's first one is a [`Kind::Call`]. Anything malformed is dropped and counted.
 
 use zerocopy::byteorder::network_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of a head.
+/// Bytes of a header.
 pub const HEAD: usize = 24;
-/// Most bytes behind a head that are taken.
+/// Maximum bytes accepted after a header.
 pub const PIECE_MAX: usize = 32 << 10;
-/// Most pieces to one peer that it has not taken: so no piece comes that is farther than this from the one that is missing.
+/// Maximum segments in flight to one peer: no segment arrives further than this beyond a missing one.
 pub const WINDOW: u64 = 64;
 const MAGIC: [u8; 4] = *b"oobr";
 const VERSION: u8 = 1;
@@ -35,20 +35,20 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == HEAD);
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The first piece of a line, from whoever calls.
+    /// The first segment of a line, from the caller.
     Call,
-    /// A piece.
+    /// A segment of a line.
     Piece,
-    /// After this one, nothing comes over the line. It has a number like a piece.
+    /// The end of a line: nothing follows. It is numbered like a segment.
     End,
     /// There is no such line (any more). Not numbered.
     Gone,
-    /// Are you there? Of no line.
+    /// A probe of the peer, outside any line.
     Ask,
-    /// I am.
+    /// The answer to a probe.
     Here,
 }
 
@@ -74,21 +74,21 @@ impl Kind {
     }
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// The kind of the message.
     pub kind: Kind,
-    /// Whether its sender has called.
+    /// Whether its sender made the call.
     pub caller: bool,
-    /// Which line of whoever called.
+    /// The caller's number of the line.
     pub line: u64,
-    /// Which piece.
+    /// The number of the segment.
     pub sequence: u64,
 }
 
 impl Head {
-    /// Of no line.
+    /// Creates a header outside any line.
     pub(super) fn alone(kind: Kind) -> Self {
         Self {
             kind,
@@ -98,7 +98,7 @@ impl Head {
         }
     }
 
-    /// As it is sent.
+    /// Returns the bytes of the header.
     #[must_use]
     pub fn bytes(&self) -> [u8; HEAD] {
         zerocopy::transmute!(Raw {
@@ -112,7 +112,7 @@ impl Head {
         })
     }
 
-    /// Reads one, and what is behind it. `None` when it is none.
+    /// Parses a header, and returns what follows it. `None` if it is malformed.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (raw, piece) = Raw::ref_from_prefix(bytes).ok()?;
@@ -127,7 +127,7 @@ impl Head {
         (sound && piece.len() <= PIECE_MAX && head.is_sane(piece)).then_some((head, piece))
     }
 
-    /// Whether the parts fit each other.
+    /// Whether the fields fit together.
     fn is_sane(&self, piece: &[u8]) -> bool {
         let unnumbered = self.sequence == 0 && piece.is_empty();
         match self.kind {

@@ -1,7 +1,8 @@
-//! The tree of a job, and where in it a frame goes next.
+//! The tree of a job, and the routes in it.
 //!
-//! Rank 0 is the root; level k holds radix^k ranks, and the children of a rank are those that lie radix^k further on, once
-//! for each. Everybody computes the whole tree from the number of ranks; what is learned is only who has *attached* where:
+//! Rank 0 is the root; level k has radix^k ranks, and the children of a rank are those at distances of
+//! multiples of radix^k. Every process computes the whole tree from the number of ranks; only which rank has
+//! *attached* where has to be learned:
 //!
 //! ```text
 //!   plan:   0 ─┬─ 1 ─┬─ 3        1 dies:   0 ─┬─ (1)        3 and 5 attach to their nearest
@@ -11,9 +12,9 @@
 //!                                                   └─ 6
 //! ```
 //!
-//! A rank attaches to one of its planned ancestors only. So a frame goes up until it meets a planned ancestor of its
-//! destination that has somebody attached on the path there, and from then on only down: whatever each rank believes of
-//! the others, no frame goes in a circle.
+//! A rank attaches to one of its planned ancestors only. So a frame goes up until it reaches a planned
+//! ancestor of its destination with an attached child on the path there, and from then on only down: whatever
+//! the ranks assume about each other, no frame loops.
 //!
 //! reference: oob, section 6 (the formula of the radix tree; repair from section 9).
 
@@ -23,18 +24,18 @@ pub use self::tree::Tree;
 
 use std::collections::BTreeSet;
 
-/// Where a frame goes next.
+/// The next hop of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// To this child, which has attached.
+    /// Down to this attached child.
     Down(u32),
-    /// To the parent.
+    /// Up to the parent.
     Up(u32),
-    /// Nowhere: nobody on the path has attached.
+    /// Nowhere: no rank on the path has attached.
     Nowhere,
 }
 
-/// The tree as one rank sees it.
+/// The tree, as seen from one rank.
 #[derive(Debug)]
 pub(crate) struct Routed {
     pub(crate) tree: Tree,
@@ -53,7 +54,7 @@ impl Routed {
         }
     }
 
-    /// Where a frame for `rank` goes. What came from the parent does not go back there.
+    /// Returns the next hop of a frame for `rank`. Frames from the parent do not go back there.
     pub(crate) fn next(&self, rank: u32, from_parent: bool) -> Next {
         let mut at = rank;
         while at != self.me {
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn down_to_the_deepest_that_has_attached_and_otherwise_up() {
-        // 0; 1 2; 3 5 under 1, 4 6 under 2; 7 11 under 3.
+        // The tree: 0; 1 2; 3 5 under 1, 4 6 under 2; 7 11 under 3.
         let mut routed = Routed::new(Tree::new(15, 2), 1);
         routed.parent = Some(0);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The planned tree: a formula.
+//! The planned tree, computed by a formula.
 
 /// The radix tree of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Over so many ranks, with at most so many children each (at least 1).
+    /// Creates the tree of this many ranks, with at most this many children each (at least 1).
     #[must_use]
     pub fn new(ranks: u32, radix: u32) -> Self {
         Self {
@@ -17,13 +17,13 @@ impl Tree {
         }
     }
 
-    /// How many ranks it has.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// The first rank of the level of `rank`, and how many ranks that level has room for.
+    /// Returns the first rank of the level of `rank`, and the capacity of that level.
     fn level(&self, rank: u32) -> (u64, u64) {
         let (mut start, mut size) = (0, 1);
         while start + size <= u64::from(rank) {
@@ -33,7 +33,7 @@ impl Tree {
         (start, size)
     }
 
-    /// The parent of a rank; the root has none.
+    /// Returns the parent of a rank; `None` for the root.
     #[must_use]
     pub fn parent(&self, rank: u32) -> Option<u32> {
         if rank == 0 {
@@ -45,7 +45,7 @@ impl Tree {
         u32::try_from(parent).ok()
     }
 
-    /// The children of a rank, in order.
+    /// Returns the children of a rank, in order.
     pub fn children(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         let (_, size) = self.level(rank);
         let ranks = u64::from(self.ranks);
@@ -55,7 +55,7 @@ impl Tree {
             .filter_map(|child| u32::try_from(child).ok())
     }
 
-    /// The parent, its parent, and so on to the root.
+    /// Returns the ancestors of a rank, from its parent to the root.
     pub fn ancestors(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         let tree = *self;
         std::iter::successors(tree.parent(rank), move |&rank| tree.parent(rank))
@@ -67,7 +67,7 @@ impl Tree {
         rank == top || self.ancestors(rank).any(|ancestor| ancestor == top)
     }
 
-    /// A rank and all that are below it.
+    /// Returns a rank and all ranks below it.
     #[must_use]
     pub fn branch(&self, top: u32) -> Vec<u32> {
         let mut branch = vec![top];

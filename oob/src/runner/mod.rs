@@ -1,18 +1,18 @@
-//! The progress thread: it runs a core and the transports that carry for it, and does nothing else.
+//! The progress thread: it runs a core and its transports, and does nothing else.
 //!
 //! ```text
 //!    caller ── Ask ──► mailbox (bounded) ──┐       thread `doorbell-oob`, a tokio runtime of its own
 //!                                          ▼
 //!              ┌──────────────── Core (node) ────────────────┐
-//!              │ Command ▼                         ▲ Event   │     one turn: the mailbox, the clock, what the transports
-//!              │   Carrier: tcp     Carrier: rail  …         │     have to tell, and all that follows from it
+//!              │ Command ▼                         ▲ Event   │     one turn: the mailbox, the clock, the events of the
+//!              │   Carrier: tcp     Carrier: rail  …         │     transports, and everything that follows
 //!              └─────────────────────────────────────────────┘
 //!                         sleeps in epoll │ or polls, on a core of its own
 //! ```
 //!
-//! It shares nothing with the progress of messages over rails: neither ever waits for the other. A turn does a bounded
-//! amount of each job. By default the thread sleeps in the kernel when there is nothing to do; with [`Progress::Spin`] it
-//! never does, and answers sooner by the time that it takes to wake a thread, at the price of a core.
+//! It shares nothing with the progress of messages over the ranks' rails: neither ever waits for the other. A
+//! turn does a bounded amount of each job. By default the thread sleeps in the kernel when there is nothing
+//! to do; with [`Progress::Spin`] it never does, which saves the time to wake a thread at the cost of a core.
 
 mod turn;
 
@@ -31,48 +31,48 @@ use crate::error::OobError;
 use crate::net::{Clock, Tcp};
 use crate::transport::{Command, Event, TransportId};
 
-/// The name of the thread.
+/// The name of the progress thread.
 pub const THREAD: &str = "doorbell-oob";
 
-/// What decides: who is spoken to, by which way, and what is done with what comes.
+/// The core: it decides which peers are called over which path, and what happens to messages.
 pub trait Core: Send + 'static {
-    /// What a caller may want of it.
+    /// A request of a caller.
     type Ask: Send + 'static;
-    /// A caller wants something.
+    /// Handles a request of a caller.
     fn ask(&mut self, now: Time, ask: Self::Ask);
-    /// A transport tells something.
+    /// Handles an event of a transport.
     fn handle(&mut self, now: Time, transport: TransportId, event: Event);
-    /// Looks at the time.
+    /// Handles everything that is due.
     fn tick(&mut self, now: Time);
-    /// When [`Core::tick`] has something to do.
+    /// Returns when [`Core::tick`] is due.
     fn next_deadline(&self) -> Option<Time>;
-    /// What a transport is to do.
+    /// Returns the next command to a transport.
     fn command(&mut self) -> Option<(TransportId, Command)>;
-    /// Whether all that callers have given it has ended.
+    /// Whether all requests of callers have been completed.
     fn is_quiet(&self) -> bool;
-    /// Whether it wants to end by itself.
+    /// Whether it has ended by itself.
     fn is_over(&self) -> bool {
         false
     }
-    /// Ends: whoever waits for something is told.
+    /// Ends the core: all pending requests are completed with an error.
     fn end(&mut self, now: Time);
 }
 
-/// A transport, as the thread drives it.
+/// A transport, as driven by the thread.
 pub trait Carrier {
-    /// Does what the core wants.
+    /// Carries out a command of the core.
     fn command(&mut self, now: Time, command: Command);
-    /// What happened next.
+    /// Returns the next event.
     fn event(&mut self) -> Option<Event>;
-    /// Takes in what has happened; wakes the task of `cx` when something does.
+    /// Handles what has happened; the task of `cx` is woken by the next event.
     fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()>;
-    /// Looks at the time.
+    /// Handles everything that is due.
     fn tick(&mut self, now: Time);
-    /// When [`Carrier::tick`] has something to do.
+    /// Returns when [`Carrier::tick`] is due.
     fn next_deadline(&self) -> Option<Time>;
-    /// Closes everything, when what was given to it has been written.
+    /// Closes everything once the queued data is written.
     fn leave(&mut self, now: Time);
-    /// Whether nothing is left open.
+    /// Whether everything is closed.
     fn is_quiet(&self) -> bool;
 }
 
@@ -106,22 +106,22 @@ impl Carrier for Tcp {
     }
 }
 
-/// What the thread does when there is nothing to do.
+/// What the thread does when it is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// Sleeps until there is.
+    /// It sleeps until there is something to do.
     #[default]
     Block,
-    /// Looks again at once: on this core, of those that the process may use, or on any.
+    /// It polls: on this core of those that the process may use, or on any.
     Spin(Option<usize>),
 }
 
 /// The settings of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Sleep or spin.
+    /// Whether it sleeps or spins.
     pub progress: Progress,
-    /// What callers may have asked for that the thread has not looked at yet.
+    /// Capacity of the mailbox.
     pub mailbox: usize,
 }
 
@@ -134,13 +134,13 @@ impl Default for Settings {
     }
 }
 
-/// Makes the transports, in the order of their numbers, on the thread that will drive them.
+/// Creates the transports, in the order of their numbers, on the thread that will drive them.
 pub type Carriers = Box<dyn FnOnce(Clock) -> Result<Vec<Box<dyn Carrier>>, OobError> + Send>;
 
-/// What was not taken, and why.
+/// A request that was not accepted, and why.
 #[derive(Debug)]
 pub enum Refused<A> {
-    /// The thread is behind: so much waits for it as is allowed.
+    /// The mailbox is full.
     Full(A),
     /// The thread has ended.
     Ended(A),
@@ -148,11 +148,11 @@ pub enum Refused<A> {
 
 enum Mail<A> {
     Ask(A),
-    /// End, until then.
+    /// A request to end within this time.
     Finish(Duration),
 }
 
-/// Where callers put what they want. It never waits.
+/// The mailbox for the requests of callers, which never blocks.
 #[derive(Debug)]
 pub struct Door<A>(Sender<Mail<A>>);
 
@@ -172,35 +172,35 @@ impl<A> std::fmt::Debug for Mail<A> {
 }
 
 impl<A: Send> Door<A> {
-    /// Puts it into the mailbox.
+    /// Puts a request into the mailbox.
     ///
-    /// # Errors
-    /// [`Refused`], with what was not taken.
+    /// # Errors [`Refused`], with the request.
     pub fn put(&self, ask: A) -> Result<(), Refused<A>> {
         self.0.try_send(Mail::Ask(ask)).map_err(|error| match error {
             TrySendError::Full(Mail::Ask(ask)) => Refused::Full(ask),
             TrySendError::Closed(Mail::Ask(ask)) => Refused::Ended(ask),
             TrySendError::Full(Mail::Finish(_)) | TrySendError::Closed(Mail::Finish(_)) => {
-                unreachable!("an ask was put in")
+                unreachable!("a request was put in")
             }
         })
     }
 }
 
-/// The thread. When it is dropped, it is ended at once, and waited for.
+/// The thread. Dropping it ends the thread at once and waits for it.
 #[derive(Debug)]
 pub struct Runner<A: Send + 'static> {
     door: Door<A>,
     thread: Option<JoinHandle<()>>,
-    /// Said by the thread to itself: end, until then.
+    /// Set by the thread itself in order to end within this time.
     left: Arc<OnceLock<Duration>>,
 }
 
 impl<A: Send + 'static> Runner<A> {
-    /// Starts the thread, and on it the transports; waits until they are there. The network namespace is the caller's.
+    /// Starts the thread, and its transports; waits until they are ready. The thread is in the caller's
+    /// network namespace.
     ///
-    /// # Errors
-    /// Of the transports; [`OobError::Thread`]; [`OobError::Setting`] of a core that this process may not use.
+    /// # Errors The errors of the transports; [`OobError::Thread`]; [`OobError::Setting`] for a processor
+    /// core that this process may not use.
     pub fn start<C: Core<Ask = A>>(
         settings: Settings,
         core: impl FnOnce(Clock) -> C + Send + 'static,
@@ -242,19 +242,19 @@ impl<A: Send + 'static> Runner<A> {
             left,
         };
         told.recv()
-            .unwrap_or_else(|_| Err(failed(io::Error::other("it ended before it began"))))?;
+            .unwrap_or_else(|_| Err(failed(io::Error::other("it ended before it was ready"))))?;
         Ok(runner)
     }
 
-    /// Where callers put what they want.
+    /// Returns the mailbox.
     #[must_use]
     pub fn door(&self) -> Door<A> {
         self.door.clone()
     }
 
-    /// Ends: what callers have given is carried out first, as far as that is possible within half of this time; then
-    /// everything is closed, and in the other half what was given to connections is written. Waits for the thread, unless
-    /// it is the thread itself that calls this.
+    /// Ends the thread: pending requests are carried out as far as possible within half of this time; then
+    /// everything is closed, and queued data is written in the other half. Waits for the thread, unless it is
+    /// called by it.
     pub fn finish(mut self, within: Duration) {
         self.stop(within);
     }
@@ -262,11 +262,11 @@ impl<A: Send + 'static> Runner<A> {
     fn stop(&mut self, within: Duration) {
         let Some(thread) = self.thread.take() else { return };
         if thread.thread().id() == std::thread::current().id() {
-            // It cannot wait for itself, nor for room in its own mailbox.
+            // It can wait neither for itself nor for room in its own mailbox.
             let _ = self.left.set(within);
             return;
         }
-        // The thread empties the mailbox, so there is room soon; and when it has ended, nothing is to be said.
+        // The thread empties the mailbox, so there will be room; after its end, the request is pointless.
         let mut mail = Mail::Finish(within);
         while let Err(TrySendError::Full(back)) = self.door.0.try_send(mail) {
             mail = back;
@@ -282,14 +282,14 @@ impl<A: Send + 'static> Drop for Runner<A> {
     }
 }
 
-/// Makes the runtime, on the core that was asked for.
+/// Creates the runtime, on the requested core.
 fn begin(progress: Progress) -> Result<tokio::runtime::Runtime, OobError> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     if let Progress::Spin(core) = progress {
         if let Some(core) = core {
             pin(core)?;
         }
-        // Every pass looks at the sockets.
+        // Every pass polls the sockets.
         builder.event_interval(1);
     }
     builder.enable_all().build().map_err(|source| OobError::Thread {
@@ -314,7 +314,7 @@ fn pin(core: usize) -> Result<(), OobError> {
         setting: "core",
         given: core.to_string(),
         reason: format!(
-            "this process may not use that core; those that it may use are {} (`taskset -p` shows and changes them)",
+            "this process may not use that core, only {} (`taskset -p` shows and changes them)",
             allowed.join(",")
         ),
     })

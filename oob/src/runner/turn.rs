@@ -1,4 +1,4 @@
-//! One turn of the progress thread after the other.
+//! The event loop of the progress thread.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,22 +14,22 @@ use super::{Carrier, Core, Mail};
 use crate::net::Clock;
 use crate::transport::TransportId;
 
-/// What is taken out of the mailbox in one turn, at most.
+/// Maximum requests taken from the mailbox per turn.
 const ASKED: usize = 256;
-/// Sleeps are not longer than this, whatever the deadlines are.
+/// Maximum time of one sleep, whatever the deadlines are.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// How long the end may take when it is the core's own.
+/// How long the end may take when the core ends by itself.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How far the end is.
+/// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not begun.
+    /// It has not begun.
     Runs,
-    /// What was asked for before is carried out, until the first of these times; all is over at the second.
+    /// Pending requests are carried out until the first of these times; everything has ended by the second.
     Flushes(Time, Time),
-    /// Everything is closed, until then.
+    /// Everything is being closed, until this time.
     Closes(Time),
 }
 
@@ -63,7 +63,7 @@ impl<C: Core> Turn<C> {
         }
     }
 
-    /// Until the end.
+    /// Runs until the end.
     pub(super) async fn run(mut self) {
         let mut alarm = Box::pin(sleep(LONG));
         loop {
@@ -83,7 +83,7 @@ impl<C: Core> Turn<C> {
         }
     }
 
-    /// Waits until something happens, or has to be done.
+    /// Waits until something happens, or is due.
     async fn wait(&mut self, mut alarm: Pin<&mut Sleep>) {
         let end = match self.stage {
             Stage::Runs => None,
@@ -106,7 +106,7 @@ impl<C: Core> Turn<C> {
         .await;
     }
 
-    /// Takes in what callers want and what the transports tell; true when there was anything.
+    /// Handles requests and events; returns whether there were any.
     fn look(&mut self, cx: &mut Context<'_>) -> bool {
         let (mut any, now) = (false, self.clock.now());
         for _ in 0..ASKED {
@@ -121,7 +121,7 @@ impl<C: Core> Turn<C> {
                     any = true;
                     self.finish(now, within);
                 }
-                // Nobody can ask for anything any more.
+                // All mailboxes were dropped.
                 Poll::Ready(None) => {
                     any |= self.stage == Stage::Runs;
                     self.finish(now, Duration::ZERO);
@@ -136,7 +136,7 @@ impl<C: Core> Turn<C> {
         any
     }
 
-    /// Takes events to the core and commands to the transports, until there are none.
+    /// Passes events to the core and commands to the transports, until there are none.
     fn carry(&mut self, now: Time) {
         loop {
             let mut any = false;
@@ -164,7 +164,7 @@ impl<C: Core> Turn<C> {
         }
     }
 
-    /// Goes on with the end; true when it has come.
+    /// Continues the end; returns whether it is complete.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(&within) = self.left.get() {
             self.finish(now, within);

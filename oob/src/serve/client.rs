@@ -1,19 +1,19 @@
-//! The conversation with one rank: its lines, and where it stands.
+//! The conversation with one rank: its lines, and its state.
 //!
-//! A rank may be a script that runs one program after the other: each of them has the line in its turn, and
-//! its `init` after the `finalize` of the one before begins another life of the rank.
+//! A rank may be a script that runs one program after another: each uses the line in turn, and its `init`
+//! after the `finalize` of the previous one begins a new life of the rank.
 
 use std::cmp::Ordering;
 
 use super::spawn::Order;
 use crate::launch::{Dialect, Pmi1, Program, Words, is_plain, shown};
 
-/// Longest line of a rank, its end included.
+/// Maximum bytes of a line, with its end.
 const LINE: usize = 4096;
-/// What a rank may have said before it has read the answers: more is no client that waits for them.
+/// Maximum unread bytes of a rank: a client that sends more does not wait for answers.
 const PENDING: usize = 64 << 10;
 
-/// What a rank asks.
+/// A request of a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Greet,
@@ -38,27 +38,27 @@ pub(super) enum Ask {
         text: String,
     },
     Spawn(Box<Program>),
-    /// More processes, asked for in a way that is not offered: why.
+    /// A request for more processes of a kind that is not supported, with the reason.
     NoSpawn(&'static str),
-    /// Something that is not offered, and what the answer to it is called.
+    /// A request that is not supported, with the command of its answer.
     Refuse(&'static str),
 }
 
-/// Where it stands.
+/// The state of the conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// It has not said which version it speaks. It may be no PMI client at all, and end so.
+    /// No version was sent yet. It may not be a PMI client at all, and end like this.
     #[default]
     Silent,
     Ready,
     AtBarrier,
-    /// In the lines of an order for more processes.
+    /// Within the lines of a spawn request.
     Ordering,
-    /// Its order is being carried out.
+    /// Its spawn request is being carried out.
     AtSpawn,
-    /// It has taken leave.
+    /// It has sent `finalize`.
     Finished,
-    /// It is not listened to.
+    /// Its input is ignored.
     Over,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Guest {
     heard: Vec<u8>,
     read: usize,
     order: Order,
-    /// Whether it has said that it ends.
+    /// Whether it has sent `finalize`.
     took_leave: bool,
-    /// How many programs have had the line before this one.
+    /// How many programs have used the line before this one.
     life: u32,
-    /// Its line has ended well: no other program comes.
+    /// Whether its line has ended regularly, so that no other program follows.
     is_gone: bool,
 }
 
@@ -85,7 +85,7 @@ impl Guest {
         }
     }
 
-    /// The next question, if there is a whole one and it is its turn.
+    /// Returns the next request, if a whole one is there and may be handled now.
     pub(super) fn next(&mut self) -> Result<Option<Ask>, String> {
         let asked = self.step();
         if asked.is_err() {
@@ -102,7 +102,7 @@ impl Guest {
         loop {
             let rest = &self.heard[self.read..];
             if rest.len() > PENDING {
-                return Err("it asks and asks, and waits for no answer".to_owned());
+                return Err("it sends requests without waiting for answers".to_owned());
             }
             if matches!(self.stage, Stage::Over | Stage::AtBarrier | Stage::AtSpawn) {
                 return Ok(None);
@@ -110,11 +110,11 @@ impl Guest {
             let Some((text, taken)) = Pmi1::split(rest)? else {
                 return match rest.len() {
                     0..LINE => Ok(None),
-                    _ => Err(format!("a line of it has more than {LINE} bytes")),
+                    _ => Err(format!("one of its lines has more than {LINE} bytes")),
                 };
             };
             if taken > LINE {
-                return Err(format!("a line of it has more than {LINE} bytes"));
+                return Err(format!("one of its lines has more than {LINE} bytes"));
             }
             let line = rest[text].to_vec();
             self.read += taken;
@@ -126,12 +126,12 @@ impl Guest {
 
     fn line(&mut self, line: &[u8]) -> Result<Option<Ask>, String> {
         let text = std::str::from_utf8(line).ok().filter(|_| is_plain(line));
-        let text = text.ok_or("a line of it holds something else than printable ASCII")?;
+        let text = text.ok_or("one of its lines has characters other than printable ASCII")?;
         if self.stage == Stage::Ordering {
             if text != "endcmd" {
                 return self.order.line(text).map(|()| None);
             }
-            // Until the answer, nothing else is heard.
+            // Nothing else is handled until the answer.
             self.stage = Stage::AtSpawn;
             let ask = match std::mem::take(&mut self.order).whole()? {
                 Ok(program) => Ask::Spawn(Box::new(program)),
@@ -148,7 +148,12 @@ impl Guest {
     }
 
     fn ask(&mut self, words: &Words) -> Result<Ask, String> {
-        let out_of_turn = |stage: &str| Err(format!("`{}` is no question {stage}", shown(&words.command)));
+        let out_of_turn = |stage: &str| {
+            Err(format!(
+                "`{}` is not a valid request {stage}",
+                shown(&words.command)
+            ))
+        };
         match (self.stage, words.command.as_str()) {
             (Stage::Silent, "init") => self.begin(words),
             (Stage::Finished, "init") if self.took_leave => {
@@ -157,11 +162,11 @@ impl Guest {
                 self.begin(words)
             }
             (Stage::Ready, "init") => Err(
-                "a second program says `init` on it, and the one before has ended without `finalize` \
+                "a second program sends `init`, but the previous one ended without `finalize` \
                  (MPI_Finalize, or the end of its `World`)"
                     .to_owned(),
             ),
-            // A client that has not come so far may be at its end all the same.
+            // A client in an early stage may still abort.
             (_, "abort") => {
                 self.stage = Stage::Finished;
                 abort(words)
@@ -211,22 +216,22 @@ impl Guest {
             "unpublish_name" => Ask::Refuse("unpublish_result"),
             "lookup_name" => Ask::Refuse("lookup_result"),
             "spawn" => Ask::Refuse("spawn_result"),
-            other => return Err(format!("`{}` is no question of PMI-1", shown(other))),
+            other => return Err(format!("`{}` is not a request of PMI-1", shown(other))),
         })
     }
 
-    /// How many programs have had the line before this one; `None` when no other comes.
+    /// Returns how many programs have used the line before this one; `None` when no other follows.
     pub(super) fn life(&self) -> Option<u32> {
         (!self.is_gone).then_some(self.life)
     }
 
-    /// Takes back the life that its `init` has begun; another program may try again later.
+    /// Reverts the life that its `init` has begun; another program may try again later.
     pub(super) fn refuse(&mut self) {
         (self.stage, self.took_leave) = (Stage::Finished, true);
         self.life = self.life.saturating_sub(1);
     }
 
-    /// The life in which it is at the barrier, if it is.
+    /// Returns the life in whose barrier it is, if any.
     pub(super) fn is_at_barrier(&self) -> Option<u32> {
         (self.stage == Stage::AtBarrier).then_some(self.life)
     }
@@ -235,13 +240,13 @@ impl Guest {
     pub(super) fn is_awaited(&self, life: u32) -> bool {
         match self.life.cmp(&life) {
             Ordering::Less => !self.is_gone,
-            // One that went wrong is missing for good, which is not for a barrier to hide.
+            // One that failed is missing for good, which a barrier must not hide.
             Ordering::Equal => !matches!(self.stage, Stage::AtBarrier | Stage::Finished),
             Ordering::Greater => false,
         }
     }
 
-    /// The barrier of a life is over; whether it was at it.
+    /// Releases it from the barrier of a life; returns whether it was there.
     pub(super) fn release(&mut self, life: u32) -> bool {
         let was = self.is_at_barrier() == Some(life);
         if was {
@@ -250,7 +255,7 @@ impl Guest {
         was
     }
 
-    /// Its order was carried out, or refused; whether there was one.
+    /// Completes its spawn request; returns whether there was one.
     pub(super) fn answered(&mut self) -> bool {
         let was = self.stage == Stage::AtSpawn;
         if was {
@@ -259,7 +264,7 @@ impl Guest {
         was
     }
 
-    /// Its line has ended; whether that is well.
+    /// Handles the end of its line; returns whether it was regular.
     pub(super) fn leave(&mut self) -> bool {
         let well = matches!(self.stage, Stage::Silent | Stage::Finished);
         *self = Self {
@@ -272,7 +277,7 @@ impl Guest {
         well
     }
 
-    /// Whether it has said that it ends.
+    /// Whether it has sent `finalize`.
     pub(super) fn took_leave(&self) -> bool {
         self.took_leave
     }
@@ -281,7 +286,7 @@ impl Guest {
 fn abort(words: &Words) -> Result<Ask, String> {
     let code = match words.get("exitcode") {
         None => 1,
-        // What does not fit, or means success, is a failure all the same.
+        // A code out of range, or one that means success, is a failure all the same.
         Some(_) => u8::try_from(words.number("exitcode")? & 0xff).unwrap_or(1).max(1),
     };
     let text = words.get("message").or(words.get("msg")).unwrap_or_default();

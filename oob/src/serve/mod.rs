@@ -1,29 +1,30 @@
-//! The other side of PMI-1: what a launcher's process on each host answers to the ranks there, without their descriptors.
+//! The server side of PMI-1: what a launcher's process on each host answers to its ranks, sans I/O.
 //!
 //! ```text
-//!   rank's bytes ──► heard ──► Guest (one conversation each) ──► Store: this host's copy of the job's values
+//!   rank's bytes ──► receive ─► Client (one conversation each) ─► Store: this host's copy of the job's values
 //!                                   │
-//!             Output::Say ◄─────────┤ answers, in the order of the questions
-//!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: give this to the other hosts
-//!             Output::Abort ◄───────┤ a rank asks for the end of the job
-//!             Output::Wrong ◄───────┘ a rank says what is no PMI: it is not listened to any more
-//!   the other hosts' words ──► fenced ──► Output::Say (barrier_out to everybody here)
+//!             Output::Send ◄────────┤ answers, in the order of the requests
+//!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: send this to the other hosts
+//!             Output::Abort ◄───────┤ a rank requests the end of the job
+//!             Output::Invalid ◄─────┘ a rank violates the protocol: its input is ignored from now on
+//!   the other hosts' values ──► fenced ──► Output::Send (barrier_out to all ranks here)
 //! ```
 //!
-//! The lines are those of [`crate::launch::Pmi1`], as MPICH's clients speak them: with this any program that starts under
-//! hydra starts under ours. Values put before a barrier are everybody's after it. What ranks say is hostile: lines, keys,
-//! values, their number and the whole store are bounded, and so is what a rank may ask before it has read its answers.
+//! The lines are those of [`crate::launch::Pmi1`], as MPICH's clients use them: any program that starts under
+//! hydra starts under this server. Values put before a barrier are visible to all ranks after it. Input is
+//! untrusted: lines, keys, values, their number and the whole store are bounded, and so are unanswered
+//! requests.
 //!
-//! A rank may be a script that runs several programs, one after the other: each has a *life* of its own, in
-//! which it meets the same life of the other ranks: a store, a name of the job (`job`, then `job.2`), and
-//! barriers. The words of a barrier say of which life they are (`u32 LE`, then values; no words at all:
-//! nothing of this host). A life's store is made when it is first used, and one life is at most `AHEAD`
-//! ahead of the oldest: `init` is refused beyond. Where hosts are at barriers of different lives, the earliest
-//! is over, and those of later ones are entered again under the next number.
+//! A rank may be a script that runs several programs, one after another: each has a *life* of its own, which
+//! it shares with the same life of the other ranks: a store, a job name (`job`, then `job.2`), and barriers.
+//! The values sent for a barrier begin with their life (`u32 LE`, then values; empty when this host has
+//! none). The store of a life is created at its first use, and one life is at most `AHEAD` ahead of the
+//! oldest: beyond that, `init` is refused. If hosts are at barriers of different lives, the earliest
+//! completes, and those of later lives are entered again under the next number.
 //!
-//! An order for more processes (`mcmd=spawn`) is given on as [`Output::Spawn`], and answered by [`Server::spawned`]. The new
-//! processes are a job of their own, with a server of their own. Published names are refused in words that clients
-//! understand.
+//! A request for more processes (`mcmd=spawn`) is passed on as [`Output::Spawn`], and answered by
+//! [`Server::spawned`]. The new processes are a job of their own, with a server of their own. Published names
+//! are refused in a form that clients understand.
 
 mod client;
 mod spawn;
@@ -41,25 +42,25 @@ use store::{Refused, Store};
 /// What is to be done for the ranks of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Write these bytes to this rank.
+    /// Send these bytes to this rank.
     Say(u32, Vec<u8>),
-    /// All ranks of this host that take part have come to barrier number `0`, `1`, …: these bytes are for the other hosts, and
-    /// [`Server::fenced`] is called with those of all hosts.
+    /// All participating ranks of this host have reached the barrier with this number, from 0: these bytes
+    /// are for the other hosts, and [`Server::fenced`] takes those of all hosts.
     Fence(u32, Vec<u8>),
-    /// This rank asks that the job ends.
+    /// This rank requests the end of the job.
     Abort {
-        /// Who.
+        /// The rank that requests it.
         rank: u32,
-        /// With which exit status.
+        /// The exit status it gives.
         code: u8,
-        /// Its reason; empty when it gave none.
+        /// Its reason; may be empty.
         text: String,
     },
-    /// This rank wants these processes started, and waits for [`Server::spawned`].
+    /// This rank requests these processes, and waits for [`Server::spawned`].
     Spawn(u32, Box<Program>),
-    /// Nobody waits any more for the processes that were asked for under this token.
+    /// The processes with this token are no longer waited for.
     Abandon(String),
-    /// This rank does not keep to the protocol: why. Its conversation is over, and so should be the job.
+    /// This rank violates the protocol, with the reason. Its conversation has ended, and so should the job.
     Wrong(u32, String),
 }
 
@@ -70,28 +71,29 @@ pub struct Server {
     guests: BTreeMap<u32, Guest>,
     /// The values of each life of the ranks here.
     stores: BTreeMap<u32, Store>,
-    /// What the store of each life begins with.
+    /// The initial content of each store.
     mapping: String,
     job: String,
-    /// The barrier that is under way, or will be next.
+    /// The number of the current or next barrier.
     fence: u32,
-    /// The life whose ranks here are all at it, and their words: the other hosts are waited for.
+    /// The life whose ranks here are all at the barrier, and their values: waiting for the other hosts.
     waits: Option<(u32, Vec<u8>)>,
     outputs: VecDeque<Output>,
 }
 
-/// The key of where the ranks are.
+/// The key of the process mapping.
 const MAPPING: &str = "PMI_process_mapping";
 
-/// How many lives a rank may be ahead of the oldest one that a rank here is in: as many stores are kept.
+/// Maximum number of lives that a rank may be ahead of the oldest one here, which bounds the number of
+/// stores.
 const AHEAD: u32 = 1024;
 
-/// Where the ranks of a job are, for programs that ask: `(first host, hosts, ranks on each)`, in blocks.
+/// The placement of ranks, in blocks: `(first host, hosts, ranks on each)`.
 pub type Blocks = [(u32, u32, u32)];
 
 impl Server {
-    /// For a job of `size` ranks, called `job` (no spaces), of which `ranks` are on this host; `blocks` says how many ranks the
-    /// hosts have, in their order.
+    /// Creates the server for a job of `size` ranks with the name `job` (no spaces), of which `ranks` are on
+    /// this host; `blocks` is the placement of all ranks.
     #[must_use]
     pub fn new(job: &str, size: u32, ranks: impl IntoIterator<Item = u32>, blocks: &Blocks) -> Self {
         let mut server = Self {
@@ -108,7 +110,7 @@ impl Server {
         server
     }
 
-    /// The values of a life; with its first use those are forgotten that no rank here is in any more.
+    /// Returns the store of a life; at its first use, stores that no rank here needs any more are dropped.
     fn store(&mut self, life: u32) -> &mut Store {
         let mapping = &self.mapping;
         if !self.stores.contains_key(&life) {
@@ -122,16 +124,14 @@ impl Server {
         })
     }
 
-    /// Values that all programs which come first have from the start: those that the processes of an order
-    /// are to be given.
+    /// Adds values that all programs of the first life have from the start, as a spawn request gives them.
     ///
-    /// # Errors
-    /// Why one is none.
+    /// # Errors Why a value was rejected.
     pub fn preput(&mut self, values: &[(String, String)]) -> Result<(), String> {
         for (key, value) in values {
             self.store(0).insert(key, value).map_err(|refused| {
                 format!(
-                    "its value `{}` was not taken: {}",
+                    "its value `{}` was rejected: {}",
                     crate::launch::shown(key),
                     refused.word()
                 )
@@ -140,7 +140,7 @@ impl Server {
         Ok(())
     }
 
-    /// The order of `rank` was carried out, or the one reason why not.
+    /// Completes the spawn request of `rank`, with the reason if it failed.
     pub fn spawned(&mut self, rank: u32, result: Result<(), &str>) {
         if !self.guests.get_mut(&rank).is_some_and(Guest::answered) {
             return;
@@ -150,12 +150,12 @@ impl Server {
             Err(why) => format!("cmd=spawn_result rc=-1 msg={}\n", one_word(why)),
         };
         self.outputs.push_back(Output::Say(rank, line.into_bytes()));
-        // Whoever has asked on without waiting.
+        // It may have sent further requests without waiting.
         self.go_on(rank);
     }
 
-    /// The processes that were asked for under `token` will not come, or were lost before they had joined: who asked can
-    /// look at why.
+    /// Records that the processes of `token` will not start, or were lost before they joined; the requester
+    /// can look up why.
     pub fn failed(&mut self, token: &str, reason: &str) {
         if is_token(token) {
             let (key, text) = said_of(token, reason, LONGEST_VALUE);
@@ -163,12 +163,12 @@ impl Server {
         }
     }
 
-    /// What is to be done next.
+    /// Returns the next thing to do.
     pub fn take(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// A rank has said something: any piece of its lines.
+    /// Takes bytes of a rank, in any fragments.
     pub fn heard(&mut self, rank: u32, bytes: &[u8]) {
         let Some(guest) = self.guests.get_mut(&rank) else {
             return;
@@ -177,7 +177,7 @@ impl Server {
         self.go_on(rank);
     }
 
-    /// Answers what a rank has asked so far.
+    /// Handles the requests of a rank.
     fn go_on(&mut self, rank: u32) {
         while let Some(guest) = self.guests.get_mut(&rank) {
             match guest.next() {
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// A rank's line has ended: whether it had taken leave, or never came.
+    /// Handles the end of a rank's line; returns whether it was regular, or never used.
     pub fn left(&mut self, rank: u32) -> bool {
         let Some(guest) = self.guests.get_mut(&rank) else {
             return true;
@@ -203,16 +203,15 @@ impl Server {
         well
     }
 
-    /// Whether a rank has said that it ends.
+    /// Whether a rank has sent `finalize`.
     #[must_use]
     pub fn took_leave(&self, rank: u32) -> bool {
         self.guests.get(&rank).is_some_and(Guest::took_leave)
     }
 
-    /// The words of all hosts for barrier `fence`, our own among them: it is over.
+    /// Completes barrier `fence` with the values of all hosts, including our own.
     ///
-    /// # Errors
-    /// What is wrong with them. The job cannot go on then.
+    /// # Errors Why they are invalid. The job cannot continue then.
     pub fn fenced<'a>(
         &mut self,
         fence: u32,
@@ -229,7 +228,7 @@ impl Server {
         let words = words.into_iter().filter(|words| !words.is_empty());
         let words: Vec<(u32, &[u8])> = words.map(of_life).collect::<Result<_, _>>()?;
         if words.iter().any(|(other, _)| *other < life) {
-            // Ranks of other hosts are still at one of an earlier life.
+            // Ranks of other hosts are still at a barrier of an earlier life.
             self.outputs.push_back(Output::Fence(self.fence, own.clone()));
             self.waits = Some((life, own));
             return Ok(());
@@ -244,7 +243,7 @@ impl Server {
         let were_there: Vec<u32> = were_there.collect();
         let out = |rank: &u32| Output::Say(*rank, b"cmd=barrier_out\n".to_vec());
         self.outputs.extend(were_there.iter().map(out));
-        // Whoever has asked on without waiting.
+        // They may have sent further requests without waiting.
         were_there.into_iter().for_each(|rank| self.go_on(rank));
         Ok(())
     }
@@ -259,7 +258,7 @@ impl Server {
             }
             Ask::Greet => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned(),
             Ask::OtherVersion => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n".to_owned(),
-            // The lengths count the end of a text in C.
+            // The lengths include the terminator of a C string.
             Ask::Limits => format!(
                 "cmd=maxes kvsname_max=256 keylen_max={} vallen_max={}\n",
                 LONGEST_KEY + 1,
@@ -274,11 +273,11 @@ impl Server {
             Ask::Finalize => {
                 self.outputs
                     .push_back(Output::Say(rank, b"cmd=finalize_ack\n".to_vec()));
-                // Who has taken leave is at no barrier any more.
+                // A rank that has finished is no longer at the barrier.
                 return self.gather();
             }
             Ask::Spawn(program) => {
-                // What becomes of the order is looked up in it.
+                // The outcome of the spawn request is looked up in it.
                 self.store(self.life_of(rank));
                 self.outputs.push_back(Output::Spawn(rank, program));
                 return;
@@ -303,7 +302,7 @@ impl Server {
         self.guests.get(&rank).and_then(Guest::life).unwrap_or(0)
     }
 
-    /// What the job is called in a life.
+    /// Returns the job's name in a life.
     fn name(&self, life: u32) -> String {
         match life {
             0 => self.job.clone(),
@@ -344,7 +343,8 @@ impl Server {
         }
     }
 
-    /// Whether all who take part are at the barrier now: at that of the earliest life that is at one.
+    /// Completes this host's side of the barrier if all participants are there: at that of the earliest life
+    /// with one.
     fn gather(&mut self) {
         let life = self.guests.values().filter_map(Guest::is_at_barrier).min();
         let Some(life) = life.filter(|_| self.waits.is_none()) else {
@@ -360,28 +360,28 @@ impl Server {
     }
 }
 
-/// Which life the words of a host are of, and its values.
+/// Returns the life that the values of a host belong to, and the values.
 fn of_life(words: &[u8]) -> Result<(u32, &[u8]), String> {
     let (life, values) = words
         .split_first_chunk()
-        .ok_or_else(|| "another host's words are cut off".to_owned())?;
+        .ok_or_else(|| "the values of another host are truncated".to_owned())?;
     Ok((u32::from_le_bytes(*life), values))
 }
 
-/// The token under which processes are asked for.
+/// Returns the token of a spawn request.
 #[must_use]
 pub fn token_of(program: &Program) -> Option<&str> {
     let found = program.values.iter().find(|(key, _)| key == TOKEN)?;
     Some(found.1.as_str()).filter(|token| is_token(token))
 }
 
-/// A text as one word of a line.
+/// Formats a text as one word of a line.
 fn one_word(text: &str) -> String {
     let plain = |c: char| if matches!(c, '!'..='~') { c } else { '_' };
     text.chars().take(LONGEST_VALUE).map(plain).collect()
 }
 
-/// As hydra and Slurm write it, and MPICH reads it.
+/// Formats the process mapping as hydra and Slurm do, and MPICH reads it.
 fn mapping(blocks: &Blocks) -> String {
     let blocks: Vec<String> = blocks
         .iter()

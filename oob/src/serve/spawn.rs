@@ -1,19 +1,20 @@
-//! An order for more processes (`mcmd=spawn`), line by line: `name=value`, each name once, bounded before it is kept.
+//! A spawn request (`mcmd=spawn`), line by line: `name=value`, each name once, checked against bounds before
+//! it is kept.
 //!
 //! ```text
 //!   nprocs=2  execname=/bin/prog  totspawns=1  spawnssofar=1  arg1=a b  arg2=c  argcnt=2
 //!   preput_num=1  preput_key_0=k  preput_val_0=v  info_num=1  info_key_0=host  info_val_0=node2
 //! ```
 //!
-//! One program an order: several in one (`totspawns`) are refused in words that clients understand.
+//! One program per request: several (`totspawns`) are refused in a form that clients understand.
 
 use std::collections::BTreeMap;
 
 use crate::launch::{MOST_RANKS, Program, shown};
 
-/// Most bytes of one order.
+/// Maximum bytes of a request.
 const LONGEST: usize = 256 << 10;
-/// Most arguments, values and infos, each.
+/// Maximum number of arguments, of values, and of infos.
 const MOST: u32 = 1024;
 
 #[derive(Debug, Default)]
@@ -27,18 +28,18 @@ impl Order {
         let (name, value) = line
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| format!("`{}` in its `spawn` is no word", shown(line)))?;
+            .ok_or_else(|| format!("`{}` in its `spawn` is not a word", shown(line)))?;
         self.bytes += line.len();
         if self.bytes > LONGEST {
             return Err(format!("its `spawn` has more than {LONGEST} bytes"));
         }
         if self.words.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(format!("`{}` stands twice in its `spawn`", shown(name)));
+            return Err(format!("`{}` occurs twice in its `spawn`", shown(name)));
         }
         Ok(())
     }
 
-    /// What was ordered; the inner error is what is not offered.
+    /// Returns the request; the inner error is an unsupported feature.
     pub(super) fn whole(mut self) -> Result<Result<Program, &'static str>, String> {
         if self.number("totspawns", 1, u32::MAX)? != 1 {
             return Ok(Err("one_program_only"));
@@ -73,7 +74,7 @@ impl Order {
             .collect()
     }
 
-    /// How many there are of something: none where nothing is said.
+    /// Returns a count: 0 if it is absent.
     fn count(&mut self, name: &str) -> Result<u32, String> {
         match self.words.contains_key(name) {
             true => self.number(name, 0, MOST),

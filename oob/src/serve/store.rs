@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-/// Longest key, in bytes.
+/// Maximum bytes of a key.
 pub const LONGEST_KEY: usize = 63;
-/// Longest value, in bytes. A line that holds both stays below 1,024 bytes, the buffer of clients.
+/// Maximum bytes of a value. A line with both stays below 1,024 bytes, the buffer size of clients.
 pub const LONGEST_VALUE: usize = 800;
-/// Most bytes of all keys and values of a job.
+/// Maximum bytes of all keys and values of a job.
 pub const STORE: usize = 64 << 20;
 
-/// Why a value was not taken.
+/// Why a value was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Name,
@@ -20,7 +20,7 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    /// In one word, as PMI-1's answers have it.
+    /// Returns the reason as one word, for the answers of PMI-1.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Name => "no_such_kvsname",
@@ -35,18 +35,18 @@ impl Refused {
 #[derive(Debug, Default)]
 pub(super) struct Store {
     values: BTreeMap<String, String>,
-    /// Put here since the last barrier.
+    /// Values put here since the last barrier.
     fresh: Vec<(String, String)>,
     bytes: usize,
 }
 
 impl Store {
-    /// A value that everybody has from the start.
+    /// Adds a value that all ranks have from the start.
     pub(super) fn know(&mut self, key: &str, value: &str) {
         self.values.insert(key.to_owned(), value.to_owned());
     }
 
-    /// A value of a rank here: at once for those here, after the barrier for all.
+    /// Puts a value of a rank here: visible here at once, elsewhere after the barrier.
     pub(super) fn put(&mut self, key: &str, value: &str) -> Result<(), Refused> {
         self.insert(key, value)?;
         self.fresh.push((key.to_owned(), value.to_owned()));
@@ -57,16 +57,16 @@ impl Store {
         self.values.get(key).map(String::as_str)
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Appends what was put here since the last barrier, for the other hosts: `(key's length u8, value's
-    /// length u16 LE, key, value)…`.
+    /// Appends the values put here since the last barrier, for the other hosts: `(length of the key u8,
+    /// length of the value u16 LE, key, value)…`.
     pub(super) fn write_fresh(&mut self, bytes: &mut Vec<u8>) {
         for (key, value) in self.fresh.drain(..) {
-            // Both were looked at when they were put.
+            // Both were checked when they were put.
             bytes.push(key.len() as u8);
             bytes.extend((value.len() as u16).to_le_bytes());
             bytes.extend(key.bytes());
@@ -74,7 +74,7 @@ impl Store {
         }
     }
 
-    /// Takes what a host has for the others; what was put here is known.
+    /// Merges the values of a host; those put here are present already.
     pub(super) fn merge(&mut self, mut words: &[u8]) -> Result<(), String> {
         while let [key, low, high, rest @ ..] = words {
             let (key, value) = (usize::from(*key), usize::from(u16::from_le_bytes([*low, *high])));
@@ -82,7 +82,7 @@ impl Store {
                 .get(..key + value)
                 .and_then(|texts| std::str::from_utf8(texts).ok());
             let Some((key, value)) = texts.and_then(|texts| texts.split_at_checked(key)) else {
-                return Err("another host's values are cut off, or no text".to_owned());
+                return Err("the values of another host are truncated, or not text".to_owned());
             };
             words = &rest[key.len() + value.len()..];
             match self.insert(key, value) {
@@ -90,7 +90,7 @@ impl Store {
                 Err(Refused::Twice) if self.get(key) == Some(value) => {}
                 Err(refused) => {
                     return Err(format!(
-                        "another host's value `{}` was not taken: {}",
+                        "the value `{}` of another host was rejected: {}",
                         key.escape_default(),
                         refused.word()
                     ));
@@ -100,7 +100,7 @@ impl Store {
         if words.is_empty() {
             Ok(())
         } else {
-            Err("another host's values are cut off".to_owned())
+            Err("the values of another host are truncated".to_owned())
         }
     }
 
@@ -109,7 +109,7 @@ impl Store {
         if key.is_empty() || key.len() > LONGEST_KEY || !key.bytes().all(is_word) {
             return Err(Refused::Key);
         }
-        // A value may hold `=`, and no end of a word or line.
+        // A value may contain `=`, but neither spaces nor line ends.
         if value.len() > LONGEST_VALUE || !value.bytes().all(|byte| matches!(byte, b'!'..=b'~')) {
             return Err(Refused::Value);
         }

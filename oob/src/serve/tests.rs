@@ -387,10 +387,10 @@ fn orders_that_make_no_sense_end_the_conversation() {
             "lacks `preput_val_0`",
         ),
         (&format!("{good}info_num=4000000000\n"), "`info_num` of its"),
-        (&format!("{good}nprocs=1\n"), "`nprocs` stands twice"),
-        (&format!("{good}mcmd=spawn\nmcmd=spawn\n"), "`mcmd` stands twice"),
-        ("=3\n", "`=3` in its `spawn` is no word"),
-        ("nprocs\n", "`nprocs` in its `spawn` is no word"),
+        (&format!("{good}nprocs=1\n"), "`nprocs` occurs twice"),
+        (&format!("{good}mcmd=spawn\nmcmd=spawn\n"), "`mcmd` occurs twice"),
+        ("=3\n", "`=3` in its `spawn` is not a word"),
+        ("nprocs\n", "`nprocs` in its `spawn` is not a word"),
     ] {
         let told = order(lines);
         assert!(told.contains(why), "{lines}: {told}");
@@ -430,10 +430,10 @@ fn what_is_not_offered_is_refused_so_that_clients_go_on() {
 fn what_is_no_pmi_ends_the_conversation_with_the_reason() {
     let opened = "cmd=init pmi_version=1 pmi_subversion=1\n";
     for (wrong, why) in [
-        ("hello\n".to_owned(), "is no word"),
+        ("hello\n".to_owned(), "is not a word"),
         ("cmd=put kvsname=job-7\n".to_owned(), "before `init`"),
         (format!("{opened}cmd=put kvsname=job-7\n"), "lacks `key`"),
-        (format!("{opened}cmd=dance\n"), "no question of PMI-1"),
+        (format!("{opened}cmd=dance\n"), "not a request of PMI-1"),
         (format!("{opened}{opened}"), "ended without `finalize`"),
         (
             format!("{opened}cmd=finalize\ncmd=barrier_in\n"),
@@ -443,7 +443,7 @@ fn what_is_no_pmi_ends_the_conversation_with_the_reason() {
         ("x".repeat(5000), "more than 4096 bytes"),
         (
             format!("{opened}cmd=barrier_in\n{}", "cmd=get_maxes\n".repeat(5000)),
-            "waits for no answer",
+            "without waiting for answers",
         ),
     ] {
         let last = said(&wrong).pop();

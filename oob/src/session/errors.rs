@@ -1,4 +1,4 @@
-//! What can be wrong with what the other side says, each by itself, and what both are then told.
+//! Tests of each invalid input of the other side, and of what both sides report then.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn open() -> (Session, Session) {
     (caller, answerer)
 }
 
-/// A record of these bytes, sealed as the session's next one.
+/// Returns a record of these bytes, sealed as the session's next one.
 fn sealed(session: &mut Session, plain: &[u8]) -> Vec<u8> {
     let State::Open(keys) = &mut session.state else {
         panic!("{session:?}")
@@ -37,7 +37,7 @@ fn stranger(result: Result<(), OobError>) -> &'static str {
     }
 }
 
-/// It is over: nothing more is understood, said or told.
+/// Checks that it has ended: it accepts, sends and reports nothing more.
 fn is_over(mut session: Session) {
     let _ = session.receive(b"more");
     assert!(session.event().is_none() && !session.is_open());
@@ -51,7 +51,7 @@ fn a_refusal_of_the_version_that_both_have_makes_no_sense() {
     let refusal = Head::of(Kind::Refuse(Refusal::Version), true, 7);
     assert_eq!(
         stranger(caller.receive(&refusal.bytes())),
-        "it refused the version that it has itself"
+        "it refused a version that it speaks"
     );
     is_over(caller);
 }
@@ -60,15 +60,15 @@ fn a_refusal_of_the_version_that_both_have_makes_no_sense() {
 fn an_answer_to_nobody_and_a_call_for_an_answer_make_no_sense() {
     let mut call = side(Role::Caller).take_outgoing();
     let mut caller = side(Role::Caller);
-    assert_eq!(stranger(caller.receive(&call)), "it called, and did not answer");
+    assert_eq!(stranger(caller.receive(&call)), "it sent a call instead of an answer");
     is_over(caller);
     call[10] = 2;
     let mut answerer = side(Role::Answerer);
     assert_eq!(
         stranger(answerer.receive(&call)),
-        "it answered, and nobody had called"
+        "it sent an answer without a call"
     );
-    assert!(answerer.take_outgoing().is_empty(), "it is told nothing");
+    assert!(answerer.take_outgoing().is_empty(), "nothing is sent to it");
     is_over(answerer);
 }
 
@@ -92,7 +92,7 @@ fn each_refusal_is_told_to_the_caller_as_what_it_is() {
     );
 }
 
-/// The first record has to be the proof that the caller is no recording.
+/// The first record has to be the proof of freshness.
 #[test]
 fn a_first_record_that_proves_nothing_is_forged() {
     let (mut caller, mut answerer) = (side(Role::Caller), side(Role::Answerer));

@@ -1,29 +1,30 @@
-//! An authenticated and encrypted session over a stream of bytes: the Noise protocol, without sockets or clocks.
+//! An authenticated and encrypted session over a stream of bytes: the Noise protocol, sans I/O.
 //!
 //! ```text
 //!   caller                                                       answerer
-//!     │ head, Noise message 1 {who we are}        ──────────────►  │   proves the key, or is refused
-//!     │  ◄──────────────        head, Noise message 2 {who it is}  │   proves the key
+//!     │ head, Noise message 1 {our identity}        ──────────────►  │   proves the key, or is refused
+//!     │  ◄──────────────        head, Noise message 2 {identity}  │   proves the key
 //!   Ready                                                          │
-//!     │ record: confirm                           ──────────────►  │   proves that message 1 is no recording
+//!     │ record: confirm                           ──────────────►  │   proves that message 1 is not a replay
 //!     │                                                          Ready
-//!     │ records: pieces of messages               ◄─────────────►  │
+//!     │ records: segments of messages               ◄─────────────►  │
 //!     │ record: close                             ◄─────────────►  │   without it, the stream was cut
 //! ```
 //!
-//! The pattern is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`. NN, because the processes of a job have no identities of
-//! their own: whoever has the job's key is a member. psk0, because then the key is part of the first message already: a
-//! stranger is turned away before the answerer has said anything, and learns nothing to try keys against. Two ephemeral
-//! keys make every session's secrets its own: a key that leaks later opens no recording. The one weakness of psk0, that
-//! a recorded first message can be said again, ends at the confirm record: the answerer is not `Ready` before a record
-//! that only the living caller can seal. Version, purpose and whether there is a key are in the prologue; the job, rank and
-//! incarnation of both are in the encrypted payloads, so all are part of the hash that [`Session::binding`] gives.
+//! The pattern is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`. NN, because the processes of a job have no
+//! identities of their own: whoever has the job's key is a member. psk0, because then the key is part of the
+//! first message already: a caller without it is rejected before the answerer has sent anything, and learns
+//! nothing to try keys against. Two ephemeral keys give every session secrets of its own: a key that leaks
+//! later does not decrypt recordings. The one weakness of psk0, replay of a recorded first message, ends at
+//! the confirm record: the answerer is not `Ready` before a record that only the live caller can seal.
+//! Version, purpose and whether there is a key are in the prologue; job, rank and incarnation of both are in
+//! the encrypted payloads, so all are part of the hash that [`Session::binding`] returns.
 //!
-//! Without a key, a known constant takes its place. That session is bound to be used on loopback only, where it guards
+//! Without a key, a public constant takes its place. Such a session is used on loopback only, where it guards
 //! against mistakes and not against other users of the host.
 //!
-//! A record's counter is its nonce: what is repeated, left out, reordered or changed does not open, and ends the
-//! session. Every [`REKEY_EVERY`] records, both sides replace the key of that direction.
+//! A record's counter is its nonce: a repeated, dropped, reordered or changed record does not decrypt, and
+//! ends the session. Every [`REKEY_EVERY`] records, both sides replace the key of that direction.
 
 mod wire;
 
@@ -44,45 +45,45 @@ use crate::error::OobError;
 use crate::key::JobKey;
 use crate::name::Name;
 
-/// The whole name of the protocol, which is part of the handshake's hash.
+/// The full name of the protocol, which is part of the handshake's hash.
 const PROTOCOL: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// What stands for a key where there is none: no secret at all.
+/// The constant that replaces a missing key; it is no secret.
 const NO_KEY: [u8; 32] = *b"doorbell: loopback without a key";
 /// Records of one direction between two changes of its key.
 pub const REKEY_EVERY: u64 = 1 << 16;
-/// Records of one direction in one session, at most: far below what the cipher's counter can number.
+/// Maximum records of one direction in one session: far below the range of the cipher's counter.
 pub const RECORDS_MAX: u64 = 1 << 48;
-/// Bytes that may wait to be sent, beyond one message of the greatest length.
+/// Maximum bytes that may wait to be sent, beyond one message of maximum length.
 const SLACK: usize = 1 << 20;
 
-/// Which side of a session.
+/// The role of one side of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one that connects and speaks first.
+    /// The side that connects and sends first.
     Caller,
-    /// The one that was connected to.
+    /// The side that accepts.
     Answerer,
 }
 
-/// What one side brings to a session.
+/// The parameters of one side of a session.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The job's key; without one, the session is for loopback.
+    /// The key of the job; without one, the session is for loopback.
     pub key: Option<JobKey>,
-    /// What the session is for: both sides must mean the same.
+    /// The purpose of the session, which both sides must agree on.
     pub purpose: u16,
-    /// Which process this is; the first of job 0 where a session has no use for that.
+    /// The name of this process; rank 0 of job 0 if the session does not need it.
     pub name: Name,
-    /// Which life of this process.
+    /// The incarnation of this process.
     pub incarnation: u64,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// Longest message in bytes, in both directions.
+    /// Maximum length of a message in both directions (bytes).
     pub longest: usize,
 }
 
 impl Terms {
-    /// Terms with the usual limits: ten seconds for a handshake, messages of at most 1 MiB.
+    /// Creates terms with the usual limits: ten seconds for a handshake, messages of at most 1 MiB.
     pub fn new(key: Option<JobKey>, purpose: u16, incarnation: u64) -> Self {
         Self {
             key,
@@ -95,27 +96,27 @@ impl Terms {
     }
 }
 
-/// Who the other side is.
+/// The identity of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Which process.
+    /// The name of the process.
     pub name: Name,
-    /// Which life of its process.
+    /// The incarnation of the process.
     pub incarnation: u64,
 }
 
-/// What a session has to tell.
+/// An event of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The other side has proved that it has the key; messages may be sent.
     Ready(Peer),
-    /// A message.
+    /// A message was received.
     Message(Vec<u8>),
-    /// The other side took leave: nothing more will come.
+    /// The other side has closed the session: nothing more will come.
     Closed,
 }
 
-/// One side of a session. Bytes that came go into [`Session::receive`]; [`Session::outgoing`] are to be sent.
+/// One side of a session. Received bytes go into [`Session::receive`]; [`Session::outgoing`] are to be sent.
 ///
 /// ```
 /// use doorbell_fabric::time::Time;
@@ -145,14 +146,14 @@ pub struct Session {
     longest: usize,
     handshake: Duration,
     deadline: Option<Time>,
-    /// Bytes that came and are not yet understood: at most one handshake message or record.
+    /// Received bytes that are not processed yet: at most one handshake message or record.
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// Pieces of a message that is not complete.
+    /// Segments of an incomplete message.
     partial: Vec<u8>,
     events: VecDeque<Event>,
     binding: [u8; 32],
-    /// We have taken leave.
+    /// Whether we have closed our side.
     left: bool,
 }
 
@@ -161,17 +162,17 @@ enum State {
     Called(Box<HandshakeState>),
     /// The caller waits for the answer.
     Calling(Box<HandshakeState>),
-    /// The answerer waits for the proof that the caller is there.
+    /// The answerer waits for the proof that the caller is live.
     Proving(Box<Keys>, Peer),
-    /// Messages go to and fro.
+    /// Messages may be sent and received.
     Open(Box<Keys>),
-    /// The other side took leave; ours may still be sent.
+    /// The other side has closed; ours may still send.
     Closed(Box<Keys>),
-    /// It is over.
+    /// The session has failed.
     Failed,
 }
 
-/// The two ciphers, and how often they were used.
+/// The two ciphers, and how often each was used.
 struct Keys {
     noise: TransportState,
     sealed: u64,
@@ -179,10 +180,9 @@ struct Keys {
 }
 
 impl Session {
-    /// Begins one side of a session; a caller has something to send at once.
+    /// Creates one side of a session; a caller has something to send at once.
     ///
-    /// # Errors
-    /// [`OobError::Random`].
+    /// # Errors [`OobError::Random`].
     pub fn new(role: Role, terms: &Terms, now: Time) -> Result<Self, OobError> {
         let keyed = terms.key.is_some();
         let call = Head::of(Kind::Call, keyed, terms.purpose).bytes();
@@ -224,11 +224,11 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes bytes that came, in whatever pieces. What they meant is told by [`Session::event`], also after an error:
-    /// messages before the fault are good.
+    /// Takes received bytes, in any fragments. [`Session::event`] returns what they contained, also after an
+    /// error: messages before the fault are valid.
     ///
-    /// # Errors
-    /// Why the session is over. What is in [`Session::outgoing`] then tells the other side, and is worth sending.
+    /// # Errors Why the session has failed. [`Session::outgoing`] then contains a message to the other side,
+    /// which should be sent.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), OobError> {
         loop {
             let wanted = self.wanted().inspect_err(|_| self.fail())?;
@@ -244,30 +244,28 @@ impl Session {
                 continue;
             }
             if take == 0 {
-                // What follows a leave, or a failure, is nobody's.
+                // Bytes after a close or a failure are ignored.
                 return Ok(());
             }
         }
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub fn event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Seals a message; it is sent when [`Session::outgoing`] is.
+    /// Seals a message; it is sent with [`Session::outgoing`].
     ///
-    /// # Errors
-    /// [`OobError::TooLong`]; [`OobError::Full`]; [`OobError::Exhausted`]; [`OobError::State`] when the session is not
-    /// open.
+    /// # Errors [`OobError::TooLong`]; [`OobError::Full`]; [`OobError::Exhausted`]; [`OobError::State`] when
+    /// the session is not open.
     pub fn send(&mut self, message: &[u8]) -> Result<(), OobError> {
         self.send_parts(message, &[])
     }
 
-    /// The same of a message that is in two parts: they are put together where they are encrypted, and nowhere before.
+    /// Seals a message in two parts, which are joined where they are encrypted, and nowhere before.
     ///
-    /// # Errors
-    /// As [`Session::send`].
+    /// # Errors The errors of [`Session::send`].
     pub fn send_parts(&mut self, head: &[u8], body: &[u8]) -> Result<(), OobError> {
         let length = head.len() + body.len();
         if length > self.longest {
@@ -282,7 +280,7 @@ impl Session {
             });
         }
         if self.left {
-            return Err(OobError::State("this side has taken leave of the session"));
+            return Err(OobError::State("this side has closed the session"));
         }
         let (mut head, mut body) = (head, body);
         loop {
@@ -297,17 +295,18 @@ impl Session {
         }
     }
 
-    /// Takes leave: the other side is told that nothing more comes. Without effect when the session is not open.
+    /// Closes our side: the other side learns that nothing more comes. Without effect when the session is not
+    /// open.
     pub fn close(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
             let _ = self.seal(Piece::Close, [&[]; 2]);
         }
     }
 
-    /// The stream has ended.
+    /// Handles the end of the stream.
     ///
-    /// # Errors
-    /// Unless the other side had taken leave: [`OobError::Truncated`], or [`OobError::Unanswered`] in the handshake.
+    /// # Errors Unless the other side had closed the session: [`OobError::Truncated`], or
+    /// [`OobError::Unanswered`] in the handshake.
     pub fn end(&mut self) -> Result<(), OobError> {
         match self.state {
             State::Closed(_) => Ok(()),
@@ -322,30 +321,29 @@ impl Session {
         }
     }
 
-    /// What is to be sent.
+    /// Returns the bytes to be sent.
     pub fn outgoing(&self) -> &[u8] {
         &self.outbox
     }
 
-    /// `count` bytes of [`Session::outgoing`] were sent.
+    /// Removes `count` bytes of [`Session::outgoing`], which were sent.
     pub fn sent(&mut self, count: usize) {
         self.outbox.drain(..count.min(self.outbox.len()));
     }
 
-    /// Takes all that is to be sent.
+    /// Takes all bytes to be sent.
     pub fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// When [`Session::tick`] has something to say; `None` after the handshake.
+    /// Returns when [`Session::tick`] is due; `None` after the handshake.
     pub fn next_deadline(&self) -> Option<Time> {
         self.deadline
     }
 
-    /// Looks at the time.
+    /// Checks the time limit of the handshake.
     ///
-    /// # Errors
-    /// [`OobError::HandshakeLate`].
+    /// # Errors [`OobError::HandshakeLate`].
     pub fn tick(&mut self, now: Time) -> Result<(), OobError> {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.fail();
@@ -356,12 +354,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the other side has taken leave: nothing more will come.
+    /// Whether the other side has closed the session: nothing more will come.
     pub fn is_left(&self) -> bool {
         matches!(self.state, State::Closed(_))
     }
 
-    /// Which side this is.
+    /// Returns the role of this side.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -371,8 +369,8 @@ impl Session {
         matches!(self.state, State::Open(_)) && !self.left
     }
 
-    /// A hash of the whole handshake: the same at both ends of this session, and in no other. Zero before the end of
-    /// the handshake.
+    /// Returns a hash of the whole handshake: the same at both ends of this session, and in no other. Zero
+    /// before the end of the handshake.
     pub fn binding(&self) -> [u8; 32] {
         self.binding
     }
@@ -385,14 +383,14 @@ impl Session {
         self.partial.zeroize();
     }
 
-    /// How many bytes make the next thing that can be understood, as far as that is known; zero when nothing is
-    /// expected any more.
+    /// Returns the number of bytes needed for the next unit that can be processed, as far as it is known;
+    /// zero when nothing more is expected.
     fn wanted(&self) -> Result<usize, OobError> {
         match &self.state {
             State::Called(_) | State::Calling(_) => {
                 if !Head::may_begin(&self.inbox) {
                     return Err(OobError::Stranger {
-                        what: "its first bytes are not ours",
+                        what: "wrong magic number",
                     });
                 }
                 match self.inbox.first_chunk() {
@@ -403,7 +401,7 @@ impl Session {
             State::Proving(keys, _) | State::Open(keys) => match self.inbox.first_chunk::<PREFIX>() {
                 None => Ok(PREFIX),
                 Some(prefix) => match usize::from(u16::from_le_bytes(*prefix)) {
-                    // A tag, and at least the kind of the piece.
+                    // A tag, and at least the type of the segment.
                     0..=TAG => Err(OobError::Forged { record: keys.opened }),
                     length => Ok(PREFIX + length),
                 },
@@ -412,7 +410,7 @@ impl Session {
         }
     }
 
-    /// The inbox holds exactly one head with what follows it, or one record.
+    /// Processes the inbox, which holds exactly one head with what follows it, or one record.
     fn understand(&mut self) -> Result<(), OobError> {
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Called(noise) => self.answer(noise),
@@ -426,7 +424,7 @@ impl Session {
         }
     }
 
-    /// The head of the inbox, as far as both sides agree about the session.
+    /// Parses the head in the inbox, and checks that both sides agree about the session.
     fn head(&self) -> Result<Head, OobError> {
         let head = self.inbox.first_chunk().ok_or(OobError::Unanswered)?;
         let head = Head::parse(head)?;
@@ -441,7 +439,7 @@ impl Session {
             Kind::Refuse(Refusal::Key) => return Err(OobError::WrongKey),
             Kind::Refuse(Refusal::Version) => {
                 return Err(OobError::Stranger {
-                    what: "it refused the version that it has itself",
+                    what: "it refused a version that it speaks",
                 });
             }
             _ => {}
@@ -458,7 +456,7 @@ impl Session {
         Ok(head)
     }
 
-    /// Answerer: the call is here.
+    /// Answerer: handles the call.
     fn answer(&mut self, mut noise: Box<HandshakeState>) -> Result<(), OobError> {
         let refuse = |session: &mut Self, refusal| {
             let head = Head::of(Kind::Refuse(refusal), session.keyed, session.purpose);
@@ -468,7 +466,7 @@ impl Session {
             Ok(Head { kind: Kind::Call, .. }) => {}
             Ok(_) => {
                 return Err(OobError::Stranger {
-                    what: "it answered, and nobody had called",
+                    what: "it sent an answer without a call",
                 });
             }
             Err(error) => {
@@ -493,13 +491,13 @@ impl Session {
         Ok(())
     }
 
-    /// Caller: the answer is here.
+    /// Caller: handles the answer.
     fn answered(&mut self, mut noise: Box<HandshakeState>) -> Result<(), OobError> {
         match self.head()?.kind {
             Kind::Answer => {}
             _ => {
                 return Err(OobError::Stranger {
-                    what: "it called, and did not answer",
+                    what: "it sent a call instead of an answer",
                 });
             }
         }
@@ -511,7 +509,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answerer: the first record is here.
+    /// Answerer: handles the first record.
     fn prove(&mut self, mut keys: Box<Keys>, peer: Peer) -> Result<(), OobError> {
         let record = keys.opened;
         let plain = keys.open(self.record_body())?;
@@ -529,7 +527,7 @@ impl Session {
         self.events.push_back(Event::Ready(peer));
     }
 
-    /// A record of an open session is here.
+    /// Handles a record of an open session.
     fn record(&mut self, mut keys: Box<Keys>) -> Result<(), OobError> {
         let record = keys.opened;
         let plain = keys.open(self.record_body())?;
@@ -566,7 +564,7 @@ impl Session {
         self.inbox.get(PREFIX..).unwrap_or_default()
     }
 
-    /// The other side's handshake message in the inbox: who it is, when it has the key.
+    /// Reads the other side's handshake message in the inbox; returns its identity if it has the key.
     fn hear(&mut self, noise: &mut HandshakeState) -> Option<Peer> {
         let mut payload = [0; SHAKE];
         let length = noise.read_message(self.inbox.get(HEAD..)?, &mut payload).ok()?;
@@ -574,7 +572,7 @@ impl Session {
         wire::read_payload(payload.get(..length)?)
     }
 
-    /// Our handshake message.
+    /// Writes our handshake message.
     fn shake(&mut self, noise: &mut HandshakeState) -> Result<(), OobError> {
         let mut message = [0; SHAKE];
         let length = noise
@@ -590,7 +588,7 @@ impl Session {
         }
         let noise = noise
             .into_transport_mode()
-            .map_err(|_| OobError::State("the handshake is not over"))?;
+            .map_err(|_| OobError::State("the handshake is not complete"))?;
         Ok(Box::new(Keys {
             noise,
             sealed: 0,

@@ -1,4 +1,4 @@
-//! What is on the wire: a plain head before each handshake message, and the frame of a record.
+//! The wire format: a plain head before each handshake message, and the frame of a record.
 //!
 //! ```text
 //!   handshake   0        8         10     11      12        14       16
@@ -7,28 +7,28 @@
 //!               │ length │ Noise ciphertext of: piece kind (1 byte), bytes
 //! ```
 //!
-//! All numbers are little-endian. The caller's head is the prologue of the handshake: both sides hash it, so that one
-//! that was changed on the way fails like a wrong key.
+//! All numbers are little-endian. The caller's head is the prologue of the handshake: both sides hash it, so
+//! that a change on the way fails like a wrong key.
 
 use super::Peer;
 use crate::error::OobError;
 use crate::name::Name;
 
-/// The version of all that.
+/// The version of this format.
 pub(super) const VERSION: u16 = 2;
 /// Bytes of a head.
 pub(super) const HEAD: usize = 16;
-/// The payload of both handshake messages: incarnation (8 bytes), job (8), rank (4).
+/// Bytes of the payload of both handshake messages: incarnation (8), job (8), rank (4).
 pub(super) const PAYLOAD: usize = 20;
-/// A handshake message: ephemeral key, encrypted payload, its tag.
+/// Bytes of a handshake message: ephemeral key, encrypted payload, its tag.
 pub(super) const SHAKE: usize = 32 + PAYLOAD + TAG;
-/// Bytes by which encryption makes a text longer.
+/// Bytes that encryption adds to a text.
 pub(super) const TAG: usize = 16;
 /// Bytes of a record's length.
 pub(super) const PREFIX: usize = 2;
-/// Longest ciphertext: the limit of Noise.
+/// Maximum bytes of a ciphertext: the limit of Noise.
 pub(super) const CIPHERTEXT_MAX: usize = 65_535;
-/// Most bytes of a message in one record.
+/// Maximum bytes of a message in one record.
 pub(super) const PIECE_MAX: usize = CIPHERTEXT_MAX - TAG - 1;
 const MAGIC: [u8; 8] = *b"bell-oob";
 const KEYED: u8 = 1;
@@ -38,35 +38,36 @@ const KEYED: u8 = 1;
 pub(super) enum Kind {
     /// The caller's handshake message.
     Call,
-    /// The answer to it.
+    /// The answerer's handshake message.
     Answer,
-    /// There will be no session; nothing follows.
+    /// A refusal; nothing follows.
     Refuse(Refusal),
 }
 
-/// Why there will be no session. Sent in the clear and proved by nobody: it explains a failure, and changes none.
+/// Why the session is refused. It is sent in the clear and unauthenticated: it explains a failure, but causes
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The head's version is another one.
+    /// The version differs.
     Version,
     /// The keys differ.
     Key,
-    /// One side has a key and the other none.
+    /// Only one side has a key.
     Keyed,
     /// The purposes differ.
     Purpose,
 }
 
-/// What a piece of a message is.
+/// The type of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// The last of its message.
+    /// The last segment of a message.
     Last,
-    /// More of the same message follow.
+    /// A segment with more to follow.
     More,
-    /// The sender takes leave.
+    /// The sender closes the session.
     Close,
-    /// The caller proves that it is no recording.
+    /// The caller's proof that it is live.
     Confirm,
 }
 
@@ -112,7 +113,7 @@ impl Piece {
     }
 }
 
-/// A head that has been parsed.
+/// A head that was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) version: u16,
@@ -142,7 +143,7 @@ impl Head {
         bytes
     }
 
-    /// How many bytes follow the head.
+    /// Returns how many bytes follow the head.
     pub(super) fn follows(self) -> u16 {
         match self.kind {
             Kind::Call | Kind::Answer => SHAKE as u16,
@@ -150,11 +151,12 @@ impl Head {
         }
     }
 
-    /// Parses a head. Of another version, only what every version has is looked at: magic and version.
+    /// Parses a head. Of another version, only what all versions have in common is checked: magic and
+    /// version.
     pub(super) fn parse(bytes: &[u8; HEAD]) -> Result<Self, OobError> {
         let strange = |what| Err(OobError::Stranger { what });
         if bytes[..8] != MAGIC {
-            return strange("its first bytes are not ours");
+            return strange("wrong magic number");
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
         let purpose = u16::from_le_bytes([bytes[12], bytes[13]]);
@@ -167,7 +169,7 @@ impl Head {
             });
         }
         let Some(kind) = Kind::of(bytes[10]) else {
-            return strange("a head of an unknown kind");
+            return strange("a head of an unknown type");
         };
         let head = Self {
             version,
@@ -176,19 +178,19 @@ impl Head {
             purpose,
         };
         if bytes[11] > KEYED || u16::from_le_bytes([bytes[14], bytes[15]]) != head.follows() {
-            return strange("a head that no session has");
+            return strange("an invalid head");
         }
         Ok(head)
     }
 
-    /// Whether `bytes` can still become a head: strangers are known by their first byte.
+    /// Whether `bytes` can still become a head, so that other protocols are detected by their first byte.
     pub(super) fn may_begin(bytes: &[u8]) -> bool {
         let known = bytes.len().min(MAGIC.len());
         bytes[..known] == MAGIC[..known]
     }
 }
 
-/// Who we are.
+/// Encodes our identity.
 pub(super) fn payload(name: Name, incarnation: u64) -> [u8; PAYLOAD] {
     let mut bytes = [0; PAYLOAD];
     bytes[..8].copy_from_slice(&incarnation.to_le_bytes());
@@ -197,7 +199,7 @@ pub(super) fn payload(name: Name, incarnation: u64) -> [u8; PAYLOAD] {
     bytes
 }
 
-/// Who the other side is.
+/// Decodes the identity of the other side.
 pub(super) fn read_payload(bytes: &[u8]) -> Option<Peer> {
     let (incarnation, rest) = bytes.split_first_chunk()?;
     let (job, rank) = rest.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! The receiving end.
+//! The receiving end of a stream.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,47 @@ use crate::bytes::Bytes;
 use crate::config::Config;
 use crate::wire::{Seq, WINDOW_UNIT};
 
-/// After so many messages an acknowledgement waits no longer.
+/// Number of messages after which an acknowledgement is sent at once.
 const ACK_EVERY: u32 = 16;
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) tag: u32,
     pub(crate) body: Bytes,
 }
 
-/// What became of it.
+/// What happened to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is the next one, or was kept until it is.
+    /// It is the next one, or is kept until its turn.
     Kept,
-    /// It was here already.
+    /// It is a duplicate.
     Duplicate,
-    /// There is no room, or it is far ahead: its sender keeps it.
+    /// There is no room, or it is too far ahead: its sender keeps it.
     Refused,
 }
 
 #[derive(Debug)]
 pub(crate) struct Rx {
-    /// Counted from the beginning of time; its low half is the place on the wire.
+    /// The position expected next, as a 64-bit count; its low half is on the wire.
     expected: u64,
     held: BTreeMap<u64, Item>,
     held_charge: u32,
-    /// Of messages that were handed up and that nobody has received.
+    /// Bytes delivered that no receive has taken.
     pub(crate) unmatched: u32,
     /// When an acknowledgement is due.
     due: Time,
     since: u32,
-    /// The window that was last told.
+    /// The window that was last advertised.
     told: u32,
 }
 
 impl Rx {
-    /// A stream that begins at this place.
+    /// Creates a stream that begins at this position.
     pub(crate) fn new(first: Seq) -> Self {
         Self {
-            // High enough that places before it can be told from negative ones.
+            // High enough that earlier positions do not become negative.
             expected: (1 << 32) + u64::from(first.0),
             held: BTreeMap::new(),
             held_charge: 0,
@@ -64,7 +64,7 @@ impl Rx {
         Seq(self.expected as u32)
     }
 
-    /// The first place beyond the gap, if there is one.
+    /// Returns the first position beyond the gap, if there is one.
     pub(crate) fn gap(&self) -> Option<Seq> {
         self.held
             .keys()
@@ -73,7 +73,7 @@ impl Rx {
             .map(|&first| Seq(first as u32))
     }
 
-    /// A message came: of this place, in a stream that begins `back` places before it.
+    /// Takes a message at this position, of a stream that begins `back` positions before it.
     pub(crate) fn arrive(
         &mut self,
         now: Time,
@@ -109,7 +109,7 @@ impl Rx {
         Arrival::Kept
     }
 
-    /// What is before that was given up by its sender.
+    /// Skips positions that the sender has given up.
     fn skip(&mut self, by: u64) {
         self.expected += by;
         let later = self.held.split_off(&self.expected);
@@ -118,12 +118,12 @@ impl Rx {
         }
     }
 
-    /// What the next message counts for, if it is here.
+    /// Returns what the next message counts for, if it is here.
     pub(crate) fn ready(&self) -> Option<u32> {
         self.held.get(&self.expected).map(|item| charge(item.body.len()))
     }
 
-    /// Its tag.
+    /// Returns the tag of the next message.
     pub(crate) fn tag(&self) -> Option<u32> {
         self.held.get(&self.expected).map(|item| item.tag)
     }
@@ -143,16 +143,16 @@ impl Rx {
         Some(item)
     }
 
-    /// There is no room for the next message: its sender keeps it, and so need not we.
+    /// Drops the next message for lack of room: its sender keeps it.
     pub(crate) fn refuse(&mut self, now: Time) {
         self.held.clear();
         self.held_charge = 0;
-        // Whatever is told now, the sender waits for news.
+        // Whatever window is advertised now, the sender waits for an update.
         self.told = 0;
         self.due = now;
     }
 
-    /// A receive has taken messages that count for so much. Whoever was told of a narrow window is told that it is wider.
+    /// Widens the window after a receive has taken messages, and advertises it if it was narrow.
     pub(crate) fn received(&mut self, now: Time, less: u32, most: u32) {
         self.unmatched = self.unmatched.saturating_sub(less);
         if self.told < most / 4 && self.unmatched <= most / 2 {
@@ -161,12 +161,12 @@ impl Rx {
         }
     }
 
-    /// Whether the sender was told of so narrow a window that it may be waiting.
+    /// Whether the advertised window is so narrow that the sender may be waiting.
     pub(crate) fn is_shut(&self, most: u32) -> bool {
         self.told < most / 4
     }
 
-    /// For how much there is room, in units of the wire.
+    /// Returns the window, in units of the wire.
     pub(crate) fn window(&self, most: u32) -> u16 {
         let room = most
             .saturating_sub(self.unmatched)
@@ -174,17 +174,17 @@ impl Rx {
         u16::try_from(room / WINDOW_UNIT).unwrap_or(u16::MAX)
     }
 
-    /// When an acknowledgement is due.
+    /// Returns when an acknowledgement is due.
     pub(crate) fn due(&self) -> Time {
         self.due
     }
 
-    /// An acknowledgement is wanted at once.
+    /// Makes an acknowledgement due at once.
     pub(crate) fn hurry(&mut self, now: Time) {
         self.due = now;
     }
 
-    /// One is being sent, which tells of so much room.
+    /// Records an acknowledgement that advertises this window.
     pub(crate) fn acknowledged(&mut self, window: u16) {
         self.told = u32::from(window) * WINDOW_UNIT;
         self.due = Time::NEVER;

@@ -1,4 +1,4 @@
-//! The sending end.
+//! The sending end of a stream.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::wire::Seq;
 /// A message that is not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// Whose; nobody's any more, when it was given up after it had been sent.
+    /// The send it belongs to; `None` when that was given up after the message had been sent.
     pub(crate) id: Option<SendId>,
     pub(crate) tag: u32,
     pub(crate) body: Bytes,
     pub(crate) deadline: Time,
-    /// When it was sent, if that was once.
+    /// When it was sent, if it was sent exactly once.
     pub(crate) sent_at: Option<Time>,
 }
 
@@ -31,29 +31,29 @@ impl Message {
 
 #[derive(Debug)]
 pub(crate) struct Tx {
-    /// The place of the first message of the queue.
+    /// The position of the first message in the queue.
     base: Seq,
     queue: VecDeque<Message>,
-    /// How many of the queue were sent over the present path.
+    /// Number of queued messages sent over the present path.
     sent: usize,
-    /// How many were ever sent.
+    /// Number of queued messages ever sent.
     high: usize,
-    /// Of the whole queue.
+    /// Total charge of the queue.
     charge: usize,
-    /// Of the first `sent`.
+    /// Total charge of the first `sent` messages.
     flight: u64,
-    /// For how much the receiver has room.
+    /// The receiver's window.
     window: u32,
-    /// How much the path is trusted with: all, until something was lost.
+    /// The congestion window: unlimited until something was lost.
     pace: u32,
     srtt: Option<Duration>,
     tries: u32,
     timer: Time,
-    /// No message has a deadline before this.
+    /// No message has an earlier deadline.
     soonest: Time,
-    /// No replay before this: one a round trip.
+    /// No replay before this time: at most one per round trip.
     replay_after: Time,
-    /// Nothing leaves before this: a relay has asked for patience.
+    /// Nothing is sent before this time: a relay has asked to wait.
     not_before: Time,
 }
 
@@ -81,7 +81,7 @@ impl Tx {
         self.queue.is_empty()
     }
 
-    /// Bytes, and what is counted for each message, that wait here.
+    /// Returns the bytes (and the overhead per message) that wait here.
     pub(crate) fn waiting(&self) -> usize {
         self.charge
     }
@@ -90,7 +90,7 @@ impl Tx {
         self.charge += message.charge() as usize;
         self.soonest = self.soonest.min(message.deadline);
         self.queue.push_back(message);
-        // Should nothing become of it, somebody looks.
+        // Make sure that a timer runs in case nothing is sent.
         if self.timer == Time::NEVER {
             self.timer = now + rto;
         }
@@ -108,12 +108,12 @@ impl Tx {
         self.sent == 0 || self.flight + u64::from(message.charge()) <= u64::from(room)
     }
 
-    /// Whether messages wait for the receiver to have room, and nothing is on its way that would bring news of it.
+    /// Whether messages wait for the receiver's window, and nothing in flight will bring an update of it.
     pub(crate) fn is_shut(&self) -> bool {
         !self.queue.is_empty() && self.window == 0 && self.sent == 0
     }
 
-    /// The next message to be sent: its place, how many places before it the stream begins, and itself.
+    /// Returns the next message to send, its position, and how many positions before it the stream begins.
     pub(crate) fn transmit(&mut self, now: Time, config: &Config) -> Option<(Seq, u16, &Message)> {
         if !self.is_ready(now, config) {
             return None;
@@ -136,7 +136,8 @@ impl Tx {
         ))
     }
 
-    /// The receiver has everything before `ack`, and room for `window` more. Whose messages these were goes to `done`.
+    /// Takes an acknowledgement of everything before `ack`, with a window. The acknowledged messages go to
+    /// `done`.
     pub(crate) fn on_ack(
         &mut self,
         now: Time,
@@ -147,10 +148,10 @@ impl Tx {
     ) {
         let count = self.base.until(ack);
         if count < 0 || count as usize > self.high {
-            return; // an old one, or one that cannot be
+            return; // old or invalid
         }
         if self.window == 0 && window > 0 {
-            // What came to a closed window was not kept.
+            // Messages that arrived at a closed window were dropped.
             self.back();
         }
         self.window = window;
@@ -182,7 +183,7 @@ impl Tx {
         self.rearm(now, config);
     }
 
-    /// The receiver says that something is missing: from the beginning, unless that was done a moment ago.
+    /// Handles a report of a gap: sends again from the beginning, unless that was just done.
     pub(crate) fn on_gap(&mut self, now: Time, config: &Config) {
         if now >= self.replay_after {
             self.replay_after = now + self.srtt.unwrap_or(config.rto).max(config.rto_min);
@@ -190,7 +191,7 @@ impl Tx {
         }
     }
 
-    /// The path is another one: what was not acknowledged is sent again over it.
+    /// Sends unacknowledged messages again over another path.
     pub(crate) fn replay(&mut self, now: Time, config: &Config) {
         self.back();
         self.not_before = Time::ZERO;
@@ -199,7 +200,7 @@ impl Tx {
         self.rearm(now, config);
     }
 
-    /// A relay could not pass something on: try again soon, and then less and less soon.
+    /// Backs off after a relay could not pass something on.
     pub(crate) fn on_nack(&mut self, now: Time, config: &Config) {
         if self.sent > 0 {
             self.back();
@@ -239,12 +240,12 @@ impl Tx {
         };
     }
 
-    /// When [`Tx::late`] or [`Tx::expire`] have something to do.
+    /// Returns when [`Tx::late`] or [`Tx::expire`] is due.
     pub(crate) fn next_deadline(&self) -> Time {
         self.timer.min(self.soonest)
     }
 
-    /// Whether nothing was heard for too long. What was sent then goes again, one message first.
+    /// Whether nothing was acknowledged for too long. Then messages are sent again, starting with one.
     pub(crate) fn late(&mut self, now: Time, config: &Config) -> bool {
         if self.timer > now {
             return false;
@@ -284,7 +285,7 @@ impl Tx {
             }
             let charge = message.charge();
             if at < self.high {
-                // Its place is taken: an empty message that is nobody's goes there.
+                // Its position is taken: an empty message fills it.
                 let body = std::mem::take(&mut message.body);
                 let id = message.id.take();
                 let less = (body.len()) as u64;
@@ -309,7 +310,7 @@ impl Tx {
         self.skip();
     }
 
-    /// What is nobody's at the beginning of the stream is not sent at all: the stream begins later.
+    /// Removes given-up messages at the beginning: the stream begins later.
     fn skip(&mut self) {
         while self.queue.front().is_some_and(|message| message.id.is_none()) {
             let Some(message) = self.queue.pop_front() else {
@@ -328,7 +329,7 @@ impl Tx {
         }
     }
 
-    /// Gives up everything.
+    /// Gives up all messages.
     pub(crate) fn clear(&mut self, config: &Config, done: &mut Vec<Message>) {
         let base = self.base.plus(self.high as u32);
         done.extend(self.queue.drain(..).filter(|message| message.id.is_some()));

@@ -1,4 +1,4 @@
-//! The caller's way to an open session: look up, connect, shake hands; one deadline for all of it.
+//! Connecting: name look-up, TCP connect and handshake, with one deadline for all of it.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ pub(super) fn connect(to: &Endpoint, terms: &Terms, limit: Duration) -> Result<C
         if left.is_zero() {
             break;
         }
-        // A name may have addresses of both families, and one of them may lead nowhere.
+        // A name may have addresses of both families, one of which may be unreachable.
         match reach(address, left) {
             Ok(socket) => {
                 let shaken = shake(socket, address, terms, left.min(terms.handshake));
@@ -49,10 +49,10 @@ fn reach(address: SocketAddr, limit: Duration) -> Result<TcpStream, OobError> {
         let remedy = match source.kind() {
             io::ErrorKind::TimedOut => return late(&address.to_string(), limit),
             io::ErrorKind::ConnectionRefused => {
-                "nobody listens there: start the `--serve` side first, and check the port"
+                "nothing listens there: start the `--serve` side first, and check the port"
             }
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                "no route leads there: check the address and `ip route`"
+                "there is no route to it: check the address and `ip route`"
             }
             io::ErrorKind::PermissionDenied => "a firewall of this host forbids it",
             _ => "check the address and the network",
@@ -85,11 +85,11 @@ fn shake(
     };
     let mut session = Session::new(Role::Caller, &terms, now(epoch))?;
     loop {
-        // It may have refused us before it read everything: its reason is still to be read.
+        // It may have refused before it read everything: its reason is still to be read.
         let written = write(&mut socket, &mut session);
         if let Some(Event::Ready(peer)) = session.event() {
-            written.map_err(broken("shake hands"))?;
-            let local = socket.local_addr().map_err(broken("ask for its address"))?;
+            written.map_err(broken("complete the handshake"))?;
+            let local = socket.local_addr().map_err(broken("get its address"))?;
             return Ok(Connection {
                 socket,
                 session,
@@ -105,13 +105,13 @@ fn shake(
             PollFlags::IN
         };
         let left = limit.saturating_sub(epoch.elapsed());
-        wait(&mut [PollFd::new(&socket, flags)], Some(left)).map_err(broken("shake hands"))?;
+        wait(&mut [PollFd::new(&socket, flags)], Some(left)).map_err(broken("complete the handshake"))?;
         match read(&mut socket) {
             Ok(Some(bytes)) if bytes.is_empty() => session.end()?,
             Ok(Some(bytes)) => session.receive(&bytes)?,
             Ok(None) => {}
             Err(error) if super::is_cut(&error) => return Err(OobError::Unanswered),
-            Err(error) => return Err(broken("shake hands")(error)),
+            Err(error) => return Err(broken("complete the handshake")(error)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses as people write them: `10.0.0.1:7117`, `[fe80::1%eth0]:7117`, `host`, `:7117`.
+//! Addresses in text form: `10.0.0.1:7117`, `[fe80::1%eth0]:7117`, `host`, `:7117`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
@@ -11,14 +11,14 @@ use rustix::net::{self, netdevice};
 
 use crate::error::OobError;
 
-/// The port where none is named.
+/// The default port.
 pub const PORT: u16 = 7117;
-/// Addresses of one name that are tried, at most.
+/// Maximum addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
-/// Longest name of a host (RFC 1035, section 2.3.4), in bytes.
+/// Maximum bytes of a host name (RFC 1035, section 2.3.4).
 const NAME_MAX: usize = 253;
 
-/// An address and a port, or the name of a host and a port.
+/// An address and a port, or a host name and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     host: Host,
@@ -32,7 +32,7 @@ enum Host {
 }
 
 impl Endpoint {
-    /// The host's name, where it is no address.
+    /// The host name, if it is not an address.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.host {
@@ -41,16 +41,15 @@ impl Endpoint {
         }
     }
 
-    /// The port.
+    /// The port number.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The addresses that it stands for; names are asked about for at most `limit`.
+    /// Returns the socket addresses; a name look-up takes at most `limit`.
     ///
-    /// # Errors
-    /// [`OobError::Address`]; [`OobError::Late`].
+    /// # Errors [`OobError::Address`]; [`OobError::Late`].
     pub fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, OobError> {
         let name = match &self.host {
             Host::Address(address) => return Ok(vec![*address]),
@@ -60,7 +59,7 @@ impl Endpoint {
             given: self.to_string(),
             reason,
         };
-        // The system's resolver knows no deadline: it may finish alone, and ends with the process.
+        // The system's resolver has no deadline: its thread may finish alone, or end with the process.
         let (tell, told) = mpsc::channel();
         let port = self.port;
         thread::Builder::new()
@@ -69,11 +68,11 @@ impl Endpoint {
                 let found = (name.as_str(), port).to_socket_addrs();
                 let _ = tell.send(found.map(|all| all.take(ADDRESSES_MAX).collect::<Vec<_>>()));
             })
-            .map_err(|error| bad(format!("no thread could be started to look it up: {error}")))?;
+            .map_err(|error| bad(format!("cannot start a thread to look it up: {error}")))?;
         match told.recv_timeout(limit) {
             Ok(Ok(all)) if !all.is_empty() => Ok(all),
             Ok(Ok(_)) => Err(bad("the name has no address".to_owned())),
-            Ok(Err(error)) => Err(bad(format!("the name could not be looked up ({error})"))),
+            Ok(Err(error)) => Err(bad(format!("cannot look up the name ({error})"))),
             Err(_) => Err(OobError::Late {
                 address: format!("the name service, asked for `{self}`,"),
                 step: "answer",
@@ -126,7 +125,7 @@ impl FromStr for Endpoint {
             None => (text, PORT),
             Some((host, port)) => match port.parse::<u16>() {
                 Ok(port) if port.to_string().len() == port_digits(text) => (host, port),
-                _ => return bad("its port is no number from 0 to 65535"),
+                _ => return bad("its port is not a number from 0 to 65535"),
             },
         };
         if host.is_empty() && text.starts_with(':') {
@@ -136,9 +135,9 @@ impl FromStr for Endpoint {
         if host.is_empty() || host.len() > NAME_MAX || !host.bytes().all(fits) || host.starts_with('-') {
             return bad("it is neither an address nor the name of a host");
         }
-        // `10.0.0` is a name by its letters, and nobody means it.
+        // By its characters `10.0.0` could be a name, but nobody means it so.
         if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-            return bad("it looks like an IPv4 address, and is none");
+            return bad("it looks like an IPv4 address, but is not valid");
         }
         Ok(Self {
             host: Host::Name(host.to_owned()),
@@ -147,16 +146,16 @@ impl FromStr for Endpoint {
     }
 }
 
-/// What is missing where a link-local address stands alone.
-const SCOPE_NEEDED: &str =
-    "it is link-local, and means something on one interface only: name that, too, as in fe80::1%eth0";
+/// The reason for a link-local address without an interface.
+const SCOPE_NEEDED: &str = "it is link-local, so its interface is needed, as in fe80::1%eth0";
 
-/// Whether every interface may have a neighbour of this address, and none is named.
+/// Whether an address is link-local and has no interface.
 fn lacks_scope(address: &SocketAddr) -> bool {
     matches!(address, SocketAddr::V6(six) if six.ip().is_unicast_link_local() && six.scope_id() == 0)
 }
 
-/// `fe80::1%eth0`, also in brackets and with a port behind them (RFC 4007, section 11; RFC 3986, section 3.2.2).
+/// Parses `fe80::1%eth0`, also in brackets and with a port after them (RFC 4007, section 11; RFC 3986,
+/// section 3.2.2).
 fn scoped(text: &str) -> Result<SocketAddr, String> {
     let (inner, port) = match text.strip_prefix('[') {
         None => (text, PORT),
@@ -170,7 +169,7 @@ fn scoped(text: &str) -> Result<SocketAddr, String> {
                     .ok()
                     .filter(|port: &u16| port.to_string() == digits),
             };
-            (inner, port.ok_or("its port is no number from 0 to 65535")?)
+            (inner, port.ok_or("its port is not a number from 0 to 65535")?)
         }
     };
     let (address, interface) = inner
@@ -178,7 +177,7 @@ fn scoped(text: &str) -> Result<SocketAddr, String> {
         .ok_or("its interface is not in the brackets")?;
     let address: Ipv6Addr = address
         .parse()
-        .map_err(|_| "only an IPv6 address has an interface behind it")?;
+        .map_err(|_| "only an IPv6 address has an interface after a %")?;
     if !address.is_unicast_link_local() {
         return Err("it is not link-local: leave the interface out".to_owned());
     }
@@ -187,7 +186,7 @@ fn scoped(text: &str) -> Result<SocketAddr, String> {
     Ok(SocketAddrV6::new(address, port, 0, index).into())
 }
 
-/// The number of an interface that is named, or given by its number.
+/// Returns the index of an interface, by name or by number.
 fn interface_index(name: &str) -> Option<u32> {
     let socket = net::socket(net::AddressFamily::INET6, net::SocketType::DGRAM, None).ok()?;
     let number = || name.parse().ok().filter(|index| *index != 0);
@@ -268,12 +267,12 @@ mod tests {
         );
     }
 
-    /// One interface of a fresh network namespace and of every machine: the loopback is number 1.
+    /// The loopback is interface 1 on every machine, also in a fresh network namespace.
     #[test]
     fn link_local_addresses_have_an_interface_that_is_there() {
         for (text, word) in [
-            ("fe80::1", "name that, too"),
-            ("[fe80::1]:5", "name that, too"),
+            ("fe80::1", "its interface is needed"),
+            ("[fe80::1]:5", "its interface is needed"),
             ("fe80::1%nosuch0", "no interface `nosuch0`"),
             ("fe80::1%0", "no interface `0`"),
             ("fe80::1%", "no interface"),

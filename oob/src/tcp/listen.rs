@@ -1,7 +1,7 @@
-//! The answerer's door: exactly the address that was asked for, and many handshakes at once without a thread.
+//! Listening on exactly the address requested, with many handshakes at once and without a thread.
 //!
-//! Whoever connects gets one of [`HALF_OPEN_MAX`] places until its handshake is over or late. When all are taken, the
-//! oldest has to go: a slow stranger costs itself, not those who come later.
+//! Each connection takes one of [`HALF_OPEN_MAX`] slots until its handshake is complete or late. When all are
+//! taken, the oldest is dropped: a slow peer delays itself, not those that come later.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,23 +15,23 @@ use super::{Connection, is_loopback, now, prepare, read, wait, write};
 use crate::error::OobError;
 use crate::session::{Event, Peer, Role, Session, Terms};
 
-/// Handshakes under way, at most.
+/// Maximum number of handshakes at a time.
 pub const HALF_OPEN_MAX: usize = 64;
-/// Connections that the system keeps for us, at most.
+/// Backlog of connections that the kernel holds.
 const BACKLOG: i32 = 128;
-/// Accepted in one turn: those who are here are heard in between.
+/// Maximum connections accepted per turn, before the present ones are served.
 const ACCEPT_MAX: usize = 16;
-/// How long to leave the door shut when the system has no descriptor for another guest.
+/// Pause of accepting when no descriptor is left for another connection.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
-/// What a wait at the door ended with.
+/// How a wait for connections ended.
 #[derive(Debug)]
 pub enum Accepted {
-    /// Somebody who has the key.
+    /// A peer that has the key.
     Guest(Box<Connection>),
-    /// Somebody who was turned away, and why.
+    /// A peer that was rejected, and why.
     TurnedAway(SocketAddr, OobError),
-    /// The other descriptor has something.
+    /// The other descriptor is readable.
     Woken,
     /// The limit passed.
     Late,
@@ -45,7 +45,7 @@ pub struct Listener {
     terms: Terms,
     epoch: Instant,
     half_open: Vec<HalfOpen>,
-    /// Not before then is anybody let in again.
+    /// No connection is accepted before this time.
     shut_until: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ struct HalfOpen {
     address: SocketAddr,
 }
 
-/// What became of a handshake in this turn.
+/// The state of a handshake after one turn.
 enum Turn {
     Goes,
     Ready(Peer),
@@ -64,11 +64,10 @@ enum Turn {
 }
 
 impl Listener {
-    /// Listens on `address`, and on nothing else: an IPv6 address does not serve IPv4, and only `0.0.0.0` and `[::]`
-    /// stand for all interfaces.
+    /// Listens on `address` only: an IPv6 address does not serve IPv4, and only `0.0.0.0` and `[::]` stand
+    /// for all interfaces.
     ///
-    /// # Errors
-    /// [`OobError::KeyNeeded`] beyond loopback without a key; [`OobError::Listen`].
+    /// # Errors [`OobError::KeyNeeded`] beyond loopback without a key; [`OobError::Listen`].
     pub fn bind(address: SocketAddr, terms: Terms) -> Result<Self, OobError> {
         if terms.key.is_none() && !is_loopback(&address) {
             return Err(OobError::KeyNeeded { address });
@@ -89,21 +88,21 @@ impl Listener {
         })
     }
 
-    /// Where it listens: with the port that the system chose, when none was asked for.
+    /// Returns the address it listens on, with the port that the system chose if none was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many handshakes are under way.
+    /// Returns the number of handshakes in progress.
     pub fn half_open(&self) -> usize {
         self.half_open.len()
     }
 
-    /// Lets somebody in who proves to have the key; waits until `wake` can be read, or for `limit` (forever without
-    /// one). Those who are turned away are told of, one at a time. Handshakes under way go on in the next call.
+    /// Accepts a peer that proves to have the key; waits until `wake` is readable, or for `limit` (forever
+    /// without one). Rejected peers are reported one at a time. Handshakes in progress continue in the next
+    /// call.
     ///
-    /// # Errors
-    /// [`OobError::Listen`] when the socket itself fails.
+    /// # Errors [`OobError::Listen`] when the socket itself fails.
     pub fn accept(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
@@ -128,7 +127,7 @@ impl Listener {
         }
     }
 
-    /// One look at everybody who is shaking hands.
+    /// Makes one step of all handshakes.
     fn turn(&mut self) -> Option<Accepted> {
         let now = now(self.epoch);
         for at in 0..self.half_open.len() {
@@ -152,7 +151,7 @@ impl Listener {
         None
     }
 
-    /// Waits; tells whether somebody is at the door, and whether `wake` has something.
+    /// Waits; returns whether a connection is pending, and whether `wake` is readable.
     fn wait(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
@@ -195,7 +194,7 @@ impl Listener {
                 Err(error) => return self.not_in(error).map(|()| None),
             };
             let session = Session::new(Role::Answerer, &self.terms, now(self.epoch))?;
-            // One that is gone already is nobody's fault.
+            // The peer may be gone already.
             if prepare(&socket).is_err() {
                 continue;
             }
@@ -216,17 +215,17 @@ impl Listener {
         Ok(None)
     }
 
-    /// What a failed accept means: nothing, a guest that went away again, no room, or the end.
+    /// Handles a failed accept: ignores it, pauses, or fails.
     fn not_in(&mut self, error: io::Error) -> Result<(), OobError> {
         use rustix::io::Errno;
         match Errno::from_io_error(&error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                // Handshakes that are under way end, and then there is room again.
+                // Handshakes in progress will end, and free their descriptors.
                 self.shut_until = Some(Instant::now() + NO_ROOM);
                 Ok(())
             }
             Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) => Err(self.failed(error)),
-            // accept(2): errors of the network that a guest came over are reported here, and mean that guest only.
+            // accept(2) also reports network errors of the new connection, which concern that one only.
             _ => Ok(()),
         }
     }
@@ -235,7 +234,7 @@ impl Listener {
         OobError::Listen {
             address: self.address,
             source,
-            remedy: "start it again",
+            remedy: "restart it",
         }
     }
 }
@@ -256,7 +255,7 @@ impl HalfOpen {
             Ok(None) => self.session.tick(now),
             Err(_) => Err(OobError::Unanswered),
         };
-        // Also after a failure: the reason goes out, as far as the socket takes it at once.
+        // Also after a failure: send the reason, as far as the socket takes it at once.
         let written = write(&mut self.socket, &mut self.session);
         if let Err(error) = came {
             return Turn::Over(error);
@@ -271,7 +270,7 @@ impl HalfOpen {
     }
 }
 
-/// A socket that listens on `address` and nothing else, for as many connections that wait as `backlog`. It never waits.
+/// Opens a non-blocking socket that listens on `address` only, with this backlog.
 pub(crate) fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
@@ -280,7 +279,7 @@ pub(crate) fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener>
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    // Connections of a process that has just ended do not keep its port.
+    // Connections of an earlier process in TIME_WAIT must not block the port.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -294,7 +293,7 @@ fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "another program has that port: `ss -ltnp` shows which; name another one",
         io::ErrorKind::AddrNotAvailable => "no interface of this host has that address: `ip addr` lists them",
-        io::ErrorKind::PermissionDenied => "ports below 1024 are not for everybody: name a higher one",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: use a higher one",
         _ => "check the address: `ip addr` lists those of this host",
     }
 }

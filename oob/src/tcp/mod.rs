@@ -1,12 +1,12 @@
-//! Sessions over TCP: addresses, sockets, deadlines, limits. Calls block, every one with a limit; no thread is left
-//! behind.
+//! Blocking sessions over TCP: addresses, sockets, deadlines, limits. Every call has a limit; no thread is
+//! left behind.
 //!
-//! * [`Endpoint`]: an address as people write it.
-//! * [`Listener`]: listens on exactly the address that was asked for, and shakes hands with many strangers at once.
+//! * [`Endpoint`]: an address in text form.
+//! * [`Listener`]: listens on exactly one address, with many handshakes at once.
 //! * [`Connection`]: an open session and its socket.
 //!
-//! Sockets do not delay small messages (TCP_NODELAY) and notice within about [`DEAD_AFTER`] that the other host is gone
-//! (keepalive, and TCP_USER_TIMEOUT for what was sent).
+//! Sockets send small messages at once (TCP_NODELAY) and detect a dead host within about [`DEAD_AFTER`]
+//! (keepalive, and TCP_USER_TIMEOUT for sent data).
 
 mod connect;
 mod endpoint;
@@ -31,22 +31,22 @@ pub use endpoint::{Endpoint, PORT, is_loopback};
 pub(crate) use listen::open;
 pub use listen::{Accepted, HALF_OPEN_MAX, Listener};
 
-/// After about this time, a host that has vanished without a word is noticed.
+/// Time after which a host that vanished silently is detected.
 pub const DEAD_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_STEP: Duration = Duration::from_secs(2);
 const KEEPALIVE_PROBES: u32 = 5;
-/// Read at once.
+/// Bytes read at once.
 const CHUNK: usize = 16 << 10;
 
-/// What a wait for the other side ended with.
+/// How a wait for the other side ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// A message.
+    /// A message was received.
     Message(Vec<u8>),
-    /// The other side took leave.
+    /// The other side has closed the session.
     Closed,
-    /// The other descriptor has something.
+    /// The other descriptor is readable.
     Woken,
     /// The limit passed.
     Late,
@@ -63,63 +63,59 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `to` and shakes hands, all within `limit`.
+    /// Connects to `to` and performs the handshake, all within `limit`.
     ///
-    /// # Errors
-    /// [`OobError::KeyNeeded`] without a key beyond loopback; [`OobError::Connect`], [`OobError::Late`], and what the
-    /// handshake has to say.
+    /// # Errors [`OobError::KeyNeeded`] without a key beyond loopback; [`OobError::Connect`],
+    /// [`OobError::Late`], and the errors of the handshake.
     pub fn connect(to: &Endpoint, terms: &Terms, limit: Duration) -> Result<Self, OobError> {
         connect::connect(to, terms, limit)
     }
 
-    /// The other side's address.
+    /// Returns the address of the other side.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Our own address on this connection.
+    /// Returns our own address of this connection.
     pub fn local_address(&self) -> SocketAddr {
         self.local
     }
 
-    /// Who the other side is.
+    /// Returns the identity of the other side.
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Which side of it we are.
+    /// Returns the role of this side.
     pub fn role(&self) -> Role {
         self.session.role()
     }
 
-    /// A way to end it from another thread.
+    /// Returns a handle that ends the connection from another thread.
     ///
-    /// # Errors
-    /// [`OobError::Broken`] when there is no descriptor left.
+    /// # Errors [`OobError::Broken`] when no descriptor is left.
     pub fn canceller(&self) -> Result<Canceller, OobError> {
-        let socket = self.socket.try_clone().map_err(self.broken("share it"))?;
+        let socket = self.socket.try_clone().map_err(self.broken("duplicate it"))?;
         Ok(Canceller(socket))
     }
 
-    /// As [`Session::binding`].
+    /// Returns the hash of the handshake, like [`Session::binding`].
     pub fn binding(&self) -> [u8; 32] {
         self.session.binding()
     }
 
-    /// Sends a message; returns when the system has it.
+    /// Sends a message; returns when the kernel has it.
     ///
-    /// # Errors
-    /// [`OobError::Late`]; [`OobError::Broken`]; as [`Session::send`].
+    /// # Errors [`OobError::Late`]; [`OobError::Broken`]; the errors of [`Session::send`].
     pub fn send(&mut self, message: &[u8], limit: Duration) -> Result<(), OobError> {
         self.session.send(message)?;
         self.flush(limit)
     }
 
-    /// Waits for a message, or until `wake` can be read, or for `limit` (forever without one).
+    /// Waits for a message, or until `wake` is readable, or for `limit` (forever without one).
     ///
-    /// # Errors
-    /// [`OobError::Truncated`] when the other side went away without taking leave; [`OobError::Broken`]; as
-    /// [`Session::receive`].
+    /// # Errors [`OobError::Truncated`] when the other side ended without closing the session;
+    /// [`OobError::Broken`]; the errors of [`Session::receive`].
     pub fn hear(&mut self, wake: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<Heard, OobError> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut late = false;
@@ -128,7 +124,7 @@ impl Connection {
                 Some(Event::Message(message)) => return Ok(Heard::Message(message)),
                 Some(Event::Closed) => return Ok(Heard::Closed),
                 Some(Event::Ready(_)) => continue,
-                // Told again to everybody who asks: nothing else will come.
+                // Report it to every further call: nothing else will come.
                 None if self.session.is_left() => return Ok(Heard::Closed),
                 None if late => return Ok(Heard::Late),
                 None => {}
@@ -143,15 +139,15 @@ impl Connection {
             } else if other {
                 return Ok(Heard::Woken);
             }
-            // What had come by then is still told.
+            // Messages that arrived by then are still returned.
             late = left.is_some_and(|left| left.is_zero());
         }
     }
 
-    /// As [`Connection::hear`] for a message that has to come.
+    /// Waits for a message like [`Connection::hear`], where one has to come.
     ///
-    /// # Errors
-    /// Also [`OobError::Late`], and [`OobError::Truncated`] when the other side took leave instead.
+    /// # Errors Also [`OobError::Late`], and [`OobError::Truncated`] when the other side closed the session
+    /// instead.
     pub fn receive(&mut self, limit: Duration) -> Result<Vec<u8>, OobError> {
         match self.hear(None, Some(limit))? {
             Heard::Message(message) => Ok(message),
@@ -160,19 +156,18 @@ impl Connection {
                 address: self.address.to_string(),
                 step: "answer",
                 waited: limit,
-                remedy: "look at what it does: is it stopped, or busy?",
+                remedy: "check it: is it stopped, or busy?",
             }),
         }
     }
 
-    /// Takes leave, so that the other side knows that nothing was cut off.
+    /// Closes the session, so that the other side knows that nothing was cut off.
     ///
-    /// # Errors
-    /// As [`Connection::send`].
+    /// # Errors The errors of [`Connection::send`].
     pub fn close(mut self, limit: Duration) -> Result<(), OobError> {
         self.session.close();
         let flushed = self.flush(limit);
-        // Our words first, then the end; what is still to be read does not turn them into a reset.
+        // Shut down only our direction, so that unread input does not cause a reset.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         let _ = self.hear(None, Some(limit.min(Duration::from_millis(200))));
         flushed
@@ -201,7 +196,7 @@ impl Connection {
                     address: self.address.to_string(),
                     step: "take our message",
                     waited: limit,
-                    remedy: "look at what it does: is it stopped, or busy?",
+                    remedy: "check it: is it stopped, or busy?",
                 });
             }
             wait(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(left))
@@ -219,12 +214,12 @@ impl Connection {
     }
 }
 
-/// Ends a [`Connection`] that another thread has: on both sides, what waits for it hears that it was cut.
+/// Ends a [`Connection`] of another thread: on both sides, pending calls fail as truncated.
 #[derive(Debug)]
 pub struct Canceller(TcpStream);
 
 impl Canceller {
-    /// Ends it, without taking leave. Without effect when it has ended.
+    /// Ends the connection without closing the session. Without effect after its end.
     pub fn cancel(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
@@ -236,12 +231,12 @@ impl AsFd for Connection {
     }
 }
 
-/// The time that a session is told: since `epoch`, which is that socket's own.
+/// Returns the time since `epoch`, the start of that socket.
 fn now(epoch: Instant) -> Time {
     Time::ZERO + epoch.elapsed()
 }
 
-/// What every socket of ours is: not waiting, not collecting small messages, watching the other host.
+/// Makes a socket non-blocking, without delay of small messages, and with detection of a dead host.
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
@@ -253,7 +248,7 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is there, a limited amount; empty at the end of the stream, `None` when there is nothing now.
+/// Reads a limited amount of what is there; empty at the end of the stream, `None` when there is nothing now.
 fn read(socket: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; CHUNK];
     loop {
@@ -269,7 +264,8 @@ fn read(socket: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Writes what the session has to say, as far as the socket takes it. (Rust ignores SIGPIPE, and std asks for none.)
+/// Writes what the session has to send, as far as the socket takes it. (SIGPIPE: Rust ignores it, and std
+/// avoids it.)
 fn write(socket: &mut TcpStream, session: &mut Session) -> io::Result<()> {
     while !session.outgoing().is_empty() {
         match socket.write(session.outgoing()) {
@@ -290,7 +286,7 @@ fn is_cut(error: &io::Error) -> bool {
     )
 }
 
-/// Waits for one of `fds`; a signal ends the wait early, as time does.
+/// Waits for one of `fds`; a signal ends the wait early, as the limit does.
 fn wait(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<()> {
     let limit = limit.map(|limit| Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),

@@ -249,7 +249,7 @@ fn what_the_system_refuses_is_told_with_the_cause() {
     let refused = Connection::connect(&address.into(), &terms(1), AMPLE)
         .map(drop)
         .unwrap_err();
-    assert!(refused.to_string().contains("nobody listens there"), "{refused}");
+    assert!(refused.to_string().contains("nothing listens there"), "{refused}");
     let foreign = Listener::bind("192.0.2.1:0".parse().unwrap(), terms(1)).unwrap_err();
     assert!(foreign.to_string().contains("ip addr"), "{foreign}");
     // It accepts, by its backlog, and never says a word.

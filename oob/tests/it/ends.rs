@@ -195,5 +195,5 @@ fn settings_that_cannot_be_are_refused_with_what_to_write() {
     ] {
         assert!(with(wrong, 0).contains("`tcp`"));
     }
-    assert!(with(vec![tcp()], 2).contains("the job's size"));
+    assert!(with(vec![tcp()], 2).contains("the size of the job"));
 }

@@ -190,7 +190,7 @@ fn another_key_none_another_name_and_an_old_life_are_refused_with_the_reason_on_
         assert_eq!(why, Refusal::WrongKey);
         assert!(there.tcp.counters().wrong_key >= 2, "{:?}", there.tcp.counters());
         let said = one.tcp.trouble().expect("a word about it").to_string();
-        assert!(said.contains("another key"), "{said}");
+        assert!(said.contains("a different key"), "{said}");
 
         let none = Who { key: None, ..who(0) };
         let (why, _, there) = refused(none, Settings::default(), who(1), two).await;

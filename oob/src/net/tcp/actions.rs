@@ -1,4 +1,4 @@
-//! What the meeting wants done.
+//! Carries out the actions that the meeting requests.
 
 use doorbell_fabric::time::Time;
 
@@ -10,7 +10,7 @@ use crate::net::socket::Path;
 use crate::transport::{Address, Event, LinkId, ModuleId, Refusal};
 
 impl Tcp {
-    /// Does all of it.
+    /// Carries out all actions.
     pub(super) fn act(&mut self, now: Time) {
         while let Some(action) = self.meeting.action() {
             match action {
@@ -71,7 +71,7 @@ impl Tcp {
         }
     }
 
-    /// From where to where, and the name of the NIC.
+    /// Returns the end points of a dial, and the name of the NIC.
     fn path(&self, module: ModuleId, address: &Address) -> Option<(Path, String)> {
         let module = self.modules.get(&module).filter(|module| module.is_up())?;
         let place: Place = address.parse().ok()?;

@@ -1,18 +1,18 @@
-//! Connections: how they begin and end, and what is said over them.
+//! Connections: how they begin and end, and what is sent over them.
 
 use doorbell_fabric::time::Time;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::{ENDING, Line, Tcp};
 use crate::connect::{Conn, Hello};
+use crate::net::connection::{self, Begin, End, Io, Note, Order};
 use crate::net::listener::Guest;
 use crate::net::pending::Source;
-use crate::net::connection::{self, Begin, End, Io, Note, Order};
 use crate::session::Peer;
 use crate::transport::{Event, LinkId, Loss, ModuleId, Refusal};
 
 impl Tcp {
-    /// Something has happened.
+    /// Handles a note.
     pub(super) fn hear(&mut self, now: Time, note: Note) {
         match note {
             Note::Guest(guest) => self.guest(now, guest),
@@ -28,7 +28,7 @@ impl Tcp {
         }
     }
 
-    /// Begins a connection.
+    /// Starts a connection.
     pub(super) fn line(&mut self, module: ModuleId, local: std::net::IpAddr, begin: Begin) -> Option<Io> {
         let runtime = self.modules.get(&module)?.runs.handle();
         self.ios += 1;
@@ -74,7 +74,7 @@ impl Tcp {
         }
     }
 
-    /// The handshake is over: whoever it is has the key.
+    /// Handles a completed handshake: the peer has the key.
     fn ready(&mut self, now: Time, io: Io, peer: Peer) {
         let guest = self.guests.leave(now, io, false, &self.shared.settings);
         let Some(line) = self.lines.get_mut(&io) else {
@@ -121,7 +121,7 @@ impl Tcp {
         } else if line.link.is_some() && end.loss == Loss::Protocol {
             self.counters.forged += 1;
         }
-        // Why an attempt of ours has failed. What the meeting has given up already does not matter to anybody.
+        // Record why our attempt failed, unless the meeting has given it up already.
         if let Some(error) = end.error
             && line.conn.is_some()
             && line.link.is_none()
@@ -132,7 +132,7 @@ impl Tcp {
         self.end(now, io, end.refusal, loss);
     }
 
-    /// A connection is over, or is ended now: the meeting and the core are told, each if it knows of it.
+    /// Ends a connection, and informs the meeting and the core if they know of it.
     pub(super) fn end(&mut self, now: Time, io: Io, refusal: Refusal, loss: Loss) {
         let _ = self.guests.leave(now, io, false, &self.shared.settings);
         let Some(line) = self.drop_line(io) else { return };
@@ -164,7 +164,7 @@ impl Tcp {
         }
     }
 
-    /// The core wants a link closed.
+    /// Closes a link for the core.
     pub(super) fn close(&mut self, now: Time, link: LinkId, why: Loss) {
         let Some(&io) = self.of_link.get(&link) else {
             return;
@@ -180,7 +180,7 @@ impl Tcp {
         }
     }
 
-    /// The meeting wants a connection closed, and knows nothing of it any more.
+    /// Closes a connection for the meeting, which has forgotten it.
     pub(super) fn part(&mut self, conn: Conn, why: Loss) {
         let Some(io) = self.of_conn.remove(&conn) else {
             return;
@@ -189,7 +189,7 @@ impl Tcp {
             return;
         };
         line.conn = None;
-        // Of one that is not through the handshake, nothing has been said that could be waited for.
+        // Before the end of the handshake nothing was queued that is worth waiting for.
         if line.peer.is_none() {
             self.drop_line(io);
             return;
@@ -200,7 +200,7 @@ impl Tcp {
         }
     }
 
-    /// Those who have been told to go are not waited for without end.
+    /// Limits the number of closing connections.
     fn crowd(&mut self) {
         let going = |line: &Line| line.why.is_some() && line.link.is_none();
         let all = self.lines.iter().filter(|(_, line)| going(line));
@@ -213,7 +213,7 @@ impl Tcp {
     }
 }
 
-/// From now on only what was said before is written.
+/// Writes only what was queued before.
 fn leave(line: &mut Line, why: Loss) {
     if line.why.is_none() {
         line.why = Some(why);

@@ -1,4 +1,4 @@
-//! NICs that come, change and go; and the ways that follow from them.
+//! Changes of NICs, and of the paths that follow from them.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::net::module::{Module, Runs, Thread};
 use crate::net::reach;
 use crate::transport::{Address, Event, Loss, ModuleId, Refusal};
 
-/// Changes come in swarms: so long after the first one of them is looked.
+/// Notifications come in bursts: delay from the first one to the scan.
 const SWARM: Duration = Duration::from_millis(5);
 
-/// Tells of changes, until nobody wants to know any more.
+/// Reports changes until the receiver is gone.
 async fn watch(watch: AsyncFd<NicMonitor>, notes: Sender<Note>) {
     while let Ok(mut ready) = watch.readable().await {
-        // First: what comes after this makes it ready again.
+        // Clear readiness first: whatever comes later sets it again.
         ready.clear_ready();
         tokio::time::sleep(SWARM).await;
         if watch.get_ref().drain() && notes.send(Note::Changed).await.is_err() {
@@ -31,19 +31,18 @@ async fn watch(watch: AsyncFd<NicMonitor>, notes: Sender<Note>) {
     }
 }
 
-/// What tokio asks of those who register a descriptor (`AsyncFd::register`) is that it is theirs, open, and the same for as
-/// long as they have it: a [`NicMonitor`] owns one socket and never changes it. The newer call says so by being unsafe, and
-/// there is nothing unsafe in this crate.
+/// `AsyncFd::register` requires that the value owns its descriptor, keeps it open and never changes it, as a
+/// [`NicMonitor`] does. The newer call states that by being unsafe, and this crate has no unsafe code here.
 #[allow(deprecated)]
 fn registered(watch: NicMonitor) -> std::io::Result<AsyncFd<NicMonitor>> {
     AsyncFd::with_interest(watch, Interest::READABLE)
 }
 
 impl Tcp {
-    /// The first look, which has to find something.
+    /// Makes the first scan, which has to find a NIC.
     pub(super) fn begin(&mut self) -> Result<(), OobError> {
         let step = |step| move |source| OobError::Nics { step, source };
-        // First the watch: what changes after the list is told.
+        // Start the watch first, so that no change after the listing is missed.
         let socket = NicMonitor::new().and_then(registered).map_err(step("watch"))?;
         let all = nics().map_err(step("list"))?;
         let chosen = &self.shared.settings.nics;
@@ -56,7 +55,7 @@ impl Tcp {
                 address: (own.ip, 0).into(),
             });
         }
-        // One whose addresses are not ready yet is one.
+        // A NIC whose addresses are not ready yet counts.
         if all
             .iter()
             .all(|nic| chosen.of(&nic.all_usable(), false).is_empty())
@@ -80,7 +79,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Looks at all NICs.
+    /// Scans all NICs.
     pub(super) fn look(&mut self, now: Time) {
         if self.leaving {
             return;
@@ -113,7 +112,7 @@ impl Tcp {
         for nic in all {
             self.take_in_one(now, nic);
         }
-        // Routes may have changed, whatever else has.
+        // Routes may have changed as well.
         self.stale.extend(self.asked.keys());
     }
 
@@ -157,7 +156,7 @@ impl Tcp {
         Ok(id)
     }
 
-    /// A module has these addresses now.
+    /// Applies the addresses of a module.
     fn adjust(&mut self, now: Time, id: ModuleId, own: Vec<doorbell_inet::NicAddress>) {
         let Some(module) = self.modules.get_mut(&id) else {
             return;
@@ -166,13 +165,13 @@ impl Tcp {
         let (up, told, addresses) = (module.is_up(), module.told, module.addresses());
         module.told = up;
         if let Some(error) = failed {
-            // Said once, and tried as long as it takes.
+            // Reported once, and retried as long as it takes.
             if changed {
                 self.troubled(error);
             }
             self.again = Some(now + self.shared.settings.again);
         }
-        // Whoever has links here loses them before he hears of the module.
+        // Report lost links before the change of the module.
         self.orphans(now, id);
         if up && (changed || !told) {
             self.events.push_back(Event::ModuleUp {
@@ -184,7 +183,7 @@ impl Tcp {
         }
     }
 
-    /// Ends the connections of addresses that the module does not have any more.
+    /// Ends the connections of addresses that the module no longer has.
     fn orphans(&mut self, now: Time, id: ModuleId) {
         let Some(module) = self.modules.get(&id) else {
             return;
@@ -210,7 +209,7 @@ impl Tcp {
         reach::ways(&nics, &self.host, addresses)
     }
 
-    /// Looks for ways again, where they may have changed; tells of those that have.
+    /// Looks up paths again, where they may have changed, and reports those that did.
     pub(super) fn look_again(&mut self) {
         for _ in 0..LOOKED {
             let Some(peer) = self.stale.pop_first() else {

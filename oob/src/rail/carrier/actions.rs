@@ -1,4 +1,4 @@
-//! What the meeting wants done.
+//! Carries out the actions that the meeting requests.
 
 use doorbell_fabric::time::Time;
 
@@ -11,7 +11,7 @@ use crate::rail::peer::LineId;
 use crate::transport::{Address, Event, LinkId, ModuleId, Refusal};
 
 impl Rails {
-    /// Does all of it.
+    /// Carries out all actions.
     pub(super) fn act(&mut self, now: Time) {
         while let Some(action) = self.meeting.action() {
             match action {
@@ -79,7 +79,7 @@ impl Rails {
         }
     }
 
-    /// Begins a line: ours, or one that the peer numbers.
+    /// Starts a line: ours, or one that the peer numbers.
     pub(super) fn line(&mut self, now: Time, spot: Spot, theirs: Option<u64>) -> Result<LineId, OobError> {
         self.count += 1;
         let id = LineId(self.count);
@@ -96,7 +96,7 @@ impl Rails {
         Ok(id)
     }
 
-    /// Has a line do something.
+    /// Gives an instruction to a line.
     pub(super) fn order(&mut self, id: LineId, order: Order) {
         if let Some(line) = self.lines.get_mut(&id).filter(|line| line.why.is_none()) {
             line.order(order);

@@ -1,4 +1,4 @@
-//! Messages that come over rails, and how lines end.
+//! Messages received over rails, and how lines end.
 
 use doorbell_fabric::time::Time;
 
@@ -14,7 +14,7 @@ use crate::session::{self, Peer};
 use crate::transport::{Event, LinkId, Loss, Refusal};
 
 impl Rails {
-    /// A message of a peer.
+    /// Handles a message of a peer.
     pub(super) fn arrived(&mut self, now: Time, spot: Spot, bytes: &[u8]) {
         let Some((head, piece)) = Head::read(bytes) else {
             self.counters.garbage += 1;
@@ -25,7 +25,7 @@ impl Rails {
             return;
         };
         if !peer.is_up() {
-            // What was shown together with the end of its connection.
+            // It was shown together with the end of its connection.
             self.counters.stray += 1;
             return;
         }
@@ -53,7 +53,7 @@ impl Rails {
         }
     }
 
-    /// Somebody calls.
+    /// Handles a call of a peer.
     fn called(&mut self, now: Time, spot: Spot, number: u64, piece: &[u8]) {
         self.counters.sessions.accepted += 1;
         let settings = &self.settings;
@@ -74,7 +74,7 @@ impl Rails {
         }
     }
 
-    /// There is room for one more in the handshake: of this peer, and in all.
+    /// Makes room for one more handshake: of this peer, and in all.
     fn evict(&mut self, now: Time, spot: Spot) {
         let guest = |id: &LineId| self.lines.get(id).is_some_and(|line| line.is_guest());
         let lines = self.modules[spot.module].peer(spot.peer);
@@ -93,7 +93,7 @@ impl Rails {
         }
     }
 
-    /// A piece of a line; an empty one is its end.
+    /// Handles a segment of a line; an empty one is its end.
     fn piece(&mut self, now: Time, id: LineId, sequence: u64, piece: &[u8]) {
         let Some(line) = self.lines.get_mut(&id).filter(|line| !line.ghost) else {
             return;
@@ -129,7 +129,7 @@ impl Rails {
         }
     }
 
-    /// The handshake is over: whoever it is has the key.
+    /// Handles a completed handshake: the peer has the key.
     fn ready(&mut self, now: Time, id: LineId, who: Peer) {
         let Some(line) = self.lines.get_mut(&id) else {
             return;
@@ -165,13 +165,13 @@ impl Rails {
         self.meeting.heard(now, conn, &bytes);
     }
 
-    /// A line has ended by itself.
+    /// Handles the end of a line.
     pub(super) fn over(&mut self, now: Time, id: LineId, end: End) {
         let Some(line) = self.lines.get(&id).filter(|line| !line.ghost) else {
             return;
         };
         let (spot, guest, loss) = (line.spot, line.is_guest(), line.why.unwrap_or(end.loss));
-        // Whoever gives its own call up, for ours was kept, has done nothing wrong.
+        // A peer that drops its own call, because ours was kept, has done nothing wrong.
         let offence = !matches!(end.error, None | Some(OobError::Unanswered | OobError::Truncated));
         if guest {
             match &end.error {
@@ -192,8 +192,8 @@ impl Rails {
         self.end(now, id, end.refusal, loss);
     }
 
-    /// A line is over, or is ended now: the meeting and the core are told, each if it knows of it. What is sealed still
-    /// goes out, such as why somebody was refused.
+    /// Ends a line, and informs the meeting and the core if they know of it. What is sealed is still sent,
+    /// such as the reason of a refusal.
     pub(super) fn end(&mut self, now: Time, id: LineId, refusal: Refusal, loss: Loss) {
         let Some(line) = self.lines.get_mut(&id).filter(|line| !line.ghost) else {
             return;
@@ -225,7 +225,7 @@ impl Rails {
         }
     }
 
-    /// Nothing is left of a line.
+    /// Removes a line.
     pub(super) fn bury(&mut self, id: LineId) {
         let Some(line) = self.lines.remove(&id) else {
             return;
@@ -238,7 +238,7 @@ impl Rails {
         }
     }
 
-    /// The core wants a link closed.
+    /// Closes a link for the core.
     pub(super) fn close(&mut self, now: Time, link: LinkId, why: Loss) {
         let Some(&id) = self.of_link.get(&link) else {
             return;
@@ -251,7 +251,7 @@ impl Rails {
         }
     }
 
-    /// The meeting wants a connection closed, and knows nothing of it any more.
+    /// Closes a connection for the meeting, which has forgotten it.
     pub(super) fn part(&mut self, now: Time, conn: Conn, why: Loss) {
         let Some(id) = self.of_conn.remove(&conn) else {
             return;
@@ -266,7 +266,7 @@ impl Rails {
         self.parts(now, id, why);
     }
 
-    /// From now on only what was said before goes out.
+    /// Sends only what was queued before.
     fn parts(&mut self, now: Time, id: LineId, why: Loss) {
         let until = now + self.settings.linger;
         if let Some(line) = self.lines.get_mut(&id).filter(|line| line.why.is_none()) {
@@ -278,7 +278,7 @@ impl Rails {
         }
     }
 
-    /// Says that there is no such line; `caller`: whether we have called.
+    /// Reports to the peer that there is no such line; `caller`: whether we made the call.
     fn gone(&mut self, spot: Spot, line: u64, caller: bool) {
         let head = Head {
             kind: Kind::Gone,

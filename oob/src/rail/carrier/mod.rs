@@ -1,9 +1,9 @@
-//! The transport itself: commands in, events out, and everything that happens in between, on one thread and without a wait.
+//! The transport itself: commands in, events out, on one thread and without blocking.
 
 mod actions;
 mod connections;
-mod send;
 mod paths;
+mod send;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::task::{Context, Poll};
@@ -13,9 +13,9 @@ use doorbell_inet::network;
 
 use self::paths::Asked;
 use super::address;
+use super::connection::{Line, Spot};
 use super::counters::Counters;
 use super::endpoint::{Endpoint, Open};
-use super::connection::{Line, Spot};
 use super::module::Module;
 use super::peer::LineId;
 use super::settings::Settings;
@@ -28,16 +28,16 @@ use crate::runner::Carrier;
 use crate::session::Terms;
 use crate::transport::{Command, Event, LinkId, Loss, ModuleId, Refusal};
 
-/// What the sessions over rails are for: others than those over `tcp`.
+/// The purpose of the sessions over rails, different from those over `tcp`.
 const PURPOSE: u16 = 3;
-/// The version of all that is said over links: hello, heads, streams.
+/// The version of everything sent over links: hello, headers, streams.
 const VERSION: u32 = 1;
-/// Lines that are over for everybody, and have something to say, at most.
+/// Maximum number of ended lines that still have something to send.
 const GHOSTS: usize = 64;
-/// Where the kernel says which run of it this is.
+/// The kernel's file with the id of this boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The transport `rail`. See the module's own words ([`rail`](super)).
+/// The transport `rail`; see the documentation of [`rail`](super).
 #[derive(Debug)]
 pub struct Rails {
     settings: Settings,
@@ -45,32 +45,32 @@ pub struct Rails {
     meeting: Meeting,
     modules: Vec<Module>,
     lines: BTreeMap<LineId, Line>,
-    /// By where they are, whether we have called, and the number at whoever called.
+    /// Lines by peer, by whether we made the call, and by the caller's number.
     of_wire: HashMap<(Spot, bool, u64), LineId>,
     of_conn: HashMap<Conn, LineId>,
     of_link: HashMap<LinkId, LineId>,
-    /// Lines that there have been.
+    /// Number of lines created so far.
     count: u64,
     guests: usize,
     ghosts: usize,
     asked: BTreeMap<Name, Asked>,
-    /// When to look at lines and peers for what is late.
+    /// When lines and peers are checked for time-outs.
     scan_at: Time,
     now: Time,
     events: VecDeque<Event>,
     troubles: VecDeque<OobError>,
     counters: Counters,
-    /// Set when it ends: until then.
+    /// The deadline for closing, once that has begun.
     leaving: Option<Time>,
 }
 
 impl Rails {
-    /// Opens the rails, each a module, in this order of preference. Within a tokio runtime (with I/O), on whose thread all of
-    /// it lives.
+    /// Opens the rails, each as a module, in this order of preference. Call it within a tokio runtime with
+    /// I/O, on whose thread everything runs.
     ///
-    /// # Errors
-    /// [`OobError::Rail`] of one that cannot be opened; [`OobError::RailKey`] of one that leads out of the host, without a
-    /// key; [`OobError::RailShort`]; [`OobError::Setting`] of one whose address is too long for a contact.
+    /// # Errors [`OobError::Rail`] for one that cannot be opened; [`OobError::RailKey`] for one that leads
+    /// out of the host, without a key; [`OobError::RailShort`]; [`OobError::Setting`] for one whose address
+    /// is too long for a contact.
     pub fn start(settings: Settings, who: Who, rails: Vec<Open>) -> Result<Self, OobError> {
         let opened: Result<Vec<Box<dyn Endpoint>>, OobError> = rails
             .into_iter()
@@ -80,7 +80,7 @@ impl Rails {
         Self::of(settings, who, opened?)
     }
 
-    /// Of rails that are open.
+    /// Creates the transport from open rails.
     pub(super) fn of(settings: Settings, who: Who, rails: Vec<Box<dyn Endpoint>>) -> Result<Self, OobError> {
         let keyed = who.key.is_some();
         let boot = std::fs::read_to_string(BOOT).unwrap_or_default();
@@ -120,7 +120,7 @@ impl Rails {
         Ok(rails)
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let meeting: connect::Counters = self.meeting.counters();
@@ -129,13 +129,13 @@ impl Rails {
         counters
     }
 
-    /// Handshakes under way with those who have called us.
+    /// Returns the number of handshakes with peers that called us.
     #[must_use]
     pub fn guests(&self) -> usize {
         self.guests
     }
 
-    /// Something that did not work and that a person may want to know of, the oldest first; only the latest are kept.
+    /// Returns the oldest problem that a user may want to know of; only the latest are kept.
     pub fn trouble(&mut self) -> Option<OobError> {
         self.troubles.pop_front()
     }
@@ -147,12 +147,12 @@ impl Rails {
         self.troubles.push_back(error);
     }
 
-    /// Looks for what is late no later than then.
+    /// Makes the next check for time-outs no later than `at`.
     fn book(&mut self, at: Time) {
         self.scan_at = self.scan_at.min(at);
     }
 
-    /// Takes in what has happened on all rails; true when there was anything.
+    /// Handles what has happened on all rails; returns whether there was anything.
     fn look(&mut self, now: Time) -> bool {
         let mut any = false;
         for at in 0..self.modules.len() {
@@ -215,8 +215,8 @@ impl Carrier for Rails {
         self.events.pop_front()
     }
 
-    /// Ready when something has happened. Otherwise every rail sleeps, and wakes the task of `cx`; those that cannot are
-    /// looked at when [`Carrier::next_deadline`] has come.
+    /// Ready when something has happened. Otherwise every rail is armed and wakes the task of `cx`; rails
+    /// that cannot are polled when [`Carrier::next_deadline`] has come.
     fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
         self.now = now;
         let mut any = self.look(now);
@@ -273,7 +273,7 @@ impl Carrier for Rails {
     }
 }
 
-/// The number of a module.
+/// Returns the number of a module.
 fn module_id(at: usize) -> ModuleId {
     ModuleId(at as u16)
 }

@@ -1,4 +1,4 @@
-//! Ways: who was asked about, which peers and rails are up, and what becomes of those that are not.
+//! Paths: which peers were requested, which peers and rails are up, and what happens to those that are down.
 
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::PeerIndex;
@@ -13,10 +13,10 @@ use crate::rail::peer::{Judged, LineId, Stand};
 use crate::rail::wire::{Head, Kind};
 use crate::transport::{Address, Event, Loss, ModuleId, Refusal, Way};
 
-/// Rails of one peer that each of ours may try.
+/// Maximum rails of one peer that each of our rails may try.
 const EACH: usize = 8;
 
-/// What was asked for a peer, and answered.
+/// The addresses requested for a peer, and the paths returned.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     addresses: Vec<Address>,
@@ -31,7 +31,8 @@ impl Rails {
         module.up && peer.is_some_and(|peer| peer.is_up())
     }
 
-    /// By which rails is it reached? All that are of the kind of one of ours are opened, for it may call us.
+    /// Looks up the rails that reach a peer. All its rails of a kind that we have are opened, since the peer
+    /// may call us.
     pub(super) fn reach(&mut self, now: Time, name: Name, addresses: Vec<Address>) {
         let before = self.asked.remove(&name).unwrap_or_default();
         let places = if before.addresses == addresses && !addresses.is_empty() {
@@ -64,7 +65,7 @@ impl Rails {
         });
     }
 
-    /// Opens all that a rail of ours may reach.
+    /// Opens all addresses that a rail of ours may reach.
     fn opened(&mut self, now: Time, addresses: &[Address]) -> Vec<(Address, Spot)> {
         let (mut places, mut errors) = (Vec::new(), Vec::new());
         for at in 0..self.modules.len() {
@@ -82,7 +83,7 @@ impl Rails {
                 }
             }
         }
-        // Of several rails, each reaches some; that none does is worth telling.
+        // Of several rails each reaches some; only if none does is it reported.
         if places.is_empty() {
             errors.into_iter().for_each(|error| self.troubled(error));
         }
@@ -104,7 +105,7 @@ impl Rails {
         ways
     }
 
-    /// Where an address is that a way has named.
+    /// Returns the peer of an address that a path named.
     pub(super) fn spot(&self, module: ModuleId, address: &Address) -> Option<Spot> {
         let here = usize::from(module.0);
         let own = &self.modules.get(here)?.place;
@@ -117,7 +118,7 @@ impl Rails {
         found.map(|(_, spot)| *spot)
     }
 
-    /// Tells the ways of those for whom they have changed.
+    /// Reports the paths of those for which they have changed.
     fn retell(&mut self, names: Vec<Name>) {
         for name in names {
             let Some(asked) = self.asked.get(&name) else {
@@ -134,7 +135,7 @@ impl Rails {
         }
     }
 
-    /// Says that a module is there.
+    /// Reports a module that is up.
     pub(super) fn tell_module(&mut self, at: usize) {
         self.events.push_back(Event::ModuleUp {
             module: module_id(at),
@@ -142,7 +143,7 @@ impl Rails {
         });
     }
 
-    /// A rail tells something.
+    /// Handles an event of a rail.
     pub(super) fn happened(&mut self, now: Time, at: usize, event: RailEvent) {
         match (event.scope, event.kind) {
             (Scope::Peer(peer), kind) => self.peer_tells(now, Spot { module: at, peer }, kind, event.life),
@@ -176,7 +177,7 @@ impl Rails {
                     peer.stand = Stand::Over;
                 }
             }
-            // Silence is judged by our own clock, and nothing else is said of a way that works.
+            // Silence is measured by our own clock; a working path needs no other judgement.
             EventKind::PeerSuspect
             | EventKind::PeerRecovered
             | EventKind::LinkUp
@@ -190,10 +191,10 @@ impl Rails {
             return;
         };
         if peer.is_up() && !peer.life.is_before(life) {
-            return; // first contact
+            return; // the first contact
         }
         if peer.is_up() {
-            // Its end was not told, or is what we have just done ourselves: nothing of before is left.
+            // Its end was not reported, or was caused by us: nothing of the previous connection is left.
             self.peer_down(now, spot, Loss::Broken);
         }
         let Some(peer) = self.modules[spot.module].peer(spot.peer) else {
@@ -206,7 +207,8 @@ impl Rails {
         self.retell(names);
     }
 
-    /// A peer is not reached over a rail any more: its links go, and it is called until it is there again.
+    /// Handles a peer that is no longer reached over a rail: its links are lost, and it is called until it is
+    /// back.
     pub(super) fn peer_down(&mut self, now: Time, spot: Spot, loss: Loss) {
         let (first, module) = (self.settings.revive, &mut self.modules[spot.module]);
         let Some(peer) = module.peer(spot.peer).filter(|peer| peer.is_up()) else {
@@ -218,7 +220,7 @@ impl Rails {
         module.rail.forget(spot.peer);
         self.counters.peers_down += 1;
         self.book(now + first);
-        // First the ways: the core goes over others at once.
+        // Report the paths first, so that the core uses others at once.
         self.retell(names);
         self.cut(now, &lines, loss);
     }
@@ -239,7 +241,7 @@ impl Rails {
         self.act(now);
     }
 
-    /// Gives a peer up that the rail takes for alive.
+    /// Gives up a peer that the rail regards as alive.
     fn give_up(&mut self, now: Time, spot: Spot, loss: Loss) {
         let module = &mut self.modules[spot.module];
         module.wake.end(&mut *module.rail);
@@ -286,7 +288,7 @@ impl Rails {
         self.retell(self.asked.keys().copied().collect());
     }
 
-    /// Looks for what is late: handshakes, farewells, silent peers, those who are to be called.
+    /// Checks for time-outs: handshakes, closing lines, silent peers, peers to be called.
     pub(super) fn scan(&mut self, now: Time) {
         self.scan_at = Time::NEVER;
         let late: Vec<LineId> = self
@@ -313,7 +315,7 @@ impl Rails {
         self.act(now);
     }
 
-    /// A ghost whose time is over, too, is gone.
+    /// Removes an ended line whose time is over.
     fn bury_late(&mut self, now: Time, id: LineId) {
         let line = self.lines.get(&id);
         if line.is_some_and(|line| line.ghost && line.deadline.is_some_and(|at| at <= now)) {
@@ -334,7 +336,7 @@ impl Rails {
             Stand::Down(_, wait) => {
                 let next = (wait * 2).min(settings.revive_max.max(settings.revive));
                 peer.stand = Stand::Down(now + wait, next);
-                // Of somebody who is said to be elsewhere by now, nothing is wanted.
+                // Nobody is expected at an address that its contact no longer has.
                 if up && !peer.names.is_empty() {
                     module.wake.end(&mut *module.rail);
                     module.rail.revive(spot.peer);

@@ -1,4 +1,4 @@
-//! What goes out: words, then pieces of all lines in turn, as far as the rail and the window take them.
+//! Sending: control headers, then segments of all lines in turn, as far as the rail and the window allow.
 
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::time::Time;
@@ -11,17 +11,17 @@ use crate::rail::wire::Head;
 use crate::transport::Event;
 use crate::transport::Loss;
 
-/// Pieces to one peer in one turn.
+/// Maximum segments to one peer per turn.
 const TURN: usize = 128;
 
-/// What became of an attempt to send something.
+/// The outcome of an attempt to send something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    /// The rail has it.
+    /// The rail has taken it.
     Yes,
-    /// There was nothing.
+    /// There was nothing to send.
     Nothing,
-    /// Not now.
+    /// The rail is full.
     Later,
     /// The peer is down.
     Down,
@@ -34,7 +34,7 @@ impl Rails {
         }
     }
 
-    /// Hears what peers have taken, and says what there is to say; true when there was anything of either.
+    /// Handles what peers have taken, and sends what is queued; returns whether there was anything of either.
     pub(super) fn service(&mut self, now: Time, at: usize) -> bool {
         let busy: Vec<PeerIndex> = self.modules[at].busy.iter().copied().collect();
         if busy.is_empty() || self.modules[at].closing {
@@ -57,7 +57,7 @@ impl Rails {
         any
     }
 
-    /// What the peer has taken since it was asked last.
+    /// Handles what the peer has taken since the last call.
     fn landed(&mut self, now: Time, spot: Spot) -> bool {
         let mut any = false;
         let module = &mut self.modules[spot.module];
@@ -83,7 +83,7 @@ impl Rails {
         any
     }
 
-    /// Says what there is to say to a peer.
+    /// Sends what is queued for a peer.
     fn say(&mut self, now: Time, spot: Spot) -> bool {
         if !self.is_up(spot) {
             return false;
@@ -102,7 +102,7 @@ impl Rails {
                 Said::Nothing | Said::Later => return any,
             }
         }
-        // Lines in turn, until none of them has anything.
+        // Serve the lines in turn, until none has anything left.
         let mut idle = 0;
         for _ in 0..TURN {
             let Some(peer) = self.modules[spot.module]
@@ -182,12 +182,12 @@ impl Rails {
                 self.counters.full += 1;
                 Said::Later
             }
-            // A rail that refuses what its limits allow cannot be talked over.
+            // A rail that refuses what its limits allow is unusable.
             Refused::PeerDown | Refused::TooLong | Refused::Unsupported | Refused::BadMemory => Said::Down,
         }
     }
 
-    /// Buries those who have said everything, and lets a peer rest to which nothing is to be said.
+    /// Removes ended lines that have sent everything, and marks a peer idle that has nothing queued.
     fn rest(&mut self, now: Time, spot: Spot) {
         let lines = self.modules[spot.module].peer(spot.peer);
         let lines = lines.map_or_else(Vec::new, |peer| peer.lines.clone());
