@@ -360,9 +360,9 @@ mod tests {
         fs::set_permissions(at("huge"), fs::Permissions::from_mode(0o600)).unwrap();
         for (name, word) in [
             ("link", "link"),
-            ("pipe", "plain"),
+            ("pipe", "regular"),
             ("huge", "too long"),
-            (".", "folder"),
+            (".", "directory"),
             ("no", "open"),
         ] {
             let said = JobKey::read(&at(name)).unwrap_err().to_string();

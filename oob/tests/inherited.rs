@@ -31,7 +31,7 @@ fn a_descriptor_is_taken_once_and_a_failure_before_it_takes_nothing() {
         assert!(error.to_string().contains(word), "{error}");
     };
     refused(&found(9_999, "0"), "launch.descriptor", "not open");
-    refused(&found(1, "0"), "launch.descriptor", "no number");
+    refused(&found(1, "0"), "launch.descriptor", "not the number");
     let file = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
     refused(&found(file, "0"), "launch.descriptor", "not a socket");
     refused(&found(9_999, "1"), "launch.variables", "rank 1 of 1");

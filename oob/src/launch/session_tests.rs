@@ -318,10 +318,10 @@ fn hostile_answers_of_pmi_1() {
 #[test]
 fn hostile_answers_of_pmi_2() {
     let cases: &[(&[u8], &str)] = &[
-        (b"      cmd", "no length"),
-        (b"-12   cmd", "no length"),
-        (b"1 2   cmd", "no length"),
-        (b"\x1b[2J..", "no length"),
+        (b"      cmd", "not the length"),
+        (b"-12   cmd", "not the length"),
+        (b"1 2   cmd", "not the length"),
+        (b"\x1b[2J..", "not the length"),
         (b"999999", "announces 999999 bytes"),
         (b"     0", "does not begin with a command"),
         (b"     3abc", "not a word"),

@@ -99,7 +99,7 @@ fn what_is_not_exactly_a_frame_is_refused() {
         (44, &[9], "kind"),
         (45, &[0x83], "flags"),
         (46, &[33], "hops"),
-        (47, &[1], "the byte that is zero"),
+        (47, &[1], "the reserved byte"),
     ];
     for (at, with, name) in fields {
         let error = wrong(|bytes| bytes[at..at + with.len()].copy_from_slice(with));
