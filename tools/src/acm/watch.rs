@@ -143,7 +143,7 @@ fn late(socket: &Path, limit: Duration) -> ToolError {
 fn state(lines: &mut BufReader<Timed>, socket: &Path) -> Result<String, ToolError> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, WouldBlock};
     let mut line = String::new();
-    let asked = lines.get_mut().query();
+    let asked = lines.get_mut().ask();
     let read = asked.and_then(|()| lines.by_ref().take(LONGEST).read_line(&mut line));
     match read {
         Ok(1..) if line.ends_with('\n') => Ok(line),

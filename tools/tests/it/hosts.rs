@@ -382,9 +382,9 @@ fn another_key_or_none_is_told_on_both_sides_and_the_next_guest_is_served() {
     let [one, other] = ["one", "other"].map(|name| key_in(folder.path(), name));
     let mut server = serve(&["--key-file", &one]);
     let (code, said) = fails(server.client(None, "rate", &["--key-file", &other]));
-    assert!(code == Some(2) && said.contains("another key"), "{said}");
+    assert!(code == Some(2) && said.contains("a different key"), "{said}");
     assert!(said.contains(&server.address), "{said}");
-    assert!(server.says("turned away").contains("another key"));
+    assert!(server.says("turned away").contains("a different key"));
     let (code, said) = fails(server.client(None, "rate", &[]));
     assert!(code == Some(2) && said.contains("--key-file"), "{said}");
     assert!(server.says("turned away").contains("has none"));
@@ -556,7 +556,7 @@ fn rails_that_do_not_fit_are_refused_on_the_side_that_knows() {
 #[test]
 fn wrong_use_and_nobody_there_are_one_sentence_each() {
     let (code, said) = fails(at(None, &["pingpong", "--connect", "127.0.0.1:1"]));
-    assert!(code == Some(6) && said.contains("nobody listens there"), "{said}");
+    assert!(code == Some(6) && said.contains("nothing listens there"), "{said}");
     let server = serve(&[]);
     let (code, said) = fails(at(None, &["pingpong", "--serve", "--bind", &server.address]));
     assert!(code == Some(6) && said.contains("ss -ltnp"), "{said}");
@@ -635,7 +635,7 @@ fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
     assert!(code == Some(3) && said.contains("another host"), "{said}");
     server.says("went after");
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &["--key-file", &other]));
-    assert!(code == Some(2) && said.contains("another key"), "{said}");
+    assert!(code == Some(2) && said.contains("a different key"), "{said}");
     server.says("turned away");
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &[]));
     assert!(code == Some(2) && said.contains("only loopback"), "{said}");
