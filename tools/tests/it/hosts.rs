@@ -413,7 +413,11 @@ fn strangers_and_their_garbage_keep_nobody_out() {
     crowd.push(stranger(
         &[&b"bell-oob\x01\x00\x01\x00\x01\x00\x38\x00"[..], &[7; 56]].concat(),
     ));
-    assert!(server.says("turned away").contains("does not speak doorbell's protocol"));
+    assert!(
+        server
+            .says("turned away")
+            .contains("does not speak doorbell's protocol")
+    );
     server.still_serves(&[]);
     drop(crowd);
     server.still_serves(&[]);
@@ -556,7 +560,10 @@ fn rails_that_do_not_fit_are_refused_on_the_side_that_knows() {
 #[test]
 fn wrong_use_and_nobody_there_are_one_sentence_each() {
     let (code, said) = fails(at(None, &["pingpong", "--connect", "127.0.0.1:1"]));
-    assert!(code == Some(6) && said.contains("nothing listens there"), "{said}");
+    assert!(
+        code == Some(6) && said.contains("nothing listens there"),
+        "{said}"
+    );
     let server = serve(&[]);
     let (code, said) = fails(at(None, &["pingpong", "--serve", "--bind", &server.address]));
     assert!(code == Some(6) && said.contains("ss -ltnp"), "{said}");
