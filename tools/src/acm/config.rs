@@ -1,4 +1,4 @@
-//! `doorbell acm config`: the service's configuration, for what this host has.
+//! `doorbell acm config`: generates the service's configuration for this host.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use super::args::ConfigArgs;
 use crate::error::ToolError;
 use crate::{out, outputs};
 
-/// `doorbell acm config`.
+/// Runs `doorbell acm config`.
 pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
     let found = scan(&Sources::of_system(Vec::new()));
     let found = found.map_err(|error| ToolError::AcmService(error.into()))?;
@@ -27,7 +27,7 @@ pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
     };
     if !folder.is_dir() {
         return Err(ToolError::Usage(format!(
-            "there is no folder `{}` to write to; make it (`mkdir -p`), or name another one",
+            "there is no folder `{}` to write to; create it (`mkdir -p`), or give another one",
             folder.display()
         )));
     }
@@ -35,7 +35,7 @@ pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
         let file = folder.join(name);
         if !args.force && file.symlink_metadata().is_ok() {
             return Err(ToolError::Usage(format!(
-                "`{}` is there already; look at what is in it, and give --force to write it anew",
+                "`{}` already exists; check its content, and give --force to overwrite it",
                 file.display()
             )));
         }

@@ -1,4 +1,4 @@
-//! `doorbell acm endpoints`: where paths of a service's host can begin.
+//! `doorbell acm endpoints`: lists the endpoints of a service's host.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ struct Row {
     addresses: Vec<String>,
 }
 
-/// `doorbell acm endpoints`.
+/// Runs `doorbell acm endpoints`.
 pub(super) fn endpoints(args: &EndpointsArgs) -> Result<ExitCode, ToolError> {
     let all = client(args.service.as_deref())?.endpoints()?;
     let rows: Vec<Row> = all

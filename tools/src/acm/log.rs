@@ -1,4 +1,4 @@
-//! Where the lines of `doorbell acm serve` go: `log_file` of its configuration, or the standard error.
+//! The destination of the lines of `doorbell acm serve`: `log_file` of its configuration, or standard error.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -15,14 +15,14 @@ use crate::out;
 
 /// The system's log (syslog(3)).
 const SYSLOG: &str = "/dev/log";
-/// What syslog(3) calls a daemon's warning: facility 3, severity 4.
+/// The priority of a daemon's warning (syslog(3)): facility 3, severity 4.
 const WARNING: u8 = 3 << 3 | 4;
 
-/// Where lines go.
+/// The destination of log lines.
 #[derive(Debug)]
 pub(super) struct Log {
     to: Logging,
-    /// It has been said that they cannot go there.
+    /// Whether a write failure has been reported.
     is_lost: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ impl Log {
         }
     }
 
-    /// Writes a line. What cannot be written goes to the standard error, once with the reason.
+    /// Writes a line. On failure it goes to standard error, once with the reason.
     pub(super) fn say(&self, line: &str) {
         let line = printable(line);
         let done = match &self.to {
@@ -51,7 +51,7 @@ impl Log {
                     _ => "stdout".to_owned(),
                 };
                 out::say(&format!(
-                    "doorbell: nothing can be logged at {place} ({error}); lines come here, look at log_file"
+                    "doorbell: cannot write the log to {place} ({error}); it continues here, check log_file"
                 ));
             }
             out::say(&format!("doorbell: {line}"));
@@ -59,13 +59,13 @@ impl Log {
     }
 }
 
-/// The file is opened for each line, so that whoever moves it away has a new one. A pipe that nobody reads is not waited for.
+/// Opens the file for each line, so that it can be rotated. A pipe without a reader is not waited for.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
     let mut file = options.append(true).create(true).custom_flags(flags).open(path)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // In one write, so that lines of two services do not mix.
+    // A single write, so that lines of two services do not mix.
     file.write_all(format!("{}.{:03} doorbell: {line}\n", now.as_secs(), now.subsec_millis()).as_bytes())
 }
 

@@ -1,4 +1,4 @@
-//! `doorbell acm`: names and addresses become paths.
+//! `doorbell acm`: resolves names and addresses to paths.
 //!
 //! | file | job |
 //! |---|---|
@@ -6,10 +6,10 @@
 //! | `serve` | the service |
 //! | `resolve`, `perf`, `endpoints` | its clients |
 //! | `config` | its configuration, for this host |
-//! | `watch` | what it knows and does |
-//! | `log` | where the service's lines go |
+//! | `watch` | its state |
+//! | `log` | the destination of the service's log |
 //! | `load` | many clients, timed |
-//! | `written` | addresses as people write them |
+//! | `written` | addresses in text form |
 
 pub(crate) mod args;
 mod config;
@@ -31,10 +31,10 @@ use doorbell_acm::serve::SocketPaths;
 use self::args::{AcmArgs, AcmCommand};
 use crate::error::ToolError;
 
-/// For answers that a service has at once.
+/// Limit of queries that a service answers at once.
 const SOON: Duration = Duration::from_secs(10);
 
-/// `doorbell acm`.
+/// Runs `doorbell acm`.
 pub(crate) fn acm(args: &AcmArgs) -> Result<ExitCode, ToolError> {
     match &args.command {
         AcmCommand::Serve(args) => serve::serve(args),
@@ -47,18 +47,18 @@ pub(crate) fn acm(args: &AcmArgs) -> Result<ExitCode, ToolError> {
     }
 }
 
-/// The service that is meant.
+/// Returns the service that is named.
 fn service(named: Option<&str>) -> Result<Service, ClientError> {
     Service::of(named, &SocketPaths::default())
 }
 
-/// A connection to it.
+/// Connects to the service that is named.
 fn client(named: Option<&str>) -> Result<Client, ClientError> {
     Client::connect(&service(named)?, SOON)
 }
 
-/// A report as JSON.
+/// Formats a report as JSON.
 fn json(report: &impl serde::Serialize) -> String {
-    // Strings and numbers only: writing them into memory cannot fail.
+    // Only strings and numbers: serialising into memory cannot fail.
     serde_json::to_string_pretty(report).expect("a report is plain data") + "\n"
 }

@@ -1,4 +1,4 @@
-//! `doorbell acm perf`: what a service has counted.
+//! `doorbell acm perf`: shows the counters of a service.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ struct Report {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Of whom: `service`, an endpoint's number, or an address.
+    /// The scope: `service`, an endpoint's number, or an address.
     of: String,
     errors: u64,
     resolves: u64,
@@ -51,7 +51,7 @@ impl Row {
     }
 }
 
-/// `doorbell acm perf`.
+/// Runs `doorbell acm perf`.
 pub(super) fn perf(args: &PerfArgs) -> Result<ExitCode, ToolError> {
     let mut client = client(args.service.as_deref())?;
     let rows = match args.source.as_deref() {
@@ -81,7 +81,7 @@ fn all(client: &mut Client, endpoints: bool) -> Result<Vec<Row>, ToolError> {
         "service".to_owned(),
         client.counters(CounterScope::Service)?,
     )];
-    // A foreign service may answer for every number: there are not more than these.
+    // Another service may answer for every number, of which there are no more than these.
     for index in 1..=u8::MAX {
         if !endpoints {
             break;

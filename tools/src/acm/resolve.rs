@@ -1,4 +1,4 @@
-//! `doorbell acm resolve`: the paths to names and addresses.
+//! `doorbell acm resolve`: resolves names and addresses to paths.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -28,18 +28,18 @@ struct Report {
     paths: Vec<Row>,
 }
 
-/// What became of one destination.
+/// The outcome for one destination.
 #[derive(Debug, Serialize)]
 struct Row {
     destination: String,
-    /// The source, as it was asked for or chosen.
+    /// The source that was requested or chosen.
     source: Option<String>,
     path: Option<Shown>,
-    /// Whether the path was verified; none where that was not asked for.
+    /// Whether the path was verified; `None` if that was not requested.
     verified: Option<bool>,
     /// Why there is no path, or why it was not verified.
     error: Option<String>,
-    /// The status's number, where the service refused.
+    /// The number of the status, if the service refused.
     status: Option<u8>,
     #[serde(skip)]
     exit: Exit,
@@ -53,7 +53,7 @@ impl Row {
     }
 }
 
-/// A path, in units that people know.
+/// A path, in common units.
 #[derive(Debug, Serialize)]
 struct Shown {
     dgid: String,
@@ -66,11 +66,11 @@ struct Shown {
     reversible: bool,
     pkey: u16,
     sl: u8,
-    /// Bytes.
+    /// The payload of a packet (bytes).
     mtu: Option<u32>,
-    /// Megabits a second.
+    /// The rate (Mb/s).
     rate: Option<u32>,
-    /// Microseconds.
+    /// The lifetime of a packet (µs).
     packet_lifetime_us: f64,
 }
 
@@ -94,7 +94,7 @@ impl From<&Path> for Shown {
     }
 }
 
-/// `doorbell acm resolve`.
+/// Runs `doorbell acm resolve`.
 pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
     let source = args.source.as_deref().map(written::own).transpose()?;
     let destinations = written::all(&args.destinations, args.format)?;
@@ -142,7 +142,8 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
     Ok(exit.into())
 }
 
-/// That of the first row for which the service was of no use; else of the first that it refused.
+/// Returns the exit status: that of the first row for which the service failed, else of the first that it
+/// refused.
 fn exit(rows: &[Row]) -> Exit {
     let mut bad = rows.iter().map(|row| row.exit).filter(|exit| *exit != Exit::Done);
     let first = bad.next().unwrap_or(Exit::Done);
@@ -184,7 +185,7 @@ fn row(
     row
 }
 
-/// Has those paths verified that were found.
+/// Verifies the paths that were found.
 fn verify(
     service: &doorbell_acm::client::Service,
     rows: &mut [Row],
@@ -249,7 +250,7 @@ fn line(path: &Shown) -> String {
         let _ = write!(text, ", SL {}", path.sl);
     }
     if path.hop_limit != 0 {
-        let _ = write!(text, ", by routers (hop limit {})", path.hop_limit);
+        let _ = write!(text, ", through routers (hop limit {})", path.hop_limit);
     }
     text
 }

@@ -1,4 +1,4 @@
-//! `doorbell acm serve`: the service, until it is interrupted.
+//! `doorbell acm serve`: runs the service until it is interrupted.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -22,10 +22,10 @@ use super::log::Log;
 use crate::error::ToolError;
 use crate::out;
 
-/// How often it is looked whether anybody reads what is written.
+/// How often it is checked whether the output still has a reader.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Where the service listens.
+/// The addresses that the service listens on.
 #[derive(Debug, Serialize)]
 struct Ready {
     schema: &'static str,
@@ -34,13 +34,13 @@ struct Ready {
     socket: PathBuf,
     watch: PathBuf,
     tcp: Option<String>,
-    /// Whether what other services say has to be authenticated.
+    /// Whether messages of other services have to be authenticated.
     authenticated: bool,
-    /// What of the configuration could not be used, or does not fit this host.
+    /// Warnings about the configuration.
     warnings: Vec<String>,
 }
 
-/// `doorbell acm serve`.
+/// Runs `doorbell acm serve`.
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
     let mut settings = Settings::at(places(args.socket.as_deref()));
     if let Some(folder) = &args.config {
@@ -94,12 +94,12 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
     tell_system();
     let service = service.telling(Box::new(move |line| log.say(line)));
     let ended = service.run(stopped).map_err(acm);
-    // It sees that nobody is left who could be stopped.
+    // It ends once the service has ended.
     let _ = waiting.join();
     ended.map(|()| Exit::Done.into())
 }
 
-/// Until a signal comes, the time is over, or nobody reads what is written.
+/// Waits until a signal comes, the time is over, or the output has no reader.
 fn wait(interrupted: &AtomicBool, until: Option<Instant>, stop: &watch::Sender<bool>) {
     while !interrupted.load(Ordering::Relaxed)
         && until.is_none_or(|until| Instant::now() < until)
@@ -112,7 +112,7 @@ fn wait(interrupted: &AtomicBool, until: Option<Instant>, stop: &watch::Sender<b
     let _ = stop.send(true);
 }
 
-/// Tells systemd that the service is there (sd_notify(3)), where it asks for that.
+/// Notifies systemd that the service is ready (sd_notify(3)), if it wants that.
 fn tell_system() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -126,25 +126,25 @@ fn tell_system() {
     });
     if let Err(error) = told {
         out::say(&format!(
-            "doorbell: systemd could not be told that the service is there ({error}); it will give it up if its unit has Type=notify"
+            "doorbell: cannot notify systemd that the service is ready ({error}); systemd will stop it if its unit has Type=notify"
         ));
     }
 }
 
-/// A folder that was named is there: a name that was mistyped is no configuration without files.
+/// Checks that a folder given on the command line exists, since a mistyped one would mean no configuration.
 fn is_folder(folder: &Path) -> Result<(), ToolError> {
     let why = match std::fs::metadata(folder) {
         Ok(found) if found.is_dir() => return Ok(()),
-        Ok(_) => "it is no folder".to_owned(),
+        Ok(_) => "it is not a folder".to_owned(),
         Err(error) => error.to_string(),
     };
     Err(ToolError::Usage(format!(
-        "`--config {}` is no folder of a configuration ({why}); make it, or leave out --config for /etc/rdma",
+        "`--config {}` is not a folder of a configuration ({why}); create it, or omit --config for /etc/rdma",
         folder.display()
     )))
 }
 
-/// A service at a path of its own has all its files beside it.
+/// Returns the paths of a service; with a socket of its own, all files are beside it.
 fn places(socket: Option<&Path>) -> SocketPaths {
     let Some(socket) = socket else {
         return SocketPaths::default();
@@ -162,7 +162,7 @@ fn places(socket: Option<&Path>) -> SocketPaths {
     }
 }
 
-/// The job's key: of the command line, else of the configuration.
+/// Returns the job's key: from the command line, else from the configuration.
 fn key(args: &ServeArgs, folder: &Path) -> Result<Option<[u8; 32]>, ToolError> {
     let file = folder.join(OPTIONS_FILE);
     let configured = || {
@@ -179,12 +179,12 @@ fn key(args: &ServeArgs, folder: &Path) -> Result<Option<[u8; 32]>, ToolError> {
 
 fn begins(ready: &Ready, json: bool) -> String {
     if json {
-        // Strings and numbers only: writing them into memory cannot fail.
+        // Only strings and numbers: serialising into memory cannot fail.
         return serde_json::to_string(ready).expect("a report is plain data") + "\n";
     }
     let tcp = ready.tcp.as_ref().map(|tcp| format!(" and {tcp}"));
     format!(
-        "serving at {}{} (process {}); `doorbell acm watch --socket {}` shows what it knows\n",
+        "serving at {}{} (process {}); `doorbell acm watch --socket {}` shows its state\n",
         ready.socket.display(),
         tcp.unwrap_or_default(),
         ready.process,

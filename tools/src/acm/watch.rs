@@ -1,4 +1,4 @@
-//! `doorbell acm watch`: what a service knows and does.
+//! `doorbell acm watch`: shows the state of a service.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -19,14 +19,14 @@ use super::args::WatchArgs;
 use crate::error::ToolError;
 use crate::out;
 
-/// Between two looks.
+/// The interval between two states.
 const EACH: Duration = Duration::from_secs(1);
-/// Bytes of a state, at most.
+/// Maximum bytes of a state.
 const LONGEST: u64 = 64 << 20;
-/// Destinations that a screen shows.
+/// Maximum number of destinations on a screen.
 const ROWS: usize = 40;
 
-/// `doorbell acm watch`.
+/// Runs `doorbell acm watch`.
 pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ToolError> {
     let socket = socket(args.socket.as_deref());
     let limit = Duration::from_secs_f64(args.timeout);
@@ -55,7 +55,7 @@ pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ToolError> {
     }
 }
 
-/// The socket that is meant; the service's own is as good.
+/// Returns the status socket; the service's own socket may be given too.
 fn socket(named: Option<&Path>) -> PathBuf {
     let Some(named) = named else {
         return Settings::usual().watch;
@@ -68,7 +68,7 @@ fn socket(named: Option<&Path>) -> PathBuf {
     name.into()
 }
 
-/// A connection that is read from until a time.
+/// A connection that is read until a deadline.
 struct Timed {
     stream: UnixStream,
     limit: Duration,
@@ -84,7 +84,7 @@ impl Timed {
         Ok(Some(left))
     }
 
-    /// Asks for a state; what it says then has its time from now on.
+    /// Requests a state, and starts the time limit for it.
     fn ask(&mut self) -> io::Result<()> {
         self.until = Instant::now() + self.limit;
         self.stream.set_write_timeout(self.left()?)?;
@@ -99,7 +99,7 @@ impl Read for Timed {
     }
 }
 
-/// A service whose queue is full lets a client wait: its limit is that of sending (unix(7)).
+/// The send timeout bounds the wait for a service whose backlog is full (unix(7)).
 fn open(socket: &Path, limit: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(socket)?;
     let stream = socket_with(
@@ -121,12 +121,12 @@ fn connect(socket: &Path, limit: Duration) -> Result<UnixStream, ToolError> {
         let length = socket.as_os_str().len();
         if length > SOCKET_MAX {
             return ToolError::Usage(format!(
-                "`{}` has {length} bytes, and the name of a Unix socket has at most {SOCKET_MAX}: name another one",
+                "`{}` has {length} bytes, but the path of a Unix socket has at most {SOCKET_MAX}: give another one",
                 socket.display()
             ));
         }
         ToolError::AcmWatch(format!(
-            "no service shows itself at {}: {source}; start one with `doorbell acm serve`, or name its socket with --socket",
+            "no service listens at {}: {source}; start one with `doorbell acm serve`, or give its socket with --socket",
             socket.display()
         ))
     })
@@ -134,7 +134,7 @@ fn connect(socket: &Path, limit: Duration) -> Result<UnixStream, ToolError> {
 
 fn late(socket: &Path, limit: Duration) -> ToolError {
     ToolError::Stopped(format!(
-        "the service at {} did not answer within {:.1} s: look at its output, or allow it more time (--timeout)",
+        "the service at {} did not answer within {:.1} s: check its output, or allow more time (--timeout)",
         socket.display(),
         limit.as_secs_f64()
     ))
@@ -152,12 +152,12 @@ fn state(lines: &mut BufReader<Timed>, socket: &Path) -> Result<String, ToolErro
         }
         Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
             Err(ToolError::AcmWatch(format!(
-                "the service at {} does not answer: {error}; look at its output",
+                "the service at {} does not answer: {error}; check its output",
                 socket.display()
             )))
         }
         _ => Err(ToolError::AcmWatch(format!(
-            "the service at {} has ended; start it again",
+            "the service at {} has ended; restart it",
             socket.display()
         ))),
     }
@@ -169,13 +169,13 @@ fn parse(line: &str, socket: &Path) -> Result<Value, ToolError> {
         .filter(|value| value["schema"] == "doorbell.acm-watch/1")
         .ok_or_else(|| {
             ToolError::AcmWatch(format!(
-                "what {} says is no state of a service: it is another program, or another version",
+                "{} does not return the state of a service: it is another program, or another version",
                 socket.display()
             ))
         })
 }
 
-/// A word of the state, with nothing in it that a terminal obeys.
+/// Returns a word of the state, without characters that a terminal would interpret.
 fn word(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -244,7 +244,7 @@ fn endpoints(text: &mut String, all: &[Value]) {
             addresses.join(" ")
         );
         if !one["unserved"].is_null() {
-            let _ = write!(text, "\n  not by this one: {}", word(&one["unserved"]));
+            let _ = write!(text, "\n  not served: {}", word(&one["unserved"]));
         }
     }
     text.push('\n');
@@ -253,7 +253,7 @@ fn endpoints(text: &mut String, all: &[Value]) {
 fn known(text: &mut String, state: &Value) {
     let all = rows(&state["known"]);
     if all.is_empty() {
-        text.push_str("\nnothing is known of other hosts yet\n");
+        text.push_str("\nno other hosts are known yet\n");
         return;
     }
     let seconds = |value: &Value| {

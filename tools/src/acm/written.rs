@@ -1,4 +1,4 @@
-//! Addresses as people write them: `10.0.0.1`, `fe80::1`, `fe80::1%eth0`, `node3`, `node[1-16]`, `10.0.0.[1-3,7]`.
+//! Addresses in text form: `10.0.0.1`, `fe80::1`, `fe80::1%eth0`, `node3`, `node[1-16]`, `10.0.0.[1-3,7]`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use doorbell_inet::{Nic, nics};
 use super::args::Format;
 use crate::error::ToolError;
 
-/// Addresses that one word may stand for, at most.
+/// Maximum number of addresses that one word may stand for.
 const MOST: usize = 65_536;
 
-/// An address, and the interface that was written behind it.
+/// An address, and the interface that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: Address,
@@ -33,11 +33,10 @@ impl From<Address> for Place {
 }
 
 impl Place {
-    /// The source that a path to here has: where an interface is written behind it, this host's own address of that link. No
-    /// question to a service has a place for the interface itself.
+    /// Returns the source of a path to this address: with an interface, this host's own link-local address
+    /// there. A query has no field for the interface itself.
     ///
-    /// # Errors
-    /// When there is no such interface, or it has no such address.
+    /// # Errors When there is no such interface, or it has no such address.
     pub(super) fn source(&self) -> Result<Option<Address>, ToolError> {
         let Some(zone) = &self.zone else { return Ok(None) };
         let nic = nic(self, zone)?;
@@ -47,7 +46,7 @@ impl Place {
             .find(|own| own.usable && is_of_a_link(own.ip));
         let own = own.ok_or_else(|| {
             ToolError::Usage(format!(
-                "nothing can go to `{self}`: the interface {} has no address of its link (fe80::…); see `ip -6 addr`",
+                "cannot reach `{self}`: the interface {} has no link-local address (fe80::…); see `ip -6 addr`",
                 nic.name
             ))
         })?;
@@ -55,7 +54,7 @@ impl Place {
     }
 }
 
-/// The interface with this name, or this number.
+/// Returns the interface with this name or number.
 fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
     let all = nics().map_err(|source| ToolError::System {
         what: "list the interfaces of this host",
@@ -66,15 +65,14 @@ fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
     let found = those.find(|nic| nic.has_name(zone) || number == Some(nic.index));
     found.ok_or_else(|| {
         ToolError::Usage(format!(
-            "`{of}` is on no link of this host: it has no interface {zone}; `ip -br link` lists those that there are"
+            "`{of}` is not on a link of this host: it has no interface {zone}; `ip -br link` lists the interfaces"
         ))
     })
 }
 
-/// All addresses that words stand for, in order.
+/// Returns all addresses that the words stand for, in order.
 ///
-/// # Errors
-/// With the word, and what is wrong with it.
+/// # Errors With the word, and what is wrong with it.
 pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
     let mut found = Vec::new();
     for word in words {
@@ -85,10 +83,9 @@ pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolEr
     Ok(found)
 }
 
-/// An address of this host; that of the interface behind it, where one is written.
+/// Returns an address of this host; with an interface, it has to be that one's.
 ///
-/// # Errors
-/// With the word, and what is wrong with it.
+/// # Errors With the word, and what is wrong with it.
 pub(super) fn own(word: &str) -> Result<Address, ToolError> {
     let place = place(word, Format::Any)?;
     if let Some(zone) = &place.zone {
@@ -96,7 +93,7 @@ pub(super) fn own(word: &str) -> Result<Address, ToolError> {
         let ip = place.address.ip();
         if !nic.addresses.iter().any(|own| Some(own.ip) == ip) {
             return Err(ToolError::Usage(format!(
-                "`{place}` is no address of the interface {}; see `ip -6 addr`",
+                "`{place}` is not an address of the interface {}; see `ip -6 addr`",
                 nic.name
             )));
         }
@@ -104,10 +101,9 @@ pub(super) fn own(word: &str) -> Result<Address, ToolError> {
     Ok(place.address)
 }
 
-/// One address.
+/// Parses one address.
 ///
-/// # Errors
-/// With the word, and what is wrong with it.
+/// # Errors With the word, and what is wrong with it.
 fn place(word: &str, format: Format) -> Result<Place, ToolError> {
     let ip = || match ScopedIp::read(word) {
         Ok(Some(found)) => Ok(Some(Place {
@@ -133,10 +129,10 @@ fn place(word: &str, format: Format) -> Result<Place, ToolError> {
         Format::Gid => word
             .parse()
             .map(|gid| Address::Gid(gid).into())
-            .map_err(|_| "it is no GID".to_owned()),
+            .map_err(|_| "it is not a GID".to_owned()),
         Format::Lid => lid(word)
             .map(Place::from)
-            .ok_or_else(|| "it is no LID: a number from 1 to 65535, or 0x1 to 0xffff".to_owned()),
+            .ok_or_else(|| "it is not a LID: a number from 1 to 65535, or 0x1 to 0xffff".to_owned()),
     };
     found.map_err(|why| usage(word, &why))
 }
@@ -151,11 +147,11 @@ fn lid(word: &str) -> Option<Address> {
 
 fn usage(word: &str, why: &str) -> ToolError {
     ToolError::Usage(format!(
-        "`{word}` is no address: {why}; give a name, an IPv4 or IPv6 address, or several as in `node[1-16]`"
+        "`{word}` is not an address: {why}; give a name, an IPv4 or IPv6 address, or several as in `node[1-16]`"
     ))
 }
 
-/// What a word with ranges in brackets stands for. An IPv6 address has no brackets, so they always are a range.
+/// Expands a word with ranges in brackets. An IPv6 address has no brackets, so they always are a range.
 fn expand(word: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = word.split_once('[') else {
         return Ok(vec![word.to_owned()]);
@@ -167,7 +163,7 @@ fn expand(word: &str) -> Result<Vec<String>, String> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
             text.parse::<u32>()
-                .map_err(|_| format!("`{range}` is no range of numbers"))
+                .map_err(|_| format!("`{range}` is not a range of numbers"))
         };
         let (from, to) = (number(first)?, number(last)?);
         if from > to {
@@ -234,7 +230,7 @@ mod tests {
             ("fe80::1%a/b", Format::Ip),
         ] {
             let error = of(bad, format).unwrap_err();
-            assert!(error.contains("is no address"), "{error}");
+            assert!(error.contains("is not an address"), "{error}");
         }
     }
 
@@ -246,14 +242,14 @@ mod tests {
         let said = far.source().unwrap_err().to_string();
         assert!(said.contains("no interface nothere0"), "{said}");
         let said = own("fe80::1%lo").unwrap_err().to_string();
-        assert!(said.contains("no address of the interface lo"), "{said}");
+        assert!(said.contains("not an address of the interface lo"), "{said}");
         assert_eq!(of("fe80::1").source().unwrap(), None);
         assert_eq!(of("node1").source().unwrap(), None);
-        // The loopback has no address of a link, by its name and by its number.
+        // The loopback has no link-local address, by its name and by its number.
         for lo in ["fe80::1%lo", "fe80::1%1"] {
             let said = of(lo).source().unwrap_err().to_string();
             assert!(
-                said.contains("the interface lo has no address of its link"),
+                said.contains("the interface lo has no link-local address"),
                 "{said}"
             );
         }

@@ -120,7 +120,7 @@ fn what_a_service_knows_is_shown_again_and_again() {
         text.starts_with(&format!("process {}, ", service.process.id())),
         "{text}"
     );
-    assert!(text.contains("nothing is known of other hosts yet"), "{text}");
+    assert!(text.contains("no other hosts are known yet"), "{text}");
     let mut watching = Running::start(at(None, &[&watch[..], &["--json"]].concat()));
     for _ in 0..2 {
         conforms("watch", &watching.says("doorbell.acm-watch/1"));
@@ -193,11 +193,14 @@ fn a_service_that_does_not_answer_or_goes_is_told_from_one_that_refuses() {
 fn wrong_words_are_told() {
     for (words, wanted) in [
         (&["resolve"][..], "DESTINATION"),
-        (&["resolve", "a b"], "is no address"),
-        (&["resolve", "node[3-1]"], "is no address"),
-        (&["resolve", "node1", "--format", "ip"], "is no address"),
-        (&["resolve", "node1", "--source", ""], "is no address"),
-        (&["resolve", "node1", "--service", "node1:0"], "is not the address of a service"),
+        (&["resolve", "a b"], "is not an address"),
+        (&["resolve", "node[3-1]"], "is not an address"),
+        (&["resolve", "node1", "--format", "ip"], "is not an address"),
+        (&["resolve", "node1", "--source", ""], "is not an address"),
+        (
+            &["resolve", "node1", "--service", "node1:0"],
+            "is not the address of a service",
+        ),
         (&["resolve", "node1", "--repeat", "0"], "--repeat"),
         (&["resolve", "node1", "--timeout=-1"], "--timeout"),
         (&["perf", "--all", "--source", "node1"], "cannot be used with"),

@@ -91,5 +91,5 @@ fn systemd_is_told_that_it_is_there() {
     let out = finish(command);
     assert_eq!(out.status.code(), Some(0));
     let said = crate::common::sentence(&out.stderr);
-    assert!(said.contains("systemd could not be told"), "{said}");
+    assert!(said.contains("cannot notify systemd"), "{said}");
 }

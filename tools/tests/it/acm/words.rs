@@ -68,7 +68,7 @@ fn folders_that_are_not_there_are_errors() {
         &["acm", "serve", "--socket", &socket, "--config", &none],
     ));
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("is no folder of a configuration"), "{said}");
+    assert!(said.contains("is not a folder of a configuration"), "{said}");
     let (code, said) = fails(at(None, &["acm", "config", "--dir", &none]));
     assert_eq!(code, Some(2), "{said}");
     assert!(

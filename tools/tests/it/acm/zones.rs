@@ -54,11 +54,11 @@ fn an_address_of_a_link_is_found_by_its_interface() {
     assert_eq!(code, Some(0), "{text}");
     for (words, wanted) in [
         (&["fe80::77:2%v9"][..], "no interface v9"),
-        (&["fe80::77:2%"], "is no address"),
-        (&["10.77.0.2%v0"], "is no address"),
+        (&["fe80::77:2%"], "is not an address"),
+        (&["10.77.0.2%v0"], "is not an address"),
         (
             &["10.77.0.2", "--source", "fe80::99%v0"],
-            "is no address of the interface v0",
+            "is not an address of the interface v0",
         ),
     ] {
         let (code, text) = asked(&lab, &own, words);
