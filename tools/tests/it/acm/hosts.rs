@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use doorbell_acm::address::{Address, Gid, Name};
 use doorbell_acm::carrier::{Header, Kind, ipv4_group};
 use doorbell_acm::endpoint::DEFAULT_PKEY;
-use doorbell_acm::mad::{Group, Groups, Resolve, Way};
+use doorbell_acm::mad::{Direction, Group, Groups, Resolve};
 use doorbell_acm::path::{Mtu, Rate};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -383,10 +383,10 @@ fn flood(stop: &AtomicBool) -> u64 {
         // Whoever is on the link can say that he is anybody on it, and that anything is his.
         let claimed = Address::V4([10, 77, 0, d].into());
         let resolve = Resolve {
-            way: if c % 2 == 0 {
-                Way::Question
+            direction: if c % 2 == 0 {
+                Direction::Question
             } else {
-                Way::Answer { status: 0 }
+                Direction::Answer { status: 0 }
             },
             transaction: number,
             destination: Some(Address::Name(Name::new(&format!("n{number}")).unwrap())),
