@@ -69,7 +69,7 @@ impl HostWatch {
     /// Scans if a notification has come; returns the new state if it differs. Never blocks.
     ///
     /// # Errors When the kernel does not list its interfaces; the next call tries again.
-    pub fn scan(&mut self) -> Result<Option<&Found>, HostError> {
+    pub fn poll(&mut self) -> Result<Option<&HostInventory>, HostError> {
         if !self.news.drain() && !self.behind {
             return Ok(None);
         }
