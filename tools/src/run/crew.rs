@@ -1,11 +1,11 @@
-//! The ranks that share a PMI-1 server: those that a job begins with, or those that it has had started at once. This is one
-//! host's part of them: the server, and its ends of their lines.
+//! A crew: the ranks that share a PMI-1 server, namely those that a job begins with, or those of one spawn.
+//! This is one host's part of it: the server, and its ends of the ranks' lines.
 //!
-//! A rank has a number in the job, by which people know it, and by which its output is marked. Within its crew it counts from
-//! 0, and that is its rank to a PMI.
+//! A rank has a number in the job, which messages and output show. Within its crew it counts from 0, and that
+//! is its rank in PMI.
 //!
-//! A crew that was asked for by others is *on trial* until its ranks have met (their first barrier): when it fails before that,
-//! who asked for it is told, and the job goes on.
+//! A spawned crew is *on trial* until its first barrier: if it fails before that, the requester is informed,
+//! and the job continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -19,30 +19,30 @@ use doorbell_fabric::error::Exit;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// Bytes that are read from a rank at once.
+/// Bytes read from a rank at once.
 const PIECE: usize = 16 << 10;
-/// How often, before others are looked at.
+/// Maximum reads from one rank before others are served.
 const PIECES: u32 = 4;
 
-/// What a crew's ranks want of the launcher.
+/// A request of a crew's ranks to the launcher.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// For the other hosts: barrier number, words.
+    /// For the other hosts: the number of the barrier, and the values.
     Fence(u32, Vec<u8>),
-    /// This rank, by its number in the job, wants these processes.
+    /// This rank, by its number in the job, requests these processes.
     Spawn(u32, Box<Program>),
-    /// Nobody waits any more for those that were asked for under this token.
+    /// The processes with this token are no longer waited for.
     Abandon(String),
-    /// The job cannot go on.
+    /// The job has failed.
     Failed(u8, String),
 }
 
-/// How a crew that was asked for stands.
+/// The trial of a crew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trial {
-    /// Nobody has asked for it: its failures are the job's.
+    /// It was not spawned: its failures are the job's.
     None,
-    /// Its ranks have not met yet.
+    /// It has not passed its first barrier.
     Under,
     /// It has failed, and is being ended.
     Failed,
@@ -53,18 +53,18 @@ pub(super) struct Crew {
     /// The number of its rank 0 in the job.
     first: u32,
     size: u32,
-    /// Which of its ranks are here.
+    /// Its ranks on this host.
     here: Range<u32>,
     server: Server,
     lines: BTreeMap<u32, OwnedFd>,
-    /// Ranks that have gone from the others without taking leave.
+    /// Ranks that ended while others may still wait for them.
     missing: BTreeSet<u32>,
     is_spawned: bool,
     pub(super) trial: Trial,
 }
 
 impl Crew {
-    /// The crew that the job `name` begins with.
+    /// Creates the crew that the job `name` begins with.
     pub(super) fn of_job(name: &str, size: u32, here: Range<u32>, blocks: &Blocks) -> Self {
         Self {
             first: 0,
@@ -78,10 +78,9 @@ impl Crew {
         }
     }
 
-    /// One that was asked for, whose rank 0 is `first` in the job, with the values that it is given.
+    /// Creates a spawned crew, whose rank 0 has the number `first` in the job, with the values given to it.
     ///
-    /// # Errors
-    /// A value that is none.
+    /// # Errors When a value is invalid.
     pub(super) fn spawned(
         name: &str,
         (first, size): (u32, u32),
@@ -95,12 +94,12 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Its ranks here, by their numbers in the job.
+    /// Returns its ranks here, by their numbers in the job.
     pub(super) fn numbers(&self) -> Range<u32> {
         self.first + self.here.start..self.first + self.here.end
     }
 
-    /// Makes the line of a rank: the end that it inherits, and the variables that tell it who it is.
+    /// Creates the line of a rank: the end that it inherits, and the variables that identify it.
     pub(super) fn line(&mut self, number: u32) -> io::Result<(OwnedFd, Vec<(String, OsString)>)> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -122,14 +121,14 @@ impl Crew {
         Ok((theirs, variables.collect()))
     }
 
-    /// The lines that may say something, with the numbers of their ranks.
+    /// Returns the lines to wait for, with the numbers of their ranks.
     pub(super) fn watched(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         self.lines
             .iter()
             .map(|(rank, line)| (self.first + rank, line.as_fd()))
     }
 
-    /// A line says something, or has ended.
+    /// Reads from a line, or handles its end.
     pub(super) fn hear(&mut self, number: u32) {
         let rank = number - self.first;
         let mut buffer = [0; PIECE];
@@ -148,25 +147,24 @@ impl Crew {
         }
     }
 
-    /// Whether a rank has said that it ends: with that it is no failure, also of a crew whose ranks never meet.
+    /// Whether a rank has sent `finalize`: then its end is no failure, even if its crew never had a barrier.
     pub(super) fn took_leave(&self, number: u32) -> bool {
         self.server.took_leave(number - self.first)
     }
 
-    /// Why the end of a rank that has ended with 0 is none: it has gone without a word, and the others may wait for it. Told
-    /// once.
+    /// Returns why the exit of a rank with status 0 is a failure: it did not finalize, and others may wait
+    /// for it. Reported once.
     pub(super) fn deserted(&mut self, number: u32) -> Option<String> {
         self.missing.remove(&(number - self.first)).then(|| {
             format!(
-                "rank {number} ended without taking leave (MPI_Finalize, or the end of its `World`), and the others may wait for it"
+                "rank {number} ended without MPI_Finalize or the end of its `World`, and the others may wait for it"
             )
         })
     }
 
-    /// The words of all hosts for a barrier.
+    /// Takes the values of all hosts for a barrier.
     ///
-    /// # Errors
-    /// What is wrong with them.
+    /// # Errors Why they are invalid.
     pub(super) fn fenced<'a>(
         &mut self,
         number: u32,
@@ -179,17 +177,17 @@ impl Crew {
         Ok(())
     }
 
-    /// What a rank had asked for is there, or not.
+    /// Completes a rank's spawn request.
     pub(super) fn answer(&mut self, number: u32, result: Result<(), &str>) {
         self.server.spawned(number - self.first, result);
     }
 
-    /// Those that were asked for under `token` will not come.
+    /// Records that the processes of `token` will not start.
     pub(super) fn tell(&mut self, token: &str, why: &str) {
         self.server.failed(token, why);
     }
 
-    /// What the ranks want; their answers are given to them.
+    /// Returns the ranks' requests; sends them their answers.
     pub(super) fn wishes(&mut self) -> Vec<Wish> {
         let mut wishes = Vec::new();
         while let Some(output) = self.server.take() {
@@ -209,12 +207,12 @@ impl Crew {
                         format!(": {text}")
                     };
                     let rank = first + rank;
-                    Wish::Failed(code, format!("rank {rank} asked for the end of the job{why}"))
+                    Wish::Failed(code, format!("rank {rank} requested the end of the job{why}"))
                 }
                 serve::Output::Wrong(rank, why) => Wish::Failed(
                     Exit::System.number(),
                     format!(
-                        "rank {} does not keep to PMI-1 on the descriptor PMI_FD: {why}",
+                        "rank {} violates PMI-1 on the descriptor PMI_FD: {why}",
                         first + rank
                     ),
                 ),
@@ -223,20 +221,20 @@ impl Crew {
         wishes
     }
 
-    /// A rank that is gone is not told anything; that it is shows elsewhere.
+    /// Sends to a rank. One that is gone gets nothing; its end is noticed elsewhere.
     fn say(&self, rank: u32, bytes: &[u8]) -> Result<(), &'static str> {
         let Some(line) = self.lines.get(&rank) else {
             return Ok(());
         };
         match send(line, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(count) if count == bytes.len() => Ok(()),
-            Ok(_) | Err(Errno::AGAIN) => Err("does not read what it is answered on the descriptor PMI_FD"),
+            Ok(_) | Err(Errno::AGAIN) => Err("does not read its answers on the descriptor PMI_FD"),
             Err(_) => Ok(()),
         }
     }
 }
 
-/// What an order says beside the program.
+/// Returns what a request contains besides the program.
 pub(super) fn info<'p>(program: &'p Program, name: &str) -> Option<&'p str> {
     let found = program.infos.iter().find(|(known, _)| known == name)?;
     Some(&found.1)

@@ -1,4 +1,4 @@
-//! All crews of a job on one host: the first one, and those that its ranks have asked for.
+//! All crews of a job on one host: the first one, and those that its ranks have spawned.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,12 +11,12 @@ use doorbell::oob::serve::token_of;
 use super::crew::{Crew, Trial, Wish};
 use crate::error::ToolError;
 
-/// The number of the crew that a job begins with.
+/// The number of the first crew.
 pub(super) const FIRST: u32 = 0;
-/// Most ranks that a job may have had in all: their numbers do not come again.
+/// Maximum number of ranks of a job over time: numbers are not reused.
 const MOST: u32 = 1 << 30;
 
-/// Who asked for a crew.
+/// The requester of a crew.
 #[derive(Debug)]
 struct Order {
     crew: u32,
@@ -28,13 +28,13 @@ pub(super) struct Crews {
     name: String,
     all: BTreeMap<u32, Crew>,
     orders: BTreeMap<u32, Order>,
-    /// Numbers of the next crew, and of its first rank.
+    /// The numbers of the next crew, and of its first rank.
     next: (u32, u32),
     wishes: Vec<(u32, Wish)>,
 }
 
 impl Crews {
-    /// The crew of the first ranks.
+    /// Creates the crew of the first ranks.
     pub(super) fn begin(name: &str, ranks: u32) -> Self {
         let first = Crew::of_job(name, ranks, 0..ranks, &[(0, 1, ranks)]);
         Self {
@@ -46,16 +46,18 @@ impl Crews {
         }
     }
 
-    /// A crew that a rank has asked for: its number. Its ranks are still to be started.
+    /// Creates a crew that a rank has requested; returns its number. Its ranks are still to be started.
     pub(super) fn ask(&mut self, by: u32, number: u32, program: &Program) -> Result<u32, String> {
         let (crew, first) = self.next;
         let ranks = program.ranks;
         if first.saturating_add(ranks) > MOST {
-            return Err(format!("this job has had {first} ranks, and {MOST} are the most"));
+            return Err(format!(
+                "this job has had {first} ranks, and {MOST} is the maximum"
+            ));
         }
         let name = format!("{}-{crew}", self.name);
         let made = Crew::spawned(&name, (first, ranks), 0..ranks, &[(0, 1, ranks)], &program.values);
-        let made = made.map_err(|why| format!("rank {number} gives what is no value: {why}"))?;
+        let made = made.map_err(|why| format!("rank {number} gives an invalid value: {why}"))?;
         self.all.insert(crew, made);
         let token = token_of(program).map(str::to_owned);
         self.orders.insert(crew, Order { crew: by, token });
@@ -78,7 +80,7 @@ impl Crews {
         };
         made.map_err(|source| ToolError::Start {
             rank,
-            what: "make the line to it",
+            what: "create its PMI line",
             source,
         })
     }
@@ -96,7 +98,7 @@ impl Crews {
         }
     }
 
-    /// What a rank wants: the next thing.
+    /// Returns the next request of a rank.
     pub(super) fn wish(&mut self) -> Option<(u32, Wish)> {
         if self.wishes.is_empty() {
             for (id, crew) in &mut self.all {
@@ -119,7 +121,7 @@ impl Crews {
         }
     }
 
-    /// What a crew asked for under `token` will not come.
+    /// Records that the crew of `token` will not start.
     pub(super) fn tell(&mut self, crew: u32, token: &str, why: &str) {
         if let Some(crew) = self.all.get_mut(&crew) {
             crew.tell(token, why);
@@ -134,14 +136,14 @@ impl Crews {
         self.all.get_mut(&crew)?.deserted(number)
     }
 
-    /// The crew on trial that was asked for under this token.
+    /// Returns the crew on trial with this token.
     pub(super) fn by_token(&self, token: &str) -> Option<u32> {
         let mut orders = self.orders.iter();
         let (crew, _) = orders.find(|(_, order)| order.token.as_deref() == Some(token))?;
         Some(*crew)
     }
 
-    /// A crew has failed: if it was on trial, who asked for it is told.
+    /// Fails a crew: if it was on trial, the requester is informed.
     pub(super) fn fail(&mut self, crew: u32, how: &str) -> bool {
         let Some(failed) = self.all.get_mut(&crew).filter(|crew| crew.trial == Trial::Under) else {
             return false;
@@ -158,14 +160,14 @@ impl Crews {
         true
     }
 
-    /// Whether it has failed on trial: what becomes of its ranks is nobody's matter.
+    /// Whether it has failed on trial, so that the ends of its ranks do not matter.
     pub(super) fn has_failed(&self, crew: u32) -> bool {
         self.all
             .get(&crew)
             .is_some_and(|crew| crew.trial == Trial::Failed)
     }
 
-    /// Forgets the crews that have nobody any more.
+    /// Removes the crews without ranks.
     pub(super) fn retain(&mut self, has_ranks: impl Fn(u32) -> bool) {
         self.all.retain(|id, _| *id == FIRST || has_ranks(*id));
         let all = &self.all;

@@ -1,8 +1,7 @@
-//! What the launcher reports to ranks that wait for others: which ranks have ended with exit status 0, and so
-//! will not join.
+//! Reports to ranks that wait for others: which ranks have ended with exit status 0, and so will not join.
 //!
-//! Ranks connect while they meet, and read the numbers, one a line (`bootstrap::ended` of the library is the
-//! other side). Every other end is the job's, and needs no report.
+//! Ranks connect during the start, and read the numbers, one per line (`bootstrap::ended` of the library is
+//! the other side). Every other end fails the job, and needs no report.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,23 +13,23 @@ use rustix::net::{
     recv, send, socket_with,
 };
 
-/// Behind the abstract name of the root.
+/// Suffix of the root's abstract name.
 const SUFFIX: &str = "-ended";
-/// Ranks that may connect at a time, before the launcher looks.
+/// Backlog of connections.
 const BACKLOG: i32 = 1024;
 
-/// The ranks that have ended, and those that want to know.
+/// The ranks that have ended, and the connections to report them to.
 #[derive(Debug)]
 pub(super) struct Ends {
     listener: OwnedFd,
     readers: Vec<OwnedFd>,
     ended: Vec<u32>,
-    /// The last connection was refused, as where descriptors are used up: the listener would stay readable.
+    /// Whether the last accept failed, for lack of descriptors: the listener would stay readable.
     is_full: bool,
 }
 
 impl Ends {
-    /// For the job whose ranks meet at `root` (`@name`).
+    /// Listens for the job whose ranks meet at `root` (`@name`).
     pub(super) fn listen(root: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -45,13 +44,13 @@ impl Ends {
         })
     }
 
-    /// What to wait for.
+    /// Returns the descriptors to wait for.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let listener = Some(&self.listener).filter(|_| !self.is_full);
         listener.into_iter().chain(&self.readers).map(AsFd::as_fd)
     }
 
-    /// One of the descriptors is ready.
+    /// Handles a descriptor that is ready.
     pub(super) fn look(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while !self.is_full {
@@ -66,18 +65,18 @@ impl Ends {
                 Err(_) => self.is_full = true,
             }
         }
-        // They write nothing: what is readable is the end of one.
+        // Readers write nothing: a readable one has disconnected.
         let stays = |reader: &OwnedFd| {
             let read = recv(reader, &mut [0; 1], RecvFlags::DONTWAIT);
             matches!(read, Err(Errno::AGAIN | Errno::INTR))
         };
         let before = self.readers.len();
         self.readers.retain(stays);
-        // What they leave is room for others.
+        // Their descriptors may be used for others.
         self.is_full &= self.readers.len() == before;
     }
 
-    /// A rank has ended with exit status 0.
+    /// Records a rank that ended with exit status 0.
     pub(super) fn ended(&mut self, rank: u32) {
         self.ended.push(rank);
         // Its descriptors are free.
@@ -92,7 +91,7 @@ fn is_ours(reader: &OwnedFd) -> bool {
     peer.is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// Whether it was taken.
+/// Sends a report; returns whether it was accepted.
 fn report(reader: &OwnedFd, rank: u32) -> bool {
     let line = format!("{rank}\n");
     let sent = send(reader, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

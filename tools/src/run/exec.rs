@@ -1,4 +1,4 @@
-//! `exec-rank`: the few steps between the launcher and the program that need to happen inside the rank's own process.
+//! `exec-rank`: the few steps between launcher and program that have to run in the rank's own process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,12 +12,12 @@ use crate::cli::ExecArgs;
 use crate::error::ToolError;
 use crate::out;
 
-/// The shell's word for "there is no such program".
+/// The shell's exit status for a missing program.
 const NOT_FOUND: u8 = 127;
-/// The shell's word for "it is there and cannot be run".
+/// The shell's exit status for a program that cannot be run.
 const NOT_RUN: u8 = 126;
 
-/// Asks to die with the launcher, binds the core, becomes the program.
+/// Requests to die with the launcher, binds the core, and becomes the program.
 pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     let system = |what| {
         move |errno: rustix::io::Errno| ToolError::System {
@@ -26,10 +26,10 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
         }
     };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(system("ask for the death signal of the launcher"))?;
+        .map_err(system("request the death signal of the launcher"))?;
     match rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32) {
         Some(parent) if parent == args.launcher => {}
-        // No number of this namespace names the launcher, and what ends this namespace ends the ranks.
+        // The launcher has no number in this namespace, and the end of this namespace ends the ranks.
         None => {
             return Err(ToolError::Usage(
                 "this rank is in another pid namespace than `doorbell run`, which cannot watch it from outside; start the \
@@ -40,7 +40,7 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
         // The launcher may have died before the request: then nothing would ever end this rank.
         Some(_) => {
             return Err(ToolError::Usage(
-                "exec-rank is what `doorbell run` starts; the launcher is gone".to_owned(),
+                "exec-rank is for `doorbell run` only; the launcher is gone".to_owned(),
             ));
         }
     }
@@ -50,11 +50,11 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     if let Some(files) = args.open_files {
         limits::restore(files);
     }
-    // Only returns when it fails.
+    // Returns only on failure.
     let error = Command::new(&args.program).args(&args.args).exec();
     let name = args.program.to_string_lossy();
     out::say(&format!(
-        "doorbell: could not run `{name}`: {error}; check the name and its permissions"
+        "doorbell: cannot run `{name}`: {error}; check the name and its permissions"
     ));
     let code = if error.kind() == io::ErrorKind::NotFound {
         NOT_FOUND

@@ -1,7 +1,7 @@
-//! When a job is over and with which exit status: decided here, carried out by whoever has the ranks.
+//! The exit policy: when a job is over and with which exit status; whoever has the ranks carries it out.
 //!
-//! A rank that ends with anything but 0 ends the job. One that ended because it lost another one is not the cause: the cause has
-//! some time to show. A signal that was passed on explains itself; the second one means it.
+//! A rank that ends with anything but 0 ends the job. One that ended because it lost another one is not the
+//! cause, which has some time to show. A signal that was passed on needs no message; the second one kills.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,21 @@ use rustix::process::Signal;
 
 use super::rank::Failure;
 
-/// Between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
-/// A rank that ended because it lost another one is not the cause: that one has so long to end by itself and say so.
+/// How long the cause may take to show after a rank ended because it lost another one.
 const CAUSE: Duration = Duration::from_millis(500);
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Say this.
+    /// Print this message.
     Say(String),
     /// Send this to all ranks that have not ended.
     Signal(Signal),
 }
 
-/// How many ranks have not ended, and how many there are.
+/// The number of ranks that have not ended, and of all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
     pub(super) alive: u32,
@@ -39,7 +39,7 @@ pub(super) struct Judge {
     consequence: Option<(Failure, Instant)>,
     timeout: Option<(Instant, Duration)>,
     kill_at: Option<Instant>,
-    /// How many times a signal was passed on: the second time it is SIGKILL.
+    /// How many times a signal was passed on: the second time it becomes SIGKILL.
     passed_on: u32,
 }
 
@@ -54,24 +54,25 @@ impl Judge {
         }
     }
 
-    /// The job's exit status, if it has failed.
+    /// Returns the job's exit status, if it has failed.
     pub(super) fn verdict(&self) -> Option<u8> {
         self.verdict
     }
 
-    /// Whether the job was told to end by a signal.
+    /// Whether a signal ended the job.
     pub(super) fn was_passed_on(&self) -> bool {
         self.passed_on > 0
     }
 
-    /// When to [`Judge::tick`] next.
+    /// Returns when [`Judge::tick`] is due.
     pub(super) fn until(&self) -> Option<Instant> {
         let cause = self.consequence.as_ref().map(|(_, until)| *until);
         let until = [self.kill_at, self.timeout.map(|(at, _)| at), cause];
         until.into_iter().flatten().min()
     }
 
-    /// A rank has failed. The first failure is the job's, unless it looks like the consequence of another one.
+    /// Handles the failure of a rank. The first failure decides, unless it looks like the consequence of
+    /// another one.
     pub(super) fn failed(&mut self, now: Instant, failure: Failure, left: Left) -> Vec<Order> {
         if self.verdict.is_some() {
             return Vec::new();
@@ -83,21 +84,21 @@ impl Judge {
         self.condemn(now, failure, left)
     }
 
-    /// The job has failed for a reason that is no rank's.
+    /// Handles a failure of the job that no rank caused.
     pub(super) fn condemn(&mut self, now: Instant, failure: Failure, left: Left) -> Vec<Order> {
         self.consequence = None;
         if self.verdict.is_some() {
             return Vec::new();
         }
         self.verdict = Some(failure.code);
-        // A signal that was passed on explains itself.
+        // A signal that was passed on needs no message.
         if self.passed_on > 0 {
             return Vec::new();
         }
         self.end(now, &failure.how, left)
     }
 
-    /// Ends the ranks that are left, and says why.
+    /// Ends the remaining ranks, with the reason.
     fn end(&mut self, now: Instant, reason: &str, left: Left) -> Vec<Order> {
         let other = if left.alive < left.all { "other " } else { "" };
         let rest = match left.alive {
@@ -109,24 +110,24 @@ impl Judge {
         vec![Order::Say(format!("{reason}{rest}")), Order::Signal(Signal::TERM)]
     }
 
-    /// A signal to the launcher is meant for the job; sent again, it means it.
+    /// Passes a signal to the launcher on to the job; the second one kills.
     pub(super) fn signal(&mut self, now: Instant, signal: Signal) -> Order {
         self.passed_on += 1;
         if signal == Signal::HUP {
-            // The terminal is gone: nobody is left to send it again.
+            // The terminal is gone, so no second signal can come.
             self.kill_at = Some(now + GRACE);
         }
         Order::Signal(if self.passed_on > 1 { Signal::KILL } else { signal })
     }
 
-    /// The job stood still for this long, by our own doing.
+    /// Extends the deadlines by a time during which the job was stopped by us.
     pub(super) fn paused(&mut self, time: Duration) {
         if let Some((at, _)) = &mut self.timeout {
             *at += time;
         }
     }
 
-    /// What is due.
+    /// Carries out what is due.
     pub(super) fn tick(&mut self, now: Instant, left: Left) -> Vec<Order> {
         let mut orders = Vec::new();
         if let Some((failure, _)) = self
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(judge.failed(now, failure(lost), SOME), []);
         assert_eq!(judge.failed(now, failure(3), SOME).len(), 2);
         assert_eq!(judge.verdict(), Some(3));
-        // No cause shows, in time or any more.
+        // No cause shows in time.
         for (at, left) in [(now + CAUSE, SOME), (now, Left { alive: 0, all: 4 })] {
             let mut judge = Judge::new(now, None);
             assert_eq!(judge.failed(now, failure(lost), SOME), []);

@@ -1,10 +1,11 @@
-//! The keeper: a sleeping process beside the launcher that ends what the ranks started when the launcher is killed.
+//! The reaper: a sleeping process beside the launcher that ends what the ranks started when the launcher is
+//! killed.
 //!
-//! The kernel ends the ranks with the launcher (their parent-death signal), and what they started lives on. The
-//! keeper holds the other end of a pipe: its end without a word means that the launcher is gone. Then every process
-//! is ended that belongs to the job: by the process group of a rank, or by the job's name in its environment, which
-//! is inherited over `fork`, `setsid` and daemons' double forks alike. Out of reach: a process that left both, one of
-//! another user, and a machine without /proc.
+//! The kernel ends the ranks with the launcher (by their parent-death signal), but what they started lives
+//! on. The reaper holds the other end of a pipe: if it closes without a message, the launcher is gone. Then
+//! every process of the job is ended, found by the process group of a rank, or by the job's name in its
+//! environment, which `fork`, `setsid` and daemons' double forks all inherit. Not found are processes that
+//! left both, processes of another user, and processes on a machine without /proc.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,15 +24,15 @@ use crate::cli::KeepArgs;
 use crate::error::ToolError;
 use crate::place::FOLDER;
 
-/// Before the number of a group that has ended.
+/// Message: the number of a process group that has ended.
 const FORGET_WORD: &str = "forget ";
-/// Before the name of a folder.
+/// Message: the path of a folder.
 const FOLDER_WORD: &str = "folder ";
-/// The launcher's last word when it looked after everything itself.
+/// Message: the launcher has cleaned up itself.
 const DONE: &str = "done";
 /// A process that cannot be ended, such as one in the middle of a system call, is given up after this time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at what is left.
+/// The interval between two checks for remaining processes.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The launcher's side.
@@ -42,12 +43,12 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper of a job.
+    /// Starts the reaper of a job.
     pub(crate) fn start(root: &str) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["keep-job", "--root", root])
-            // Not in reach of what is sent to the launcher's group, nor of the keeper of a job around this one.
+            // Signals to the launcher's group, and the reaper of an outer job, must not reach it.
             .process_group(0)
             .env_clear()
             .current_dir("/")
@@ -59,19 +60,19 @@ impl Keeper {
         Ok(Self { child, pipe })
     }
 
-    /// From now on a rank's process group belongs to the job.
+    /// Adds a rank's process group to the job.
     pub(crate) fn watch(&mut self, group: Pid) {
         self.tell(&group.as_raw_nonzero().to_string());
     }
 
-    /// A rank's process group has ended, while the job goes on: its number may come again for others.
+    /// Removes a rank's process group that has ended, since its number may be reused.
     pub(crate) fn forget(&mut self, group: Pid) {
         self.tell(&format!("{FORGET_WORD}{}", group.as_raw_nonzero()));
     }
 
-    /// From now on a folder belongs to the job: it is removed when the launcher is killed.
+    /// Adds a folder to the job: it is removed when the launcher is killed.
     pub(crate) fn watch_folder(&mut self, folder: &Path) {
-        // A name that the keeper could misread is not told.
+        // A name that the reaper could misread is left out.
         if let Some(name) = folder.to_str().filter(|name| !name.contains('\n')) {
             self.tell(&format!("{FOLDER_WORD}{name}"));
         }
@@ -79,7 +80,7 @@ impl Keeper {
 
     fn tell(&mut self, word: &str) {
         if let Some(pipe) = &mut self.pipe {
-            // A keeper that was killed keeps nothing; the job itself does not need it.
+            // If the reaper was killed, nothing is cleaned up; the job itself does not need it.
             let _ = pipe.write_all(format!("{word}\n").as_bytes());
         }
     }
@@ -114,24 +115,24 @@ pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
         std::thread::sleep(LOOK);
     }
     for folder in folders.iter().filter(|folder| is_temporary(folder)) {
-        // Nobody is left who could be told.
+        // There is nowhere to report a failure.
         let _ = fs::remove_dir_all(folder);
     }
     Ok(Exit::Done.into())
 }
 
-/// Whether a folder is one that the launcher makes for itself.
+/// Whether a folder is one that the launcher creates for itself.
 fn is_temporary(folder: &Path) -> bool {
     let name = folder.file_name().and_then(OsStr::to_str);
     folder.is_absolute() && name.is_some_and(|name| name.starts_with(FOLDER))
 }
 
-/// What tells the processes of a job from others.
+/// Identifies the processes of a job.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// What stands in their environment.
+    /// The job's entry in their environment.
     mark: Vec<u8>,
-    /// The process groups of the ranks, and the session that they are in.
+    /// The process groups of the ranks, and their session.
     groups: Vec<Pid>,
     session: Option<Pid>,
 }
@@ -145,7 +146,7 @@ impl Kept {
         }
     }
 
-    /// Asks what is left of the job to end, and ends it when it has not after `grace`.
+    /// Ends what is left of the job, with SIGTERM and after `grace` with SIGKILL.
     pub(crate) fn end(&self, grace: Duration) {
         let begun = Instant::now();
         let mut signal = Signal::TERM;
@@ -157,7 +158,7 @@ impl Kept {
         }
     }
 
-    /// Sends a signal to every process of the job; how many there were.
+    /// Sends a signal to every process of the job; returns their number.
     fn signal(&self, signal: Signal) -> usize {
         let Ok(entries) = fs::read_dir("/proc") else {
             return 0;
@@ -168,14 +169,14 @@ impl Kept {
             .filter_map(|entry| number(entry.file_name().to_str()?))
             .filter(|pid| *pid != own && self.is_ours(*pid))
             .filter(|pid| {
-                // The descriptor first, and another look: the number may have passed to another process.
+                // Open the descriptor first, then check again: the number may have been reused.
                 match rustix::process::pidfd_open(*pid, PidfdFlags::empty()) {
                     Ok(process) => {
                         self.is_ours(*pid) && rustix::process::pidfd_send_signal(process, signal).is_ok()
                     }
-                    // Ended meanwhile.
+                    // It has ended meanwhile.
                     Err(Errno::SRCH) => false,
-                    // The system gives no descriptors of processes.
+                    // The system has no descriptors for processes.
                     Err(_) => rustix::process::kill_process(*pid, signal).is_ok(),
                 }
             })
@@ -204,20 +205,21 @@ impl Kept {
     }
 }
 
-/// The number of a process or a group; not the -1 that stands for the groups of a process on its way out.
+/// Parses the number of a process or a group; rejects the -1 of a process that is exiting.
 fn number(text: &str) -> Option<Pid> {
     let number = text.parse().ok().filter(|number: &i32| *number > 0)?;
     Pid::from_raw(number)
 }
 
-/// The session that the ranks are in as well: they are started in this one. None where its leader is outside of the
-/// process namespace, as in a container: the kernel then says 0, which `getsid` of rustix takes for a fault.
+/// Returns the session, which the ranks share since they are started in it. `None` if its leader is outside
+/// of the pid namespace, as in a container: the kernel then returns 0, which rustix's `getsid` takes for an
+/// error.
 fn own_session() -> Option<Pid> {
     let (_, _, session) = fields(&fs::read_to_string("/proc/self/stat").ok()?)?;
     session
 }
 
-/// State, process group and session out of /proc/PID/stat, whose second field may hold anything.
+/// Parses state, process group and session from /proc/PID/stat, whose second field may contain anything.
 fn fields(stat: &str) -> Option<(char, Option<Pid>, Option<Pid>)> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;

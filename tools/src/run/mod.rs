@@ -1,5 +1,5 @@
-//! `doorbell run`: starts ranks on this machine, passes on their output, signals and exit status, and leaves nothing
-//! behind.
+//! `doorbell run`: starts ranks on this machine, passes on their output, signals and exit status, and cleans
+//! up after them.
 //!
 //! ```text
 //!   doorbell run ──┬── exec-rank (dies with the launcher, binds its core) ══exec══► rank 0
@@ -8,10 +8,10 @@
 //!                  └── keep-job (sleeps; when the launcher is killed, it ends what the ranks started)
 //! ```
 //!
-//! A rank that ends with anything but 0 ends the job: the others get SIGTERM, and SIGKILL after a grace. Each rank
-//! leads a process group of its own, so that what it started is ended with it. When the launcher itself is killed,
-//! the kernel kills the ranks (the parent-death signal that `exec-rank` asks for), and the keeper kills what they
-//! started: the module `keep` says what it can find and what not.
+//! A rank that ends with anything but 0 ends the job: the others get SIGTERM, and SIGKILL after a grace
+//! period. Each rank leads a process group of its own, so that what it started is ended with it. When the
+//! launcher itself is killed, the kernel kills the ranks (by the parent-death signal that `exec-rank`
+//! requests), and the reaper kills what they started: the module `keep` says what it finds and what not.
 
 mod crew;
 mod crews;
@@ -43,35 +43,35 @@ pub(crate) use exec::exec_rank;
 pub(crate) use hosts::daemon;
 pub(crate) use keep::keep_job;
 
-/// What becomes of the ranks' output.
+/// What happens to the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Each line with the rank in front of it.
+    /// Each line gets the rank in front of it.
     Prefixed,
-    /// As it is.
+    /// It is inherited.
     Inherited,
 }
 
 /// A job to be launched.
 #[derive(Debug)]
 pub(crate) struct Launch {
-    /// Number of ranks.
+    /// The number of ranks.
     pub(crate) ranks: u32,
     /// The core of each rank, or `None` for ranks that are not bound.
     pub(crate) cores: Vec<Option<usize>>,
-    /// More variables for all ranks.
+    /// Additional variables for all ranks.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// The program.
+    /// The program to run.
     pub(crate) program: OsString,
-    /// Its arguments.
+    /// The arguments of the program.
     pub(crate) args: Vec<OsString>,
-    /// What becomes of its output.
+    /// What happens to its output.
     pub(crate) output: Output,
-    /// The job is ended after this time.
+    /// The time after which the job is ended.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// `doorbell run`.
+/// Runs `doorbell run`.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     let rails: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
     let rails = (!rails.is_empty()).then(|| ("DOORBELL_RAILS", rails.join(",")));
@@ -94,12 +94,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     }
 }
 
-/// Launches a job that another command made up.
+/// Launches the job of another command.
 pub(crate) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
     job::launch(launch)
 }
 
-/// Whether processes can be bound to cores, for those who need not be: where they cannot, that is said once.
+/// Whether processes can be bound to cores, where binding is optional: a failure is reported once.
 pub(crate) fn can_bind() -> bool {
     static REFUSED: OnceLock<bool> = OnceLock::new();
     !*REFUSED.get_or_init(|| {
@@ -115,9 +115,9 @@ pub(crate) fn can_bind() -> bool {
     })
 }
 
-/// One core for each rank in turn.
+/// Returns one core for each rank in turn.
 fn cores(bind: Bind, ranks: u32) -> Vec<Option<usize>> {
-    // Hardware threads of one core come last.
+    // Hardware threads of the same core come last.
     let allowed = pin::apart();
     let ranks = ranks as usize;
     let bound = match bind {

@@ -1,32 +1,31 @@
 //! Lines with the rank in front: whole lines only, so that ranks do not write into each other's.
 //!
-//! A line ends with its line feed, or with a carriage return: what a program means to overwrite (`50 %\r`) is
-//! shown when it is written. What has no end, such as a prompt, is shown after a pause. The line on the
-//! terminal is then unfinished: the rank that began it goes on in it, and any other output begins the next
-//! line.
+//! A line ends with a line feed, or with a carriage return: text to be overwritten (`50 %\r`) is shown when
+//! it is written. Text without an end, such as a prompt, is shown after a pause. The line on the terminal is
+//! then unfinished: the rank that began it continues in it, and any other output begins the next line.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// A line longer than this is passed on in pieces, each with its prefix.
 const LINE_MAX: usize = 64 << 10;
-/// The beginning of a line is shown after this time without a byte more.
+/// The start of a line is shown after this time without a further byte.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// A stream of a rank: the rank's number, and 0 for its standard output or 1 for its standard error.
 pub(super) type Source = (u32, usize);
 
-/// The launcher's outputs, as far as lines on them are unfinished.
+/// The unfinished lines on the launcher's outputs.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
-    /// Whose line is unfinished, on each output.
+    /// The stream of the unfinished line on each output.
     of: [Option<Source>; 2],
-    /// Both outputs are one terminal.
+    /// Whether both outputs are one terminal.
     is_one: bool,
 }
 
 impl Unfinished {
-    /// Of this process's standard output and standard error.
+    /// Describes this process's standard output and standard error.
     pub(super) fn here() -> Self {
         let place = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let [out, err] = [rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())];
@@ -43,7 +42,7 @@ impl Unfinished {
     /// Ends an unfinished line before the launcher itself writes to its standard error.
     pub(super) fn end(&mut self) {
         if self.at(1).take().is_some() {
-            // A failure to do so has no place to be reported.
+            // There is nowhere to report a failure.
             let _ = io::stderr().lock().write_all(b"\n");
         }
     }
@@ -53,17 +52,17 @@ impl Unfinished {
 #[derive(Debug)]
 pub(super) struct Lines {
     source: Source,
-    /// `None` for bytes that are passed on as they are.
+    /// `None` for bytes that are passed on unchanged.
     prefix: Option<Vec<u8>>,
     partial: Vec<u8>,
-    /// The last byte was a carriage return, and the line feed that may belong to it has not come.
+    /// Whether the last byte was a carriage return whose line feed may still come.
     is_returned: bool,
-    /// When what is in `partial` is to be shown.
+    /// When the content of `partial` is to be shown.
     due: Option<Instant>,
 }
 
 impl Lines {
-    /// Whole lines, with the number of the rank in front.
+    /// Passes on whole lines, with the number of the rank in front.
     pub(super) fn new(source: Source) -> Self {
         Self {
             source,
@@ -74,7 +73,7 @@ impl Lines {
         }
     }
 
-    /// Bytes as they are.
+    /// Passes on bytes unchanged.
     pub(super) fn plain(source: Source) -> Self {
         Self {
             prefix: None,
@@ -82,7 +81,7 @@ impl Lines {
         }
     }
 
-    /// When [`Lines::show`] has something to do.
+    /// Returns when [`Lines::show`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -115,7 +114,7 @@ impl Lines {
         out.flush()
     }
 
-    /// Passes on the beginning of a line whose rest has not come for a while.
+    /// Passes on the start of a line whose rest has not come for a while.
     pub(super) fn show(
         &mut self,
         now: Instant,
@@ -131,7 +130,7 @@ impl Lines {
         out.flush()
     }
 
-    /// The stream has ended: passes on the last line, with the line end that it lacks.
+    /// Handles the end of the stream: passes on the last line, with the line end that it lacks.
     pub(super) fn end(&mut self, unfinished: &mut Unfinished, out: &mut impl Write) -> io::Result<()> {
         self.due = None;
         let mut whole = Vec::new();
@@ -146,12 +145,12 @@ impl Lines {
         out.flush()
     }
 
-    /// Moves what there is of a line into `into`, behind the prefix unless it goes on with a line that is
+    /// Moves the present part of a line into `into`, behind the prefix unless it continues a line that is
     /// shown already.
     fn line(&mut self, unfinished: &mut Unfinished, into: &mut Vec<u8>) {
         let at = unfinished.at(self.source.1);
         let goes_on = *at == Some(self.source);
-        // Other output has ended the line already that this line feed is to end.
+        // Other output has already ended the line that this line feed would end.
         if self.is_returned && self.partial == b"\n" && !goes_on {
             self.partial.clear();
             self.is_returned = false;
@@ -160,7 +159,7 @@ impl Lines {
         if !goes_on && at.is_some() {
             into.push(b'\n');
         }
-        // A line that was returned begins again, unless this is the line feed behind the carriage return.
+        // After a carriage return the line begins again, unless this is its line feed.
         if !goes_on || (self.is_returned && self.partial != b"\n") {
             into.extend_from_slice(self.prefix.as_deref().unwrap_or_default());
         }
@@ -235,7 +234,7 @@ mod tests {
             String::from_utf8_lossy(&out),
             "[0] name? \n[1] hello\n[0] thanks\n"
         );
-        // On two outputs that are not one, nothing is in the way.
+        // On two different outputs nothing interferes.
         let mut error = Lines::new((1, 1));
         asks.push(b"again? ", now, &mut unfinished, &mut out).unwrap();
         asks.show(later, &mut unfinished, &mut out).unwrap();

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGXCPU, SIGXFSZ};
 use super::{limits, stopped};
 use crate::error::ToolError;
 
-/// Variables of a launcher around this one that would mislead a rank about its PMI line.
+/// Variables of an outer launcher that would mislead a rank about its PMI line.
 pub(super) const STRANGE: [&str; 8] = [
     "DOORBELL_SPAWNED",
     "DOORBELL_INVITATION",
@@ -26,7 +26,7 @@ pub(super) const STRANGE: [&str; 8] = [
     "PMI2_FD",
     "HYDI_CONTROL_FD",
 ];
-/// The same for ranks that have nothing but that line to tell them who they are.
+/// Variables that are removed for ranks identified only by their PMI line.
 pub(super) const STRANGE_TO_SPAWNED: [&str; 13] = [
     STRANGE[0],
     STRANGE[1],
@@ -43,19 +43,19 @@ pub(super) const STRANGE_TO_SPAWNED: [&str; 13] = [
     "PMIX_NAMESPACE",
 ];
 
-/// What is to be started.
+/// A process to be started.
 #[derive(Debug)]
 pub(super) struct Spec<'a> {
     pub(super) rank: u32,
     pub(super) program: &'a OsString,
     pub(super) args: &'a [OsString],
-    /// Variables beside those of this process.
+    /// Variables to add.
     pub(super) variables: Vec<(String, OsString)>,
-    /// Variables of this process that it does not have.
+    /// Variables to remove.
     pub(super) without: &'a [&'a str],
     /// The core it is bound to.
     pub(super) core: Option<usize>,
-    /// Where it starts; where this process is, when there is none.
+    /// Its working directory; `None` for ours.
     pub(super) folder: Option<PathBuf>,
     pub(super) stdin: Stdio,
     /// Whether its output comes to us.
@@ -70,15 +70,15 @@ pub(super) struct Rank {
     pub(super) number: u32,
     child: Child,
     pub(super) group: Pid,
-    /// Readable when the process has ended; or why the system gives no such descriptor: then SIGCHLD reports
-    /// the end.
+    /// Readable when the process has ended; or the reason why the system gives no such descriptor: then
+    /// SIGCHLD reports the end.
     pub(super) end: Result<OwnedFd, Errno>,
-    /// Where it reads from, when that is a pipe of ours.
+    /// Its standard input, if that is a pipe of ours.
     pub(super) input: Option<ChildStdin>,
     pub(super) out: Option<ChildStdout>,
     pub(super) err: Option<ChildStderr>,
     pub(super) ended: bool,
-    /// It was stopped, and may be so still.
+    /// Whether it was stopped, and may still be.
     is_stopped: bool,
 }
 
@@ -94,7 +94,7 @@ impl Rank {
         let rank = spec.rank;
         let failed = |what| move |source| ToolError::Start { rank, what, source };
         let own = std::env::current_exe().map_err(failed("find this program"))?;
-        // Under this name the program is there also when its file was replaced or removed since we began.
+        // This path works even if the program's file was replaced or removed since the start.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0(own)
@@ -123,9 +123,9 @@ impl Rank {
         }
         if let Some(inherits) = &spec.inherits {
             rustix::io::fcntl_setfd(inherits, FdFlags::empty())
-                .map_err(|errno| failed("leave a descriptor open for it")(errno.into()))?;
+                .map_err(|errno| failed("pass a descriptor to it")(errno.into()))?;
         }
-        let mut child = spawn(&mut command).map_err(failed("make a process"))?;
+        let mut child = spawn(&mut command).map_err(failed("create a process"))?;
         // No other process inherits it.
         drop(spec.inherits);
         let group = Pid::from_child(&child);
@@ -143,20 +143,20 @@ impl Rank {
         })
     }
 
-    /// What to wait for, as long as it has not ended.
+    /// Returns what to wait for, until it has ended.
     pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
         let end = self.end.as_ref().ok().filter(|_| !self.ended);
         end.map(AsFd::as_fd)
     }
 
-    /// It was stopped by this signal: the sentence about it, if the process is this one.
+    /// Records a stop; returns the message about it, if the process is this one.
     pub(super) fn stopped(&mut self, process: Pid, signal: i32) -> Option<String> {
         let is_this = process == self.group && !self.ended;
         self.is_stopped |= is_this;
         is_this.then(|| stopped::rank(self.number, self.group, signal))
     }
 
-    /// Takes its end, when it has ended: nothing for one that has ended well.
+    /// Takes its end, if it has ended: `None` for a regular one.
     pub(super) fn reap(&mut self) -> io::Result<Option<Failure>> {
         let peeked = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let ended = match self.ended {
@@ -165,7 +165,7 @@ impl Rank {
         };
         let Some(ended) = ended else { return Ok(None) };
         if ended.exit_status() != Some(0) {
-            // What a failed rank started is ended with it; before the wait, while the number is still its own.
+            // End what a failed rank started, before the wait, while the number is still its own.
             let _ = rustix::process::kill_process_group(self.group, Signal::TERM);
         }
         let status = self.child.wait()?;
@@ -186,9 +186,9 @@ impl Rank {
     /// Sends a signal to it and to what it started, if it has not ended.
     pub(super) fn signal(&self, signal: Signal) {
         if !self.ended {
-            // Gone in the meantime: just as well.
+            // It may have ended meanwhile.
             let _ = rustix::process::kill_process_group(self.group, signal);
-            // A process that is stopped ends by no signal but SIGKILL.
+            // A stopped process ends only by SIGKILL.
             if self.is_stopped && ![Signal::STOP, Signal::KILL, Signal::CONT].contains(&signal) {
                 let _ = rustix::process::kill_process_group(self.group, Signal::CONT);
             }
@@ -196,7 +196,7 @@ impl Rank {
     }
 }
 
-/// The limit that the system enforces by this signal.
+/// Returns the limit that the system enforces by this signal.
 fn limit_of(signal: i32) -> &'static str {
     match signal {
         SIGXFSZ => ": it wrote a file beyond the limit of file sizes (`ulimit -f`)",
@@ -205,7 +205,7 @@ fn limit_of(signal: i32) -> &'static str {
     }
 }
 
-/// The number that the shell would show.
+/// Returns the exit status that a shell would show.
 fn code_of(status: ExitStatus) -> u8 {
     let code = status
         .code()

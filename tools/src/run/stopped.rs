@@ -1,14 +1,14 @@
-//! What is said of a child that was stopped: by which signal, why that usually happens, and how to go on.
+//! Messages about a child that was stopped: by which signal, the usual reason, and how to continue it.
 
 use rustix::process::{Pid, Signal};
 
 const TTIN: i32 = Signal::TTIN.as_raw();
 const TTOU: i32 = Signal::TTOU.as_raw();
 
-/// The sentence about a rank that leads the process group `group`.
+/// Returns the message about a rank that leads the process group `group`.
 pub(super) fn rank(number: u32, group: Pid, signal: i32) -> String {
     let group = group.as_raw_nonzero();
-    let go_on = format!("`kill -CONT -{group}` lets it go on");
+    let go_on = format!("`kill -CONT -{group}` continues it");
     let how = match signal {
         TTOU => format!(
             "it changed the terminal's settings, or wrote to it where `stty tostop` leaves that to the foreground: \
@@ -26,7 +26,7 @@ pub(super) fn rank(number: u32, group: Pid, signal: i32) -> String {
     )
 }
 
-/// The sentence about the remote shell that was to start the daemon of `host`.
+/// Returns the message about the remote shell that was to start the daemon of `host`.
 pub(super) fn shell(host: &str, shell: &str, process: Pid, signal: i32) -> String {
     let process = process.as_raw_nonzero();
     let how = match signal {
@@ -34,7 +34,7 @@ pub(super) fn shell(host: &str, shell: &str, process: Pid, signal: i32) -> Strin
             "it wants to ask something at the terminal, such as a password or whether a host key is right: \
              make `{shell} {host} true` work without a question, and start the job again"
         ),
-        _ => format!("`kill -CONT -{process}` lets it go on"),
+        _ => format!("`kill -CONT -{process}` continues it"),
     };
     format!(
         "the remote shell of host {host} (`{shell}`, process {process}) was stopped by {}: {how}",
@@ -57,7 +57,7 @@ mod tests {
         let stop = rank(3, group, Signal::STOP.as_raw());
         assert_eq!(
             stop,
-            "rank 3 (process 7) was stopped by SIGSTOP: `kill -CONT -7` lets it go on"
+            "rank 3 (process 7) was stopped by SIGSTOP: `kill -CONT -7` continues it"
         );
         assert!(rank(3, group, TTOU).contains("stty -tostop"));
         assert!(rank(3, group, TTIN).contains("pipe the input"));

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
-/// Signals that want us to end.
+/// Signals that end the job.
 const ENDS: [(i32, Signal); 4] = [
     (SIGINT, Signal::INT),
     (SIGTERM, Signal::TERM),
@@ -24,13 +24,13 @@ const ENDS: [(i32, Signal); 4] = [
 pub(crate) struct Signals(Vec<(Signal, UnixStream)>);
 
 impl Signals {
-    /// From now on the signals are caught, but for those that are ignored already.
+    /// Catches the signals from now on, except those that are ignored already.
     pub(crate) fn catch() -> io::Result<Self> {
         let stop = [(SIGTSTP, Signal::TSTP)];
         Self::catch_all(ENDS.into_iter().chain(stop))
     }
 
-    /// The same without the one that stops and does not end (Ctrl-Z): it does what it always does.
+    /// Catches the signals except Ctrl-Z, which keeps its default action.
     pub(crate) fn catch_ends() -> io::Result<Self> {
         Self::catch_all(ENDS.into_iter())
     }
@@ -46,12 +46,12 @@ impl Signals {
         Ok(Self(caught))
     }
 
-    /// The descriptors to wait for.
+    /// Returns the descriptors to wait for.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|(_, stream)| stream.as_fd())
     }
 
-    /// The signals that arrived since the last call.
+    /// Returns the signals that arrived since the last call.
     pub(crate) fn arrived(&mut self) -> Vec<Signal> {
         self.0
             .iter_mut()
@@ -65,7 +65,7 @@ impl Signals {
 pub(crate) struct Children(UnixStream);
 
 impl Children {
-    /// From now on, they are reported.
+    /// Starts to receive their reports.
     pub(crate) fn watch() -> io::Result<Self> {
         let (ours, handlers) = pair()?;
         signals::on_children(handlers)?;
@@ -77,7 +77,8 @@ impl Children {
         self.0.as_fd()
     }
 
-    /// Those that were stopped since the last call and have not gone on, each with the number of the signal.
+    /// Returns those that were stopped since the last call and have not continued, each with the number of
+    /// the signal.
     pub(crate) fn stopped(&mut self) -> Vec<(Pid, i32)> {
         drained(&mut self.0);
         let mut stopped = Vec::new();
@@ -89,14 +90,14 @@ impl Children {
     }
 }
 
-/// The end to be read, and the one that a handler writes to.
+/// Creates the end to be read, and the one that a handler writes to.
 fn pair() -> io::Result<(UnixStream, UnixStream)> {
     let (ours, handlers) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     Ok((ours, handlers))
 }
 
-/// Whether there was anything.
+/// Reads everything; returns whether there was anything.
 fn drained(stream: &mut UnixStream) -> bool {
     let mut any = false;
     while matches!(io::Read::read(stream, &mut [0; 64]), Ok(1..)) {
@@ -105,7 +106,7 @@ fn drained(stream: &mut UnixStream) -> bool {
     any
 }
 
-/// Waits until one of the descriptors is ready or the time is over; which are ready, in their order.
+/// Waits until one of the descriptors is ready or the time is over; returns which are ready, in order.
 pub(crate) fn wait(descriptors: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> = descriptors
         .iter()
