@@ -41,8 +41,8 @@ impl Name {
     /// # Ok::<(), doorbell_acm::address::InvalidName>(())
     /// ```
     ///
-    /// # Errors When the text is empty, longer than [`NAME_MAX`] bytes, or has characters that no host name
-    /// has.
+    /// # Errors
+    /// When the text is empty, longer than [`NAME_MAX`] bytes, or has characters that no host name has.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         let unfit = |c: char| c.is_control() || c.is_whitespace() || c == ',';
         match text.len() {
@@ -118,7 +118,8 @@ impl ScopedIp {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors When it is an address with an invalid zone.
+    /// # Errors
+    /// When it is an address with an invalid zone.
     pub fn read(text: &str) -> Result<Option<Self>, InvalidZone> {
         let (ip, zone) = match text.split_once('%') {
             Some((ip, zone)) => (ip, Some(zone)),

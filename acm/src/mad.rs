@@ -195,7 +195,8 @@ impl Resolve {
 
     /// Parses a message.
     ///
-    /// # Errors [`Malformed`], with the reason.
+    /// # Errors
+    /// [`Malformed`], with the reason.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let layout = Layout::ref_from_bytes(bytes).map_err(|_| Malformed::Length)?;
         let version = (layout.base_version, layout.class, layout.class_version);

@@ -31,7 +31,8 @@ pub enum NoPath {
 pub trait Administration {
     /// Returns the path that matches a query; zero fields of the query are open.
     ///
-    /// # Errors [`NoPath`], with the reason.
+    /// # Errors
+    /// [`NoPath`], with the reason.
     fn path(&self, question: &Path) -> Answer;
 }
 

@@ -42,7 +42,8 @@ pub struct JobKey([u8; BYTES]);
 impl JobKey {
     /// Generates a key with the kernel's random numbers.
     ///
-    /// # Errors [`OobError::Random`].
+    /// # Errors
+    /// [`OobError::Random`].
     pub fn generate() -> Result<Self, OobError> {
         let mut key = Self([0; BYTES]);
         getrandom::fill(&mut key.0).map_err(|error| OobError::Random(error.to_string()))?;
@@ -167,8 +168,9 @@ impl JobKey {
     /// Writes a key file that only its owner can read. With `force`, an existing regular file is replaced
     /// atomically.
     ///
-    /// # Errors [`OobError::KeyExists`] without `force`; [`OobError::KeyFile`] when the existing one is not a
-    /// regular file; [`OobError::KeyIo`], and then nothing is left behind.
+    /// # Errors
+    /// [`OobError::KeyExists`] without `force`; [`OobError::KeyFile`] when the existing one is not a regular
+    /// file; [`OobError::KeyIo`], and then nothing is left behind.
     pub fn write(&self, path: &Path, force: bool) -> Result<(), OobError> {
         // Also through a link: a directory is meant to contain the file.
         if path.is_dir() {

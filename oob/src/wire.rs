@@ -282,7 +282,8 @@ impl Head {
     /// Parses a whole frame that was received over a link of this job, without copying the body, which may
     /// have `longest` bytes.
     ///
-    /// # Errors Why it is malformed.
+    /// # Errors
+    /// Why it is malformed.
     pub fn read(frame: &Bytes, job: Option<u64>, longest: usize) -> Result<(Self, Bytes), Malformed> {
         let (raw, rest) = RawHead::ref_from_prefix(frame).map_err(|_| Malformed::Short(frame.len()))?;
         if raw.flags & !flags::ALL != 0 {

@@ -186,7 +186,8 @@ impl Header {
 impl<'a> Frame<'a> {
     /// Parses a datagram. With a key, the tag is checked before any other content.
     ///
-    /// # Errors [`BadFrame`], when the bytes are not a frame.
+    /// # Errors
+    /// [`BadFrame`], when the bytes are not a frame.
     pub fn read(bytes: &'a [u8], key: Option<&Key>) -> Result<Self, BadFrame> {
         if bytes.len() > PROBE_MAX {
             return Err(BadFrame::Size);

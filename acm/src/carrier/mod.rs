@@ -201,12 +201,14 @@ pub trait Carrier {
 
     /// Joins a group.
     ///
-    /// # Errors When the endpoint is unknown, the GID is not a multicast GID, or a system call fails.
+    /// # Errors
+    /// When the endpoint is unknown, the GID is not a multicast GID, or a system call fails.
     fn join(&mut self, endpoint: EndpointId, group: Gid) -> Result<(), CarrierError>;
 
     /// Sends to all services of a group, from a GID of the endpoint. Services of this host receive it too.
     ///
-    /// # Errors When it could not be sent over any family. What was sent may still be lost.
+    /// # Errors
+    /// When it could not be sent over any family. What was sent may still be lost.
     fn multicast(
         &mut self,
         endpoint: EndpointId,
@@ -217,13 +219,15 @@ pub trait Carrier {
 
     /// Sends to one service, from a GID of the endpoint.
     ///
-    /// # Errors When it could not be sent. What was sent may still be lost.
+    /// # Errors
+    /// When it could not be sent. What was sent may still be lost.
     fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError>;
 
     /// Probes a peer with frames of the sizes of packets with a payload of 256 bytes and each larger MTU up
     /// to `mtu`. [`Event::Probed`] reports the result within a second.
     ///
-    /// # Errors When the probe cannot be started.
+    /// # Errors
+    /// When the probe cannot be started.
     fn probe(
         &mut self,
         now: Time,

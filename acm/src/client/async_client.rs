@@ -53,7 +53,8 @@ struct Opened(Arc<Mutex<HashMap<u64, (Question, Waiting)>>>);
 impl AsyncClient {
     /// Connects; `limit` bounds connecting, and each query. Needs a tokio runtime with I/O and time.
     ///
-    /// # Errors [`ClientError`], when nothing listens, access is denied, or there is no route.
+    /// # Errors
+    /// [`ClientError`], when nothing listens, access is denied, or there is no route.
     pub async fn connect(service: &Service, limit: Duration) -> Result<Self, ClientError> {
         let name = service.to_string();
         let line = match timeout(limit, line_to(service)).await {
@@ -76,7 +77,8 @@ impl AsyncClient {
 
     /// Resolves the path to an address, like [`super::Client::resolve`].
     ///
-    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
+    /// # Errors
+    /// [`ClientError`], when the service refuses or does not answer in time.
     pub async fn resolve(
         &self,
         source: Option<Address>,
@@ -96,7 +98,8 @@ impl AsyncClient {
 
     /// Sends any query and waits for its answer.
     ///
-    /// # Errors [`ClientError`]. A query that is late or cancelled does not disturb others.
+    /// # Errors
+    /// [`ClientError`]. A query that is late or cancelled does not disturb others.
     pub async fn query(&self, question: Question) -> Result<Response, ClientError> {
         let service = || String::from(&*self.service);
         let heard = async {

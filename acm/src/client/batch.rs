@@ -35,7 +35,8 @@ const OPEN: usize = 64;
 /// # Ok::<(), doorbell_acm::client::ClientError>(())
 /// ```
 ///
-/// # Errors [`ClientError`] when the service cannot be reached; each answer has its own result.
+/// # Errors
+/// [`ClientError`] when the service cannot be reached; each answer has its own result.
 pub fn query_all(
     service: &Service,
     questions: Vec<Question>,
@@ -47,7 +48,8 @@ pub fn query_all(
 /// Does the same within `whole` altogether: a query that is not answered by then ends with
 /// [`ClientError::Late`].
 ///
-/// # Errors The errors of [`query_all`].
+/// # Errors
+/// The errors of [`query_all`].
 pub fn query_all_within(
     service: &Service,
     questions: Vec<Question>,

@@ -73,7 +73,8 @@ pub struct Route {
 impl Client {
     /// Connects; `limit` bounds connecting, and each query.
     ///
-    /// # Errors [`ClientError`], when nothing listens, access is denied, or there is no route.
+    /// # Errors
+    /// [`ClientError`], when nothing listens, access is denied, or there is no route.
     pub fn connect(service: &Service, limit: Duration) -> Result<Self, ClientError> {
         let stream = match service {
             Service::Unix(path) => connect_unix(path, limit),
@@ -90,7 +91,8 @@ impl Client {
 
     /// Resolves the path to an address, from `source` if given. With `no_delay`, only the cache is consulted.
     ///
-    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
+    /// # Errors
+    /// [`ClientError`], when the service refuses or does not answer in time.
     pub fn resolve(
         &mut self,
         source: Option<Address>,
@@ -108,7 +110,8 @@ impl Client {
     /// Completes a path, of which at least the destination's LID or GID is given. With `verify`, the service
     /// queries the authority for the path instead of its cache.
     ///
-    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
+    /// # Errors
+    /// [`ClientError`], when the service refuses or does not answer in time.
     pub fn path(&mut self, path: &Path, verify: bool) -> Result<Path, ClientError> {
         let path = path.clone();
         self.route(&Question::Path { path, verify })
@@ -117,7 +120,8 @@ impl Client {
 
     /// Reads counters.
     ///
-    /// # Errors [`ClientError`]; [`Status::SourceAddress`] if there is no such endpoint.
+    /// # Errors
+    /// [`ClientError`]; [`Status::SourceAddress`] if there is no such endpoint.
     pub fn counters(&mut self, scope: CounterScope) -> Result<Counters, ClientError> {
         match self.query(&Question::Counters(scope))? {
             Response::Counters(counters) => Ok(counters),
@@ -127,14 +131,16 @@ impl Client {
 
     /// Reads one endpoint: `index` counts from 1 among those with this port.
     ///
-    /// # Errors [`ClientError`]; [`Status::Invalid`] if there is no such endpoint.
+    /// # Errors
+    /// [`ClientError`]; [`Status::Invalid`] if there is no such endpoint.
     pub fn endpoint(&mut self, port: u8, index: u8) -> Result<EndpointInfo, ClientError> {
         self.endpoint_until(port, index, Instant::now() + self.limit)
     }
 
     /// Reads all endpoints, port by port. One limit holds for all the queries together.
     ///
-    /// # Errors [`ClientError`], when the service refuses or does not answer in time.
+    /// # Errors
+    /// [`ClientError`], when the service refuses or does not answer in time.
     pub fn endpoints(&mut self) -> Result<Vec<EndpointInfo>, ClientError> {
         let until = Instant::now() + self.limit;
         let mut all: Vec<EndpointInfo> = Vec::new();
@@ -160,8 +166,8 @@ impl Client {
 
     /// Sends any query and waits for its answer.
     ///
-    /// # Errors [`ClientError`]. After [`ClientError::Late`] further queries are possible: a late answer is
-    /// ignored.
+    /// # Errors
+    /// [`ClientError`]. After [`ClientError::Late`] further queries are possible: a late answer is ignored.
     pub fn query(&mut self, question: &Question) -> Result<Response, ClientError> {
         self.ask_until(question, Instant::now() + self.limit)
     }

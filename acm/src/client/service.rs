@@ -41,7 +41,8 @@ impl Service {
     /// # Ok::<(), doorbell_acm::client::ClientError>(())
     /// ```
     ///
-    /// # Errors When the port is not a number, or the host is missing.
+    /// # Errors
+    /// When the port is not a number, or the host is missing.
     pub fn of(text: Option<&str>, places: &SocketPaths) -> Result<Self, ClientError> {
         let Some(text) = text else {
             return Ok(Self::Unix(places.socket.clone()));

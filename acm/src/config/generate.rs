@@ -186,7 +186,8 @@ fn addresses_text(entries: &[AddressEntry]) -> String {
 impl Generated {
     /// Writes both files into a folder, under their usual names.
     ///
-    /// # Errors When a file cannot be written.
+    /// # Errors
+    /// When a file cannot be written.
     pub fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::write(folder.join(super::OPTIONS_FILE), &self.options_text)?;
         std::fs::write(folder.join(super::ADDRESSES_FILE), &self.addresses_text)

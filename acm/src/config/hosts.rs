@@ -60,7 +60,8 @@ fn read_entry(line: &str) -> Result<(HostEntry, Option<String>), (String, &'stat
 
 /// Parses all lines of `address GID`. Later lines override earlier ones.
 ///
-/// # Errors When reading fails.
+/// # Errors
+/// When reading fails.
 pub fn read_hosts(from: impl BufRead, file: &Path, warnings: &mut Warnings) -> io::Result<Vec<HostEntry>> {
     let (mut entries, file) = (Vec::<HostEntry>::new(), named(file));
     let mut places = std::collections::HashMap::new();

@@ -95,7 +95,8 @@ pub(super) fn shown(text: &str) -> String {
 /// Lines longer than the original reads are used whole, with a warning; lines over 4,096 bytes, and lines
 /// that are not UTF-8, are ignored with a warning.
 ///
-/// # Errors When reading fails.
+/// # Errors
+/// When reading fails.
 pub(super) fn each_line(
     mut from: impl BufRead,
     file: &Arc<Path>,
@@ -158,7 +159,8 @@ fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
 
 /// Reads a configuration file; returns `None` if it does not exist.
 ///
-/// # Errors When it exists but cannot be read, is not a regular file, or has more than 16 MiB.
+/// # Errors
+/// When it exists but cannot be read, is not a regular file, or has more than 16 MiB.
 pub fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match open_plain(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

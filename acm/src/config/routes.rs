@@ -168,7 +168,8 @@ fn path(from: &Endpoint, to: u16, guid: u64, row: Row) -> Path {
 /// Parses the paths that start at one of these endpoints. Of two lines for one destination the last one
 /// counts.
 ///
-/// # Errors When reading fails.
+/// # Errors
+/// When reading fails.
 pub fn read_routes(
     from: impl BufRead,
     file: &File,

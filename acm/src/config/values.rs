@@ -264,7 +264,8 @@ const INTERFACE_MAX: usize = doorbell_inet::ALTERNATIVE_MAX;
 /// assert!(interface_name("eth 0").is_err());
 /// ```
 ///
-/// # Errors With the reason why the name is invalid.
+/// # Errors
+/// With the reason why the name is invalid.
 pub fn interface_name(name: &str) -> Result<(), &'static str> {
     let unfit = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     match name {

@@ -61,7 +61,8 @@ pub struct FileWatch {
 impl FileWatch {
     /// Watches these files from now on.
     ///
-    /// # Errors When the system refuses a watch, or there are more than 64 files.
+    /// # Errors
+    /// When the system refuses a watch, or there are more than 64 files.
     pub fn new<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> io::Result<Self> {
         let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut all = Vec::new();
@@ -81,7 +82,8 @@ impl FileWatch {
 
     /// Reads the events, and returns whether any of the files may have changed; never blocks.
     ///
-    /// # Errors When a folder cannot be watched any more.
+    /// # Errors
+    /// When a folder cannot be watched any more.
     pub fn poll(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -142,7 +144,8 @@ impl FileWatch {
     /// Waits until a file has changed and nothing has happened for [`SETTLE`], at most a second after the
     /// first change.
     ///
-    /// # Errors When a folder cannot be watched any more.
+    /// # Errors
+    /// When a folder cannot be watched any more.
     pub async fn changed(watch: &mut AsyncFd<Self>) -> io::Result<()> {
         while !Self::next(watch).await? {}
         for _ in 0..PATIENCE {
@@ -167,7 +170,8 @@ impl FileWatch {
 
     /// Registers the watch with tokio; call it within a runtime.
     ///
-    /// # Errors When the runtime cannot register the descriptor.
+    /// # Errors
+    /// When the runtime cannot register the descriptor.
     pub fn registered(self) -> io::Result<AsyncFd<Self>> {
         registered(self)
     }

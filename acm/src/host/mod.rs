@@ -96,7 +96,8 @@ pub enum HostError {
 /// # Ok::<(), doorbell_acm::host::HostError>(())
 /// ```
 ///
-/// # Errors When the kernel does not list its interfaces. One that disappears meanwhile is left out.
+/// # Errors
+/// When the kernel does not list its interfaces. One that disappears meanwhile is left out.
 pub fn scan(sources: &Sources) -> Result<HostInventory, HostError> {
     let all = nics().map_err(HostError::List)?;
     Ok(found(sources, &all, |nic| facts(sources, nic)))

@@ -16,8 +16,9 @@ const PORT: u16 = 9;
 /// assert_eq!(source_for(lo), Ok(lo));
 /// ```
 ///
-/// # Errors [`Status::DestinationType`] if it is not a host address; [`Status::DestinationAddress`] if there
-/// is no route, and [`Status::NoMemory`] if no descriptor is left. (The original returns the system's number:
+/// # Errors
+/// [`Status::DestinationType`] if it is not a host address; [`Status::DestinationAddress`] if there is no
+/// route, and [`Status::NoMemory`] if no descriptor is left. (The original returns the system's number:
 /// reference: acm, section 5.)
 pub fn source_for(destination: IpAddr) -> Result<IpAddr, Status> {
     if destination.is_unspecified() || destination.is_multicast() {

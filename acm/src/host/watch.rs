@@ -35,7 +35,8 @@ pub struct HostWatch {
 impl HostWatch {
     /// Scans the endpoints, for [`HostWatch::found`], and watches them from now on.
     ///
-    /// # Errors When the kernel does not list its interfaces, or does not report changes.
+    /// # Errors
+    /// When the kernel does not list its interfaces, or does not report changes.
     pub fn new(sources: Sources) -> Result<Self, HostError> {
         // Open the socket first, so that no change after the scan is missed.
         let news = NicMonitor::new().map_err(HostError::Watch)?;
@@ -68,7 +69,8 @@ impl HostWatch {
 
     /// Scans if a notification has come; returns the new state if it differs. Never blocks.
     ///
-    /// # Errors When the kernel does not list its interfaces; the next call tries again.
+    /// # Errors
+    /// When the kernel does not list its interfaces; the next call tries again.
     pub fn poll(&mut self) -> Result<Option<&HostInventory>, HostError> {
         if !self.news.drain() && !self.behind {
             return Ok(None);
@@ -85,7 +87,8 @@ impl HostWatch {
 
     /// Waits until the endpoints have changed; [`HostWatch::found`] has the new ones.
     ///
-    /// # Errors When the runtime shuts down. A scan that fails is repeated.
+    /// # Errors
+    /// When the runtime shuts down. A scan that fails is repeated.
     pub async fn changed(watch: &mut AsyncFd<Self>) -> io::Result<()> {
         loop {
             if watch.get_ref().behind {
@@ -102,7 +105,8 @@ impl HostWatch {
 
     /// Registers the watch with tokio; call it within a runtime.
     ///
-    /// # Errors When the runtime cannot register the descriptor.
+    /// # Errors
+    /// When the runtime cannot register the descriptor.
     pub fn registered(self) -> io::Result<AsyncFd<Self>> {
         registered(self)
     }

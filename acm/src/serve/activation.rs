@@ -18,7 +18,8 @@ const MOST: i32 = 16;
 /// Returns duplicates of the sockets that were passed, given `LISTEN_FDS` and `LISTEN_PID`; none if they are
 /// for another process.
 ///
-/// # Errors When they are for this process but cannot be duplicated.
+/// # Errors
+/// When they are for this process but cannot be duplicated.
 pub fn inherited(fds: Option<&str>, pid: Option<&str>) -> Result<Vec<OwnedFd>, ServeError> {
     let own = getpid();
     let is_ours = pid.and_then(|pid| pid.parse().ok()) == Some(own.as_raw_nonzero().get());

@@ -87,7 +87,8 @@ impl Server {
     ///
     /// Raises the limit of open descriptors to its maximum, since every client needs one.
     ///
-    /// # Errors [`ServeError`]. Files created by then are removed again.
+    /// # Errors
+    /// [`ServeError`]. Files created by then are removed again.
     pub fn open(settings: &Settings, given: Vec<OwnedFd>) -> Result<Self, ServeError> {
         raise_descriptors();
         let mut made = CreatedFiles::default();
@@ -118,7 +119,8 @@ impl Server {
     /// Serves until `stop` is true or its sender is gone; then disconnects all clients and removes its files.
     /// Runs in any tokio runtime with I/O and time.
     ///
-    /// # Errors When the runtime cannot register the sockets.
+    /// # Errors
+    /// When the runtime cannot register the sockets.
     pub async fn run<B>(self, backend: B, mut stop: watch::Receiver<bool>) -> Result<(), ServeError>
     where
         B: Backend + 'static,

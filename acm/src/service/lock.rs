@@ -21,8 +21,9 @@ pub(super) struct Lock(File);
 impl Lock {
     /// Takes the lock and writes this process's number into the file.
     ///
-    /// # Errors [`ServiceError::Locked`] when another process holds it; [`ServiceError::Lock`] when the file
-    /// cannot be opened.
+    /// # Errors
+    /// [`ServiceError::Locked`] when another process holds it; [`ServiceError::Lock`] when the file cannot be
+    /// opened.
     pub(super) fn take(path: &Path) -> Result<Self, ServiceError> {
         let failed = |source| ServiceError::Lock {
             path: path.to_owned(),

@@ -165,7 +165,8 @@ impl Service {
     /// Reads the configuration and opens the listeners; `given` are sockets that were opened for it
     /// ([`serve::inherited`]).
     ///
-    /// # Errors [`ServiceError`]. Files made by then are removed again.
+    /// # Errors
+    /// [`ServiceError`]. Files made by then are removed again.
     pub fn open(settings: Settings, given: Vec<OwnedFd>) -> Result<Self, ServiceError> {
         let config = ServiceConfig::read(&settings.folder).with_interfaces(&settings.interfaces);
         let lock = config.options.lock_file.as_deref().map(Lock::take).transpose()?;
@@ -223,7 +224,8 @@ impl Service {
     /// Runs until `stop` is true or its sender is gone, in a runtime of its own; then removes the files it
     /// made.
     ///
-    /// # Errors [`ServiceError`], when a listener, the carrier or the runtime fails.
+    /// # Errors
+    /// [`ServiceError`], when a listener, the carrier or the runtime fails.
     pub fn run(self, stop: watch::Receiver<bool>) -> Result<(), ServiceError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ServiceError::Runtime)?;

@@ -49,7 +49,8 @@ impl Decoder {
 
     /// Returns the next whole message, if there is one.
     ///
-    /// # Errors When its header is invalid: then nothing after it can be decoded either.
+    /// # Errors
+    /// When its header is invalid: then nothing after it can be decoded either.
     #[allow(
         clippy::should_implement_trait,
         reason = "it may return a message after `None`"

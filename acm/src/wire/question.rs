@@ -49,7 +49,8 @@ pub enum Rejected {
 /// Whether a missing source can be chosen, and whether a given source belongs to this host, is not checked
 /// here: that takes the host's endpoints.
 ///
-/// # Errors [`Rejected`], with what is to be done about it.
+/// # Errors
+/// [`Rejected`], with what is to be done about it.
 pub fn read_question(bytes: &[u8]) -> Result<(Head, Question), Rejected> {
     let (raw, op, rest) = RawHead::split(bytes, QUESTION_MAX).map_err(Rejected::Drop)?;
     let first = Record::all(rest).next();

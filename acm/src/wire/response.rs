@@ -64,7 +64,8 @@ pub enum BadAnswer {
 
 /// Returns the transaction id of an answer.
 ///
-/// # Errors When the bytes are not an answer.
+/// # Errors
+/// When the bytes are not an answer.
 pub fn tid_of(bytes: &[u8]) -> Result<u64, BadAnswer> {
     let (head, _, _) = RawHead::split(bytes, ANSWER_MAX)?;
     if head.is_answer() {
@@ -76,8 +77,8 @@ pub fn tid_of(bytes: &[u8]) -> Result<u64, BadAnswer> {
 
 /// Parses a whole answer to `question`, which was sent with the transaction id `tid`.
 ///
-/// # Errors When it is not the answer to that question. The inner error is the status that the service
-/// answered with.
+/// # Errors
+/// When it is not the answer to that question. The inner error is the status that the service answered with.
 pub fn read_response(
     question: &Question,
     tid: u64,

@@ -90,8 +90,9 @@ struct Facts {
 /// # Ok::<(), doorbell_oob::launch::LaunchError>(())
 /// ```
 ///
-/// # Errors [`LaunchError::NotPossible`] when the requested launcher is missing; [`LaunchError::Variable`]
-/// when a variable is malformed.
+/// # Errors
+/// [`LaunchError::NotPossible`] when the requested launcher is missing; [`LaunchError::Variable`] when a
+/// variable is malformed.
 pub fn detect(wanted: &Wanted, variables: &dyn Fn(&str) -> Option<String>) -> Result<Found, LaunchError> {
     Search {
         wanted,

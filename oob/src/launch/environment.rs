@@ -16,9 +16,10 @@ pub struct Environment {
 impl Environment {
     /// Returns the rank and size that the variables give.
     ///
-    /// # Errors [`LaunchError::NoExchange`] when ranks of several hosts would have to find each other;
-    /// [`LaunchError::Place`] when they are invalid.
-    /// [`LaunchError::NoExchange`] when ranks of several hosts would have to find each other; [`LaunchError::Place`].
+    /// # Errors
+    /// [`LaunchError::NoExchange`] when ranks of several hosts would have to find each other;
+    /// [`LaunchError::Place`] when they are invalid. [`LaunchError::NoExchange`] when ranks of several hosts
+    /// would have to find each other; [`LaunchError::Place`].
     pub(super) fn open(found: &Found) -> Result<Self, LaunchError> {
         let what = format!(
             "the variables that tell rank {} of {} ({})",

@@ -141,31 +141,36 @@ pub trait Launcher: Send + fmt::Debug {
     /// Returns the name where the ranks can meet if values cannot be exchanged, the same for all of them;
     /// `None` if they can.
     ///
-    /// # Errors [`LaunchError::NoExchange`] when neither is possible.
+    /// # Errors
+    /// [`LaunchError::NoExchange`] when neither is possible.
     fn meeting(&self) -> Result<Option<&str>, LaunchError> {
         Ok(None)
     }
 
     /// Puts a value of this rank, which the others can read after the next [`Launcher::fence`].
     ///
-    /// # Errors [`LaunchError`], when the launcher refuses, answers incorrectly, ends, or is late.
+    /// # Errors
+    /// [`LaunchError`], when the launcher refuses, answers incorrectly, ends, or is late.
     fn put(&mut self, key: &str, value: &[u8], limit: Duration) -> Result<(), LaunchError>;
 
     /// Returns when every rank has called it.
     ///
-    /// # Errors The errors of [`Launcher::put`].
+    /// # Errors
+    /// The errors of [`Launcher::put`].
     fn fence(&mut self, limit: Duration) -> Result<(), LaunchError>;
 
     /// Returns a value that `rank` has put before the last fence.
     ///
-    /// # Errors [`LaunchError::Absent`] when there is none; else the errors of [`Launcher::put`].
+    /// # Errors
+    /// [`LaunchError::Absent`] when there is none; else the errors of [`Launcher::put`].
     fn get(&mut self, rank: u32, key: &str, limit: Duration) -> Result<Vec<u8>, LaunchError>;
 
     /// Starts more processes, which get the invitation by [`Launcher::invitation`]. Returns when the launcher
     /// has accepted the request; whether they run and connect is for the inviting ranks to see.
     ///
-    /// # Errors [`LaunchError::NoSpawn`] if the launcher cannot; [`LaunchError::NotSpawned`] if it refuses,
-    /// which leaves it usable; else the errors of [`Launcher::put`].
+    /// # Errors
+    /// [`LaunchError::NoSpawn`] if the launcher cannot; [`LaunchError::NotSpawned`] if it refuses, which
+    /// leaves it usable; else the errors of [`Launcher::put`].
     fn spawn(&mut self, newcomers: &Newcomers<'_>, limit: Duration) -> Result<(), LaunchError> {
         let _ = (newcomers, limit);
         Err(LaunchError::NoSpawn {
@@ -176,7 +181,8 @@ pub trait Launcher: Send + fmt::Debug {
 
     /// Returns why the processes of this token will not start, if the launcher knows that.
     ///
-    /// # Errors The errors of [`Launcher::put`].
+    /// # Errors
+    /// The errors of [`Launcher::put`].
     fn failure(&mut self, token: &str, limit: Duration) -> Result<Option<String>, LaunchError> {
         let _ = (token, limit);
         Ok(None)
@@ -185,7 +191,8 @@ pub trait Launcher: Send + fmt::Debug {
     /// Cancels the wait for the processes of this token: the launcher ends those that have not joined, if its
     /// protocol has a request for that.
     ///
-    /// # Errors The errors of [`Launcher::put`].
+    /// # Errors
+    /// The errors of [`Launcher::put`].
     fn abandon(&mut self, token: &str, limit: Duration) -> Result<(), LaunchError> {
         let _ = (token, limit);
         Ok(())
@@ -196,7 +203,8 @@ pub trait Launcher: Send + fmt::Debug {
 
     /// Returns the invitation of this process; `None` for one of the first ranks.
     ///
-    /// # Errors The errors of [`Launcher::put`].
+    /// # Errors
+    /// The errors of [`Launcher::put`].
     fn invitation(&mut self, limit: Duration) -> Result<Option<Vec<u8>>, LaunchError> {
         let _ = limit;
         Ok(None)
@@ -205,19 +213,22 @@ pub trait Launcher: Send + fmt::Debug {
     /// Requests the end of the whole job with this exit status and reason. The launcher may end this process
     /// before the call returns; otherwise the caller has to end it.
     ///
-    /// # Errors The errors of [`Launcher::put`].
+    /// # Errors
+    /// The errors of [`Launcher::put`].
     fn abort(&mut self, code: u8, text: &str, limit: Duration) -> Result<(), LaunchError>;
 
     /// Announces that this process ends regularly: its end is no failure from here on.
     ///
-    /// # Errors The errors of [`Launcher::put`].
+    /// # Errors
+    /// The errors of [`Launcher::put`].
     fn finalize(&mut self, limit: Duration) -> Result<(), LaunchError>;
 }
 
 /// Connects to the launcher that was detected.
 ///
-/// # Errors [`LaunchError`]; [`LaunchError::Taken`] when this process has connected before: launchers admit
-/// each process once.
+/// # Errors
+/// [`LaunchError`]; [`LaunchError::Taken`] when this process has connected before: launchers admit each
+/// process once.
 pub fn open(found: &Found, limit: Duration) -> Result<Box<dyn Launcher>, LaunchError> {
     match found.kind {
         Kind::Doorbell => Err(LaunchError::NotPossible {
@@ -236,7 +247,8 @@ pub fn open(found: &Found, limit: Duration) -> Result<Box<dyn Launcher>, LaunchE
 /// Opens the descriptor that a launcher of [`Kind::Doorbell`] leaves to its ranks in addition, for requests
 /// of the running job.
 ///
-/// # Errors [`LaunchError::NoSpawn`] when there is none, or it belongs to another process; else the errors of
+/// # Errors
+/// [`LaunchError::NoSpawn`] when there is none, or it belongs to another process; else the errors of
 /// [`open`].
 pub fn open_beside(
     rank: u32,

@@ -46,7 +46,8 @@ pub(crate) struct Collected {
 impl Collected {
     /// Takes the next piece; returns the value after the last one.
     ///
-    /// # Errors When the text is malformed.
+    /// # Errors
+    /// When the text is malformed.
     pub(crate) fn take(&mut self, piece: &str) -> Result<Option<Vec<u8>>, &'static str> {
         if piece.is_empty() {
             return Err("it has an empty piece");

@@ -131,7 +131,8 @@ pub struct Words {
 impl Words {
     /// Collects the words of a message in order; the first has to be its command.
     ///
-    /// # Errors When the message is malformed.
+    /// # Errors
+    /// When the message is malformed.
     pub fn new(words: Vec<(String, String)>) -> Result<Self, String> {
         if words.len() > MOST_WORDS {
             return Err(format!("it has more than {MOST_WORDS} words"));
@@ -159,7 +160,8 @@ impl Words {
 
     /// Returns a word that is a number.
     ///
-    /// # Errors When it is missing or not a number.
+    /// # Errors
+    /// When it is missing or not a number.
     pub fn number(&self, name: &str) -> Result<i64, String> {
         let text = self.get(name).ok_or_else(|| format!("it lacks `{name}`"))?;
         let number = text.parse();
@@ -168,7 +170,8 @@ impl Words {
 
     /// Returns the return code: 0 if there is none.
     ///
-    /// # Errors When it is not a number.
+    /// # Errors
+    /// When it is not a number.
     pub fn rc(&self) -> Result<i64, String> {
         match self.get("rc") {
             None => Ok(0),
@@ -211,12 +214,14 @@ pub trait Dialect: fmt::Debug + Send {
     /// Finds the end of the first message in `bytes`: the range of its text, and the number of bytes it
     /// takes. `None` while it is incomplete.
     ///
-    /// # Errors When it is malformed.
+    /// # Errors
+    /// When it is malformed.
     fn split(bytes: &[u8]) -> Result<Option<(std::ops::Range<usize>, usize)>, String>;
 
     /// Splits the text of a message, which is printable ASCII, into words.
     ///
-    /// # Errors When it is malformed.
+    /// # Errors
+    /// When it is malformed.
     fn parse(text: &str) -> Result<Words, String>;
 
     /// Returns the command of the answer to a request.
@@ -224,7 +229,8 @@ pub trait Dialect: fmt::Debug + Send {
 
     /// Takes over the content of an answer of the opening.
     ///
-    /// # Errors When the content is invalid.
+    /// # Errors
+    /// When the content is invalid.
     fn learn(terms: &mut Terms, request: &Request, words: &Words) -> Result<(), String>;
 
     /// Whether a failed `Get` means only that there is no such value.
@@ -277,7 +283,8 @@ impl<D: Dialect> Session<D> {
 
     /// Sends a request: returns its bytes.
     ///
-    /// # Errors [`LaunchError::State`] when it is not valid now; then nothing has changed.
+    /// # Errors
+    /// [`LaunchError::State`] when it is not valid now; then nothing has changed.
     pub fn ask(&mut self, request: Request) -> Result<Vec<u8>, LaunchError> {
         if let Some(why) = self.refusal(&request) {
             return Err(LaunchError::State {
@@ -316,7 +323,8 @@ impl<D: Dialect> Session<D> {
 
     /// Takes received bytes, and returns the answer once it is complete.
     ///
-    /// # Errors When they are malformed, or the launcher refuses; the session has ended then.
+    /// # Errors
+    /// When they are malformed, or the launcher refuses; the session has ended then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Answer>, LaunchError> {
         let taken = self.take_in(bytes);
         if taken.is_err() {

@@ -280,7 +280,11 @@ fn hostile_answers_of_pmi_1() {
             "launch.garbled",
             "`rc` occurs in it twice",
         ),
-        (b"cmd=get_result rc=0x1 value=v\n", "launch.garbled", "not a number"),
+        (
+            b"cmd=get_result rc=0x1 value=v\n",
+            "launch.garbled",
+            "not a number",
+        ),
         (
             b"cmd=get_result rc=99999999999999999999 value=v\n",
             "launch.garbled",
@@ -292,8 +296,16 @@ fn hostile_answers_of_pmi_1() {
             "launch.garbled",
             "`put_result` instead of `get_result`",
         ),
-        (b"cmd=get_result value=\xff\n", "launch.garbled", "other than printable ASCII"),
-        (b"cmd=get_result value=\x1b[2J\n", "launch.garbled", "other than printable ASCII"),
+        (
+            b"cmd=get_result value=\xff\n",
+            "launch.garbled",
+            "other than printable ASCII",
+        ),
+        (
+            b"cmd=get_result value=\x1b[2J\n",
+            "launch.garbled",
+            "other than printable ASCII",
+        ),
         (
             b"cmd=get_result rc=0 value=v\ncmd=barrier_out\n",
             "launch.garbled",
@@ -332,7 +344,10 @@ fn hostile_answers_of_pmi_2() {
         (b"    27cmd=kvs-put-response;rc=00;", "instead of"),
         (b"    26cmd=kvs-get-response;rc=0;", "lacks `value`"),
         (b"    26cmd=kvs-get-response;rc=x;", "not a number"),
-        (b"    26cmd=kvs-get-response;\x00c=0;", "other than printable ASCII"),
+        (
+            b"    26cmd=kvs-get-response;\x00c=0;",
+            "other than printable ASCII",
+        ),
         (b"    31cmd=kvs-get-response;rc=0;rc=0;", "twice"),
         (b"    26cmd=kvs-get-response;rc=0;    26", "further data follows"),
     ];

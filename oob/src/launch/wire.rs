@@ -59,7 +59,8 @@ impl<D: Dialect> Wire<D> {
 
     /// Connects through a connected socket: identifies this process, and learns the job's name.
     ///
-    /// # Errors [`LaunchError`], when the other side refuses, answers incorrectly, ends, or is late.
+    /// # Errors
+    /// [`LaunchError`], when the other side refuses, answers incorrectly, ends, or is late.
     pub fn over(socket: OwnedFd, place: Place, limit: Duration) -> Result<Self, LaunchError> {
         let session = Session::new(place.rank, place.size, &place.job);
         let mut wire = Self {

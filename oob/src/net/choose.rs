@@ -119,7 +119,8 @@ pub struct Chosen {
 impl Chosen {
     /// Selects by inclusion or by exclusion, but not both.
     ///
-    /// # Errors [`OobError::Setting`] when both are given.
+    /// # Errors
+    /// [`OobError::Setting`] when both are given.
     pub fn new(include: Vec<Pattern>, exclude: Vec<Pattern>, families: Families) -> Result<Self, OobError> {
         if !include.is_empty() && !exclude.is_empty() {
             return Err(OobError::Setting {

@@ -96,7 +96,8 @@ impl Tcp {
     /// Opens the listeners, and watches the interfaces. Call it within a tokio runtime with I/O and time, on
     /// which everything runs.
     ///
-    /// # Errors [`OobError::KeyNeeded`] when others than loopback are selected and there is no key;
+    /// # Errors
+    /// [`OobError::KeyNeeded`] when others than loopback are selected and there is no key;
     /// [`OobError::NoNic`]; [`OobError::Ports`]; [`OobError::Nics`]; [`OobError::Thread`].
     pub fn start(settings: Settings, who: Who, clock: Clock) -> Result<Self, OobError> {
         let runtime = Handle::try_current().map_err(|error| OobError::Thread {

@@ -34,7 +34,8 @@ impl Node {
     /// Sends a message. [`Event::Sent`] reports how it ended, after `within` (or the configured time) at the
     /// latest.
     ///
-    /// # Errors Why it was not started; no event follows then.
+    /// # Errors
+    /// Why it was not started; no event follows then.
     pub fn send(
         &mut self,
         now: Time,
@@ -132,7 +133,8 @@ impl Node {
     /// Posts a receive: of one message, or of all until it is cancelled. Messages that wait already are
     /// reported at once.
     ///
-    /// # Errors [`RecvError`], when it cannot be posted.
+    /// # Errors
+    /// [`RecvError`], when it cannot be posted.
     pub fn post(&mut self, now: Time, from: From, tag: u32, persistent: bool) -> Result<RecvId, RecvError> {
         self.at(now);
         let (recv, taken) = self.rml.post(from, tag, persistent)?;
@@ -181,7 +183,8 @@ impl Node {
     /// Broadcasts to all ranks of the job, including this one: [`Event::Broadcast`] there, and
     /// [`Event::BroadcastEnded`] here, after `within` and the configured margin at the latest.
     ///
-    /// # Errors [`SendError`], when it was not started.
+    /// # Errors
+    /// [`SendError`], when it was not started.
     pub fn broadcast(
         &mut self,
         now: Time,

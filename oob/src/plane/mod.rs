@@ -113,9 +113,10 @@ impl Oob {
     /// of `tcp` suffice for a configuration that names no other. They listen from here on; no peer is called
     /// before [`Oob::begin`].
     ///
-    /// # Errors [`OobError::Setting`] for a configuration that names other transports, or a rank outside the
-    /// job; the errors of [`Tcp::start`](crate::net::Tcp::start), [`Rails::start`](crate::rail::Rails::start)
-    /// and [`Runner::start`].
+    /// # Errors
+    /// [`OobError::Setting`] for a configuration that names other transports, or a rank outside the job; the
+    /// errors of [`Tcp::start`](crate::net::Tcp::start), [`Rails::start`](crate::rail::Rails::start) and
+    /// [`Runner::start`].
     pub fn start(
         mut config: Config,
         carried: impl Into<Carried>,
@@ -151,7 +152,8 @@ impl Oob {
 
     /// Returns the addresses of this process; `None` after its end.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn contact(&self) -> Result<Completion<Option<Contact>>, Busy> {
         let (answer, completion) = promise(|| None);
         self.put(Ask::Contact(answer))?;
@@ -160,7 +162,8 @@ impl Oob {
 
     /// Passes on the addresses of other processes.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn learn(&self, contacts: Vec<Contact>) -> Result<(), Busy> {
         self.put(Ask::Learn(contacts))
     }
@@ -168,14 +171,16 @@ impl Oob {
     /// Asks a process, through the tree, for its addresses. The answer is used, and reported as
     /// [`Event::Found`].
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn look_up(&self, name: Name) -> Result<(), Busy> {
         self.put(Ask::LookUp(name))
     }
 
     /// Starts: looks for the parent in the tree, whose contact has to be known, or that of an ancestor.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn begin(&self) -> Result<(), Busy> {
         self.put(Ask::Begin)
     }
@@ -196,7 +201,8 @@ impl Oob {
 impl Oob {
     /// Sends a message, without copying it. It ends `within` this time, or the configured one.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn send(
         &self,
         to: Name,
@@ -211,7 +217,8 @@ impl Oob {
 
     /// Sends a message, and calls this function on the progress thread with the result.
     ///
-    /// # Errors [`Busy`]; the function is dropped then.
+    /// # Errors
+    /// [`Busy`]; the function is dropped then.
     pub fn send_then(
         &self,
         to: Name,
@@ -226,7 +233,8 @@ impl Oob {
 
     /// Cancels a send that has not ended: it ends as [`Status::Cancelled`](crate::event::Status::Cancelled).
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn give_up(&self, send: &Completion<Sent>) -> Result<(), Busy> {
         self.put(Ask::GiveUp(send.same()))
     }
@@ -234,7 +242,8 @@ impl Oob {
     /// Receives one message. [Cancel](Oob::cancel) the receive if it is no longer wanted: dropping the
     /// completion does not, and the message would be lost.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn receive(&self, from: From, tag: u32) -> Result<Completion<Received>, Busy> {
         let (answer, completion) = promise(|| Err(NotReceived::Ended));
         self.put(Ask::Receive(from, tag, answer))?;
@@ -243,7 +252,8 @@ impl Oob {
 
     /// Receives one message, and calls this function on the progress thread with it.
     ///
-    /// # Errors [`Busy`]; the function is dropped then.
+    /// # Errors
+    /// [`Busy`]; the function is dropped then.
     pub fn receive_then(
         &self,
         from: From,
@@ -257,7 +267,8 @@ impl Oob {
     /// Receives all messages until [`Oob::cancel`], and calls this function on the progress thread with each.
     /// The completion reports whether the receive was posted.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn receive_each(
         &self,
         from: From,
@@ -273,7 +284,8 @@ impl Oob {
     /// and the rest when there is room. A full inbox also holds up everything that its senders send later,
     /// whatever the tag: a sender has one window.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn inbox(&self, from: From, tag: u32, room: usize) -> Result<Inbox<Message>, Busy> {
         let inbox = Inbox::new(room, Wants::More(self.door.clone(), from, tag));
         self.put(Ask::Inbox(from, tag, inbox.inner()))?;
@@ -282,7 +294,8 @@ impl Oob {
 
     /// Cancels the receive that was posted with exactly these senders and this tag.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn cancel(&self, from: From, tag: u32) -> Result<(), Busy> {
         self.put(Ask::Cancel(from, tag))
     }
@@ -292,7 +305,8 @@ impl Oob {
 impl Oob {
     /// Broadcasts to all ranks including this one, where it arrives in [`Oob::broadcasts`].
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn broadcast(&self, tag: u32, body: Bytes, within: Duration) -> Result<Completion<Spread>, Busy> {
         let (answer, completion) = promise(|| Err(SendError::Ended));
         self.put(Ask::Broadcast(tag, body, within, answer))?;
@@ -309,7 +323,8 @@ impl Oob {
 
     /// Takes part in an all-gather: all ranks use the same number, once in a job.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn gather(&self, id: u32, body: Bytes, within: Duration) -> Result<Completion<Gathered>, Busy> {
         let nothing = || Gathered {
             table: None,
@@ -333,7 +348,8 @@ impl Oob {
     /// Calls this function on the progress thread with each event from now on, before [`Oob::events`] gets
     /// it.
     ///
-    /// # Errors [`Busy`]; the function is dropped then.
+    /// # Errors
+    /// [`Busy`]; the function is dropped then.
     pub fn watch_events(&self, each: impl FnMut(&Event) + Send + 'static) -> Result<(), Busy> {
         self.put(Ask::Watch(Box::new(each)))
     }
@@ -341,14 +357,16 @@ impl Oob {
     /// Stops reporting events: for a process that is about to agree with the others on the end of the job,
     /// and does not regard their end as a loss.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn hush(&self) -> Result<(), Busy> {
         self.put(Ask::Hush)
     }
 
     /// Returns the counters.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn counters(&self) -> Result<Completion<Counters>, Busy> {
         let (answer, completion) = promise(Counters::default);
         let tcp = look(&self.board).tcp();
@@ -371,7 +389,8 @@ impl Oob {
 
     /// Describes what is known about another process, for finding out why something waits.
     ///
-    /// # Errors [`Busy`], when the mailbox is full or the thread has ended.
+    /// # Errors
+    /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn explain(&self, name: Name) -> Result<Completion<String>, Busy> {
         let (answer, completion) = promise(|| Busy::Ended.to_string());
         self.put(Ask::Explain(name, answer))?;

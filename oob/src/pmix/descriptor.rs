@@ -8,7 +8,8 @@ use rustix::io::FdFlags;
 /// Takes over the descriptor `number`, which has to be an open socket, and makes it close-on-exec. Call it
 /// once in the life of a process: the caller then owns the descriptor.
 ///
-/// # Errors Why it cannot be the launcher's descriptor.
+/// # Errors
+/// Why it cannot be the launcher's descriptor.
 pub(crate) fn take(number: i32) -> Result<OwnedFd, String> {
     // Standard input, output and error belong to the process itself.
     if number <= 2 {

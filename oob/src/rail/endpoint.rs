@@ -24,11 +24,13 @@ pub trait Endpoint {
     fn incarnation(&self) -> Incarnation;
     /// Opens a peer, without sending to it.
     ///
-    /// # Errors When the address is not of this rail's kind, or cannot be reached.
+    /// # Errors
+    /// When the address is not of this rail's kind, or cannot be reached.
     fn open(&mut self, address: &RailAddress, life: Incarnation) -> Result<PeerIndex, RailError>;
     /// Sends one message; the bytes are copied.
     ///
-    /// # Errors [`Refused`], and nothing was taken.
+    /// # Errors
+    /// [`Refused`], and nothing was taken.
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: &[u8]) -> Result<MsgId, Refused>;
     /// Rings the doorbell for everything that was sent.
     fn flush(&mut self);
@@ -48,7 +50,8 @@ pub trait Endpoint {
     fn next_deadline(&self) -> Option<Time>;
     /// Prepares to sleep.
     ///
-    /// # Errors When it has no descriptor to sleep on.
+    /// # Errors
+    /// When it has no descriptor to sleep on.
     fn arm(&mut self) -> Result<Armed<'_>, RailError>;
     /// Reverses `arm`.
     fn disarm(&mut self);

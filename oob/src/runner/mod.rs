@@ -174,7 +174,8 @@ impl<A> std::fmt::Debug for Mail<A> {
 impl<A: Send> Door<A> {
     /// Puts a request into the mailbox.
     ///
-    /// # Errors [`Refused`], with the request.
+    /// # Errors
+    /// [`Refused`], with the request.
     pub fn put(&self, ask: A) -> Result<(), Refused<A>> {
         self.0.try_send(Mail::Ask(ask)).map_err(|error| match error {
             TrySendError::Full(Mail::Ask(ask)) => Refused::Full(ask),
@@ -199,8 +200,9 @@ impl<A: Send + 'static> Runner<A> {
     /// Starts the thread, and its transports; waits until they are ready. The thread is in the caller's
     /// network namespace.
     ///
-    /// # Errors The errors of the transports; [`OobError::Thread`]; [`OobError::Setting`] for a processor
-    /// core that this process may not use.
+    /// # Errors
+    /// The errors of the transports; [`OobError::Thread`]; [`OobError::Setting`] for a processor core that
+    /// this process may not use.
     pub fn start<C: Core<Ask = A>>(
         settings: Settings,
         core: impl FnOnce(Clock) -> C + Send + 'static,

@@ -126,7 +126,8 @@ impl Server {
 
     /// Adds values that all programs of the first life have from the start, as a spawn request gives them.
     ///
-    /// # Errors Why a value was rejected.
+    /// # Errors
+    /// Why a value was rejected.
     pub fn preput(&mut self, values: &[(String, String)]) -> Result<(), String> {
         for (key, value) in values {
             self.store(0).insert(key, value).map_err(|refused| {
@@ -211,7 +212,8 @@ impl Server {
 
     /// Completes barrier `fence` with the values of all hosts, including our own.
     ///
-    /// # Errors Why they are invalid. The job cannot continue then.
+    /// # Errors
+    /// Why they are invalid. The job cannot continue then.
     pub fn fenced<'a>(
         &mut self,
         fence: u32,

@@ -60,7 +60,10 @@ fn a_refusal_of_the_version_that_both_have_makes_no_sense() {
 fn an_answer_to_nobody_and_a_call_for_an_answer_make_no_sense() {
     let mut call = side(Role::Caller).take_outgoing();
     let mut caller = side(Role::Caller);
-    assert_eq!(stranger(caller.receive(&call)), "it sent a call instead of an answer");
+    assert_eq!(
+        stranger(caller.receive(&call)),
+        "it sent a call instead of an answer"
+    );
     is_over(caller);
     call[10] = 2;
     let mut answerer = side(Role::Answerer);

@@ -182,7 +182,8 @@ struct Keys {
 impl Session {
     /// Creates one side of a session; a caller has something to send at once.
     ///
-    /// # Errors [`OobError::Random`].
+    /// # Errors
+    /// [`OobError::Random`].
     pub fn new(role: Role, terms: &Terms, now: Time) -> Result<Self, OobError> {
         let keyed = terms.key.is_some();
         let call = Head::of(Kind::Call, keyed, terms.purpose).bytes();
@@ -227,8 +228,9 @@ impl Session {
     /// Takes received bytes, in any fragments. [`Session::event`] returns what they contained, also after an
     /// error: messages before the fault are valid.
     ///
-    /// # Errors Why the session has failed. [`Session::outgoing`] then contains a message to the other side,
-    /// which should be sent.
+    /// # Errors
+    /// Why the session has failed. [`Session::outgoing`] then contains a message to the other side, which
+    /// should be sent.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), OobError> {
         loop {
             let wanted = self.wanted().inspect_err(|_| self.fail())?;
@@ -257,15 +259,17 @@ impl Session {
 
     /// Seals a message; it is sent with [`Session::outgoing`].
     ///
-    /// # Errors [`OobError::TooLong`]; [`OobError::Full`]; [`OobError::Exhausted`]; [`OobError::State`] when
-    /// the session is not open.
+    /// # Errors
+    /// [`OobError::TooLong`]; [`OobError::Full`]; [`OobError::Exhausted`]; [`OobError::State`] when the
+    /// session is not open.
     pub fn send(&mut self, message: &[u8]) -> Result<(), OobError> {
         self.send_parts(message, &[])
     }
 
     /// Seals a message in two parts, which are joined where they are encrypted, and nowhere before.
     ///
-    /// # Errors The errors of [`Session::send`].
+    /// # Errors
+    /// The errors of [`Session::send`].
     pub fn send_parts(&mut self, head: &[u8], body: &[u8]) -> Result<(), OobError> {
         let length = head.len() + body.len();
         if length > self.longest {
@@ -305,8 +309,9 @@ impl Session {
 
     /// Handles the end of the stream.
     ///
-    /// # Errors Unless the other side had closed the session: [`OobError::Truncated`], or
-    /// [`OobError::Unanswered`] in the handshake.
+    /// # Errors
+    /// Unless the other side had closed the session: [`OobError::Truncated`], or [`OobError::Unanswered`] in
+    /// the handshake.
     pub fn end(&mut self) -> Result<(), OobError> {
         match self.state {
             State::Closed(_) => Ok(()),
@@ -343,7 +348,8 @@ impl Session {
 
     /// Checks the time limit of the handshake.
     ///
-    /// # Errors [`OobError::HandshakeLate`].
+    /// # Errors
+    /// [`OobError::HandshakeLate`].
     pub fn tick(&mut self, now: Time) -> Result<(), OobError> {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.fail();

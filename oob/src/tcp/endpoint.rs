@@ -49,7 +49,8 @@ impl Endpoint {
 
     /// Returns the socket addresses; a name look-up takes at most `limit`.
     ///
-    /// # Errors [`OobError::Address`]; [`OobError::Late`].
+    /// # Errors
+    /// [`OobError::Address`]; [`OobError::Late`].
     pub fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, OobError> {
         let name = match &self.host {
             Host::Address(address) => return Ok(vec![*address]),

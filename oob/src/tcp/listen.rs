@@ -67,7 +67,8 @@ impl Listener {
     /// Listens on `address` only: an IPv6 address does not serve IPv4, and only `0.0.0.0` and `[::]` stand
     /// for all interfaces.
     ///
-    /// # Errors [`OobError::KeyNeeded`] beyond loopback without a key; [`OobError::Listen`].
+    /// # Errors
+    /// [`OobError::KeyNeeded`] beyond loopback without a key; [`OobError::Listen`].
     pub fn bind(address: SocketAddr, terms: Terms) -> Result<Self, OobError> {
         if terms.key.is_none() && !is_loopback(&address) {
             return Err(OobError::KeyNeeded { address });
@@ -102,7 +103,8 @@ impl Listener {
     /// without one). Rejected peers are reported one at a time. Handshakes in progress continue in the next
     /// call.
     ///
-    /// # Errors [`OobError::Listen`] when the socket itself fails.
+    /// # Errors
+    /// [`OobError::Listen`] when the socket itself fails.
     pub fn accept(
         &mut self,
         wake: Option<BorrowedFd<'_>>,

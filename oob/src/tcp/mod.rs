@@ -65,8 +65,9 @@ pub struct Connection {
 impl Connection {
     /// Connects to `to` and performs the handshake, all within `limit`.
     ///
-    /// # Errors [`OobError::KeyNeeded`] without a key beyond loopback; [`OobError::Connect`],
-    /// [`OobError::Late`], and the errors of the handshake.
+    /// # Errors
+    /// [`OobError::KeyNeeded`] without a key beyond loopback; [`OobError::Connect`], [`OobError::Late`], and
+    /// the errors of the handshake.
     pub fn connect(to: &Endpoint, terms: &Terms, limit: Duration) -> Result<Self, OobError> {
         connect::connect(to, terms, limit)
     }
@@ -93,7 +94,8 @@ impl Connection {
 
     /// Returns a handle that ends the connection from another thread.
     ///
-    /// # Errors [`OobError::Broken`] when no descriptor is left.
+    /// # Errors
+    /// [`OobError::Broken`] when no descriptor is left.
     pub fn canceller(&self) -> Result<Canceller, OobError> {
         let socket = self.socket.try_clone().map_err(self.broken("duplicate it"))?;
         Ok(Canceller(socket))
@@ -106,7 +108,8 @@ impl Connection {
 
     /// Sends a message; returns when the kernel has it.
     ///
-    /// # Errors [`OobError::Late`]; [`OobError::Broken`]; the errors of [`Session::send`].
+    /// # Errors
+    /// [`OobError::Late`]; [`OobError::Broken`]; the errors of [`Session::send`].
     pub fn send(&mut self, message: &[u8], limit: Duration) -> Result<(), OobError> {
         self.session.send(message)?;
         self.flush(limit)
@@ -114,8 +117,9 @@ impl Connection {
 
     /// Waits for a message, or until `wake` is readable, or for `limit` (forever without one).
     ///
-    /// # Errors [`OobError::Truncated`] when the other side ended without closing the session;
-    /// [`OobError::Broken`]; the errors of [`Session::receive`].
+    /// # Errors
+    /// [`OobError::Truncated`] when the other side ended without closing the session; [`OobError::Broken`];
+    /// the errors of [`Session::receive`].
     pub fn hear(&mut self, wake: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<Heard, OobError> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut late = false;
@@ -146,8 +150,8 @@ impl Connection {
 
     /// Waits for a message like [`Connection::hear`], where one has to come.
     ///
-    /// # Errors Also [`OobError::Late`], and [`OobError::Truncated`] when the other side closed the session
-    /// instead.
+    /// # Errors
+    /// Also [`OobError::Late`], and [`OobError::Truncated`] when the other side closed the session instead.
     pub fn receive(&mut self, limit: Duration) -> Result<Vec<u8>, OobError> {
         match self.hear(None, Some(limit))? {
             Heard::Message(message) => Ok(message),
@@ -163,7 +167,8 @@ impl Connection {
 
     /// Closes the session, so that the other side knows that nothing was cut off.
     ///
-    /// # Errors The errors of [`Connection::send`].
+    /// # Errors
+    /// The errors of [`Connection::send`].
     pub fn close(mut self, limit: Duration) -> Result<(), OobError> {
         self.session.close();
         let flushed = self.flush(limit);

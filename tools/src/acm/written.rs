@@ -36,7 +36,8 @@ impl Place {
     /// Returns the source of a path to this address: with an interface, this host's own link-local address
     /// there. A query has no field for the interface itself.
     ///
-    /// # Errors When there is no such interface, or it has no such address.
+    /// # Errors
+    /// When there is no such interface, or it has no such address.
     pub(super) fn source(&self) -> Result<Option<Address>, ToolError> {
         let Some(zone) = &self.zone else { return Ok(None) };
         let nic = nic(self, zone)?;
@@ -72,7 +73,8 @@ fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
 
 /// Returns all addresses that the words stand for, in order.
 ///
-/// # Errors With the word, and what is wrong with it.
+/// # Errors
+/// With the word, and what is wrong with it.
 pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
     let mut found = Vec::new();
     for word in words {
@@ -85,7 +87,8 @@ pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolEr
 
 /// Returns an address of this host; with an interface, it has to be that one's.
 ///
-/// # Errors With the word, and what is wrong with it.
+/// # Errors
+/// With the word, and what is wrong with it.
 pub(super) fn own(word: &str) -> Result<Address, ToolError> {
     let place = place(word, Format::Any)?;
     if let Some(zone) = &place.zone {
@@ -103,7 +106,8 @@ pub(super) fn own(word: &str) -> Result<Address, ToolError> {
 
 /// Parses one address.
 ///
-/// # Errors With the word, and what is wrong with it.
+/// # Errors
+/// With the word, and what is wrong with it.
 fn place(word: &str, format: Format) -> Result<Place, ToolError> {
     let ip = || match ScopedIp::read(word) {
         Ok(Some(found)) => Ok(Some(Place {

@@ -80,7 +80,8 @@ impl Crew {
 
     /// Creates a spawned crew, whose rank 0 has the number `first` in the job, with the values given to it.
     ///
-    /// # Errors When a value is invalid.
+    /// # Errors
+    /// When a value is invalid.
     pub(super) fn spawned(
         name: &str,
         (first, size): (u32, u32),
@@ -164,7 +165,8 @@ impl Crew {
 
     /// Takes the values of all hosts for a barrier.
     ///
-    /// # Errors Why they are invalid.
+    /// # Errors
+    /// Why they are invalid.
     pub(super) fn fenced<'a>(
         &mut self,
         number: u32,

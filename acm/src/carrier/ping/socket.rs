@@ -53,7 +53,8 @@ fn protocol(four: bool) -> (AddressFamily, Protocol) {
 impl Socket {
     /// Opens a socket from an address of an interface to a host; `None` if the system allows neither kind.
     ///
-    /// # Errors When no descriptor is left, the address is gone, or there is no route from it.
+    /// # Errors
+    /// When no descriptor is left, the address is gone, or there is no route from it.
     pub(super) fn open(interface: &str, from: IpAddr, to: IpAddr) -> Result<Option<Self>, Errno> {
         for kind in [SocketType::DGRAM, SocketType::RAW] {
             let (family, protocol) = protocol(to.is_ipv4());
@@ -109,7 +110,8 @@ impl Socket {
 
     /// Receives a packet; returns the body of an echo reply, or nothing for any other packet.
     ///
-    /// # Errors `AGAIN` when no packet is there; any other error belongs to a packet, and more may follow.
+    /// # Errors
+    /// `AGAIN` when no packet is there; any other error belongs to a packet, and more may follow.
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
         let (_, length) = rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::TRUNC)?;
         let whole = buffer.get(..length).unwrap_or_default();

@@ -85,8 +85,9 @@ impl ServedEndpoint {
 impl UdpCarrier {
     /// Starts to serve an endpoint, in place of one with the same number.
     ///
-    /// # Errors When the settings do not allow its interface, it has no address of an enabled family, or none
-    /// of its addresses can be bound. One bound address suffices; [`UdpCarrier::lacks`] counts the others.
+    /// # Errors
+    /// When the settings do not allow its interface, it has no address of an enabled family, or none of its
+    /// addresses can be bound. One bound address suffices; [`UdpCarrier::lacks`] counts the others.
     pub fn serve(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
         self.end(id);
         if self.ends.len() >= ENDS_MAX {
@@ -109,7 +110,8 @@ impl UdpCarrier {
     /// Updates an endpoint: sockets at addresses that it still has stay, and missing ones are opened. On
     /// another interface it is served anew, and joins its groups again.
     ///
-    /// # Errors The errors of [`UdpCarrier::serve`] and [`Carrier::join`].
+    /// # Errors
+    /// The errors of [`UdpCarrier::serve`] and [`Carrier::join`].
     pub fn update(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
         let Some(end) = self.ends.remove(&id) else {
             return self.serve(id, endpoint);

@@ -85,7 +85,8 @@ fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
 impl UdpCarrier {
     /// Creates a carrier without endpoints: nothing listens yet.
     ///
-    /// # Errors When the kernel returns no random numbers, or no descriptor is left.
+    /// # Errors
+    /// When the kernel returns no random numbers, or no descriptor is left.
     pub fn new(settings: Settings) -> Result<Self, CarrierError> {
         let mut qpn = [0; 4];
         random(&mut qpn[1..])?;
@@ -125,7 +126,8 @@ impl UdpCarrier {
     /// does nothing, clears the readiness *before* that, and sleeps no longer than until
     /// [`Carrier::next_deadline`].
     ///
-    /// # Errors When the runtime cannot register the descriptor.
+    /// # Errors
+    /// When the runtime cannot register the descriptor.
     pub fn registered(self) -> io::Result<AsyncFd<Self>> {
         registered(self)
     }

@@ -14,8 +14,9 @@ impl UdpCarrier {
     /// without fragmentation, from an address of the endpoint. [`Event::Probed`] reports the result within a
     /// second.
     ///
-    /// # Errors When the endpoint is not served or has no address of that family, the system allows no socket
-    /// for pings, or too many are in flight.
+    /// # Errors
+    /// When the endpoint is not served or has no address of that family, the system allows no socket for
+    /// pings, or too many are in flight.
     pub fn reach(
         &mut self,
         now: Time,

@@ -68,9 +68,10 @@ impl Rails {
     /// Opens the rails, each as a module, in this order of preference. Call it within a tokio runtime with
     /// I/O, on whose thread everything runs.
     ///
-    /// # Errors [`OobError::Rail`] for one that cannot be opened; [`OobError::RailKey`] for one that leads
-    /// out of the host, without a key; [`OobError::RailShort`]; [`OobError::Setting`] for one whose address
-    /// is too long for a contact.
+    /// # Errors
+    /// [`OobError::Rail`] for one that cannot be opened; [`OobError::RailKey`] for one that leads out of the
+    /// host, without a key; [`OobError::RailShort`]; [`OobError::Setting`] for one whose address is too long
+    /// for a contact.
     pub fn start(settings: Settings, who: Who, rails: Vec<Open>) -> Result<Self, OobError> {
         let opened: Result<Vec<Box<dyn Endpoint>>, OobError> = rails
             .into_iter()
