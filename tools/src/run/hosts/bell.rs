@@ -1,4 +1,4 @@
-//! What the control plane's thread tells a loop that waits in `poll`.
+//! Wakes a loop that sleeps in `poll` from the thread of the control plane, by an eventfd.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::task::Wake;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Rings so that a loop looks.
+/// Wakes the loop.
 #[derive(Debug)]
 pub(super) struct Bell(OwnedFd);
 
@@ -19,11 +19,11 @@ impl Bell {
     }
 
     pub(super) fn ring(&self) {
-        // Full, it rings already.
+        // If the counter is full, the loop is woken anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// It was heard.
+    /// Resets it.
     pub(super) fn hush(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -41,7 +41,7 @@ impl Wake for Bell {
     }
 }
 
-/// What has been told and not been looked at.
+/// Messages that have not been handled.
 #[derive(Debug)]
 pub(super) struct Told<T> {
     queue: Arc<Mutex<VecDeque<T>>>,

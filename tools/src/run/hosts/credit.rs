@@ -1,15 +1,14 @@
-//! How far one side may run ahead of the other with what ranks write and read: in bytes, from one end to the
-//! other.
+//! End-to-end flow control of what ranks write and read, in bytes.
 //!
 //! ```text
 //!   rank ─► daemon: Credit ──── output ────────────► launcher ─► reader
 //!                   ◄────── bytes used up ── Returns
 //! ```
 //!
-//! A daemon without credit reads no more of its ranks, so that they wait in their `write`.
+//! A daemon without credit stops reading from its ranks, so that they block in `write`.
 //!
-//! The windows of the control plane are no substitute: a peer has one for all that it sends, and orders, news
-//! and barriers must not wait behind output that is not read.
+//! The windows of the control plane are no substitute: a peer has one for everything that it sends, and
+//! commands, reports and barriers must not wait behind unread output.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,33 +22,33 @@ use super::bell::Bell;
 use super::words::USED;
 use crate::error::ToolError;
 
-/// What a message counts for beside its bytes.
+/// Overhead counted per message.
 const EACH: usize = 64;
-/// Bytes of output that all hosts together may have on the way to a reader.
+/// Maximum bytes of output in flight from all hosts together.
 const OUTPUT_MOST: usize = 16 << 20;
-/// What each of them may have at least, and at most.
+/// Minimum and maximum bytes of output in flight per host.
 const OUTPUT_EACH: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
-/// Returns are sent when this part of the credit was used up.
+/// A return is sent when this fraction of the credit was used up.
 const LOTS: usize = 4;
-/// How often a return is tried again that found the mailbox full.
+/// Interval at which a return that found the mailbox full is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
-/// A return may take this long: without it, the other side waits for good.
+/// Time limit of a return: without it, the other side would wait for ever.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Bytes of output that one of so many hosts may have on the way.
+/// Returns the bytes of output that one of this many hosts may have in flight.
 pub(super) fn of_output(hosts: usize) -> usize {
     (OUTPUT_MOST / hosts.max(1)).clamp(*OUTPUT_EACH.start(), *OUTPUT_EACH.end())
 }
 
-/// Bytes of input that may be on the way to rank 0.
+/// Bytes of input that may be in flight to rank 0.
 pub(super) const OF_INPUT: usize = 256 << 10;
 
-/// What a message of so many bytes counts for.
+/// Returns what a message of this length counts for.
 pub(super) fn cost(bytes: usize) -> usize {
     bytes + EACH
 }
 
-/// What may still be sent. Copies are the same.
+/// The remaining credit of a sender. Copies share it.
 #[derive(Clone, Debug)]
 pub(super) struct Credit(Arc<Shared>);
 
@@ -62,7 +61,7 @@ struct Shared {
 }
 
 impl Credit {
-    /// So much towards `peer`, which returns what it has used up; the bell rings then.
+    /// Creates a credit towards `peer`, which returns what it has used up; the bell is rung then.
     pub(super) fn towards(
         oob: &Oob,
         peer: Name,
@@ -93,19 +92,19 @@ impl Credit {
         }))
     }
 
-    /// What may be sent now. What is sent may exceed it by one message.
+    /// Returns the remaining credit, which one message may exceed.
     pub(super) fn left(&self) -> usize {
         self.0.most.saturating_sub(*self.lock())
     }
 
-    /// Waits until something may be sent, for this long at most; whether it may.
+    /// Waits until there is credit, at most this long; returns whether there is.
     pub(super) fn wait(&self, limit: Duration) -> bool {
         let is_used_up = |out: &mut usize| *out >= self.0.most;
         let waited = self.0.freed.wait_timeout_while(self.lock(), limit, is_used_up);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// A message of so many bytes is sent.
+    /// Uses up the credit for a message of this length.
     pub(super) fn take(&self, bytes: usize) {
         *self.lock() += cost(bytes);
     }
@@ -126,7 +125,7 @@ impl Credit {
     }
 }
 
-/// The other end of a [`Credit`]: counts what was used up.
+/// The receiver of a [`Credit`]: counts what was used up.
 #[derive(Debug)]
 pub(super) struct Returns {
     oob: Oob,
@@ -136,7 +135,7 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Of a credit of `most` that `to` has.
+    /// Creates the receiver of a credit of `most` that `to` has.
     pub(super) fn new(oob: &Oob, to: Name, most: usize) -> Self {
         Self {
             oob: oob.clone(),
@@ -146,13 +145,13 @@ impl Returns {
         }
     }
 
-    /// A message of so many bytes was used up. Waits for a mailbox that is full.
+    /// Records a message of this length as used up. Waits if the mailbox is full.
     ///
     /// # Errors
     /// When the control plane has ended.
     pub(super) fn used(&mut self, bytes: usize) -> io::Result<()> {
         self.used += cost(bytes);
-        // What is kept back is less than the rest of the credit: no sender waits for it.
+        // What is held back is less than the rest of the credit, so no sender waits for it.
         while self.used >= self.lot {
             let body = Bytes::from(&(self.used as u64).to_le_bytes());
             match self.oob.send(self.to, USED, body, Some(EVER)) {

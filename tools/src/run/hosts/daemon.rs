@@ -1,8 +1,9 @@
-//! `doorbell daemon`: what the launcher starts on each host, and what starts and looks after the ranks there.
+//! `doorbell daemon`: started by the launcher on each host, where it starts and supervises the ranks.
 //!
-//! It is told who it is by a line on its standard input, which holds the key of the control plane and so is no argument. Then it
-//! calls its parent in the tree, starts its children, says that it is there, and does what it is told. Without the launcher (its
-//! lifeline, or the line that gave birth to it) it ends the ranks and itself.
+//! A line on its standard input identifies it; since that has the key of the control plane, it is not an
+//! argument. Then it calls its parent in the tree, starts its children, reports that it is ready, and carries
+//! out commands. Without the launcher (its lifeline, or the pipe that started it) it ends the ranks and
+//! itself.
 
 use std::future::Future as _;
 use std::io::{self, BufRead, Read};
@@ -34,18 +35,18 @@ use crate::run::judge::GRACE;
 use crate::run::limits;
 use crate::run::watch::{Children, Signals, wait};
 
-/// Longest line of birth.
+/// Maximum bytes of the first line.
 const BIRTH: u64 = 4 << 20;
-/// A barrier of a job may come this late.
+/// Time limit of a barrier of a job.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-/// After the last rank has ended, output that its own children still hold back is waited for this long.
+/// After the last rank has ended, how long to wait for output that its own children still hold.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// What happened beyond the ranks.
+/// An event beyond the ranks.
 #[derive(Debug)]
 enum Heard {
     Order(Result<Order, String>),
-    /// Something could not be told to the launcher.
+    /// A message to the launcher could not be delivered.
     Deaf,
 }
 
@@ -59,27 +60,27 @@ struct Daemon {
     shells: Vec<Shell>,
     local: Option<Local>,
     fence: Option<(u32, Completion<Gathered>)>,
-    /// What ranks may have written and the launcher's reader has not taken: more is not read.
+    /// The credit for output: without it, no more is read from the ranks.
     credit: Credit,
-    /// When all ranks had ended, and whether the launcher knows that this was all.
+    /// When all ranks had ended, and whether that was reported to the launcher.
     over: Option<Instant>,
     is_told: bool,
-    /// Orders to start more ranks, so far.
+    /// Number of commands to start ranks so far.
     orders: u32,
-    /// The ranks are to be killed then.
+    /// When the ranks are to be killed.
     kill_at: Option<Instant>,
     has_failed: bool,
     end: Option<Exit>,
 }
 
-/// `daemon`.
+/// Runs `daemon`.
 pub(crate) fn daemon() -> Result<ExitCode, ToolError> {
     let born = Instant::now();
     let system = |what| move |source| ToolError::System { what, source };
     let signals = Signals::catch_ends().map_err(system("catch signals"))?;
     let children = Children::watch().map_err(system("catch signals"))?;
     let birth = birth()?;
-    // The launcher has given this process the limit that it had itself, before it wrote that.
+    // The launcher has restored the original limit of this process before it wrote the line.
     limits::raise_open_files();
     let mut daemon = Daemon::begin(birth)?;
     daemon.tell(&News::Here(born.elapsed().as_micros() as u64));
@@ -193,7 +194,7 @@ impl Daemon {
             self.bell.hush();
             self.look_at(children.stopped())?;
             for signal in signals.arrived() {
-                // Ctrl-C in a terminal that we share with the launcher is for the launcher, which passes it on.
+                // Ctrl-C in a terminal shared with the launcher is for the launcher, which passes it on.
                 if signal == Signal::TERM || signal == Signal::HUP {
                     self.lost("a signal");
                 }
@@ -220,7 +221,7 @@ impl Daemon {
         Ok(self.end.unwrap_or(Exit::Done).into())
     }
 
-    /// Children that were stopped, and ends that only SIGCHLD reports.
+    /// Handles children that were stopped, and ends that only SIGCHLD reports.
     fn look_at(&mut self, stopped: Vec<(Pid, i32)>) -> io::Result<()> {
         for (process, signal) in stopped {
             let mut shells = self.shells.iter();
@@ -234,13 +235,13 @@ impl Daemon {
         self.local.as_mut().map_or(Ok(()), Local::reap_unwatched)
     }
 
-    /// When something is due without anything happening.
+    /// Returns when something is due although nothing happens.
     fn until(&self) -> Option<Instant> {
         let words = self.over.filter(|_| !self.is_told).map(|over| over + LAST_WORDS);
         [self.kill_at, words].into_iter().flatten().min()
     }
 
-    /// What the launcher and the other hosts say.
+    /// Handles messages of the launcher and the other hosts.
     fn listen(&mut self, waker: &Waker) {
         while let Some(heard) = self.heard.take() {
             match heard {
@@ -349,16 +350,16 @@ impl Daemon {
         }
     }
 
-    /// Rank 0 reads what the launcher does.
+    /// Passes the launcher's input to rank 0.
     fn feed(&self, to: ChildStdin) -> Result<(), String> {
-        // Never full: the launcher keeps to its credit.
+        // Never full: the launcher respects its credit.
         let inbox = self.oob.inbox(From::only(self.head), INPUT, 2 * credit::OF_INPUT);
         let inbox = inbox.map_err(|busy| busy.to_string())?;
         let returns = Returns::new(&self.oob, self.head, credit::OF_INPUT);
         input::write(inbox, to, returns).map_err(|error| error.to_string())
     }
 
-    /// What has happened to the daemons below this one, and to the ranks.
+    /// Handles what has happened to the daemons below this one, and to the ranks.
     fn settle(&mut self) {
         for at in 0..self.shells.len() {
             let shell = &mut self.shells[at];
@@ -407,8 +408,8 @@ impl Daemon {
             return;
         }
         if !local.is_silent() && self.credit.left() == 0 {
-            // Nothing is read, so that the pipes may still hold what ranks wrote: the time begins when all of
-            // it can be.
+            // Without reading, the pipes may still hold output of the ranks: the time starts once all of it
+            // can be read.
             self.over = None;
             return;
         }
@@ -422,7 +423,7 @@ impl Daemon {
         self.write(Output::Done(self.orders));
     }
 
-    /// What ranks have written goes to the launcher.
+    /// Sends the ranks' output to the launcher.
     fn pass_on(&mut self) {
         let wrote = self.local.as_mut().map(Local::take_wrote);
         for (rank, stream, bytes) in wrote.unwrap_or_default() {
@@ -459,7 +460,7 @@ impl Daemon {
         }
     }
 
-    /// Nobody is there any more to whom the ranks belong.
+    /// Handles the loss of the launcher.
     fn lost(&mut self, what: &str) {
         if self.end.is_some() {
             return;
@@ -489,14 +490,14 @@ impl Daemon {
         self.end = Some(Exit::PeerLost);
     }
 
-    /// Gives everything back.
+    /// Cleans up.
     fn finish(&mut self) {
         if let Some(local) = &mut self.local
             && (!local.is_over() || self.has_failed)
         {
             local.give_up();
         }
-        // What was to be said was heard before the order to end.
+        // Everything to be sent was sent before the command to end.
         self.oob.finish(LIMIT / 10);
         plane::wait_for(&mut self.shells, LIMIT);
     }

@@ -1,5 +1,5 @@
-//! Crews that ranks of a job on several hosts have asked for, as the launcher sees them: where they go, who waits for them, and
-//! their barriers, whose words it collects from their hosts.
+//! The launcher's view of spawned crews on several hosts: their placement, their requesters, and their
+//! barriers, whose values it collects from their hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,10 +8,10 @@ use super::place::spread;
 use super::words::{Muster, Wanted};
 use crate::run::crews::FIRST;
 
-/// Most ranks that a job may have had in all: their numbers do not come again.
+/// Maximum number of ranks of a job over time: numbers are not reused.
 const MOST: u32 = 1 << 30;
 
-/// Who asked for a crew: the rank of its daemon in the control plane, its crew, its number.
+/// The requester of a crew: the rank of its daemon in the control plane, its crew, its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asker {
     pub(super) host: u32,
@@ -24,11 +24,11 @@ struct Crew {
     asker: Asker,
     token: Option<String>,
     numbers: Range<u32>,
-    /// Daemons that have some of its ranks, and how many.
+    /// The daemons that have some of its ranks, and how many.
     hosts: BTreeMap<u32, u32>,
-    /// Daemons that have not reported whether their part is started.
+    /// The daemons that have not reported whether their part is started.
     starting: BTreeSet<u32>,
-    /// Whether the asker has its answer: it waits for nothing else, whatever else is known.
+    /// Whether the requester has been answered.
     is_answered: bool,
     fence: u32,
     words: BTreeMap<u32, Vec<u8>>,
@@ -36,16 +36,16 @@ struct Crew {
     alive: u32,
 }
 
-/// What is to be told to whom.
+/// A message to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tell {
-    /// Who asked: its order is carried out, or not.
+    /// To the requester: the outcome of its request.
     Answer(Asker, Option<String>, Result<(), String>),
-    /// Who asked: the crew will not come.
+    /// To the requester: the crew will not start.
     Fate(Asker, String, String),
-    /// These hosts: end the crew.
+    /// To these hosts: end the crew.
     End(u32, Vec<u32>),
-    /// These hosts: its barrier is over.
+    /// To these hosts: its barrier is complete.
     Fenced(u32, Vec<u32>, u32, Vec<Vec<u8>>),
 }
 
@@ -53,12 +53,12 @@ pub(super) enum Tell {
 pub(super) struct Grown {
     name: String,
     crews: BTreeMap<u32, Crew>,
-    /// Numbers of the next crew, and of its first rank.
+    /// The numbers of the next crew, and of its first rank.
     next: (u32, u32),
 }
 
 impl Grown {
-    /// Of a job called `name`, which begins with so many ranks.
+    /// Creates the state of a job called `name`, which begins with this many ranks.
     pub(super) fn begin(name: String, ranks: u32) -> Self {
         Self {
             name,
@@ -67,7 +67,8 @@ impl Grown {
         }
     }
 
-    /// Places a crew on hosts with so many ranks each (`None`: not there): what each daemon that gets some is to be told.
+    /// Places a crew on hosts with this many ranks each (`None`: lost): returns the command for each daemon
+    /// that gets some.
     pub(super) fn ask(
         &mut self,
         asker: Asker,
@@ -125,7 +126,7 @@ impl Grown {
         Ok(musters)
     }
 
-    /// A host says whether it has started its part.
+    /// Handles a host's report that it has started its part.
     pub(super) fn manned(&mut self, daemon: u32, crew: u32, result: Result<(), String>) -> Vec<Tell> {
         let Some(known) = self.crews.get_mut(&crew) else {
             return Vec::new();
@@ -143,8 +144,8 @@ impl Grown {
         }
     }
 
-    /// A crew has failed: who asked is told, and the rest of it is ended. Nothing for one that has joined, or is known to have
-    /// failed.
+    /// Fails a crew: informs the requester and ends the rest of it. Does nothing for one that has joined, or
+    /// has failed already.
     pub(super) fn lost(&mut self, crew: u32, why: &str) -> Vec<Tell> {
         let Some(known) = self.crews.get(&crew).filter(|crew| !crew.has_joined) else {
             return Vec::new();
@@ -164,7 +165,7 @@ impl Grown {
         tell
     }
 
-    /// Nobody waits any more for what was asked for under this token.
+    /// Cancels the wait for the crew of this token.
     pub(super) fn abandoned(&mut self, token: &str) -> Vec<Tell> {
         let mut crews = self.crews.iter();
         match crews.find(|(_, crew)| crew.token.as_deref() == Some(token)) {
@@ -173,7 +174,7 @@ impl Grown {
         }
     }
 
-    /// The ranks of a crew on one host are at a barrier.
+    /// Handles a barrier that the ranks of a crew on one host have reached.
     pub(super) fn fence(&mut self, daemon: u32, crew: u32, number: u32, words: Vec<u8>) -> Vec<Tell> {
         let Some(known) = self.crews.get_mut(&crew) else {
             return Vec::new();
@@ -195,7 +196,7 @@ impl Grown {
         )]
     }
 
-    /// A rank has ended; crews that have none any more are forgotten.
+    /// Handles the end of a rank; removes crews without ranks.
     pub(super) fn ended(&mut self, number: u32) {
         self.crews.retain(|_, crew| {
             crew.alive -= u32::from(crew.numbers.contains(&number));

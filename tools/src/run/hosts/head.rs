@@ -1,4 +1,5 @@
-//! The launcher of a job on several hosts: starts its daemons, tells them what to start, and decides when the job is over.
+//! The launcher of a job on several hosts: starts its daemons, sends them commands, and decides when the job
+//! is over.
 
 use std::future::Future as _;
 use std::io;
@@ -34,31 +35,31 @@ use crate::run::limits;
 use crate::run::rank::Failure;
 use crate::run::watch::{Children, Signals, wait};
 
-/// A barrier of a job may come this late.
+/// Time limit of a barrier of a job.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-/// After ranks were killed, their hosts have so long to say that they have ended.
+/// After ranks were killed, how long their hosts may take to report that they have ended.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is told from other threads.
+/// A message of another thread.
 pub(super) enum Heard {
     News(u32, Result<News, String>),
-    /// All that this host's ranks have written is written here, as of so many orders to start some.
+    /// All output of this host's ranks is written, up to this number of commands to start some.
     Done(u32, u32),
-    /// The standard output takes nothing any more.
+    /// The standard output fails.
     Unwritten(io::Error),
 }
 
-/// A host, as far as the launcher knows.
+/// A host, as the launcher sees it.
 #[derive(Debug)]
 struct Seen {
     host: Host,
     is_here: bool,
     is_started: bool,
-    /// Ranks that have not ended.
+    /// Number of ranks that have not ended.
     alive: u32,
     is_done: bool,
     is_lost: bool,
-    /// Orders to start more ranks.
+    /// Number of commands to start more ranks.
     orders: u32,
 }
 
@@ -74,7 +75,7 @@ struct Head<'a> {
     hosts: Vec<Seen>,
     grown: Grown,
     judge: Judge,
-    /// When the daemons have to be there.
+    /// When the daemons have to be ready.
     start_by: Option<Instant>,
     /// When those that do not answer are given up.
     give_up_at: Option<Instant>,
@@ -105,7 +106,7 @@ pub(super) fn launch(launch: &Launch, hosts: Vec<Host>, options: &Options) -> Re
     Ok(ExitCode::from(head.judge.verdict().unwrap_or(0)))
 }
 
-/// What the job is called.
+/// Returns the name of the job.
 fn name_of(birth: &Birth) -> String {
     format!("doorbell-{:016x}", birth.job)
 }
@@ -140,7 +141,7 @@ impl<'a> Head<'a> {
         let told = heard.clone();
         let each = move |message: Message| told.tell(Heard::News(message.from.rank, read(&message.body)));
         drop(plane::done(oob.receive_each(From::ANYBODY, NEWS, each))?);
-        // Never full: what comes is bounded by what daemons may have on the way, each with one message more.
+        // Never full: messages are bounded by the daemons' credit, plus one each.
         let room = 2 * hosts.len() * credit::of_output(hosts.len());
         let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, room))?;
         let sentences = Sentences::begin().map_err(system("start a thread"))?;
@@ -242,12 +243,13 @@ impl<'a> Head<'a> {
             match heard {
                 Heard::News(rank, news) => self.news(rank, news),
                 Heard::Done(rank, orders) => {
-                    // One that was said before the last order reached it is no end.
+                    // A report sent before the last command arrived does not count.
                     if let Some(seen) = self.seen(rank).filter(|seen| seen.orders == orders) {
                         seen.is_done = true;
                     }
                 }
-                // A reader that went away has what it wanted: the ranks get what they would have had without us.
+                // A reader that has gone away has what it wanted: the ranks get what they would have had
+                // without us.
                 Heard::Unwritten(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     self.order(&Order::Signal(Signal::PIPE.as_raw()));
                 }
@@ -263,7 +265,7 @@ impl<'a> Head<'a> {
                 self.lost(peer.rank, "no way leads to it any more");
             }
         }
-        // What the hosts give each other at a barrier goes through the tree, whose root this is.
+        // The values of a barrier go through the tree, whose root this is.
         while pin!(&mut self.fence.1).poll(&mut cx).is_ready() {
             let next = self.fence.0 + 1;
             match self.oob.gather(next, Bytes::from(Vec::new()), EVER) {
@@ -291,7 +293,7 @@ impl<'a> Head<'a> {
             Ok(News::Started(_)) => {
                 seen.is_started = true;
                 self.timeline.mark(rank, timeline::Mark::Started);
-                // A signal that came before was for nobody here.
+                // A signal that came before had no recipient here.
                 if self.judge.verdict().is_some() {
                     self.order(&Order::Signal(Signal::TERM.as_raw()));
                 }
@@ -358,7 +360,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// All daemons are there.
+    /// Starts the ranks, once all daemons are ready.
     fn start(&mut self) {
         use std::os::unix::ffi::OsStrExt as _;
         let hosts: Vec<Host> = self.hosts.iter().map(|seen| seen.host.clone()).collect();
@@ -391,7 +393,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// What is piped in goes to rank 0, which is on the first host.
+    /// Passes what is piped in to rank 0, which is on the first host.
     fn feed(&self) -> Result<(), ToolError> {
         let to = Name::new(self.birth.job, 1);
         let credit = Credit::towards(&self.oob, to, credit::OF_INPUT, None)?;
@@ -401,7 +403,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// A rank wants more of them.
+    /// Handles a spawn request of a rank.
     fn spawn(&mut self, asker: Asker, wanted: Wanted) {
         let token = wanted.token.clone();
         let is_open = |seen: &Seen| {
@@ -466,20 +468,20 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Tells one host.
+    /// Sends a command to one host.
     fn order_to(&self, rank: u32, order: &Order) {
         let to = Name::new(self.birth.job, rank);
-        // One that is lost shows as such.
+        // A lost host is noticed elsewhere.
         drop(self.oob.send(to, ORDERS, Bytes::from(write(order)), Some(EVER)));
     }
 
-    /// Tells all hosts that are there.
+    /// Sends a command to all hosts that are left.
     fn order(&self, order: &Order) {
         let body = Bytes::from(write(order));
         for (rank, seen) in (1..).zip(&self.hosts) {
             if seen.is_here && !seen.is_lost {
                 let to = Name::new(self.birth.job, rank);
-                // One that is lost shows as such.
+                // A lost host is noticed elsewhere.
                 drop(self.oob.send(to, ORDERS, body.clone(), Some(EVER)));
             }
         }
@@ -504,12 +506,12 @@ impl<'a> Head<'a> {
         self.obey(orders);
     }
 
-    /// A sentence of the launcher's own.
+    /// Prints a message of the launcher itself.
     fn say(&self, text: &str) {
         self.sentences.say(format!("doorbell: {text}"));
     }
 
-    /// Does what is to be done, and then says what is to be said.
+    /// Carries out actions, then prints messages.
     fn obey(&mut self, orders: Vec<judge::Order>) {
         let is_said = |order: &judge::Order| matches!(order, judge::Order::Say(_));
         let (said, done): (Vec<_>, Vec<_>) = orders.into_iter().partition(is_said);
@@ -518,7 +520,7 @@ impl<'a> Head<'a> {
                 judge::Order::Say(text) => self.say(&text),
                 judge::Order::Signal(signal) => {
                     if self.start_by.take().is_some() {
-                        // Nobody has started anything.
+                        // Nothing has been started.
                         self.hosts.iter_mut().for_each(|seen| seen.is_lost = true);
                         if self.judge.verdict().is_none() {
                             let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
@@ -540,7 +542,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Remote shells of ours that have ended.
+    /// Reaps our remote shells that have ended.
     fn look_at_shells(&mut self) {
         let alive = self.shells.iter_mut().filter(|shell| !shell.is_buried());
         let gone: Vec<(u32, String)> = alive
@@ -551,7 +553,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The remote shell of a daemon has ended, which is before its time.
+    /// Handles the end of a daemon's remote shell, which is always premature.
     fn shell_ended(&mut self, rank: u32, how: &str) {
         let Some(seen) = self.hosts.get((rank as usize).wrapping_sub(1)) else {
             return;
@@ -599,7 +601,7 @@ impl<'a> Head<'a> {
             );
         }
         if self.judge.was_passed_on() && self.left().alive == 0 {
-            // Who wants the end does not read what is left.
+            // A user who wants the end does not read the rest.
             self.give_up_at.get_or_insert(now + PATIENCE);
         }
         if self.give_up_at.is_some_and(|at| now >= at) {
@@ -607,8 +609,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Hosts whose ranks should have ended by now are not waited for. Those whose ranks have ended still have
-    /// output for a reader that takes its time, which is no reason to end, unless the user wants the job to.
+    /// Stops waiting for hosts whose ranks should have ended by now. Those whose ranks have ended may still
+    /// have output for a slow reader, which is no reason to end, unless the user wants the job to.
     fn give_up(&mut self) {
         self.give_up_at = None;
         let names = |hosts: &[Seen], is_alive: bool| {
@@ -638,10 +640,10 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Gives everything back.
+    /// Cleans up.
     fn finish(&mut self) {
         self.order(&Order::End);
-        // Those that hear it end by themselves; the line of the others is cut.
+        // Daemons that get the command end by themselves; the pipe of the others is closed.
         let hears = |shell: &Shell| {
             let seen = self.hosts.get(shell.rank as usize - 1);
             seen.is_some_and(|seen| seen.is_here && !seen.is_lost)
@@ -651,7 +653,7 @@ impl<'a> Head<'a> {
         plane::await_end(&mut hearing, LIMIT);
         self.shells = hearing;
         self.shells.extend(deaf);
-        // Nothing else is under way but the next barrier, which nobody comes to.
+        // Nothing else is in flight but the next barrier, which nobody will reach.
         self.oob.finish(Duration::ZERO);
         plane::wait_for(&mut self.shells, LIMIT);
         self.timeline.end();

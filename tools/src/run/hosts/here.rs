@@ -1,8 +1,8 @@
-//! The names of this host: its own, `localhost`, its addresses, and what the resolver knows. For them no
-//! remote shell is needed, and two of them are one host.
+//! The names of this host: its own, `localhost`, its addresses, and what the resolver returns. They need no
+//! remote shell, and two of them are one host.
 //!
-//! Several addresses of the loopback in one list (`127.0.0.1,127.0.0.2`) stand for several hosts, as in a
-//! trial of a remote shell: each is reached by that.
+//! Several loopback addresses in one list (`127.0.0.1,127.0.0.2`) stand for several hosts, for trying a
+//! remote shell: each is reached by that.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 
 use doorbell_inet::is_own;
 
-/// The resolver may take this long for all names together; a name that it has not answered for is another
-/// host's.
+/// How long the resolver may take for all names together; a name without an answer by then belongs to another
+/// host.
 const LOOKUP: Duration = Duration::from_secs(3);
-/// Names that are looked up at a time.
+/// Maximum number of names looked up at a time.
 const AT_ONCE: usize = 64;
 
-/// What this host is called.
+/// The names of this host.
 #[derive(Clone, Debug, Default)]
 pub(in crate::run) struct Here {
-    /// The name that the kernel has for it.
+    /// The kernel's name of the host.
     node: String,
-    /// Names of a list that the resolver has given one of its addresses for.
+    /// Names in a list that the resolver maps to one of its addresses.
     aliases: Vec<String>,
-    /// Those of them whose addresses are of the loopback alone.
+    /// Those among them with loopback addresses only.
     local: Vec<String>,
-    /// Addresses of the loopback are hosts of a trial.
+    /// Whether loopback addresses stand for hosts of their own.
     is_trial: bool,
 }
 
 impl Here {
-    /// Without asking the resolver.
+    /// Returns the names without asking the resolver.
     pub(in crate::run) fn look() -> Self {
         Self {
             node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -39,7 +39,7 @@ impl Here {
         }
     }
 
-    /// The same, with those of `names` that the resolver knows as this host.
+    /// Adds those of `names` that the resolver maps to this host.
     pub(super) fn look_up<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Self {
         let loopback: BTreeSet<IpAddr> = names
             .clone()
@@ -80,14 +80,15 @@ impl Here {
         }
     }
 
-    /// Whether `name`, one of [`Here::known_as`] of the launcher, is this host, for a daemon. An address of the
-    /// loopback among them is a host of a trial.
+    /// Whether `name`, one of the launcher's [`Here::known_as`], is this host, for a daemon. A loopback
+    /// address among them is a host of its own.
     pub(super) fn is_known_as(&self, name: &str) -> bool {
         let is_ours = |address: IpAddr| !address.is_loopback() && is_own(address);
         are_same(name, &self.node) || address(name).is_some_and(is_ours)
     }
 
-    /// The name by which other hosts find `name`: what the user wrote, unless on each host it is that host.
+    /// Returns the name by which other hosts find `name`: as the user wrote it, unless it means each host
+    /// itself.
     pub(super) fn known_as(&self, name: &str) -> String {
         let is_local = match address(name) {
             Some(address) => address.is_loopback() || address.is_unspecified(),
@@ -107,7 +108,7 @@ impl Here {
     }
 }
 
-/// Whether two names are spelled the same: the resolver tells no capitals from small letters.
+/// Whether two names are equal to the resolver, which ignores upper and lower case.
 pub(super) fn are_same(one: &str, other: &str) -> bool {
     let user = |name: &str| name.rsplit_once('@').map(|(user, _)| user.to_owned());
     let bare = |name: &str| name.rsplit('@').next().unwrap_or_default().to_owned();
@@ -119,28 +120,29 @@ pub(super) fn are_same(one: &str, other: &str) -> bool {
     is_same && user(one) == user(other)
 }
 
-/// In small letters, without the dot of the root.
+/// Returns the name in lower case, without the dot of the root.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Whether each host has this name for itself.
+/// Whether this name means each host itself.
 fn is_localhost(name: &str) -> bool {
     matches!(plain(name).as_str(), "localhost" | "localhost.localdomain")
 }
 
-/// A name that is an address; an IPv6 one may name its interface.
+/// Parses a name that is an address; an IPv6 address may name its interface.
 fn address(name: &str) -> Option<IpAddr> {
     name.split('%').next()?.parse().ok()
 }
 
-/// Another user's login is for the remote shell, and so is a name that only that may know.
+/// Whether the resolver is asked: not for another user's login, nor for names that only the remote shell
+/// knows.
 fn is_looked_up(name: &str) -> bool {
     !name.contains('@') && address(name).is_none()
 }
 
-/// Those of the names that have an address of this host, each with whether one is not of the loopback; they are
-/// asked for side by side.
+/// Returns the names with an address of this host, each with whether one is not loopback; they are looked up
+/// concurrently.
 fn own_of(names: &[String], until: Instant) -> Vec<(String, bool)> {
     let (told, answers) = channel();
     for name in names {
@@ -152,7 +154,7 @@ fn own_of(names: &[String], until: Instant) -> Vec<(String, bool)> {
             let is_routable = own.iter().any(|own| !own.is_loopback());
             let _ = told.send((!own.is_empty()).then_some((name, is_routable)));
         };
-        // Without a thread, the name is another host's.
+        // Without a thread, the name counts as another host's.
         drop(
             std::thread::Builder::new()
                 .name("resolver".to_owned())

@@ -1,5 +1,5 @@
-//! What is piped into the launcher is for rank 0: read by a thread here, written by one on its host. Neither
-//! reads ahead of a rank that does not read by more than its credit.
+//! Standard input of the launcher is for rank 0: one thread here reads it, another one on its host writes it.
+//! Neither gets ahead of a slow rank by more than its credit.
 
 use std::io::{self, Read, Write};
 use std::process::ChildStdin;
@@ -14,17 +14,18 @@ use super::words::INPUT;
 
 /// Bytes of one message.
 const PIECE: usize = 32 << 10;
-/// A rank may take this long to read.
+/// How long a rank may take to read.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long the writer sleeps before it looks whether it is still wanted.
+/// How long the writer sleeps before it checks whether it is still needed.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Whether there is anything to be read: a terminal is the launcher's own, for Ctrl-C.
+/// Whether there is anything to read: a terminal belongs to the launcher, for Ctrl-C.
 pub(super) fn is_there() -> bool {
     !io::IsTerminal::is_terminal(&io::stdin())
 }
 
-/// Reads, until there is no more, for the daemon `to`. The thread is not waited for: reading has no end of its own.
+/// Reads to the end of the input, for the daemon `to`. The thread is not joined, since a read has no time
+/// limit.
 pub(super) fn read(oob: Oob, to: Name, credit: Credit) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("input".to_owned());
     let pass = move || {
@@ -40,14 +41,14 @@ pub(super) fn read(oob: Oob, to: Name, credit: Credit) -> io::Result<()> {
             if count == 0 || sent.is_err() {
                 return;
             }
-            // The end of the process ends this, too.
+            // The end of the process ends this too.
             while !credit.wait(EVER) {}
         }
     };
     thread.spawn(pass).map(drop)
 }
 
-/// Writes what comes to a rank, until it is all or the rank reads no more.
+/// Writes to a rank what arrives, until the input ends or the rank stops reading.
 pub(super) fn write(inbox: Inbox<Message>, mut to: ChildStdin, mut returns: Returns) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("input".to_owned());
     let pass = move || {

@@ -1,4 +1,4 @@
-//! The ranks of one host under a daemon: their processes, and the other ends of their PMI lines, crew by crew.
+//! The ranks of one host under a daemon: their processes, and the other ends of their PMI lines, by crew.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,22 +19,22 @@ use crate::run::keep::{Keeper, Kept};
 use crate::run::rank::{Failure, Rank, STRANGE_TO_SPAWNED, Spec};
 use crate::run::{cores, judge, limits};
 
-/// Bytes of output that are read at once.
+/// Bytes of output read at once.
 const PIECE: usize = 16 << 10;
 
-/// What happens to the ranks here.
+/// An event of the ranks here.
 #[derive(Debug)]
 pub(super) enum Happened {
     Ended(u32, Option<Failure>),
-    /// For the other hosts: crew, barrier number, words.
+    /// For the other hosts: crew, number of the barrier, values.
     Fence(u32, u32, Vec<u8>),
-    /// A rank of a crew wants these processes: crew, rank, program.
+    /// A rank of a crew requests these processes: crew, rank, program.
     Wants(u32, u32, Box<Program>),
-    /// Nobody waits any more for those that were asked for under this token.
+    /// The processes with this token are no longer waited for.
     Abandoned(String),
-    /// A crew that was asked for has failed before it had joined: which, and how.
+    /// A spawned crew has failed before it joined: which, and how.
     Lost(u32, String),
-    /// The job cannot go on.
+    /// The job has failed.
     Failed(u8, String),
 }
 
@@ -44,7 +44,7 @@ struct Seat {
     crew: u32,
 }
 
-/// What a descriptor is for: which seat, and what of it.
+/// The purpose of a descriptor: the seat, and what of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     End(usize),
@@ -57,21 +57,21 @@ pub(super) enum About {
 pub(super) struct Local {
     seats: Vec<Seat>,
     crews: BTreeMap<u32, Crew>,
-    /// What all ranks have of the launcher's environment, and where they start.
+    /// The variables of the launcher that all ranks get, and their working directory.
     variables: Vec<(String, OsString)>,
     folder: PathBuf,
     root: String,
     /// Ends what is left when this process is killed.
     keeper: Keeper,
     happened: Vec<Happened>,
-    /// What ranks have written: rank, stream, bytes; no bytes: it has closed that stream.
+    /// Output of the ranks: rank, stream, bytes; no bytes mean that the stream was closed.
     wrote: Vec<(u32, usize, Vec<u8>)>,
-    /// The seat whose output is read first, so that each has its turn where there is not room for all.
+    /// The seat whose output is read first, in turn, when there is not credit for all.
     turn: usize,
 }
 
 impl Local {
-    /// Starts the ranks of host `at`. Those that were started when one cannot be are ended.
+    /// Starts the ranks of host `at`. If one cannot be started, the others are ended.
     pub(super) fn start(plan: &Plan, at: usize) -> Result<Self, ToolError> {
         let system = |what| move |source| ToolError::System { what, source };
         let (first, count) = plan.hosts.get(at).copied().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Starts the ranks here of a crew that was asked for.
+    /// Starts the ranks here of a spawned crew.
     pub(super) fn man(&mut self, muster: &Muster) -> Result<(), String> {
         let here = muster.here();
         let blocks = &muster.blocks;
@@ -150,7 +150,7 @@ impl Local {
             let started = self.sit(muster.crew, number, (&program, &args), folder.clone(), |_| ());
             if let Err(error) = started {
                 self.end_crew(muster.crew);
-                // Those that were never there have ended as well.
+                // Those that were never started count as ended.
                 let never = (number..number + 1).chain(numbers);
                 self.happened
                     .extend(never.map(|number| Happened::Ended(number, None)));
@@ -178,7 +178,7 @@ impl Local {
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let (inherits, line) = line.map_err(failed)?;
-        // By this the keeper finds what ranks have started.
+        // By this the reaper finds what ranks have started.
         let root = ("DOORBELL_ROOT".to_owned(), OsString::from(&self.root));
         let mut spec = Spec {
             rank: number,
@@ -212,7 +212,7 @@ impl Local {
         }
     }
 
-    /// What a rank had asked for is there, or not.
+    /// Completes a rank's spawn request.
     pub(super) fn answer(&mut self, crew: u32, number: u32, result: Result<(), &str>) {
         if let Some(crew) = self.crews.get_mut(&crew) {
             crew.answer(number, result);
@@ -220,14 +220,14 @@ impl Local {
         self.grant();
     }
 
-    /// What a rank of this crew asked for under `token` will not come.
+    /// Records that the crew of `token`, requested by a rank of this crew, will not start.
     pub(super) fn tell(&mut self, crew: u32, token: &str, why: &str) {
         if let Some(crew) = self.crews.get_mut(&crew) {
             crew.tell(token, why);
         }
     }
 
-    /// Whether a crew that fails is on trial: then those who asked for it are told, once.
+    /// Whether a failing crew is on trial: then its requesters are informed, once.
     fn is_on_trial(&mut self, crew: u32, how: &str) -> bool {
         let trial = self.crews.get(&crew).map_or(Trial::Failed, |crew| crew.trial);
         if trial == Trial::Under {
@@ -237,7 +237,7 @@ impl Local {
         trial != Trial::None
     }
 
-    /// Forgets ranks of crews that were asked for, when all of them is over.
+    /// Removes the ranks of spawned crews that are over.
     pub(super) fn tidy(&mut self) {
         let keeper = &mut self.keeper;
         self.seats.retain(|seat| {
@@ -253,13 +253,13 @@ impl Local {
             .retain(|id, _| *id == FIRST || seats.iter().any(|seat| seat.crew == *id));
     }
 
-    /// Where rank 0 reads from, when it is here and was not asked for before.
+    /// Takes the standard input of rank 0, if it is here and was not taken before.
     pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
         let seat = self.seats.iter_mut().find(|seat| seat.rank.number == 0);
         seat.and_then(|seat| seat.rank.input.take())
     }
 
-    /// What is waited for; output only where there is room for it.
+    /// Returns what to wait for; output only where there is credit for it.
     pub(super) fn watched(&self, has_room: bool) -> Vec<(About, BorrowedFd<'_>)> {
         let mut watched = Vec::new();
         for (id, crew) in &self.crews {
@@ -287,7 +287,7 @@ impl Local {
         watched
     }
 
-    /// A child of this process was stopped by this signal: the sentence about it, if it is a rank.
+    /// Handles a stop of a child by this signal; returns the message about it, if it is a rank.
     pub(super) fn stopped(&mut self, process: Pid, signal: i32) -> Option<String> {
         let mut ranks = self.seats.iter_mut().map(|seat| &mut seat.rank);
         ranks.find_map(|rank| rank.stopped(process, signal))
@@ -303,7 +303,7 @@ impl Local {
         })
     }
 
-    /// Something is ready; output is read only where there is room for it.
+    /// Handles ready descriptors; output is read only where there is credit for it.
     pub(super) fn look(&mut self, about: About, has_room: bool) -> io::Result<()> {
         match about {
             About::End(at) => self.reap(at),
@@ -321,12 +321,12 @@ impl Local {
         }
     }
 
-    /// What has happened since the last call.
+    /// Returns the events since the last call.
     pub(super) fn take(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
     }
 
-    /// What ranks have written since the last call.
+    /// Returns the output since the last call.
     pub(super) fn take_wrote(&mut self) -> Vec<(u32, usize, Vec<u8>)> {
         std::mem::take(&mut self.wrote)
     }
@@ -338,7 +338,7 @@ impl Local {
             return Ok(());
         }
         let (number, crew) = (seat.rank.number, seat.crew);
-        // What it said last is still to be heard.
+        // Its last messages are still to be read.
         self.hear(crew, number);
         let crew_of = self.crews.get(&crew);
         if failure.is_none() && crew_of.is_some_and(|crew| crew.took_leave(number)) {
@@ -398,7 +398,7 @@ impl Local {
         self.grant();
     }
 
-    /// A rank that ended well, and has gone without a word from a barrier that the others wait at.
+    /// Handles a rank that ended regularly, but is missing at a barrier where others wait.
     fn deserted(&mut self, crew: u32, number: u32) {
         let has_ended = |seat: &Seat| seat.rank.number == number && seat.rank.ended;
         if self.seats.iter().any(has_ended)
@@ -409,7 +409,7 @@ impl Local {
         }
     }
 
-    /// The words of all hosts for a barrier of a crew.
+    /// Takes the values of all hosts for a barrier of a crew.
     pub(super) fn fenced<'a>(
         &mut self,
         crew: u32,
@@ -423,7 +423,7 @@ impl Local {
         Ok(())
     }
 
-    /// What ranks want of the launcher goes there.
+    /// Passes requests of ranks on to the launcher.
     fn grant(&mut self) {
         let wishes = self.crews.iter_mut();
         let wishes = wishes.flat_map(|(id, crew)| crew.wishes().into_iter().map(|wish| (*id, wish)));
@@ -449,13 +449,13 @@ impl Local {
         self.seats.iter().all(|seat| seat.rank.ended)
     }
 
-    /// Whether all that they have written was read.
+    /// Whether all their output was read.
     pub(super) fn is_silent(&self) -> bool {
         let silent = |seat: &Seat| seat.rank.out.is_none() && seat.rank.err.is_none();
         self.seats.iter().all(silent)
     }
 
-    /// No more is read than what was.
+    /// Reads no more output.
     pub(super) fn silence(&mut self) {
         for at in 0..self.seats.len() {
             self.close(at, 0);

@@ -4,13 +4,13 @@
 //!   doorbell run ──ssh──► daemon on host 1 ──► ranks 0, 1   PMI-1 over an inherited descriptor (`local`, oob::serve)
 //!    head      └──ssh──► daemon on host 2 ──► ranks 2, 3
 //!      ▲ │                    │    └──ssh──► daemons below it in the tree
-//!      │ └── orders ──────────►
-//!      └──── news, output ────┘   over the control plane (oob::plane), encrypted under a key of the job's own
+//!      │ └── commands ────────►
+//!      └── reports, output ────┘   over the control plane (oob::plane), encrypted under a key of the job's own
 //! ```
 //!
-//! The key goes to a daemon through the remote shell's standard input, never over an argument or the environment. What the ranks put
-//! for each other (their addresses, and the key of their rails) is gathered over the same tree at their barriers: any program of PMI-1
-//! starts so, doorbell's and MPICH's.
+//! The key goes to a daemon through the remote shell's standard input, never over an argument or the
+//! environment. The values that ranks put (their addresses, and the key of their rails) are gathered over the
+//! same tree at their barriers: any PMI-1 program can start like this, doorbell's and MPICH's.
 
 mod bell;
 mod credit;
@@ -43,24 +43,24 @@ pub(crate) use daemon::daemon;
 struct Options {
     /// The words of the remote shell.
     shell: Vec<String>,
-    /// Where doorbell is on the hosts.
+    /// The path of doorbell on the hosts.
     doorbell: String,
-    /// The NICs of the control plane, and those that are left out.
+    /// The NICs of the control plane, included and excluded.
     nics: (Vec<String>, Vec<String>),
     ports: String,
     variables: Vec<(String, Vec<u8>)>,
     folder: Vec<u8>,
     bind: Bind,
-    /// How long the daemons may take to be there.
+    /// How long the daemons may take to be ready.
     start: Duration,
     timeline: bool,
-    /// Daemons that one starts.
+    /// Number of daemons that one daemon starts.
     radix: u32,
-    /// What this host is called.
+    /// The names of this host.
     here: Here,
 }
 
-/// Variables of this process that say something about itself alone.
+/// Variables that concern this process only.
 const OWN: [&str; 6] = [
     "DOORBELL_SPAWNED",
     "DOORBELL_INVITATION",
@@ -70,7 +70,7 @@ const OWN: [&str; 6] = [
     "DOORBELL_LAUNCH",
 ];
 
-/// Runs `launch` on the hosts that are named.
+/// Runs `launch` on the named hosts.
 pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<ExitCode, ToolError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let named = place::named(list).map_err(ToolError::Usage)?;
@@ -92,7 +92,7 @@ pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<Exit
             own.display().to_string()
         }
     };
-    // A remote shell splits what it is given at spaces, and others do not.
+    // A remote shell splits its arguments at spaces, and others do not.
     let is_plain = |one: char| one.is_alphanumeric() || "/._-+@%".contains(one);
     if !doorbell.chars().all(is_plain) {
         return Err(ToolError::Usage(format!(

@@ -1,5 +1,5 @@
-//! What the ranks have written, written here: by a thread of its own, so that a reader who is slow stops the
-//! ranks and not the launcher.
+//! Writes the ranks' output in a thread of its own, so that a slow reader stops the ranks and not the
+//! launcher.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use super::words::Output;
 use crate::run::prefix::Lines;
 use crate::run::{Launch, Output as Wants};
 
-/// How long the thread sleeps before it looks whether it is still wanted.
+/// How long the thread sleeps before it checks whether it is still needed.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Writes what comes, until the control plane has ended.
+/// Writes what arrives, until the control plane has ended.
 pub(super) fn write(
     oob: &Oob,
     inbox: Inbox<Message>,
@@ -46,15 +46,15 @@ struct Writer {
     oob: Oob,
     inbox: Inbox<Message>,
     heard: Told<Heard>,
-    /// What is given back to each daemon.
+    /// The credit returned to each daemon.
     returns: BTreeMap<u32, Returns>,
-    /// What each of them may have on the way.
+    /// The credit of each daemon.
     most: usize,
-    /// What ranks have written of lines that have not ended.
+    /// The unfinished lines of the ranks.
     lines: BTreeMap<(u32, usize), Lines>,
     unfinished: Shared,
     wants: Wants,
-    /// That the standard output takes nothing any more.
+    /// Whether a failure of standard output was reported.
     is_told: bool,
 }
 
@@ -66,7 +66,7 @@ impl Writer {
                 self.take(&message);
                 self.give_back(&message);
             }
-            // What has come goes first: it may be the rest of a line.
+            // Handle arrivals first: they may be the rest of a line.
             if self.inbox.waiting() == 0 {
                 self.show_begun();
             }
@@ -88,12 +88,12 @@ impl Writer {
         }
     }
 
-    /// Lets the daemon of a written message send as much again.
+    /// Returns the credit of a written message to its daemon.
     fn give_back(&mut self, message: &Message) {
         let from = message.from;
         let returns = self.returns.entry(from.rank);
         let returns = returns.or_insert_with(|| Returns::new(&self.oob, from, self.most));
-        // It fails where the control plane has ended; what waits in the inbox is still to be written.
+        // It fails once the control plane has ended; what waits in the inbox is still to be written.
         let _ = returns.used(message.body.len());
     }
 
@@ -102,7 +102,7 @@ impl Writer {
         due.map_or(NAP, |due| due.saturating_duration_since(Instant::now()).min(NAP))
     }
 
-    /// Passes on beginnings of lines whose rest does not come.
+    /// Passes on the starts of lines whose rest does not come.
     fn show_begun(&mut self) {
         if self.lines.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Writer {
         let now = Instant::now();
         let mut unfinished = self.unfinished.lock();
         for ((_, stream), lines) in &mut self.lines {
-            // An output that takes nothing any more is reported when a line is whole.
+            // A failing output is reported when a line is complete.
             let _ = lines.show(now, &mut unfinished, &mut output(*stream));
         }
     }
@@ -120,7 +120,7 @@ impl Writer {
             let mut to = output(stream);
             return to.write_all(bytes).and_then(|()| to.flush());
         }
-        // Before the output's own lock, as for sentences.
+        // Lock this before the output's own lock, as for messages.
         let mut unfinished = self.unfinished.lock();
         let mut to = output(stream);
         if bytes.is_empty() {

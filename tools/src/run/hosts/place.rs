@@ -1,4 +1,4 @@
-//! Which ranks go where: `--hosts a:2,b:2`.
+//! Placement of ranks on hosts: `--hosts a:2,b:2`.
 
 use std::net::Ipv6Addr;
 
@@ -7,21 +7,21 @@ use super::here::are_same;
 /// A host of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// As the remote shell knows it.
+    /// Its name for the remote shell.
     pub(super) name: String,
     /// Its first rank.
     pub(super) first: u32,
-    /// How many ranks it has.
+    /// The number of its ranks.
     pub(super) ranks: u32,
 }
 
-/// Longest name of a host.
+/// Maximum bytes of a host's name.
 const NAME: usize = 255;
 
-/// Reads a list of hosts, with a colon and how many ranks fit on it behind each name.
+/// Parses a list of hosts, each with an optional colon and number of ranks.
 ///
 /// # Errors
-/// One sentence.
+/// A message for the user.
 pub(super) fn named(list: &str) -> Result<Vec<(String, Option<u32>)>, String> {
     let mut wanted: Vec<(String, Option<u32>)> = Vec::new();
     for text in list.split([',', ' ', '\n']).filter(|text| !text.is_empty()) {
@@ -40,7 +40,7 @@ pub(super) fn named(list: &str) -> Result<Vec<(String, Option<u32>)>, String> {
     Ok(wanted)
 }
 
-/// As it stands in a list.
+/// Formats a host as it appears in a list.
 pub(super) fn written(name: &str) -> String {
     match name.contains(':') {
         true => format!("[{name}]"),
@@ -48,11 +48,11 @@ pub(super) fn written(name: &str) -> String {
     }
 }
 
-/// Gives the hosts of a list `ranks` in blocks. Without numbers all hosts get as many, and the first ones
-/// those that are left over.
+/// Places `ranks` on the hosts of a list, in blocks. Without numbers all hosts get equally many, and the
+/// first ones one more if needed.
 ///
 /// # Errors
-/// One sentence.
+/// A message for the user.
 pub(super) fn place(wanted: Vec<(String, Option<u32>)>, ranks: u32) -> Result<Vec<Host>, String> {
     let counted = wanted.iter().any(|(_, room)| room.is_some());
     if counted {
@@ -72,8 +72,8 @@ pub(super) fn place(wanted: Vec<(String, Option<u32>)>, ranks: u32) -> Result<Ve
     Ok(fill(wanted, each, ranks))
 }
 
-/// Gives `ranks` more of them to hosts that have so many each (`None`: none may go there): one after the other to the host with
-/// the fewest, the first of those. How many each gets.
+/// Places `ranks` more of them on hosts that have this many each (`None`: not usable), one after another on
+/// the first host with the fewest. Returns how many each gets.
 pub(super) fn spread(alive: &[Option<u32>], ranks: u32) -> Option<Vec<u32>> {
     let mut more = vec![0; alive.len()];
     for _ in 0..ranks {
@@ -104,7 +104,7 @@ fn is_bare(text: &str) -> bool {
     address.parse::<Ipv6Addr>().is_ok()
 }
 
-/// `name`, `name:2`, `user@name`, `[fd00::1]:2`, `fd00::1`.
+/// Parses `name`, `name:2`, `user@name`, `[fd00::1]:2` or `fd00::1`.
 fn host(text: &str) -> Result<(String, Option<u32>), String> {
     let (name, room) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -116,7 +116,7 @@ fn host(text: &str) -> Result<(String, Option<u32>), String> {
                 room => (name, Some(room.strip_prefix(':').unwrap_or("?"))),
             }
         }
-        // An address without its brackets: no number of ranks can be behind it.
+        // An address without brackets cannot be followed by a number of ranks.
         None if is_bare(text) => (text, None),
         None => match text.split_once(':') {
             Some((name, room)) => (name, Some(room)),
@@ -142,7 +142,7 @@ fn host(text: &str) -> Result<(String, Option<u32>), String> {
     Ok((name.to_owned(), room))
 }
 
-/// Where the ranks are, for programs that ask their launcher: `(first host, hosts, ranks on each)`.
+/// Returns the placement for programs that ask their launcher: `(first host, hosts, ranks on each)`.
 pub(super) fn blocks(hosts: &[Host]) -> Vec<(u32, u32, u32)> {
     let mut blocks: Vec<(u32, u32, u32)> = Vec::new();
     for (at, host) in (0..).zip(hosts) {

@@ -18,12 +18,12 @@ use super::shell::Shell;
 use super::words::Birth;
 use crate::error::ToolError;
 
-/// For giving things back at the end.
+/// Time limit of the clean-up at the end.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
-/// Between two looks at daemons that end.
+/// Interval between two checks for daemons that have ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Starts it, and where it can be reached.
+/// Starts it; returns its contact too.
 pub(super) fn start(birth: &Birth) -> Result<(Oob, Contact), ToolError> {
     let ranks = birth.hosts.len() as u32 + 1;
     let name = Name::new(birth.job, birth.rank);
@@ -49,12 +49,12 @@ pub(super) fn start(birth: &Birth) -> Result<(Oob, Contact), ToolError> {
     Ok((oob, contact))
 }
 
-/// The children of a daemon, or of the launcher.
+/// Returns the children of a daemon, or of the launcher.
 pub(super) fn children(birth: &Birth, rank: u32) -> impl Iterator<Item = u32> + use<> {
     Tree::new(birth.hosts.len() as u32 + 1, birth.radix).children(rank)
 }
 
-/// The host of this daemon.
+/// Returns the host of this daemon.
 pub(super) fn host(birth: &Birth) -> &str {
     let at = (birth.rank as usize).checked_sub(1);
     at.and_then(|at| birth.hosts.get(at)).map_or("?", String::as_str)
@@ -68,7 +68,7 @@ pub(super) fn is_delivered(sent: &Sent) -> bool {
     matches!(sent, Ok(Status::Delivered))
 }
 
-/// Waits for daemons that were told to end.
+/// Waits for daemons that are ending.
 pub(super) fn await_end(shells: &mut [Shell], limit: Duration) {
     let until = Instant::now() + limit;
     while shells.iter_mut().any(|shell| shell.ended().is_none()) && Instant::now() < until {
@@ -76,7 +76,7 @@ pub(super) fn await_end(shells: &mut [Shell], limit: Duration) {
     }
 }
 
-/// Cuts the lines of daemons, which ends them, and ends those by force that it does not.
+/// Closes the pipes of daemons, which ends them, and kills those that remain.
 pub(super) fn wait_for(shells: &mut [Shell], limit: Duration) {
     shells.iter_mut().for_each(Shell::hang_up);
     await_end(shells, limit);
@@ -87,7 +87,7 @@ pub(super) fn wait_for(shells: &mut [Shell], limit: Duration) {
     }
 }
 
-/// The next thing of an inbox, if there is one; otherwise whoever waits is woken when there is.
+/// Returns the next item of an inbox, if there is one; otherwise the task is woken by the next one.
 pub(super) fn next<T>(inbox: &Inbox<T>, cx: &mut Context<'_>) -> Option<T> {
     match pin!(inbox.next()).poll(cx) {
         Poll::Ready(next) => next,

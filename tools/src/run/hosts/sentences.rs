@@ -1,5 +1,5 @@
-//! The launcher's own sentences, written by a thread of their own: a standard error that is not read must
-//! not keep the launcher from ending the job.
+//! Writes the launcher's own messages in a thread of its own: a standard error that is not read must not keep
+//! the launcher from ending the job.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use crate::out;
 use crate::run::prefix::Unfinished;
 
-/// A sentence waits this long for output that is being written; if it takes longer, that is not read.
+/// How long a message waits for output that is being written; if it takes longer, that output is not being
+/// read.
 const TURN: Duration = Duration::from_millis(250);
-/// Between two looks.
+/// Interval between two attempts.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Which lines of ranks are unfinished, for all threads that write.
+/// The unfinished lines of ranks, shared by all threads that write.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(Arc<Mutex<Unfinished>>);
 
@@ -24,7 +25,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits only until then.
+    /// Waits for the current writer until a deadline.
     fn lock_until(&self, until: Instant) -> Option<MutexGuard<'_, Unfinished>> {
         loop {
             match self.0.try_lock() {
@@ -37,10 +38,10 @@ impl Shared {
     }
 }
 
-/// Where sentences are left to be written.
+/// The queue of messages.
 #[derive(Debug)]
 pub(super) struct Sentences {
-    /// `None` when there are no more to come.
+    /// `None` when there will be no more.
     to: Option<Sender<String>>,
     /// Closed when all are written.
     written: Receiver<()>,
@@ -66,12 +67,12 @@ impl Sentences {
         })
     }
 
-    /// What ranks have not finished on this process's outputs.
+    /// Returns the unfinished lines on this process's outputs.
     pub(super) fn unfinished(&self) -> Shared {
         self.unfinished.clone()
     }
 
-    /// Leaves a text to be written, and returns at once. An empty one only clears what is to be overwritten.
+    /// Queues a text, without waiting. An empty one only clears what is to be overwritten.
     pub(super) fn say(&self, text: String) {
         if let Some(to) = &self.to {
             // The thread lives as long as this.
@@ -79,7 +80,7 @@ impl Sentences {
         }
     }
 
-    /// Waits until all are written, or for this long.
+    /// Waits until all are written, at most this long.
     pub(super) fn end(&mut self, limit: Duration) {
         self.to = None;
         let _ = self.written.recv_timeout(limit);
@@ -87,12 +88,12 @@ impl Sentences {
 }
 
 fn write(unfinished: &Shared, text: &str) {
-    // Held while the sentence is written: output begins behind it.
+    // Held while the message is written, so that output follows it.
     let mut turn = unfinished.lock_until(Instant::now() + TURN);
     if let Some(unfinished) = &mut turn {
         unfinished.end();
     }
-    // A rank may have shown something there that was to be overwritten.
+    // A rank may have shown text that was to be overwritten.
     out::pass("");
     if !text.is_empty() {
         out::say(text);
