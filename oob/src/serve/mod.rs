@@ -1,13 +1,13 @@
 //! The server side of PMI-1: what a launcher's process on each host answers to its ranks, sans I/O.
 //!
 //! ```text
-//!   rank's bytes ──► receive ─► Client (one conversation each) ─► Store: this host's copy of the job's values
+//!   rank's bytes ──► heard ──► Guest (one conversation each) ──► Store: this host's copy of the job's values
 //!                                   │
-//!             Output::Send ◄────────┤ answers, in the order of the requests
+//!             Output::Say ◄─────────┤ answers, in the order of the requests
 //!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: send this to the other hosts
 //!             Output::Abort ◄───────┤ a rank requests the end of the job
-//!             Output::Invalid ◄─────┘ a rank violates the protocol: its input is ignored from now on
-//!   the other hosts' values ──► fenced ──► Output::Send (barrier_out to all ranks here)
+//!             Output::Wrong ◄───────┘ a rank violates the protocol: its input is ignored from now on
+//!   the other hosts' values ──► fenced ──► Output::Say (barrier_out to all ranks here)
 //! ```
 //!
 //! The lines are those of [`crate::launch::Pmi1`], as MPICH's clients use them: any program that starts under
