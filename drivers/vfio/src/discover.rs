@@ -5,6 +5,9 @@
 
 use std::path::Path;
 
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+
 use crate::bdf::Bdf;
 use crate::error::Error;
 use crate::host::{Host, line, names, number, target};
@@ -139,6 +142,31 @@ impl PciDevice {
     /// Whether it is bound to a VFIO driver.
     pub fn is_bound(&self) -> bool {
         self.driver.as_deref().is_some_and(is_for_programs)
+    }
+
+    /// Checks that a rail of this name could open it: it is bound to a driver for programs, and an IOMMU
+    /// guards it.
+    ///
+    /// # Errors
+    /// [`RailError::Unusable`] with the reason and the command that binds it.
+    pub fn openable(&self, rail: &RailName) -> Result<(), RailError> {
+        if self.is_bound() {
+            // What has it may be set up to do without an IOMMU.
+            let unguarded = self.unguarded();
+            return unguarded.map_or(Ok(()), |error| Err(error.of_rail(rail.as_str())));
+        }
+        let driver = match &self.driver {
+            Some(driver) => format!("the driver `{driver}` has it"),
+            None => "no driver has it".to_owned(),
+        };
+        Err(RailError::Unusable {
+            rail: rail.to_string(),
+            reason: format!("{driver}, and not vfio-pci"),
+            remedy: format!(
+                "`doorbell doctor --fix {}` prints the commands that bind it",
+                self.bdf
+            ),
+        })
     }
 
     /// Whether it is a network controller.

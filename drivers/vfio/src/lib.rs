@@ -32,7 +32,7 @@
 //! | `bar` | unsafe code: registers |
 //! | `space` | registers for the control path, mapped or not |
 //! | `dma`, `iova` | memory in two states; bus addresses |
-//! | `event` | eventfds |
+//! | `event`, `wake` | eventfds, and what wakes one who sleeps |
 //! | `error/` | one error per step, with its fix |
 //! | `faults` | what the IOMMU stopped a device from doing |
 //! | `sys` | unsafe code: system calls |
@@ -74,6 +74,7 @@ mod space;
 #[allow(unsafe_code)]
 mod sys;
 mod user;
+mod wake;
 
 pub use bar::{Bar, Block, Put, Registers, after_completion, before_doorbell};
 pub use bdf::Bdf;
@@ -90,3 +91,4 @@ pub use memlock::Memlock;
 pub use preflight::{Chain, Step, Verdict, chain};
 pub use space::Space;
 pub use user::UserDevice;
+pub use wake::WakeSet;

@@ -203,7 +203,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn system(step: &'static str, object: &str, source: io::Error) -> Self {
+    /// The system refuses a step on something, for a reason of its own.
+    pub fn system(step: &'static str, object: &str, source: io::Error) -> Self {
         Self::System {
             step,
             object: object.to_owned(),
