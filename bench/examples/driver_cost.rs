@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::time::Time;
-use doorbell_igbvf::{IgbvfConfig, IgbvfRail};
+use doorbell_igbvf::IgbvfConfig;
 use doorbell_udp::{UdpConfig, UdpRail};
 use doorbell_vfio::Claim;
 
@@ -107,7 +107,7 @@ fn igbvf(batches: usize) -> Cost {
             ..IgbvfConfig::default()
         };
         let claim = Claim::connect(&ends[number].socket).expect("the model is there");
-        IgbvfRail::over(&name, &config, claim).expect("the model works")
+        doorbell_igbvf::over(&name, &config, claim).expect("the model works")
     });
     exchange(a, b, batches, true)
 }

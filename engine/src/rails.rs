@@ -319,7 +319,7 @@ impl AnyRail {
     pub(crate) fn own_reason(&self) -> Option<String> {
         match self {
             Self::Usnic(rail) => {
-                let driver = rail.driver();
+                let driver = rail.driver().nic();
                 let (reason, remedy) = driver.trouble().zip(driver.remedy())?;
                 Some(format!("{reason}; {remedy}"))
             }

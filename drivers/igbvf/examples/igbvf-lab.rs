@@ -134,7 +134,7 @@ fn mark(words: String) {
 fn bad_dma(bdf: Bdf) -> Result<bool, RailError> {
     let before = faults(bdf).len();
     let mut rail = rail(bdf, 1)?;
-    let (Some((at, length)), Some(device)) = (rail.bus_memory(), rail.device()) else {
+    let (Some((at, length)), Some(device)) = (rail.nic().bus_memory(), rail.nic().device()) else {
         return Ok(false);
     };
     if let Err(error) = device.unshare(at, length as u64) {

@@ -5,26 +5,28 @@ use std::net::IpAddr;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{StaticAddress, unusable};
+use doorbell_packet::{Bounds, LINK};
 use doorbell_vfio::Bdf;
 
 use crate::layout::Layout;
 
-/// Bytes of the longest IP packet that the adapter takes: its longest frame without headers and the link's checksum.
+/// Bytes of the longest IP packet that the adapter takes: its longest frame without headers and the link's
+/// checksum.
 pub(crate) const MTU_MAX: usize = 9_216 - 18;
-/// Bytes of Ethernet's header.
-pub(crate) const LINK: usize = 14;
 /// What everybody takes.
 pub(crate) const MTU: usize = 1_500;
 
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgbvfConfig {
-    /// The function's own IP address: `10.0.0.5/24`, or one for each of several functions, separated by blanks:
-    /// `0000:01:10.0=10.0.0.5/24 0000:01:10.2=10.0.0.6/24`. No kernel has it, so it cannot be asked for it.
+    /// The function's own IP address: `10.0.0.5/24`, or one for each of several functions, separated by
+    /// blanks: `0000:01:10.0=10.0.0.5/24 0000:01:10.2=10.0.0.6/24`. No kernel has it, so it cannot be asked
+    /// for it.
     pub address: Option<String>,
     /// Where packets for other networks go.
     pub gateway: Option<IpAddr>,
-    /// The port of the priority channel; the data channel has the next one. The address is the rail's alone, so any will do.
+    /// The port of the priority channel; the data channel has the next one. The address is the rail's alone,
+    /// so any will do.
     pub port: u16,
     /// Largest IP packet, in bytes.
     pub mtu: usize,
@@ -85,23 +87,17 @@ impl IgbvfConfig {
 
     /// Checks every other value.
     pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
-        let ring = |entries: usize| entries.is_power_of_two() && (64..=4096).contains(&entries);
-        let reason = if !ring(self.receive_ring) || !ring(self.send_ring) {
-            "its rings hold a power of two of frames, from 64 to 4096"
-        } else if self.spare > 1 << 14 {
-            "at most 16384 frames can be kept"
-        } else if self.port == 0 || self.port == u16::MAX {
-            "a pair of ports starts between 1 and 65534"
-        } else if !(576..=MTU_MAX).contains(&self.mtu) {
-            "the adapter takes IP packets of 576 to 9198 bytes"
-        } else {
-            return Ok(());
-        };
-        Err(unusable(
-            name,
-            reason,
-            "change the igbvf.* settings, or udp.port and udp.mtu",
-        ))
+        Bounds {
+            setting: "igbvf",
+            rings: [self.receive_ring, self.send_ring],
+            ring_most: 4096,
+            spare: self.spare,
+            port: self.port,
+            mtu: self.mtu,
+            mtu_most: MTU_MAX,
+            mtu_reason: "the adapter takes IP packets of 576 to 9198 bytes",
+        }
+        .check(name)
     }
 }
 

@@ -1,20 +1,23 @@
-//! Discovery: the virtual functions of this machine that this driver knows, with what stands in the way, without opening any.
+//! Discovery: the virtual functions of this machine that this driver knows, with what stands in the way,
+//! without opening any.
 
 use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
+use doorbell_inet::rejected;
+use doorbell_packet::capabilities;
 use doorbell_vfio::{Bdf, Host, PciDevice};
 
 use crate::config::IgbvfConfig;
 use crate::open::{bdf_of, lengths};
-use crate::rail::capabilities;
+use crate::rail::Igbvf;
 
-/// Vendor and device of the functions that this driver knows: those of the 82576, and those of the I350, which Linux drives alike and
-/// which nobody has tried here.
+/// Vendor and device of the functions that this driver knows: those of the 82576, and those of the I350,
+/// which Linux drives alike and which nobody has tried here.
 pub const DEVICES: [(u16, u16); 2] = [(0x8086, 0x10ca), (0x8086, 0x1520)];
 
-/// Finds igbvf rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual function. All are used only
-/// when named: an open rail has its device alone.
+/// Finds igbvf rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual
+/// function. All are used only when named: an open rail has its device alone.
 #[derive(Clone, Debug, Default)]
 pub struct IgbvfDriver {
     /// With what rails will be opened.
@@ -29,15 +32,14 @@ impl IgbvfDriver {
             .config
             .check(&name)
             .and_then(|()| self.config.address_of(&name, device.bdf))
-            .and_then(|address| bound(&name, device).map(|()| address));
+            .and_then(|address| device.openable(&name).map(|()| address));
         let address = usable
             .as_ref()
             .ok()
             .map(|address| format!("{}/{}", address.ip, address.prefix));
         let candidate = match usable {
-            Ok(address) => Candidate::usable(name, capabilities(lengths(&address, &self.config).1)),
-            Err(RailError::Unusable { reason, remedy, .. }) => Candidate::rejected(name, reason, remedy),
-            Err(error) => Candidate::rejected(name, error.to_string(), "see `doorbell doctor`"),
+            Ok(address) => Candidate::usable(name, capabilities::<Igbvf>(lengths(&address, &self.config).1)),
+            Err(error) => rejected(name, error),
         };
         let mut facts = candidate.fact("interface", device.bdf.to_string()).fact(
             "driver",
@@ -51,28 +53,6 @@ impl IgbvfDriver {
         }
         facts.only_when_named(REASON)
     }
-}
-
-/// Whether a function is bound to what can be opened.
-fn bound(name: &RailName, device: &PciDevice) -> Result<(), RailError> {
-    if device.is_bound() {
-        // What has it may have been told to do without an IOMMU.
-        return device
-            .unguarded()
-            .map_or(Ok(()), |error| Err(error.of_rail(name.as_str())));
-    }
-    let driver = match &device.driver {
-        Some(driver) => format!("the driver `{driver}` has it"),
-        None => "no driver has it".to_owned(),
-    };
-    Err(doorbell_inet::unusable(
-        name,
-        format!("{driver}, and not vfio-pci"),
-        format!(
-            "`doorbell doctor --fix {}` prints the commands that bind it",
-            device.bdf
-        ),
-    ))
 }
 
 impl Driver for IgbvfDriver {
@@ -94,10 +74,7 @@ impl Driver for IgbvfDriver {
     fn named(&self, name: &RailName) -> Option<Candidate> {
         let bdf: Bdf = match bdf_of(name) {
             Ok(bdf) => bdf,
-            Err(RailError::Unusable { reason, remedy, .. }) => {
-                return Some(Candidate::rejected(name.clone(), reason, remedy));
-            }
-            Err(error) => return Some(Candidate::rejected(name.clone(), error.to_string(), "")),
+            Err(error) => return Some(rejected(name.clone(), error)),
         };
         Some(match Host::here().device(bdf) {
             Ok(device) if DEVICES.contains(&(device.vendor, device.device)) => {

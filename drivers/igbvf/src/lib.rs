@@ -30,12 +30,12 @@
 //! | `layout` | how the memory that the device reaches is cut up |
 //! | `mailbox` | what is agreed on with the physical function |
 //! | `open` | everything of a rail, step by step |
-//! | `ring` | a send ring |
-//! | `tx`, `rx` | the two halves |
+//! | `ring`, `rx` | a send ring, and the receive ring |
 //! | `sleep` | interrupts, and the device's leave |
-//! | `rail` | peers, link, and the `Rail` contract |
+//! | `rail` | the function while it is open: link, mailbox, resets |
 //! | `discover` | candidates for discovery |
-//! | `stats` | what is counted |
+//!
+//! What is the same for every card (peers, headers, housekeeping) is in `doorbell-packet`.
 //!
 //! ```no_run
 //! use doorbell_fabric::datagram::{Channel, Datagram, Transmit};
@@ -66,13 +66,8 @@ mod regs;
 mod ring;
 mod rx;
 mod sleep;
-mod stats;
-mod tx;
 
 pub use config::{IgbvfConfig, PORT};
 pub use discover::{DEVICES, IgbvfDriver};
 pub use doorbell_inet::KeptFrame as IgbvfKept;
-pub use rail::IgbvfRail;
-pub use rx::IgbvfRx;
-pub use stats::IgbvfStats;
-pub use tx::IgbvfTx;
+pub use rail::{Igbvf, IgbvfRail, over};

@@ -6,21 +6,23 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::{HEADERS_IPV4, HEADERS_IPV6, Mac, group_mac, solicited_node};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::time::Time;
 use doorbell_inet::{StaticAddress, unusable};
+use doorbell_packet::{LINK, PacketRx, PacketTx, Parts, Place};
 use doorbell_vfio::{Bar, Bdf, Block, Claim, Error, Put, SharedSlab, Slab};
 
 use crate::config::{IgbvfConfig, MTU};
 use crate::discover::DEVICES;
 use crate::layout::{Layout, bus};
 use crate::mailbox::{Handshake, Mailbox, Silence};
+use crate::rail::{Agreed, Igbvf};
 use crate::regs::{
     CONTROL_RESET, DROPS, GENERAL, GONE, General, INTERRUPTS, MAILBOX, ONE_BUFFER, QUEUE_ENABLE,
-    QUEUE_STRIDE, RECEIVE, ReceiveQueue, TRANSMIT, TransmitQueue,
+    QUEUE_STRIDE, RECEIVE, ReceiveQueue, STATUS_LINK_UP, TRANSMIT, TransmitQueue,
 };
-use crate::ring::{self, SendRing};
-use crate::rx::{self, IgbvfRx};
-use crate::sleep::{Sleep, Trouble};
-use crate::tx::IgbvfTx;
+use crate::ring::SendRing;
+use crate::rx::Queues;
+use crate::sleep::Sleep;
 
 /// Ethernet's header and the link's checksum.
 const AROUND: usize = 18;
@@ -33,20 +35,6 @@ pub(crate) struct Held {
     pub(crate) mailbox: Mailbox,
     pub(crate) claim: Claim,
     pub(crate) slab: SharedSlab,
-}
-
-/// Everything that a rail is made of.
-pub(crate) struct Opened {
-    pub(crate) held: Held,
-    pub(crate) tx: IgbvfTx,
-    pub(crate) rx: IgbvfRx,
-    pub(crate) sleep: Sleep,
-    pub(crate) layout: Layout,
-    pub(crate) address: StaticAddress,
-    pub(crate) mac: Mac,
-    /// Taken where the physical function gives none.
-    pub(crate) own: Mac,
-    pub(crate) limit: usize,
 }
 
 /// The PCI address that a rail is named by.
@@ -91,7 +79,7 @@ pub(crate) fn lengths(address: &StaticAddress, config: &IgbvfConfig) -> (usize, 
     } else {
         HEADERS_IPV6
     };
-    (headers, config.mtu + 14 - headers)
+    (headers, config.mtu + LINK - headers)
 }
 
 /// What is agreed on with the physical function.
@@ -131,7 +119,7 @@ pub(crate) fn open(
     config: &IgbvfConfig,
     plan: &Plan,
     claim: Claim,
-) -> Result<Opened, RailError> {
+) -> Result<Parts<Igbvf>, RailError> {
     let &Plan { address, layout, .. } = plan;
     let (_, limit) = lengths(&address, config);
     let refused = |error| told(name, error);
@@ -170,35 +158,43 @@ pub(crate) fn open(
         (limit, address.ip.is_ipv4(), config.checksum),
     )
     .map_err(refused)?;
-    let sleep =
-        Sleep::new(&claim, bar.block(INTERRUPTS).map_err(refused)?).map_err(|trouble| match trouble {
-            Trouble::Device(error) => told(name, error),
-            Trouble::System(errno) => doorbell_inet::system_error(name, "watch the device", errno.into()),
-        })?;
-    let mut opened = Opened {
-        held: Held {
-            general,
-            mailbox,
-            slab,
-            claim,
+    let interrupts = bar.block(INTERRUPTS).map_err(refused)?;
+    let sleep = Sleep::new(&claim, interrupts).map_err(refused)?;
+    let mut parts = Parts {
+        nic: Igbvf {
+            address,
+            mtu: config.mtu,
+            checksum: config.checksum,
+            sleep,
+            layout,
+            link: general.status.read() & STATUS_LINK_UP != 0,
+            held: Some(Held {
+                general,
+                mailbox,
+                slab,
+                claim,
+            }),
+            agreed: Agreed::Yes,
+            own,
+            next_step: Time::ZERO,
         },
         tx,
         rx,
-        sleep,
-        layout,
         address,
         mac,
-        own,
+        port: config.port,
+        mtu: config.mtu,
         limit,
     };
-    if !start(&mut opened.tx, &mut opened.rx, &opened.held.slab, &layout) {
+    let slab = parts.nic.held.as_ref().map(|held| &held.slab);
+    if !slab.is_some_and(|slab| start(&mut parts.tx, &mut parts.rx, slab, &layout)) {
         return Err(unusable(
             name,
             "the device does not turn its queues on",
             "read the log of the physical function's driver (dmesg), and reset the function",
         ));
     }
-    Ok(opened)
+    Ok(parts)
 }
 
 /// A hardware address of our own choice: of one station, and of nobody's making.
@@ -217,22 +213,17 @@ fn receiver(
     layout: &Layout,
     own: SocketAddr,
     by_device: bool,
-) -> Result<IgbvfRx, Error> {
-    let place = rx::Place {
+) -> Result<PacketRx<Queues>, Error> {
+    let place = Place {
         entries: layout.receives,
-        ring: layout.receive_ring(),
-        chunks: layout.receive_chunks(),
-        chunk: layout.chunk,
+        buffers: layout.receive_chunks(),
+        size: layout.chunk,
         bus: bus(slab, layout.receive_chunks()),
-        spare: layout.spare,
     };
-    Ok(IgbvfRx::new(
-        bar.block(RECEIVE)?,
-        memory.clone(),
-        place,
-        own,
-        by_device,
-    ))
+    let ring = (layout.receive_ring(), place);
+    let queues = Queues::new(bar.block(RECEIVE)?, memory.clone(), ring, by_device);
+    let buffers = (layout.receives, layout.spare);
+    Ok(PacketRx::new(queues, memory.clone(), buffers, own))
 }
 
 fn sender(
@@ -241,31 +232,38 @@ fn sender(
     memory: &RegionSlice,
     layout: &Layout,
     (limit, is_ipv4, by_device): (usize, bool, bool),
-) -> Result<IgbvfTx, Error> {
+) -> Result<PacketTx<SendRing>, Error> {
     let mut rings = Vec::with_capacity(2);
     for number in 0..2 {
         let queue = bar.block(TRANSMIT + number as u64 * QUEUE_STRIDE)?;
-        let place = ring::Place {
+        let place = Place {
             entries: layout.sends[number],
-            ring: layout.send_ring(number),
-            chunks: layout.send_chunks(number),
-            chunk: layout.chunk,
+            buffers: layout.send_chunks(number),
+            size: layout.chunk,
             bus: bus(slab, layout.send_chunks(number)),
         };
         rings.push(SendRing::new(
             queue,
             memory.clone(),
+            layout.send_ring(number),
             place,
             by_device.then_some(is_ipv4),
         ));
     }
-    Ok(IgbvfTx::new(rings, memory.clone(), limit, by_device))
+    Ok(PacketTx::new(rings, (), memory.clone(), limit, by_device))
 }
 
 /// Tells the device where the rings are, and turns them on; false where it does not obey. A function whose adapter has given it
 /// one pair of queues sends both channels by the first queue, over the longer ring.
-pub(crate) fn start(tx: &mut IgbvfTx, rx: &mut IgbvfRx, slab: &SharedSlab, layout: &Layout) -> bool {
-    let Some(queue) = rx.queue() else { return false };
+pub(crate) fn start(
+    tx: &mut PacketTx<SendRing>,
+    rx: &mut PacketRx<Queues>,
+    slab: &SharedSlab,
+    layout: &Layout,
+) -> bool {
+    let Some(queue) = rx.queues.queue() else {
+        return false;
+    };
     if !start_receiving(queue, bus(slab, layout.receive_ring()), layout) {
         return false;
     }
@@ -284,7 +282,7 @@ pub(crate) fn start(tx: &mut IgbvfTx, rx: &mut IgbvfRx, slab: &SharedSlab, layou
     if !tx.rings.first().is_some_and(on) {
         return false;
     }
-    rx.fill();
+    rx.queues.start();
     true
 }
 

@@ -53,6 +53,12 @@ pub struct Demux {
     pub neighbour_messages: VecDeque<NeighbourMessage>,
     /// Frames from senders that have not been opened.
     pub unknown_senders: u64,
+    /// The kernel answers for the rail's address: no ARP or NDP message is for the rail.
+    has_kernel: bool,
+    /// Frames with a partial checksum are accepted.
+    accepts_partial: bool,
+    /// Frames that had one.
+    pub partial_checksums: u64,
     /// Captures the received frames.
     pub tap: Option<Tap>,
 }
@@ -68,20 +74,35 @@ impl Demux {
             own,
             neighbour_messages: VecDeque::with_capacity(NEIGHBOUR_MESSAGES_MAX),
             unknown_senders: 0,
+            has_kernel: false,
+            accepts_partial: false,
+            partial_checksums: 0,
             tap: None,
+        }
+    }
+
+    /// Creates a demultiplexer for an address that the kernel has, which answers its neighbours.
+    /// `accepts_partial`: frames may come from senders on the same machine that left their checksum to a
+    /// device, and pass none.
+    #[must_use]
+    pub fn beside_kernel(own: SocketAddr, accepts_partial: bool) -> Self {
+        Self {
+            has_kernel: true,
+            accepts_partial,
+            ..Self::new(own)
         }
     }
 
     /// Assigns frames from `address` to this peer.
     pub fn add_peer(&mut self, address: SocketAddr, peer: u32) {
-        self.peers.insert(address, peer);
+        self.peers.insert(unscoped(address), peer);
         self.last = (self.own, UNKNOWN_PEER);
     }
 
     /// Looks up the peer with this address.
     #[must_use]
     pub fn peer_at(&self, address: SocketAddr) -> Option<u32> {
-        self.peers.get(&address).copied()
+        self.peers.get(&unscoped(address)).copied()
     }
 
     /// Removes all peers.
@@ -90,9 +111,10 @@ impl Demux {
         self.last = (self.own, UNKNOWN_PEER);
     }
 
-    /// Classifies `packet`; `believed`: the device reported that its checksums are right.
+    /// Classifies `packet`; `believed`: the device reported that its checksums are right; `exact`: no link
+    /// has padded it, so nothing may follow the frame.
     #[inline]
-    pub fn classify(&mut self, packet: SharedBytes<'_>, believed: bool) -> Demuxed {
+    pub fn classify(&mut self, packet: SharedBytes<'_>, believed: bool, exact: bool) -> Demuxed {
         // Loads the second cache line of a short frame together with the first, not after it.
         std::hint::black_box(packet.read::<1>(LINE));
         let mut headers = [0; HEADERS_IPV6];
@@ -104,9 +126,15 @@ impl Demux {
         if channel > 1 || arrived.to.ip() != self.own.ip() {
             return Demuxed::Malformed;
         }
+        if exact && arrived.at + arrived.length != packet.len() {
+            return Demuxed::Malformed;
+        }
         let frame = packet.skip(arrived.at).take(arrived.length);
         let by_device = believed && arrived.has_checksum();
-        if !by_device && !has_right_checksum(&arrived, frame, self.own.is_ipv4()) {
+        if !by_device
+            && !has_right_checksum(&arrived, frame, self.own.is_ipv4())
+            && !self.accept_partial(&arrived)
+        {
             return Demuxed::Corrupt;
         }
         let from = self.peer_of(arrived.from);
@@ -122,9 +150,20 @@ impl Demux {
         }
     }
 
+    /// Whether a frame whose checksum is wrong has a partial one that is accepted; counts it.
+    #[cold]
+    fn accept_partial(&mut self, arrived: &Arrived) -> bool {
+        let is_accepted = self.accepts_partial && arrived.has_checksum() && arrived.is_partial_checksum();
+        self.partial_checksums += u64::from(is_accepted);
+        is_accepted
+    }
+
     /// Queues an ARP or NDP message; anything else is malformed.
     #[cold]
     fn read_neighbour_message(&mut self, packet: SharedBytes<'_>) -> Demuxed {
+        if self.has_kernel {
+            return Demuxed::Malformed;
+        }
         let mut bytes = [0; NEIGHBOUR_PACKET_MAX];
         let n = packet.copy_to(0, &mut bytes);
         match NeighbourMessage::read(&bytes[..n]) {
@@ -164,6 +203,11 @@ impl Demux {
     }
 }
 
+/// The address without its scope, which is valid on this host only.
+fn unscoped(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}
+
 /// Whether a frame's UDP checksum is right.
 #[inline]
 fn has_right_checksum(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> bool {
@@ -188,8 +232,9 @@ mod tests {
     #[test]
     fn packets_are_sorted_by_port_and_sender_and_checked_unless_the_device_did() {
         let mut demux = Demux::new("10.0.0.2:7000".parse().unwrap());
-        let sort =
-            |demux: &mut Demux, bytes: &[u8], believed| demux.classify(SharedBytes::of(bytes), believed);
+        let sort = |demux: &mut Demux, bytes: &[u8], believed| {
+            demux.classify(SharedBytes::of(bytes), believed, false)
+        };
         let good = packet("10.0.0.2:7001", Some(b"ping"));
         let frame = |from, by_device| Demuxed::Frame {
             channel: 1,

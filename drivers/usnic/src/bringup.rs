@@ -31,9 +31,8 @@ use crate::notify::{Look, NOTIFY_BYTES};
 use crate::open::Held;
 use crate::pf::{NO_INTERRUPT, OPEN_KEEPS_CACHES};
 use crate::queue::{Side, Turning};
-use crate::rx::UsnicRx;
+use crate::rail::{UsnicRx, UsnicTx};
 use crate::steer::{Request, Trouble};
-use crate::tx::UsnicTx;
 
 /// How long the second half of a two-part command may take, and how long an earlier command is waited for.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
@@ -227,7 +226,7 @@ impl Bringup {
                 return Ok(true);
             }
             Step::Fill => {
-                parts.rx.fill();
+                parts.rx.queues.start();
                 return Ok(true);
             }
             Step::Own(..) | Step::Status(_) if self.is_refused => return Ok(true),
@@ -449,7 +448,7 @@ fn since(held: &mut Held) -> Since {
 fn window<'a>(parts: &'a Parts<'_>, side: Side, pair: usize) -> Result<&'a crate::window::Window, Fault> {
     let found = match side {
         Side::Send => parts.tx.rings.get(pair).map(|ring| ring.window()),
-        Side::Receive => parts.rx.rings.get(pair).map(|ring| ring.window()),
+        Side::Receive => parts.rx.queues.rings.get(pair).map(|ring| ring.window()),
     };
     // They are there as long as the device is.
     found.ok_or(Fault::Gone)
@@ -457,8 +456,15 @@ fn window<'a>(parts: &'a Parts<'_>, side: Side, pair: usize) -> Result<&'a crate
 
 /// All queues are off, and told where everything is.
 fn program(parts: &mut Parts<'_>) -> Result<(), Fault> {
-    parts.tx.program()?;
-    parts.rx.program(&parts.held.interrupts)?;
+    // Room that was promised is there still: the rings are empty.
+    let posted = parts.tx.posted();
+    if let Some(completions) = &mut parts.tx.completions {
+        completions.program(None)?;
+    }
+    for ring in &mut parts.tx.rings {
+        ring.program(posted)?;
+    }
+    parts.rx.queues.program(&parts.held.interrupts)?;
     Ok(())
 }
 

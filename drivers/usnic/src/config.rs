@@ -7,6 +7,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{StaticAddress, unusable};
+use doorbell_packet::{Bounds, LINK};
 
 use crate::advice;
 use crate::layout::{Layout, RING_MOST};
@@ -16,8 +17,7 @@ use crate::place::Object;
 pub(crate) const MTU_MAX: usize = 9_000;
 /// What everybody takes.
 pub(crate) const MTU: usize = 1_500;
-/// Bytes of Ethernet's header, and of a tag that may come with it.
-pub(crate) const LINK: usize = 14;
+/// Bytes of a tag that may come with Ethernet's header.
 const TAG: usize = 4;
 /// The function does not set the room for frames below this many bytes: lines of 64.
 const LINE: usize = 64;
@@ -187,23 +187,17 @@ impl UsnicConfig {
 
     /// Checks every other value.
     pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
-        let ring = |entries: usize| entries.is_power_of_two() && (64..=RING_MOST).contains(&entries);
-        let reason = if !ring(self.receive_ring) || !ring(self.send_ring) {
-            "its rings hold a power of two of frames, from 64 to 4096"
-        } else if self.spare > 1 << 14 {
-            "at most 16384 frames can be kept"
-        } else if self.port == 0 || self.port == u16::MAX {
-            "a pair of ports starts between 1 and 65534"
-        } else if !(576..=MTU_MAX).contains(&self.mtu) {
-            "usNIC takes IP packets of 576 to 9000 bytes here"
-        } else {
-            return Ok(());
-        };
-        Err(unusable(
-            name,
-            reason,
-            "change the usnic.* settings, or udp.port and udp.mtu",
-        ))
+        Bounds {
+            setting: "usnic",
+            rings: [self.receive_ring, self.send_ring],
+            ring_most: RING_MOST,
+            spare: self.spare,
+            port: self.port,
+            mtu: self.mtu,
+            mtu_most: MTU_MAX,
+            mtu_reason: "usNIC takes IP packets of 576 to 9000 bytes here",
+        }
+        .check(name)
     }
 }
 

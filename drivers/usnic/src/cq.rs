@@ -18,7 +18,7 @@ use crate::regs::CompletionQueue;
 use crate::window::Window;
 
 /// One completion queue.
-pub(crate) struct CompletionRing {
+pub struct CompletionRing {
     window: Window,
     memory: RegionSlice,
     /// Where in the memory it lies, and for the device.
@@ -41,6 +41,11 @@ impl CompletionRing {
             next: 0,
             last: 0,
         }
+    }
+
+    /// Entries of the ring.
+    pub(crate) fn entries(&self) -> usize {
+        self.entries
     }
 
     #[inline]

@@ -5,13 +5,15 @@ use std::io::ErrorKind;
 use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
+use doorbell_inet::rejected;
+use doorbell_packet::capabilities;
 use doorbell_vfio::{Host, PciDevice};
 
 use crate::advice;
 use crate::config::UsnicConfig;
 use crate::open::{agent_socket, limit};
 use crate::place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
-use crate::rail::capabilities;
+use crate::rail::Usnic;
 
 /// Finds usnic rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual function. All are used only
 /// when named: an open rail has its device alone.
@@ -36,9 +38,8 @@ impl UsnicDriver {
             .ok()
             .map(|address| format!("{}/{}", address.ip, address.prefix));
         let candidate = match usable {
-            Ok(_) => Candidate::usable(name, capabilities(limit(&self.config))),
-            Err(RailError::Unusable { reason, remedy, .. }) => Candidate::rejected(name, reason, remedy),
-            Err(error) => Candidate::rejected(name, error.to_string(), "see `doorbell doctor`"),
+            Ok(_) => Candidate::usable(name, capabilities::<Usnic>(limit(&self.config))),
+            Err(error) => rejected(name, error),
         };
         let mut facts = candidate.fact("interface", object.to_string());
         if let Some(address) = address.filter(|_| !object.is_any()) {
@@ -52,7 +53,7 @@ impl UsnicDriver {
     }
 
     fn of_device(&self, name: RailName, device: &PciDevice) -> Candidate {
-        let bound = bound(&name, device);
+        let bound = device.openable(&name);
         let candidate = self.judge(name, &Object::Pci(device.bdf), bound).fact(
             "driver",
             device.driver.clone().unwrap_or_else(|| "none".to_owned()),
@@ -98,28 +99,6 @@ fn absent(name: &RailName, object: &Object) -> RailError {
     doorbell_inet::unusable(name, reason, advice::make_function(object))
 }
 
-/// Whether a function is bound to what can be opened.
-fn bound(name: &RailName, device: &PciDevice) -> Result<(), RailError> {
-    if device.is_bound() {
-        // What has it may have been told to do without an IOMMU.
-        return device
-            .unguarded()
-            .map_or(Ok(()), |error| Err(error.of_rail(name.as_str())));
-    }
-    let driver = match &device.driver {
-        Some(driver) => format!("the driver `{driver}` has it"),
-        None => "no driver has it".to_owned(),
-    };
-    Err(doorbell_inet::unusable(
-        name,
-        format!("{driver}, and not vfio-pci"),
-        format!(
-            "`doorbell doctor --fix {}` prints the commands that bind it",
-            device.bdf
-        ),
-    ))
-}
-
 impl Driver for UsnicDriver {
     fn kind(&self) -> &'static str {
         "usnic"
@@ -141,10 +120,7 @@ impl Driver for UsnicDriver {
     fn named(&self, name: &RailName) -> Option<Candidate> {
         let object = match Object::of(name) {
             Ok(object) => object,
-            Err(RailError::Unusable { reason, remedy, .. }) => {
-                return Some(Candidate::rejected(name.clone(), reason, remedy));
-            }
-            Err(error) => return Some(Candidate::rejected(name.clone(), error.to_string(), "")),
+            Err(error) => return Some(rejected(name.clone(), error)),
         };
         let Object::Pci(bdf) = object else {
             return Some(self.of_model(name.clone(), &object));

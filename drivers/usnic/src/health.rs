@@ -14,13 +14,15 @@
 
 use memoffset::offset_of;
 
+use doorbell_packet::SendRing as _;
+
 use crate::bringup::Since;
+use crate::cq::CompletionRing;
 use crate::errno::Fault;
 use crate::notify::{Look, News};
 use crate::open::Held;
+use crate::rail::{UsnicRx, UsnicTx};
 use crate::regs::{GONE, ReceiveQueue, WorkQueue};
-use crate::rx::UsnicRx;
-use crate::tx::UsnicTx;
 use crate::window::Window;
 
 /// After so many looks without any progress of a send queue it is made anew.
@@ -171,17 +173,18 @@ impl Health {
     /// Whether completions do not mean what we mean any more. One that stands still may just be written: it counts when it does so at
     /// two looks in a row.
     fn is_astray(&mut self, tx: &UsnicTx, rx: &UsnicRx) -> bool {
-        let is_stuck = tx.is_stuck() || rx.is_stuck();
+        let is_stuck = tx.completions.as_ref().is_some_and(CompletionRing::is_stuck) || rx.queues.is_stuck();
         let twice = std::mem::replace(&mut self.was_stuck, is_stuck) && is_stuck;
-        rx.is_astray || twice
+        rx.queues.is_astray || twice
     }
 
     /// Rings again where nothing came of a doorbell.
     fn push(&mut self, tx: &mut UsnicTx, rx: &UsnicRx) {
-        tx.reap();
+        // All of them report by one queue.
+        tx.reap(0);
         let mut is_stalled = false;
         for (ring, last) in tx.rings.iter().zip(&mut self.sent) {
-            let now = ring.progress();
+            let now = ring.slots().progress();
             let (told, done) = now;
             if told != done && *last == now {
                 ring.ring_again();
@@ -192,7 +195,7 @@ impl Health {
         }
         self.stalled = if is_stalled { self.stalled + 1 } else { 0 };
         // A receive queue that is full of room says nothing: it is told again when nothing comes.
-        for (ring, last) in rx.rings.iter().zip(&mut self.received) {
+        for (ring, last) in rx.queues.rings.iter().zip(&mut self.received) {
             let now = ring.count();
             if *last == now {
                 ring.ring_again();
@@ -225,7 +228,7 @@ fn queues(tx: &UsnicTx, rx: &UsnicRx) -> Result<bool, Fault> {
         );
         is_well &= look(ring.window(), running, error)?;
     }
-    for ring in &rx.rings {
+    for ring in &rx.queues.rings {
         let (running, error) = (
             offset_of!(ReceiveQueue, running),
             offset_of!(ReceiveQueue, error_status),

@@ -36,11 +36,13 @@
 //! | `queue`, `bringup` | turning them on and off, step by step |
 //! | `open` | everything of a rail |
 //! | `health`, `restart` | looking after it, and beginning anew |
-//! | `tx`, `rx` | the two halves |
+//! | `rx` | the receive queues with their completion queues |
 //! | `sleep` | interrupts, and the device's leave |
-//! | `rail` | peers, link, and the `Rail` contract |
+//! | `rail` | the function while it is open |
 //! | `discover` | candidates for discovery |
 //! | `stats` | what is counted |
+//!
+//! What is the same for every card (peers, headers, housekeeping) is in `doorbell-packet`.
 //!
 //! ```no_run
 //! use doorbell_fabric::datagram::{Channel, Datagram, Transmit};
@@ -89,7 +91,6 @@ mod sleep;
 mod stats;
 pub mod steer;
 pub mod table;
-mod tx;
 mod window;
 mod wq;
 
@@ -104,8 +105,6 @@ pub use errno::{Errno, Fault};
 pub use open::{agent_socket, pf_of};
 pub use pf::{Pf, PfInfo};
 pub use place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
-pub use rail::UsnicRail;
-pub use rx::UsnicRx;
+pub use rail::{Usnic, UsnicRail, over};
 pub use stats::UsnicStats;
 pub use steer::Trouble;
-pub use tx::UsnicTx;

@@ -12,11 +12,12 @@ use doorbell_fabric::ether::{HEADERS_IPV4, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{StaticAddress, unusable};
+use doorbell_packet::{LINK, Nic as _, PacketRx, PacketTx, Parts as RailParts, Place};
 use doorbell_vfio::{Bdf, Claim, Error, Host, Role, SharedSlab, Slab};
 
 use crate::advice;
 use crate::bringup::{Bringup, Parts, Since};
-use crate::config::{Control, LINK, UsnicConfig, VfCommands};
+use crate::config::{Control, UsnicConfig, VfCommands};
 use crate::cq::CompletionRing;
 use crate::devcmd::{Devcmd, ring};
 use crate::errno::{Errno, Fault};
@@ -24,18 +25,17 @@ use crate::layout::{COMMANDS_AT, FILTER_AT, Layout};
 use crate::notify::{Look, read};
 use crate::pf::Pf;
 use crate::place::{self, DEVICE_ADMIN, DEVICE_PF, DEVICES, Object, Spaces, is_usnic};
-use crate::restart::Ending;
+use crate::rail::{Usnic, UsnicRx, UsnicTx};
 use crate::rq::{self, ReceiveRing};
-use crate::rx::{self, UsnicRx};
-use crate::sleep::{self, Sleep};
+use crate::rx::{self, Queues};
+use crate::sleep::Sleep;
 use crate::steer::agent::{Agent, Whose};
 use crate::steer::direct::Direct;
 use crate::steer::proxy::Proxy;
 use crate::steer::{Own, Steering, Trouble};
 use crate::table::{Kind, Table};
-use crate::tx::UsnicTx;
 use crate::window::Window;
-use crate::wq::{self, SendRing};
+use crate::wq::SendRing;
 
 /// How long all steps to running queues may take together; each has a shorter limit of its own.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -117,19 +117,6 @@ fn let_go(steering: Box<dyn Steering>, waits: bool) -> Option<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name("usnic-leave".to_owned());
     // Where there is no thread, it goes here, with what it was to be given to.
     thread.spawn(move || drop(steering)).ok()
-}
-
-/// Everything that a rail is made of.
-pub(crate) struct Opened {
-    pub(crate) held: Held,
-    pub(crate) tx: UsnicTx,
-    pub(crate) rx: UsnicRx,
-    pub(crate) sleep: Sleep,
-    pub(crate) layout: Layout,
-    pub(crate) address: StaticAddress,
-    pub(crate) mac: Mac,
-    pub(crate) limit: usize,
-    pub(crate) resources: [u32; 4],
 }
 
 /// Trouble, as an error of the rail.
@@ -402,7 +389,7 @@ pub(crate) fn open(
     config: &UsnicConfig,
     plan: &Plan,
     claim: Claim,
-) -> Result<Opened, RailError> {
+) -> Result<RailParts<Usnic>, RailError> {
     let found = claim.config().identity().map_err(|error| told(name, error))?;
     check_identity(name, found)?;
     let (table, spaces) = place::read(&claim).map_err(|bad| told_table(name, bad))?;
@@ -429,62 +416,50 @@ pub(crate) fn open(
         return Err(unusable(name, "its address is not IPv4", "set usnic.address"));
     };
     let own = build.own(name, commands)?;
-    let (tx, rx) = build
+    let (mut tx, mut rx) = build
         .halves(address, is_usnic(found))
         .map_err(|fault| told(name, fault))?;
-    let sleep = build.sleep(name, &claim, rx.done.len())?;
-    let interrupts = (0..rx.done.len())
+    let receiving = rx.queues.done.len();
+    let sleep = build.sleep(name, &claim, receiving)?;
+    let interrupts = (0..receiving)
         .map(|number| (sleep.count() > 0).then(|| number.min(sleep.count() - 1) as u32))
         .collect();
     let steering = steering(config, &plan.object, found, address).map_err(|trouble| told(name, trouble))?;
     sleep.watch(steering.news());
-    let mut opened = Opened {
-        held: Held {
-            own,
-            steering,
-            slab,
-            filters: Vec::with_capacity(4),
-            pairs: [false; 2],
-            wants_arp: config.arp,
-            has_arp: false,
-            since: Since::default(),
-            is_open: false,
-            mac: None,
-            notify_kept: 0,
-            vf_commands: config.vf_commands,
-            interrupts,
-            claim: Arc::new(claim),
-        },
-        tx,
-        rx,
-        sleep,
-        layout,
-        address: plan.address,
-        mac: [0; 6],
-        limit: limit(config),
-        resources: [Kind::Wq, Kind::Rq, Kind::Cq, Kind::Interrupts].map(|kind| table.of(kind).count),
+    let held = Held {
+        own,
+        steering,
+        slab,
+        filters: Vec::with_capacity(4),
+        pairs: [false; 2],
+        wants_arp: config.arp,
+        has_arp: false,
+        since: Since::default(),
+        is_open: false,
+        mac: None,
+        notify_kept: 0,
+        vf_commands: config.vf_commands,
+        interrupts,
+        claim: Arc::new(claim),
     };
-    let finished = finish(&mut opened, (address, config.port)).and_then(|()| mac(&mut opened.held, config));
-    match finished {
-        Ok(mac) => {
-            opened.mac = mac;
-            Ok(opened)
-        }
+    let resources = [Kind::Wq, Kind::Rq, Kind::Cq, Kind::Interrupts].map(|kind| table.of(kind).count);
+    let mut nic = Usnic::new(config, address, (held, sleep), layout, resources);
+    match nic.start((&mut tx, &mut rx)) {
+        Ok(mac) => Ok(RailParts {
+            nic,
+            tx,
+            rx,
+            address: plan.address,
+            mac,
+            port: config.port,
+            mtu: config.mtu,
+            limit: limit(config),
+        }),
         Err(trouble) => {
             // Nothing that was installed stays.
-            opened.leave();
+            nic.leave((&mut tx, &mut rx), true);
             Err(told(name, by_number(config, &plan.object, trouble)))
         }
-    }
-}
-
-impl Opened {
-    fn leave(mut self) {
-        Ending::default().finish(&mut self.tx, &mut self.rx, &mut self.held);
-        self.tx.release();
-        self.rx.release();
-        self.sleep.release();
-        let _ = self.held.leave(true);
     }
 }
 
@@ -511,25 +486,21 @@ fn check_identity(name: &RailName, found: (u16, u16)) -> Result<(), RailError> {
 }
 
 /// Steps to running queues, waiting for each.
-fn finish(opened: &mut Opened, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
-    let mut bringup = Bringup::new(&mut opened.held, socket);
+pub(crate) fn finish(mut parts: Parts<'_>, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
+    let mut bringup = Bringup::new(parts.held, socket);
     let end = Instant::now() + LIMIT;
-    let mut parts = Parts {
-        tx: &mut opened.tx,
-        rx: &mut opened.rx,
-        held: &mut opened.held,
-    };
     while !bringup.step(&mut parts)? {
         if Instant::now() >= end {
             return Err(Fault::TimedOut("the bring-up as a whole").into());
         }
         std::thread::sleep(BETWEEN);
     }
-    (opened.tx.is_off, opened.rx.is_off) = (false, false);
+    (parts.tx.is_off, parts.rx.is_off) = (false, false);
     Ok(())
 }
 
-fn mac(held: &mut Held, config: &UsnicConfig) -> Result<Mac, Trouble> {
+/// The hardware address of frames.
+pub(crate) fn mac(held: &mut Held, config: &UsnicConfig) -> Result<Mac, Trouble> {
     held.station(config).ok_or_else(|| {
         Trouble::agent(
             "neither the function nor its physical one tells a hardware address",
@@ -610,37 +581,31 @@ impl Build<'_> {
             chunk: self.layout.chunk,
             room: self.config.room(),
             in_rings: self.layout.in_rings(),
-            spare: self.layout.spare,
         };
         let own = SocketAddr::new(address.into(), self.config.port);
-        let rx = UsnicRx::new(
-            receives,
-            done,
-            self.memory.clone(),
-            place,
-            own,
-            (self.config.checksum, !is_usnic),
-        );
-        let memory = self.memory.clone();
-        let tx = UsnicTx::new(sends, sent, memory, limit(self.config), self.config.checksum);
+        let (memory, words) = (self.memory, (self.config.checksum, !is_usnic));
+        let queues = Queues::new(receives, done, memory.clone(), place, words);
+        let buffers = (self.layout.in_rings(), self.layout.spare);
+        let mut rx = PacketRx::new(queues, memory.clone(), buffers, own);
+        let (limit, checksum) = (limit(self.config), self.config.checksum);
+        let mut tx = PacketTx::new(sends, sent, memory.clone(), limit, checksum);
+        (tx.is_off, rx.is_off) = (true, true);
         Ok((tx, rx))
     }
 
     fn send_ring(&self, channel: usize, cq: u32) -> Result<SendRing, Fault> {
         let (ring, chunks) = (self.layout.send_ring(channel), self.layout.send_chunks(channel));
-        let place = wq::Place {
+        let place = Place {
             entries: self.layout.sends[channel],
-            ring,
-            chunks,
-            chunk: self.layout.chunk,
-            bus_ring: self.bus(ring),
+            buffers: chunks,
+            size: self.layout.chunk,
             bus: self.bus(chunks),
         };
         let window = self.window(Kind::Wq, channel as u32)?;
         Ok(SendRing::new(
             window,
             self.memory.clone(),
-            place,
+            ((ring, self.bus(ring)), place),
             cq,
             self.config.checksum,
         ))
@@ -672,11 +637,6 @@ impl Build<'_> {
             let window = self.window(Kind::Interrupts, number as u32);
             registers.push(window.map_err(|fault| told(name, fault))?);
         }
-        Sleep::new(claim, registers).map_err(|trouble| match trouble {
-            sleep::Trouble::Device(error) => told(name, error),
-            sleep::Trouble::System(errno) => {
-                doorbell_inet::system_error(name, "watch the device", errno.into())
-            }
-        })
+        Sleep::new(claim, registers).map_err(|error| told(name, error))
     }
 }

@@ -17,10 +17,9 @@ use doorbell_vfio::Error;
 
 use crate::bringup::{Bringup, Parts};
 use crate::open::Held;
-use crate::rx::UsnicRx;
+use crate::rail::{UsnicRx, UsnicTx};
 use crate::sleep::Sleep;
 use crate::steer::Trouble;
-use crate::tx::UsnicTx;
 
 /// After how long a step that failed is tried again; twice as long after each, up to the second.
 const AGAIN: Duration = Duration::from_millis(50);

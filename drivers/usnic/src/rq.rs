@@ -3,6 +3,7 @@
 //! Source: libfabric `vnic_rq.{h,c}`.
 
 use doorbell_fabric::memory::RegionSlice;
+use doorbell_packet::Lent;
 use doorbell_vfio::{Block, Error, Put, before_doorbell};
 use memoffset::offset_of;
 use zerocopy::IntoBytes;
@@ -11,9 +12,8 @@ use crate::desc::{ENTRY, ReceiveDescriptor};
 use crate::regs::ReceiveQueue;
 use crate::window::Window;
 
-/// No chunk.
-const NONE: u32 = u32::MAX;
-/// So many chunks are given back at a time while frames come in: each time is a write of a register. (Open MPI's BTL: 16.)
+/// So many chunks are given back at a time while frames come in: each time is a write of a register. (Open
+/// MPI's BTL: 16.)
 const GIVE_BACK: u64 = 32;
 
 /// Where a ring lies.
@@ -42,7 +42,8 @@ pub(crate) enum Taken {
     Chunk(u32),
     /// The device has nothing like it: said twice, or never given.
     Nothing,
-    /// It has, but others before it were not told of: something was lost, and what those chunks are is not known.
+    /// It has, but others before it were not told of: something was lost, and what those chunks are is not
+    /// known.
     Gap,
 }
 
@@ -53,11 +54,7 @@ pub(crate) struct ReceiveRing {
     memory: RegionSlice,
     place: Place,
     cq: u32,
-    /// Of each entry, the chunk that the device has by it.
-    lent: Box<[u32]>,
-    taken: u64,
-    given: u64,
-    told: u64,
+    lent: Lent,
 }
 
 impl ReceiveRing {
@@ -71,10 +68,7 @@ impl ReceiveRing {
             memory,
             place,
             cq,
-            lent: vec![NONE; place.entries].into(),
-            taken: 0,
-            given: 0,
-            told: 0,
+            lent: Lent::new(place.entries),
         }
     }
 
@@ -89,11 +83,7 @@ impl ReceiveRing {
 
     /// Begins anew, disabled: the device has let go of everything, which goes back to `fresh`.
     pub(crate) fn program(&mut self, fresh: &mut Vec<u32>) -> Result<(), Error> {
-        for at in self.taken..self.given {
-            let slot = self.slot(at);
-            fresh.push(std::mem::replace(&mut self.lent[slot], NONE));
-        }
-        (self.taken, self.given, self.told) = (0, 0, 0);
+        self.lent.restart(fresh);
         for slot in 0..self.place.entries {
             self.memory.write(self.place.ring + slot * ENTRY, &[0; ENTRY]);
         }
@@ -113,52 +103,42 @@ impl ReceiveRing {
         set(offset_of!(ReceiveQueue, enable), 0)
     }
 
-    #[inline]
-    fn slot(&self, count: u64) -> usize {
-        count as usize & (self.place.entries - 1)
-    }
-
-    /// Writes descriptors for free chunks. One entry is never used, or a full ring would look like an empty one.
+    /// Writes descriptors for free chunks.
     #[inline]
     pub(crate) fn give(&mut self, fresh: &mut Vec<u32>) {
-        while self.given - self.taken < self.place.entries as u64 - 1
-            && let Some(chunk) = fresh.pop()
-        {
-            let at = self.place.bus + u64::from(chunk) * self.place.chunk as u64;
-            let descriptor = ReceiveDescriptor::frame(at, self.place.room as u16);
-            let slot = self.slot(self.given);
-            self.memory
-                .write(self.place.ring + slot * ENTRY, descriptor.as_bytes());
-            self.lent[slot] = chunk;
-            self.given += 1;
-        }
+        let (place, memory) = (self.place, &self.memory);
+        self.lent.give(fresh, |slot, chunk| {
+            let at = place.bus + u64::from(chunk) * place.chunk as u64;
+            let descriptor = ReceiveDescriptor::frame(at, place.room as u16);
+            memory.write(place.ring + slot * ENTRY, descriptor.as_bytes());
+        });
     }
 
     /// Whether enough has been given for a write of the register while frames come in.
     #[inline]
     pub(crate) fn has_batch(&self) -> bool {
-        self.given - self.told >= GIVE_BACK.min(self.place.entries as u64 / 4)
+        self.lent.pending() >= GIVE_BACK.min(self.place.entries as u64 / 4)
     }
 
     /// Tells the device of everything given.
     #[inline]
     pub(crate) fn tell(&mut self) {
-        if self.told < self.given {
-            self.told = self.given;
-            self.ring();
+        if self.lent.pending() > 0 {
+            let tail = self.lent.announce();
+            self.ring(tail);
         }
     }
 
     /// Tells it once more what it was told: one that has lost the doorbell would drop everything `[I]`.
     #[cold]
     pub(crate) fn ring_again(&self) {
-        self.ring();
+        self.ring(self.lent.tail());
     }
 
     #[inline]
-    fn ring(&self) {
+    fn ring(&self, tail: usize) {
         before_doorbell();
-        let index = self.slot(self.told) as u32;
+        let index = tail as u32;
         match &self.bell {
             Bell::Mapped(queue) => queue.posted.put(index),
             // A device that is gone is found at the next look.
@@ -169,21 +149,16 @@ impl ReceiveRing {
     /// The device is done with this descriptor.
     #[inline]
     pub(crate) fn take(&mut self, descriptor: usize) -> Taken {
-        let mask = self.place.entries - 1;
-        let ahead = descriptor.wrapping_sub(self.slot(self.taken)) & mask;
-        if descriptor > mask || ahead as u64 >= self.told - self.taken {
-            return Taken::Nothing;
+        match self.lent.ahead(descriptor) {
+            Some(0) => Taken::Chunk(self.lent.take()),
+            Some(_) => Taken::Gap,
+            None => Taken::Nothing,
         }
-        if ahead > 0 {
-            return Taken::Gap;
-        }
-        self.taken += 1;
-        Taken::Chunk(std::mem::replace(&mut self.lent[descriptor], NONE))
     }
 
     /// How many chunks the device has given back since it began.
     pub(crate) fn count(&self) -> u64 {
-        self.taken
+        self.lent.taken()
     }
 }
 

@@ -13,7 +13,7 @@ use doorbell_ring::storage::Area;
 
 use crate::layout::BUFFERS;
 use crate::queue::{ADDRESS, CHUNKS, DESCRIPTOR, FRAMES, GOES_ON, pack};
-use crate::rx::{Parts, Source, XdpRx};
+use crate::rx::{Parts, Source, XdpRx, receiver as receiving_half};
 
 const PLACES: Places = Places {
     producer: 0,
@@ -77,7 +77,7 @@ fn receiver(several: bool) -> Option<(XdpRx, Kernel)> {
     }
     let (peer, own) = addresses();
     let received = (QUEUES * RING) as u32;
-    let mut rx = XdpRx::new(Parts {
+    let mut rx = receiving_half(Parts {
         sources,
         memory: memory.clone(),
         chunk: CHUNK,
@@ -92,7 +92,7 @@ fn receiver(several: bool) -> Option<(XdpRx, Kernel)> {
         may_be_unfinished: true,
     });
     for port in [56080, 56081] {
-        rx.name(SocketAddr::new(peer.ip(), port), 7);
+        rx.demux().add_peer(SocketAddr::new(peer.ip(), port), 7);
     }
     Some((rx, Kernel { memory, queues }))
 }
@@ -201,7 +201,7 @@ pub fn receive(script: &[u8]) {
                 }
             }
         }
-        rx.census((QUEUES * RING + SPARE, BUFFERS + SPARE));
+        census(&rx);
     }
     drop(kept);
     goes_on(&mut rx, &mut kernel);
@@ -234,9 +234,25 @@ fn lie(rx: &mut XdpRx, kernel: &mut Kernel, queue: usize, script: &mut Script<'_
         if let Some(chunk) = kernel.chunk(queue) {
             kernel.tell(queue, ((chunk as usize * CHUNK) as u64, length), goes_on);
         }
-    } else if !rx.is_with_kernel(at / CHUNK) {
+    } else if !rx.queues.is_with_kernel(at / CHUNK) {
         kernel.tell(queue, (at as u64, length), goes_on);
     }
+}
+
+/// Each chunk and each buffer is somewhere, and once.
+fn census(rx: &XdpRx) {
+    let chunks = QUEUES * RING + SPARE;
+    let buffers = if rx.queues.has_buffers() {
+        BUFFERS + SPARE
+    } else {
+        0
+    };
+    let mut seen = vec![0; chunks + buffers];
+    for buffer in rx.queues.buffers().chain(rx.buffers()) {
+        seen[buffer as usize] += 1;
+    }
+    let wrong = seen.iter().position(|&count| count != 1);
+    assert_eq!(wrong, None, "of {chunks} chunks and {buffers} buffers");
 }
 
 /// What is shown was sent: its bytes follow from the first, unless it is one of the pieces that look like something.
@@ -277,7 +293,7 @@ fn goes_on(rx: &mut XdpRx, kernel: &mut Kernel) {
         }
     }
     empty(rx);
-    rx.census((QUEUES * RING + SPARE, BUFFERS + SPARE));
+    census(rx);
 }
 
 #[cfg(test)]
@@ -304,9 +320,9 @@ mod tests {
             for _ in 0..10 * RING {
                 assert!(kernel.give(0, &begun, true));
                 assert_eq!(rx.poll(Channel::Data, 64), 0);
-                rx.census((QUEUES * RING + SPARE, BUFFERS + SPARE));
+                census(&rx);
             }
-            assert_eq!(rx.stats.malformed, 1, "told once");
+            assert_eq!(rx.counts().malformed, 1, "told once");
             // What looks like a whole frame is the end of the chain, and none.
             assert!(kernel.give(0, &begun, false));
             assert_eq!(rx.poll(Channel::Data, 64), 0);
@@ -327,7 +343,7 @@ mod tests {
         // One in the middle.
         assert!(kernel.give(0, parts[0], true) && kernel.give(0, parts[2], false));
         assert_eq!(rx.poll(Channel::Data, 64), 0);
-        assert_eq!((rx.stats.malformed, rx.stats.received), (2, 0));
+        assert_eq!((rx.counts().malformed, rx.counts().received), (2, 0));
         for part in [0, 1, 2] {
             assert!(kernel.give(0, parts[part], part < 2));
         }

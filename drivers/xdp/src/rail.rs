@@ -28,7 +28,7 @@ use crate::check::check;
 use crate::config::{Mode, XdpConfig};
 use crate::hops::Hops;
 use crate::open::{self, Granted};
-use crate::rx::XdpRx;
+use crate::rx::{XdpRx, receiver};
 use crate::sleep::{News, Sleep};
 use crate::stats::XdpStats;
 use crate::trouble::Trouble;
@@ -87,13 +87,13 @@ impl XdpRail {
         let mut life = [0; 8];
         getrandom::fill(&mut life).map_err(|error| system_error(name, "get random bytes", error.into()))?;
         let opened = open::open(name, &interface, config, checked)?;
-        let rx = XdpRx::new(opened.rx);
+        let rx = receiver(opened.rx);
         // Watched from after the program was attached on, so that no old news say that it is not; and asked for what changed
         // in between.
         let link = LinkMonitor::watch(&interface).map_err(refused)?;
         link.request_state();
         let hops = Hops::watch(interface.index, opened.mac).map_err(refused)?;
-        let sleep = Sleep::new(link.socket(), hops.socket(), rx.sources.len()).map_err(refused)?;
+        let sleep = Sleep::new(link.socket(), hops.socket(), rx.queues.sources.len()).map_err(refused)?;
         Ok(Self {
             capabilities: capabilities(opened.granted.longest),
             name: name.clone(),
@@ -129,8 +129,8 @@ impl XdpRail {
     /// The totals so far. Asks the kernel for what it dropped.
     #[must_use]
     pub fn stats(&self) -> XdpStats {
-        let (sent, received) = (self.tx.stats, self.rx.stats);
-        let kernel = self.rx.kernel_counts();
+        let (sent, received) = (self.tx.stats, self.rx.counts());
+        let kernel = self.rx.queues.kernel_counts();
         let (taken, nonsense) = self.tx.counts();
         XdpStats {
             sent: taken,
@@ -142,7 +142,11 @@ impl XdpRail {
             overrun: kernel.drops,
             starved: kernel.starved,
             astray: self.astray,
-            ..received
+            received: received.received,
+            strangers: received.strangers,
+            corrupt: received.corrupt,
+            unfinished: received.unfinished,
+            malformed: received.malformed,
         }
     }
 
@@ -155,12 +159,12 @@ impl XdpRail {
             self.interface.both_sockets(self.port),
         );
         let tap = Tap::new(writer, clock, told, own, self.tx.ways.iter().map(|way| way.to));
-        (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
+        (self.tx.tap, self.rx.demux().tap) = (Some(tap.clone()), Some(tap));
     }
 
     /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
     pub fn end_capture(&mut self) -> Option<CaptureWriter> {
-        self.rx.tap = None;
+        self.rx.demux().tap = None;
         self.tx.tap.take()?.end()
     }
 
@@ -311,7 +315,7 @@ impl Rail for XdpRail {
         if due {
             self.next_look = now + LOOK;
             self.sleep.look();
-            self.link.request_state_if_idle(self.rx.stats.received);
+            self.link.request_state_if_idle(self.rx.counts().received);
         }
         let (news, before, was_up) = (
             std::mem::take(&mut self.sleep.news),
@@ -326,7 +330,7 @@ impl Rail for XdpRail {
             self.hops.look(now, &self.interface, &mut self.tx);
             self.look_astray();
             if self.granted.busy_poll_asked && !self.granted.busy_poll {
-                self.granted.busy_poll = self.rx.polls_busily();
+                self.granted.busy_poll = self.rx.queues.polls_busily();
             }
         } else if news.neighbours {
             self.hops.read(&mut self.tx);
@@ -354,7 +358,7 @@ impl Rail for XdpRail {
     /// readable.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep
-            .arm(self.rx.sockets())
+            .arm(self.rx.queues.sockets())
             .map_err(|errno| system_error(&self.name, "watch the queues", errno.into()))?;
         if self.tx.is_backed_up() {
             self.tx.flush();
@@ -395,6 +399,7 @@ impl Rail for XdpRail {
         self.held = None;
         self.hops.clear();
         self.tx.release();
+        self.rx.queues.release();
         self.rx.release();
         true
     }
@@ -408,7 +413,7 @@ impl Datagram for XdpRail {
     /// that are posted until then are lost, and counted.
     fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
         let to = self.interface.sockets_of(&self.name, address)?;
-        let known = self.rx.named(to[0]);
+        let known = self.rx.demux().peer_at(to[0]);
         if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
             return Ok(PeerIndex(known));
         }
@@ -416,7 +421,8 @@ impl Datagram for XdpRail {
         let peer = self.hops.len() as u32;
         let own = self.interface.both_sockets(self.port);
         self.tx.ways.push(PeerHeaders::new(own, to));
-        to.iter().for_each(|&address| self.rx.name(address, peer));
+        to.iter()
+            .for_each(|&address| self.rx.demux().add_peer(address, peer));
         if let Some(tap) = &self.tx.tap {
             tap.add_peer(to);
         }

@@ -64,6 +64,6 @@ impl XdpRaw {
     /// one has come.
     #[inline]
     pub fn take(&mut self, into: &mut [u8]) -> Option<usize> {
-        self.rail.rx.take_packet(self.headers, into)
+        self.rail.rx.queues.take_packet(self.headers, into)
     }
 }

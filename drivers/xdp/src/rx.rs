@@ -1,38 +1,27 @@
-//! The receiving half: frames lie where the kernel put them, and their chunks go back to it when they were looked at.
+//! The receive rings: frames lie where the kernel put them, and their chunks go back to it when they were
+//! looked at.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use doorbell_fabric::datagram::{Channel, Frame, Receive};
-use doorbell_fabric::ether::{Arrived, HEADERS_IPV6, UDP};
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
-use doorbell_fabric::message::{PeerIndex, Refused};
-use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Inbox, InboxFrame, KeptFrame as XdpKept, RemoteEnd, SpareChunks, Tap, channel_index};
-use rustc_hash::FxHashMap;
+use doorbell_fabric::ether::UDP;
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_inet::Demux;
+use doorbell_packet::{Arrivals, Packet, PacketRx, ReceiveQueues, Shown};
 
 use crate::join::{Joined, Joins};
 use crate::layout::BUFFERS;
 use crate::queue::{Fills, Frames, GOES_ON, unpack};
-use crate::stats::XdpStats;
 use crate::sys;
 
-/// Nobody who was opened.
-pub(crate) const NOBODY: u32 = u32::MAX;
-
-/// Most frames that one poll takes from all queues.
-const BATCH: usize = 64;
-
-/// In how many polls that found nothing a kernel that may sleep is asked whether it does: some devices look for chunks first
-/// and say that they sleep then, so that chunks that were given back in between would be seen by nobody.
+/// In how many polls that found nothing a kernel that may sleep is asked whether it does: some devices look
+/// for chunks first and say that they sleep then, so that chunks that were given back in between would be
+/// seen by nobody.
 const ASK_EVERY: u32 = 64;
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
-/// So many chunks are given back at least before the kernel is told of them while frames come in: each time costs a cache
-/// line that the other side has.
+/// So many chunks are given back at least before the kernel is told of them while frames come in: each time
+/// costs a cache line that the other side has.
 const GIVE_BACK: u32 = 32;
 
 /// One queue's receiving side.
@@ -48,8 +37,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Gives a chunk back. The ring has room for twice the chunks that its queue has: the kernel shows frames before it says
-    /// that it has taken their chunks off this ring, so that each may be in it a second time.
+    /// Gives a chunk back. The ring has room for twice the chunks that its queue has: the kernel shows frames
+    /// before it says that it has taken their chunks off this ring, so that each may be in it a second time.
     #[inline]
     fn give(&mut self, chunk: u32, size: usize) -> bool {
         let address = u64::from(chunk) * size as u64;
@@ -83,23 +72,18 @@ impl Source {
 }
 
 /// The receiving half of an [`XdpRail`](crate::XdpRail).
-pub struct XdpRx {
+pub type XdpRx = PacketRx<Queues>;
+
+/// The receive rings of all queues. Buffers are chunks by their numbers, and behind them those in which
+/// frames of several chunks are put together.
+pub struct Queues {
     pub(crate) sources: Vec<Source>,
-    inboxes: [Inbox; 2],
     memory: RegionSlice,
     chunk: usize,
     /// Of each chunk: the queue whose kernel side has it.
     with: Box<[Option<u16>]>,
-    spares: SpareChunks,
-    /// Frames of several chunks, and buffers beside theirs for those that are kept.
+    /// Frames of several chunks.
     joins: Joins,
-    spare_buffers: SpareChunks,
-    names: FxHashMap<SocketAddr, u32>,
-    /// Who sent the last frame: mostly the sender of the next one.
-    last: (SocketAddr, u32),
-    own: SocketAddr,
-    /// Frames may come that were never on a wire, so that nobody has made their checksum.
-    may_be_unfinished: bool,
     /// Each empty poll has the device looked at.
     busy_poll: bool,
     /// Chunks that are given back before the kernel is told of them.
@@ -107,10 +91,8 @@ pub struct XdpRx {
     /// The queue that is looked at first, and polls that found nothing.
     turn: usize,
     idle: u32,
-    pub(crate) stats: XdpStats,
     /// What the kernel and the rings had counted at the end.
     ended: KernelCounts,
-    pub(crate) tap: Option<Tap>,
 }
 
 /// What a receiving half is made of.
@@ -143,65 +125,41 @@ pub(crate) struct KernelCounts {
     pub(crate) starved: u64,
 }
 
-impl XdpRx {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let mut with = vec![None; parts.chunks];
-        let mut sources = parts.sources;
-        for (queue, (source, chunks)) in sources.iter_mut().zip(&parts.filled).enumerate() {
-            for chunk in chunks.clone() {
-                if source.give(chunk, parts.chunk) {
-                    with[chunk as usize] = Some(queue as u16);
-                }
+/// A receiving half.
+pub(crate) fn receiver(parts: Parts) -> XdpRx {
+    let mut with = vec![None; parts.chunks];
+    let mut sources = parts.sources;
+    for (queue, (source, chunks)) in sources.iter_mut().zip(&parts.filled).enumerate() {
+        for chunk in chunks.clone() {
+            if source.give(chunk, parts.chunk) {
+                with[chunk as usize] = Some(queue as u16);
             }
-            source.publish();
         }
-        let most: usize = parts.filled.iter().map(|chunks| chunks.len()).sum();
-        let least = parts.filled.iter().map(|chunks| chunks.len()).min().unwrap_or(0) as u32;
-        let buffers = (parts.chunks * parts.chunk, parts.buffer);
-        let spare_buffers = match parts.buffer {
-            0 => 0..0,
-            _ => BUFFERS as u32..(BUFFERS + parts.kept_buffers) as u32,
-        };
-        Self {
-            joins: Joins::new(buffers, BUFFERS, sources.len()),
-            spare_buffers: SpareChunks::new(spare_buffers),
-            sources,
-            inboxes: [Inbox::new(most), Inbox::new(most)],
-            memory: parts.memory,
-            chunk: parts.chunk,
-            with: with.into(),
-            spares: SpareChunks::new(parts.spares),
-            names: FxHashMap::default(),
-            last: (parts.own, NOBODY),
-            own: parts.own,
-            may_be_unfinished: parts.may_be_unfinished,
-            busy_poll: false,
-            give_back: GIVE_BACK.min(least / 8),
-            turn: 0,
-            idle: 0,
-            stats: XdpStats::default(),
-            ended: KernelCounts::default(),
-            tap: None,
-        }
+        source.publish();
     }
+    let most: usize = parts.filled.iter().map(|chunks| chunks.len()).sum();
+    let least = parts.filled.iter().map(|chunks| chunks.len()).min().unwrap_or(0) as u32;
+    let buffers = (parts.chunks * parts.chunk, parts.buffer);
+    let behind = (parts.chunks + BUFFERS) as u32;
+    let kept = if parts.buffer == 0 { 0 } else { parts.kept_buffers };
+    let queues = Queues {
+        joins: Joins::new(buffers, BUFFERS, sources.len()),
+        sources,
+        memory: parts.memory.clone(),
+        chunk: parts.chunk,
+        with: with.into(),
+        busy_poll: false,
+        give_back: GIVE_BACK.min(least / 8),
+        turn: 0,
+        idle: 0,
+        ended: KernelCounts::default(),
+    };
+    let spares = [parts.spares, behind..behind + kept as u32];
+    let demux = Demux::beside_kernel(parts.own, parts.may_be_unfinished);
+    PacketRx::with(queues, parts.memory, most, spares, demux)
+}
 
-    /// Frames from `address` are this peer's.
-    pub(crate) fn name(&mut self, address: SocketAddr, peer: u32) {
-        self.names.insert(plain(address), peer);
-        self.last = (self.own, NOBODY);
-    }
-
-    /// The peer with this address.
-    pub(crate) fn named(&self, address: SocketAddr) -> Option<u32> {
-        self.names.get(&plain(address)).copied()
-    }
-
-    /// Whether a poll would show something.
-    pub(crate) fn has_more(&mut self) -> bool {
-        self.inboxes.iter().any(Inbox::has_more)
-            || self.sources.iter_mut().any(|source| source.receive.is_ready())
-    }
-
+impl Queues {
     /// What the kernel and the rings have counted. Asks every socket.
     pub(crate) fn kernel_counts(&self) -> KernelCounts {
         self.sources.iter().fold(self.ended, |all, source| {
@@ -217,8 +175,8 @@ impl XdpRx {
         })
     }
 
-    /// Whether receives have a queue of the device to poll; from then on each empty poll does. Where the kernel copies, it knows
-    /// only after the first frame.
+    /// Whether receives have a queue of the device to poll; from then on each empty poll does. Where the
+    /// kernel copies, it knows only after the first frame.
     pub(crate) fn polls_busily(&mut self) -> bool {
         let mut sources = self.sources.iter();
         self.busy_poll |= sources.any(|source| sys::has_queue_to_poll(source.socket.as_fd()));
@@ -227,33 +185,6 @@ impl XdpRx {
 
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sources.iter().map(|source| source.socket.as_fd())
-    }
-
-    /// Takes what has come, up to a batch of all queues, and sorts it by channel.
-    #[inline]
-    fn pull(&mut self) {
-        let (count, mut left) = (self.sources.len(), BATCH);
-        for at in 0..count {
-            let queue = (self.turn + at) % count;
-            while left > 0 && self.inboxes.iter().all(Inbox::has_room) && self.joins.has_room() {
-                let Some(descriptor) = self.sources[queue].receive.take() else {
-                    break;
-                };
-                self.sources[queue].untold += 1;
-                left -= 1;
-                self.take(queue as u16, unpack(&descriptor));
-            }
-        }
-        let found = left < BATCH;
-        self.turn = if count > 1 { (self.turn + 1) % count } else { 0 };
-        for source in &mut self.sources {
-            if !found || source.untold.max(source.unpublished) >= self.give_back {
-                source.publish();
-            }
-        }
-        if !found {
-            self.found_nothing();
-        }
     }
 
     #[inline]
@@ -271,7 +202,7 @@ impl XdpRx {
 
     /// One entry of a ring: the frame goes to its channel, or its chunk goes back.
     #[inline]
-    fn take(&mut self, queue: u16, (address, length, options): (u64, u32, u32)) {
+    fn take(&mut self, queue: u16, (address, length, options): (u64, u32, u32), arrivals: &mut Arrivals) {
         // Chunks are powers of two.
         let number = usize::try_from(address >> self.chunk.trailing_zeros()).unwrap_or(usize::MAX);
         let inside = self.chunk - (address as usize & (self.chunk - 1));
@@ -279,22 +210,31 @@ impl XdpRx {
         let known = self.with.get_mut(number);
         let Some(with) = known.filter(|with| with.is_some()) else {
             // A chunk that the kernel does not have: it is nobody's to give back.
-            self.stats.nonsense += 1;
+            arrivals.counts.nonsense += 1;
             self.broken(queue, goes_on);
             return;
         };
         *with = None;
-        let (number, place, length) = (number as u32, address as usize, length as usize);
+        let (number, at, length) = (number as u32, address as usize, length as usize);
         if length > inside {
-            self.stats.malformed += 1;
+            arrivals.counts.malformed += 1;
             self.broken(queue, goes_on);
-            self.give(queue, number);
         } else if goes_on || self.joins.is_open(queue) {
-            self.take_part(queue, (place, length), goes_on);
-            self.give(queue, number);
-        } else if !self.sort(queue, number, (place, length), false) {
-            self.give(queue, number);
+            self.take_part(queue, (at, length), goes_on, arrivals);
+        } else {
+            let packet = Packet {
+                buffer: number,
+                queue,
+                at,
+                length,
+                is_checked: false,
+                is_joined: false,
+            };
+            if show(packet, arrivals) {
+                return;
+            }
         }
+        self.give(queue, number);
     }
 
     /// Whatever frame of several chunks the queue had begun, it does not come whole.
@@ -306,98 +246,24 @@ impl XdpRx {
     }
 
     /// One of several chunks of a frame.
-    fn take_part(&mut self, queue: u16, part: (usize, usize), goes_on: bool) {
+    fn take_part(&mut self, queue: u16, part: (usize, usize), goes_on: bool, arrivals: &mut Arrivals) {
         match self.joins.add(&self.memory, queue, part, goes_on) {
             Joined::Nothing => {}
-            Joined::Broken => self.stats.malformed += 1,
+            Joined::Broken => arrivals.counts.malformed += 1,
             Joined::Whole { buffer, length } => {
-                let place = self.joins.place(buffer);
-                if !self.sort(queue, self.with.len() as u32 + buffer, (place, length), true) {
+                let packet = Packet {
+                    buffer: self.with.len() as u32 + buffer,
+                    queue,
+                    at: self.joins.place(buffer),
+                    length,
+                    is_checked: false,
+                    is_joined: true,
+                };
+                if !show(packet, arrivals) {
                     self.joins.give(buffer);
                 }
             }
         }
-    }
-
-    /// A packet in a chunk (or a buffer): its frame goes to the channel. Returns whether it is one. `joined`: it was put together.
-    #[inline]
-    fn sort(&mut self, queue: u16, chunk: u32, (place, length): (usize, usize), joined: bool) -> bool {
-        let Some((channel, from, at, length)) = self.read(place, length, joined) else {
-            return false;
-        };
-        self.inboxes[channel].push(InboxFrame {
-            chunk,
-            queue,
-            kept: false,
-            from,
-            at: at as u32,
-            length: length as u32,
-        });
-        true
-    }
-
-    /// Channel, peer, place and length of the frame in a packet that is for this rail and intact.
-    #[inline]
-    fn read(&mut self, place: usize, length: usize, joined: bool) -> Option<(usize, u32, usize, usize)> {
-        let packet = self.memory.as_shared().skip(place).take(length);
-        // The second line of a short frame is fetched beside the first, and not after it: both come from afar.
-        std::hint::black_box(packet.read::<1>(LINE));
-        let mut headers = [0; HEADERS_IPV6];
-        let n = packet.copy_to(0, &mut headers);
-        let Some(arrived) = Arrived::read(&headers[..n], length) else {
-            self.stats.malformed += 1;
-            return None;
-        };
-        let channel = usize::from(arrived.to.port().wrapping_sub(self.own.port()));
-        let rest = length.checked_sub(arrived.at + arrived.length);
-        // Links pad what is short. What was put together is not; a rest is another frame's, and chunks between were lost.
-        let is_odd = rest.is_none_or(|rest| joined && rest > 0);
-        if channel > 1 || arrived.to.ip() != self.own.ip() || is_odd {
-            self.stats.malformed += 1;
-            return None;
-        }
-        let frame = packet.skip(arrived.at).take(arrived.length);
-        match judge(&arrived, frame, self.own.is_ipv4(), self.may_be_unfinished) {
-            Sum::Right => {}
-            Sum::Unfinished => self.stats.unfinished += 1,
-            Sum::Wrong => {
-                self.stats.corrupt += 1;
-                return None;
-            }
-        }
-        let from = self.sender(arrived.from);
-        self.stats.received += 1;
-        let at = place + arrived.at;
-        if self.tap.is_some() {
-            self.show(channel, (from, arrived.from), at, arrived.length);
-        }
-        Some((channel, from, at, arrived.length))
-    }
-
-    #[cold]
-    fn show(&self, channel: usize, (from, address): (u32, SocketAddr), at: usize, length: usize) {
-        if let Some(tap) = &self.tap {
-            let other = if from == NOBODY {
-                RemoteEnd::Unknown(Some(address))
-            } else {
-                RemoteEnd::Peer(from)
-            };
-            let frame = self.memory.as_shared().skip(at).take(length);
-            tap.frame(Way::In, channel, other, &frame.to_vec());
-        }
-    }
-
-    #[inline]
-    fn sender(&mut self, from: SocketAddr) -> u32 {
-        if self.last.0 != from {
-            let known = self.names.get(&from).copied();
-            self.stats.strangers += u64::from(known.is_none());
-            match known {
-                Some(peer) => self.last = (from, peer),
-                None => return NOBODY,
-            }
-        }
-        self.last.1
     }
 
     /// Takes the next packet off the rings, copies what is behind its headers, and gives its chunk back.
@@ -441,114 +307,86 @@ impl XdpRx {
         self.with.get(chunk).is_some_and(Option::is_some)
     }
 
-    /// Whether each chunk and each buffer is somewhere, and once.
+    /// The chunks that the kernel has, and the buffers of frames that are not whole.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn census(&self, (chunks, buffers): (usize, usize)) {
-        let (mut seen, here) = (vec![0; chunks + buffers], self.with.len() as u32);
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = u32> {
         let lent = self.with.iter().zip(0..).filter(|(with, _)| with.is_some());
-        let waits = self.inboxes.iter().flat_map(Inbox::chunks);
-        let behind = |buffer: u32| here + buffer;
-        let all = lent
-            .map(|(_, chunk)| chunk)
-            .chain(waits)
-            .chain(self.spares.chunks())
-            .chain(self.spare_buffers.chunks().map(behind))
-            .chain(self.joins.buffers().map(behind));
-        all.for_each(|chunk| seen[chunk as usize] += 1);
-        let buffers = if self.joins.has_buffers() { buffers } else { 0 };
-        let first = seen[..chunks + buffers].iter().position(|&count| count != 1);
-        assert_eq!(first, None, "of {chunks} chunks and {buffers} buffers");
+        let here = self.with.len() as u32;
+        lent.map(|(_, chunk)| chunk)
+            .chain(self.joins.buffers().map(move |buffer| here + buffer))
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn has_buffers(&self) -> bool {
+        self.joins.has_buffers()
     }
 
     /// Gives up the sockets.
     pub(crate) fn release(&mut self) {
         self.ended = self.kernel_counts();
         self.sources.clear();
-        self.names.clear();
     }
 }
 
-/// What a checksum says.
-enum Sum {
-    Right,
-    /// The sender's kernel left it to a device, and there was none on the way.
-    Unfinished,
-    Wrong,
-}
-
+/// Shows a packet; returns whether it is a frame.
 #[inline]
-fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool, may_be_unfinished: bool) -> Sum {
-    // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
-    let none_is_right = is_ipv4 && !arrived.has_checksum();
-    if none_is_right || arrived.is_intact(frame.sum().into()) {
-        Sum::Right
-    } else if may_be_unfinished && arrived.has_checksum() && arrived.is_partial_checksum() {
-        Sum::Unfinished
-    } else {
-        Sum::Wrong
+fn show(packet: Packet, arrivals: &mut Arrivals) -> bool {
+    match arrivals.packet(packet) {
+        Shown::Taken => return true,
+        Shown::Dropped => {}
+        Shown::Malformed => arrivals.counts.malformed += 1,
     }
+    false
 }
 
-/// Without a scope, which means something on this host only.
-fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip(), address.port())
-}
-
-impl Receive for XdpRx {
-    type Kept = XdpKept;
-
+impl ReceiveQueues for Queues {
+    /// Takes what has come by all queues, which serve both channels.
     #[inline]
-    fn poll(&mut self, channel: Channel, budget: usize) -> usize {
-        let at = channel_index(channel);
-        let (sources, with, size) = (&mut self.sources, &mut self.with, self.chunk);
-        let (joins, chunks) = (&mut self.joins, with.len() as u32);
-        let waits = self.inboxes[at].end_poll(|entry| {
-            let Some(with) = with.get_mut(entry.chunk as usize) else {
-                joins.give(entry.chunk - chunks);
-                return;
-            };
-            // After the end there is nobody to give it to.
-            if let Some(source) = sources.get_mut(usize::from(entry.queue))
-                && source.give(entry.chunk, size)
-            {
-                *with = Some(entry.queue);
+    fn poll(&mut self, _: usize, arrivals: &mut Arrivals) {
+        let count = self.sources.len();
+        for at in 0..count {
+            let queue = (self.turn + at) % count;
+            while arrivals.wants_more() && self.joins.has_room() {
+                let Some(descriptor) = self.sources[queue].receive.take() else {
+                    break;
+                };
+                self.sources[queue].untold += 1;
+                arrivals.count();
+                self.take(queue as u16, unpack(&descriptor), arrivals);
             }
-        });
-        if !waits && budget > 0 {
-            self.pull();
         }
-        self.inboxes[at].show(budget)
+        let found = arrivals.has_any();
+        self.turn = if count > 1 { (self.turn + 1) % count } else { 0 };
+        for source in &mut self.sources {
+            if !found || source.untold.max(source.unpublished) >= self.give_back {
+                source.publish();
+            }
+        }
+        if !found {
+            self.found_nothing();
+        }
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.sources.iter_mut().any(|source| source.receive.is_ready())
     }
 
     #[inline]
-    fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let entry = self.inboxes[channel_index(channel)].shown(i)?;
-        Some(Frame {
-            from: (entry.from != NOBODY).then_some(PeerIndex(entry.from)),
-            bytes: self
-                .memory
-                .as_shared()
-                .skip(entry.at as usize)
-                .take(entry.length as usize),
-        })
+    fn fill(&mut self, buffer: u32, queue: u16) {
+        let Some(with) = self.with.get_mut(buffer as usize) else {
+            self.joins.give(buffer - self.with.len() as u32);
+            return;
+        };
+        // After the end there is nobody to give it to.
+        if let Some(source) = self.sources.get_mut(usize::from(queue))
+            && source.give(buffer, self.chunk)
+        {
+            *with = Some(queue);
+        }
     }
 
-    fn keep(&mut self, channel: Channel, i: usize) -> Result<XdpKept, Refused> {
-        let inbox = &mut self.inboxes[channel_index(channel)];
-        let entry = *inbox.shown(i).ok_or(Refused::BadMemory)?;
-        let frame = self
-            .memory
-            .slice(entry.at as usize, entry.length as usize)
-            .ok_or(Refused::BadMemory)?;
-        let chunks = self.with.len() as u32;
-        let (kept, fresh) = match entry.chunk.checked_sub(chunks) {
-            None => self.spares.swap(entry.chunk, frame)?,
-            Some(buffer) => {
-                let (kept, fresh) = self.spare_buffers.swap(buffer, frame)?;
-                (kept, chunks + fresh)
-            }
-        };
-        inbox.keep(i, fresh);
-        Ok(kept)
+    #[inline]
+    fn pool(&self, buffer: u32) -> usize {
+        usize::from(buffer as usize >= self.with.len())
     }
 }

@@ -42,7 +42,7 @@ fn config(six: bool) -> IgbvfConfig {
 fn open(vf: &Vf, number: u32, config: &IgbvfConfig) -> Result<IgbvfRail, String> {
     let claim = Claim::connect(&vf.socket).unwrap();
     let name = format!("igbvf:0000:01:10.{number}").parse().unwrap();
-    IgbvfRail::over(&name, config, claim).map_err(|error| error.to_string())
+    doorbell_igbvf::over(&name, config, claim).map_err(|error| error.to_string())
 }
 
 /// Two functions at the ends of a wire, and a rail over each that knows the other.
@@ -257,7 +257,7 @@ fn a_physical_function_that_begins_anew_is_asked_again_and_frames_pass_again() {
 #[test]
 fn the_link_is_the_devices_word() {
     let mut pair = Pair::new(&config(false));
-    assert_eq!(pair.a.speed(), Some((1000, true)));
+    assert_eq!(pair.a.nic().speed(), Some((1000, true)));
     for (has_link, kind) in [(false, EventKind::LinkDown), (true, EventKind::LinkUp)] {
         pair.at_a.be(|manner| manner.has_link = has_link);
         let mut told = None;
@@ -279,7 +279,7 @@ fn who_is_asked_for_the_function_gives_it_back() {
         told.is_some()
     });
     assert_eq!(told, Some(EventKind::DeviceGone));
-    assert!(pair.a.device().is_none(), "closed");
+    assert!(pair.a.nic().device().is_none(), "closed");
     let (tx, rx) = pair.a.split();
     assert_eq!((tx.reserve(Channel::Data, 1), rx.poll(Channel::Data, 8)), (0, 0));
     assert!(pair.a.close(Time::ZERO, Time::ZERO));
@@ -357,7 +357,7 @@ fn neighbouring_ports_are_different_peers() {
 #[test]
 fn a_frame_wakes_who_sleeps() {
     let mut pair = Pair::new(&config(false));
-    assert!(pair.b.check_interrupt(SOON));
+    assert!(pair.b.nic().check_interrupt(SOON));
     pair.until("nothing is left to do", |pair| {
         let idle = matches!(pair.b.arm().unwrap(), Armed::Sleep(_));
         if !idle {

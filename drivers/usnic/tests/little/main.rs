@@ -26,7 +26,7 @@ fn config() -> UsnicConfig {
 
 fn open(vic: &Vic, number: usize, config: &UsnicConfig) -> Result<UsnicRail, String> {
     let name = format!("usnic:model/D/vf{number}").parse().unwrap();
-    UsnicRail::over(&name, config, vic.claim(number)).map_err(|error| error.to_string())
+    doorbell_usnic::over(&name, config, vic.claim(number)).map_err(|error| error.to_string())
 }
 
 struct Pair {
@@ -358,7 +358,7 @@ fn a_queue_with_an_error_is_made_anew_and_frames_pass_again() {
         let mut unstuck = false;
         pair.until("down and up", |pair| {
             events.extend(std::iter::from_fn(|| pair.a.event()).map(|event| event.kind));
-            if what == "running" && !unstuck && pair.a.trouble().is_some() {
+            if what == "running" && !unstuck && pair.a.nic().trouble().is_some() {
                 unstuck = true;
             }
             events.len() == 2
@@ -401,7 +401,7 @@ fn a_device_that_reads_as_ones_is_gone_whatever_it_was_asked() {
         told.is_some()
     });
     assert_eq!(told, Some(EventKind::DeviceGone));
-    assert!(pair.a.device().is_none());
+    assert!(pair.a.nic().device().is_none());
     assert_eq!(pair.a.next_deadline(), None);
     let to_b = pair.b.address();
     assert!(
@@ -467,7 +467,9 @@ fn an_opening_that_fails_leaves_nothing_installed() {
     let name = "usnic:model/D/vf0".parse().unwrap();
     let claim = vic.claim(0);
     vic.state().functions[0].stuck_running = Some(0);
-    let error = UsnicRail::over(&name, &config(), claim).unwrap_err().to_string();
+    let error = doorbell_usnic::over(&name, &config(), claim)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("does not start"), "{error}");
     assert_eq!(vic.steered(0), (0, 0));
     let state = vic.state();
@@ -596,7 +598,7 @@ mod agents {
         let agent = Running::new(&vic);
         let mut pair = Pair::over(vic.clone(), &by(&agent.socket));
         assert!(pair.a.how().contains("agent"), "{}", pair.a.how());
-        assert!(pair.a.has_arp() && pair.a.news().is_some_and(|news| news.link));
+        assert!(pair.a.nic().has_arp() && pair.a.nic().news().is_some_and(|news| news.link));
         pair.passes("by an agent");
         assert_eq!(vic.steered(0), (3, 2));
         // Nobody else has a function that somebody has.
@@ -627,7 +629,7 @@ mod agents {
             !pair.a.is_link_up() && !pair.b.is_link_up()
         });
         pair.until("the reason is known", |pair| {
-            pair.a.trouble().is_some_and(|why| why.contains("agent"))
+            pair.a.nic().trouble().is_some_and(|why| why.contains("agent"))
         });
         std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let mut agent = Agent::new(Pf::over(vic.claim_pf()).unwrap(), &socket).unwrap();
@@ -636,8 +638,8 @@ mod agents {
             assert!(
                 begun.elapsed() < SOON,
                 "{:?} {:?}",
-                pair.a.trouble(),
-                pair.b.trouble()
+                pair.a.nic().trouble(),
+                pair.b.nic().trouble()
             );
             agent.turn(Duration::from_micros(100)).unwrap();
             // A rail waits for the welcome of an agent, which is served here by the same thread.

@@ -50,7 +50,11 @@ fn a_physical_function_of_the_rails_own_process_is_looked_after_too() {
         model.inject(fault).unwrap();
         let (begun, mut events) = (Instant::now(), Vec::new());
         while events.len() < 2 {
-            assert!(begun.elapsed() < SOON, "{fault}: {rail:?} {:?}", rail.trouble());
+            assert!(
+                begun.elapsed() < SOON,
+                "{fault}: {rail:?} {:?}",
+                rail.nic().trouble()
+            );
             rail.progress(Time::from_nanos(begun.elapsed().as_nanos() as u64));
             events.extend(std::iter::from_fn(|| rail.event()).map(|event| event.kind));
             std::thread::sleep(Duration::from_micros(100));
@@ -73,8 +77,8 @@ fn an_agent_outlives_its_model() {
     let mut rail = lab.open("vf0", &UsnicConfig::default()).unwrap();
     let clock = Instant::now();
     lab.model.inject("at 0s model die").unwrap();
-    while rail.device().is_some() {
-        assert!(clock.elapsed() < SOON, "{rail:?} {:?}", rail.trouble());
+    while rail.nic().device().is_some() {
+        assert!(clock.elapsed() < SOON, "{rail:?} {:?}", rail.nic().trouble());
         rail.progress(Time::from_nanos(clock.elapsed().as_nanos() as u64));
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -130,7 +134,8 @@ fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() 
     pair.until(fault, |pair| {
         for rail in [&pair.a, &pair.b] {
             refused.extend(
-                rail.trouble()
+                rail.nic()
+                    .trouble()
                     .filter(|why| why.contains("refused"))
                     .map(str::to_owned),
             );
@@ -142,7 +147,7 @@ fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() 
     });
     assert_eq!(refused, [""; 0], "no filter is there twice");
     pair.lab.has_fired(fault);
-    assert!(pair.a.has_arp() && pair.b.has_arp());
+    assert!(pair.a.nic().has_arp() && pair.b.nic().has_arp());
     pair.passes(fault);
 }
 
@@ -195,7 +200,7 @@ fn a_filter_whose_answer_came_too_late_is_taken_away() {
         }
         std::thread::sleep(Duration::from_millis(50));
     };
-    assert!(rail.has_arp() && rail.is_link_up(), "all three are there");
+    assert!(rail.nic().has_arp() && rail.is_link_up(), "all three are there");
 }
 
 #[test]
@@ -305,10 +310,10 @@ fn a_device_that_goes_while_its_queues_are_made_anew_is_gone() {
         pair.lab.stop_agent();
         pair.until("down", |pair| !pair.a.is_link_up());
         pair.until("why", |pair| {
-            pair.a.trouble().is_some_and(|why| why.contains("agent"))
+            pair.a.nic().trouble().is_some_and(|why| why.contains("agent"))
         });
         pair.lab.model.inject(fault).unwrap();
-        pair.until(fault, |pair| pair.a.device().is_none());
+        pair.until(fault, |pair| pair.a.nic().device().is_none());
         assert!(std::iter::from_fn(|| pair.a.event()).any(|event| event.kind == EventKind::DeviceGone));
     }
 }

@@ -91,7 +91,7 @@ fn a_physical_function_with_nothing_but_the_ring_steers_by_it() {
         ..by_ring()
     };
     let rail = lab.open("vf0", &direct).unwrap();
-    assert!(rail.is_link_up() && rail.has_arp(), "{}", rail.how());
+    assert!(rail.is_link_up() && rail.nic().has_arp(), "{}", rail.how());
     drop(rail);
     lab.is_forgiven("steered by the ring");
 }
@@ -145,7 +145,9 @@ fn a_ring_that_hangs_later_is_made_anew_with_the_function() {
     pair.post(Channel::Data, b"the last straw");
     let mut reason = None;
     pair.until("made anew", |pair| {
-        reason = reason.take().or_else(|| pair.a.trouble().map(str::to_owned));
+        reason = reason
+            .take()
+            .or_else(|| pair.a.nic().trouble().map(str::to_owned));
         pair.a.stats().resets == 1 && pair.a.is_link_up()
     });
     assert!(reason.is_some_and(|reason| reason.contains("OPEN_STATUS")));

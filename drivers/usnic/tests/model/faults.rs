@@ -35,9 +35,9 @@ pub(super) fn recovers(pair: &mut Pair, fault: &str) {
             begun.elapsed() < SOON,
             "{fault}: {:?} {:?} {:?} {:?} {:?}",
             pair.a,
-            pair.a.trouble(),
+            pair.a.nic().trouble(),
             pair.b,
-            pair.b.trouble(),
+            pair.b.nic().trouble(),
             pair.lab.model.violations().list().last()
         );
     }
@@ -90,12 +90,12 @@ fn ended(fault: &str) {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     inject(&pair, fault);
     let begun = Instant::now();
-    while pair.a.device().is_some() {
+    while pair.a.nic().device().is_some() {
         assert!(
             begun.elapsed() < SOON,
             "{fault}: {:?} {:?}",
             pair.a,
-            pair.a.trouble()
+            pair.a.nic().trouble()
         );
         traffic(&mut pair);
     }
@@ -296,7 +296,7 @@ fn anew(fault: &str, word: &str) {
     pair.post(Channel::Data, b"the last straw");
     let mut reasons = Vec::new();
     pair.until(fault, |pair| {
-        reasons.extend(pair.a.trouble().map(str::to_owned));
+        reasons.extend(pair.a.nic().trouble().map(str::to_owned));
         pair.a.stats().resets >= 1 && pair.a.is_link_up()
     });
     reasons.dedup();
@@ -339,7 +339,7 @@ fn queues_that_do_not_stop_hold_nobody_up_at_the_end() {
     let begun = Instant::now();
     a.close(Time::ZERO, Time::ZERO);
     lab.has_fired("stuck-running");
-    assert!(begun.elapsed() < SOON && a.device().is_none());
+    assert!(begun.elapsed() < SOON && a.nic().device().is_none());
     assert!(lab.open("vf0", &UsnicConfig::default()).unwrap().is_link_up());
 }
 
@@ -358,7 +358,10 @@ fn a_link_that_takes_its_filters_along_is_waited_for() {
     pair.post(Channel::Data, b"the last straw");
     pair.until("down", |pair| !pair.a.is_link_up());
     pair.until("refused while it is down", |pair| {
-        pair.a.trouble().is_some_and(|why| why.contains("link is down"))
+        pair.a
+            .nic()
+            .trouble()
+            .is_some_and(|why| why.contains("link is down"))
     });
     pair.lab.model.inject("at 0s link up").unwrap();
     pair.until("up", |pair| pair.a.is_link_up() && pair.b.is_link_up());
@@ -371,7 +374,7 @@ fn lines_that_end_and_models_that_begin_anew_end_the_rail_and_the_next_one_works
         ended(fault);
         let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
         pair.lab.model.inject(fault).unwrap();
-        pair.until(fault, |pair| pair.a.device().is_none());
+        pair.until(fault, |pair| pair.a.nic().device().is_none());
         let begun = Instant::now();
         // The agent finds its own device again before it can steer.
         let rail = loop {
@@ -392,7 +395,12 @@ fn a_firmware_that_has_failed_takes_the_link_down() {
     pair.lab.model.inject("at 0s link fatal").unwrap();
     pair.until("down", |pair| !pair.a.is_link_up() && !pair.b.is_link_up());
     passes_nothing(&mut pair);
-    assert!(pair.a.news().is_some_and(|news| news.fatal && news.error != 0));
+    assert!(
+        pair.a
+            .nic()
+            .news()
+            .is_some_and(|news| news.fatal && news.error != 0)
+    );
     assert!(std::iter::from_fn(|| pair.a.event()).any(|event| event.kind == EventKind::LinkDown));
     assert!(pair.a.close(Time::ZERO, Time::ZERO));
 }
@@ -404,10 +412,10 @@ fn a_torn_notify_area_is_counted_and_what_was_whole_counts() {
         ("at 0s link torn forever", false),
     ] {
         let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
-        let before = pair.a.news();
+        let before = pair.a.nic().news();
         pair.lab.model.inject(fault).unwrap();
         pair.until("it is seen", |pair| pair.a.stats().torn > 2);
-        assert!(pair.a.is_link_up() && pair.a.news() == before, "{fault}");
+        assert!(pair.a.is_link_up() && pair.a.nic().news() == before, "{fault}");
         pair.passes(fault);
         if ends {
             pair.until("whole again", |pair| {
@@ -455,10 +463,10 @@ fn a_function_that_somebody_reset_is_made_anew_at_the_first_try() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab.model.inject("at 0s vf0 reset").unwrap();
     pair.until("made anew", |pair| {
-        assert_eq!(pair.a.trouble(), None);
+        assert_eq!(pair.a.nic().trouble(), None);
         pair.a.stats().resets == 1 && pair.a.is_link_up()
     });
-    assert_eq!(pair.a.check_interrupt(SOON), Some(true));
+    assert_eq!(pair.a.nic().check_interrupt(SOON), Some(true));
     recovers(&mut pair, "reset");
     pair.lab.is_forgiven("reset");
 }

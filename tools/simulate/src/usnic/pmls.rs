@@ -100,7 +100,7 @@ impl Table<'_> {
                 text.push_str(&format!(
                     "\nrank {rank}: {:?}; {driver:?}, trouble {:?}; {:?}\n  {}",
                     player.end.lost(other),
-                    driver.trouble(),
+                    driver.nic().trouble(),
                     rail.counters(),
                     rail.recent(PeerIndex(0), RECENT).join("\n  ")
                 ));

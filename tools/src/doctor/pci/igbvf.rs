@@ -36,7 +36,7 @@ impl Live for IgbvfSteps {
 
     fn steps(&self, walk: &mut Walk, bdf: Bdf) -> Link {
         let mut rail = opened(walk, bdf)?;
-        match rail.speed() {
+        match rail.nic().speed() {
             Some((speed, full)) => {
                 let half = if full { "" } else { ", half duplex" };
                 walk.ok("link", format!("up, {speed} Mb/s{half}"));
@@ -96,7 +96,7 @@ fn opened(walk: &mut Walk, bdf: Bdf) -> Result<IgbvfRail, crate::doctor::chain::
 }
 
 fn interrupt(walk: &mut Walk, rail: &mut IgbvfRail) -> Link {
-    if rail.check_interrupt(INTERRUPT) {
+    if rail.nic().check_interrupt(INTERRUPT) {
         walk.ok("interrupt", "one that was raised by hand came by its eventfd");
         return Ok(());
     }
@@ -137,7 +137,7 @@ fn frame(walk: &mut Walk, bdf: Bdf, rail: &mut IgbvfRail) -> Link {
         std::thread::sleep(Duration::from_micros(200));
     }
     if rail.is_resolved(peer) {
-        let bytes = rail.bus_memory().map_or(0, |(_, bytes)| bytes);
+        let bytes = rail.nic().bus_memory().map_or(0, |(_, bytes)| bytes);
         walk.ok(
             "dma",
             format!(

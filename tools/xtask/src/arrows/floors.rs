@@ -47,6 +47,9 @@ const DRIVER: Sees = Sees::Only(&["fabric", "ring"]);
 /// What drivers see that put frames into UDP.
 const SOCKETS: Sees = Sees::Only(&["fabric", "ring", "drivers/inet"]);
 
+/// What drivers of cards see whose frames are UDP.
+const CARD: Sees = Sees::Only(&["fabric", "drivers/inet", "drivers/packet", "drivers/vfio"]);
+
 /// Tests and benches of every crate may use this driver: it needs no machine.
 const SIMULATOR: &str = "drivers/sim";
 
@@ -71,8 +74,20 @@ const FLOORS: &[Place] = &[
     place(2, "drivers/shm", "doorbell-shm", DRIVER),
     // what those have in common that put frames into UDP
     place(2, "drivers/inet", "doorbell-inet", DRIVER),
+    // the rail over a network card's queues, whichever card it is
+    place(
+        2,
+        "drivers/packet",
+        "doorbell-packet",
+        Sees::Only(&["fabric", "drivers/inet"]),
+    ),
     place(2, "drivers/udp", "doorbell-udp", SOCKETS),
-    place(2, "drivers/xdp", "doorbell-xdp", SOCKETS),
+    place(
+        2,
+        "drivers/xdp",
+        "doorbell-xdp",
+        Sees::Only(&["fabric", "ring", "drivers/inet", "drivers/packet"]),
+    ),
     place(2, "drivers/verbs", "doorbell-verbs", DRIVER),
     place(2, "drivers/portals", "doorbell-portals", DRIVER),
     place(
@@ -82,18 +97,8 @@ const FLOORS: &[Place] = &[
         Sees::Only(&["fabric", "ring", "fabric/libfabric-sys"]),
     ),
     place(2, "drivers/vfio", "doorbell-vfio", DRIVER),
-    place(
-        2,
-        "drivers/igbvf",
-        "doorbell-igbvf",
-        Sees::Only(&["fabric", "drivers/inet", "drivers/vfio"]),
-    ),
-    place(
-        2,
-        "drivers/usnic",
-        "doorbell-usnic",
-        Sees::Only(&["fabric", "drivers/inet", "drivers/vfio"]),
-    ),
+    place(2, "drivers/igbvf", "doorbell-igbvf", CARD),
+    place(2, "drivers/usnic", "doorbell-usnic", CARD),
     // 3: datagrams become messages
     place(3, "btl", "doorbell-btl", Sees::Only(&["fabric", "hotel", "ring"])),
     // 4: protocols over any rail, and the control plane
@@ -308,7 +313,8 @@ mod tests {
                 let to =
                     of(folder).unwrap_or_else(|| panic!("{} sees {folder}, which has no row", place.folder));
                 // What several drivers share stands beside them.
-                let shared = ["drivers/vfio", "drivers/inet"].contains(&to.folder) && to.floor == place.floor;
+                let shared = ["drivers/vfio", "drivers/inet", "drivers/packet"].contains(&to.folder)
+                    && to.floor == place.floor;
                 assert!(
                     to.floor < place.floor || shared,
                     "{} sees {folder} upwards",

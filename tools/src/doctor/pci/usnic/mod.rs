@@ -338,7 +338,7 @@ fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
 
 /// usNIC's rule for a function: two queue pairs and two completion queues at least. The rail has refused fewer.
 fn queues(walk: &mut Walk, config: &UsnicConfig, rail: &UsnicRail) {
-    let [sends, receives, completions, interrupts] = rail.resources();
+    let [sends, receives, completions, interrupts] = rail.nic().resources();
     walk.ok(
         "queues",
         format!(
@@ -346,7 +346,7 @@ fn queues(walk: &mut Walk, config: &UsnicConfig, rail: &UsnicRail) {
              uses 2, 2 and up to 3"
         ),
     );
-    if rail.has_arp() {
+    if rail.nic().has_arp() {
         walk.ok("arp", "questions for its address come by a filter of their own");
     } else if !config.arp {
         walk.not_applicable("arp", "usnic.arp is off: peers have to hear from this rail first");
@@ -362,7 +362,7 @@ fn queues(walk: &mut Walk, config: &UsnicConfig, rail: &UsnicRail) {
 }
 
 fn link(walk: &mut Walk, object: &Object, rail: &UsnicRail) -> Link {
-    let Some(news) = rail.news() else {
+    let Some(news) = rail.nic().news() else {
         walk.unknown(
             "link",
             "neither the function nor an agent tells of the link: it is taken to be up",
@@ -416,7 +416,7 @@ fn link(walk: &mut Walk, object: &Object, rail: &UsnicRail) -> Link {
 }
 
 fn interrupt(walk: &mut Walk, rail: &mut UsnicRail) -> Link {
-    match rail.check_interrupt(INTERRUPT) {
+    match rail.nic().check_interrupt(INTERRUPT) {
         Some(true) => walk.ok("interrupt", "one that was raised by hand came by its eventfd"),
         None => walk.not_applicable(
             "interrupt",
