@@ -353,7 +353,7 @@ mod tests {
             .unwrap()
             .require(&name, &tiny)
             .unwrap_err();
-        assert!(error.to_string().contains("leave no room"), "{error}");
+        assert!(error.to_string().contains("too small for messages"), "{error}");
     }
 
     #[test]
