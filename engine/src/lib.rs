@@ -69,7 +69,7 @@ pub use doorbell_fabric::{
     select::{Selection, Unchosen},
 };
 pub use doorbell_oob as oob;
-pub use doorbell_pml::{Counters, WayState};
+pub use doorbell_pml::{Counters, PathState};
 pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Peers, Waiting};
 pub use launch::launcher;

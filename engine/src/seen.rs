@@ -13,7 +13,7 @@ use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::Choice;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{Counters, Drops, Pml, Rank, WayState};
+use doorbell_pml::{Counters, Drops, PathState, Pml, Rank};
 
 use crate::config::CounterPlace;
 use crate::directory::Directory;
@@ -31,7 +31,7 @@ type Named = (&'static str, &'static str, u64);
 /// Most ways (a rail to a peer) with rows of their own: in larger jobs the others have none.
 const WAYS: usize = 256;
 
-/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`WayState::number`]), `.latency` (half of the round trip
+/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`PathState::number`]), `.latency` (half of the round trip
 /// of its probes), `.round_trip` (of acknowledgements, with what those waited for), `.unacknowledged`, `.failures`. They are
 /// read where they change seldom: a rail that keeps no such report costs a branch.
 ///
@@ -187,11 +187,11 @@ impl Row {
         self.unacknowledged.set(report.unacknowledged);
         let (mut state, latency) = pml
             .way(Rank(self.rank), self.way.rail)
-            .unwrap_or((WayState::Down, None));
-        if state == WayState::Up && rail.is_suspect(self.way.peer) {
-            state = WayState::Suspect;
+            .unwrap_or((PathState::Down, None));
+        if state == PathState::Up && rail.is_suspect(self.way.peer) {
+            state = PathState::Suspect;
         }
-        let before = WayState::from_number(self.state.get()).unwrap_or_default();
+        let before = PathState::from_number(self.state.get()).unwrap_or_default();
         if before.has_failed(state) {
             self.failures.add(1);
         }

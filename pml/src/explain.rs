@@ -4,14 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use doorbell_fabric::message::Message;
+use doorbell_paths::{PathState, each};
 
 use crate::error::LostReason;
 use crate::pml::Pml;
 use crate::rail::RailId;
 use crate::rank::{Rank, Source};
 use crate::request::{RequestId, State};
-use crate::ways::latency::each;
-use crate::ways::state::WayState;
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +148,7 @@ pub struct PathReport {
     /// Whether it may carry messages.
     pub up: bool,
     /// How it is.
-    pub state: WayState,
+    pub state: PathState,
     /// Half of the round trip of its probes, in nanoseconds, once it was measured.
     pub latency_ns: Option<u64>,
     /// Bytes per second of long messages over it, once measured beside another way.
@@ -294,18 +293,14 @@ impl<M: Message> Pml<M> {
             queued: peer.sends.len(),
             unreported: hot.charged.saturating_sub(peer.reported),
             unexpected: self.core.matcher.unexpected_load_of(rank.0).messages,
-            held: peer
-                .held
-                .iter()
-                .filter(|index| **index != crate::unexpected::HOLE)
-                .count(),
+            held: peer.held.count(),
         })
     }
 
     /// How a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was measured: what
     /// [`Pml::peer`] says, for those who look often. `None` for a rail that does not lead there.
     #[must_use]
-    pub fn way(&self, rank: Rank, rail: RailId) -> Option<(WayState, Option<u64>)> {
+    pub fn way(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)> {
         let peer = self.core.peers.get(rank.index())?;
         let at = peer.path_of(rail.0)?;
         Some((peer.way(at), peer.measured(at)))

@@ -4,7 +4,6 @@ use crate::core::{Core, Withdrawal};
 use crate::error::LostReason;
 use crate::peer::about;
 use crate::request::{Outcome, RequestId, State, mark};
-use crate::unexpected::HOLE;
 
 impl Core {
     /// A peer has no rail left, or broke the agreement.
@@ -29,8 +28,8 @@ impl Core {
         peer.control.clear();
         peer.tasks.clear();
         let sends = std::mem::take(&mut peer.sends);
-        let held = std::mem::take(&mut peer.held);
-        for index in held.into_iter().filter(|index| *index != HOLE) {
+        let held = peer.held.take();
+        for index in held {
             let (envelope, buffer) = self.unexpected.take(index);
             self.pool.give(buffer);
             self.peers[rank as usize].kept -= envelope.charge();

@@ -4,7 +4,6 @@ use doorbell_fabric::message::Message;
 
 use crate::pml::Pml;
 use crate::request::{State, mark};
-use crate::unexpected::HOLE;
 
 /// What is taken: nothing of it, when all is done and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +82,7 @@ impl<M: Message> Pml<M> {
             posted: core.matcher.posted_len(),
             kept: core.matcher.unexpected_load().messages,
             records: core.unexpected.taken(),
-            held: of_peers(|peer| peer.held.iter().filter(|index| **index != HOLE).count()),
+            held: of_peers(|peer| peer.held.count()),
             words: of_peers(|peer| peer.control.len()),
             tasks: of_peers(|peer| peer.tasks.len()),
             queued: of_peers(|peer| peer.sends.len()),

@@ -1,13 +1,14 @@
 //! Which bytes of a transfer have arrived: sorted, merged ranges, so that no byte is counted twice.
 
+use doorbell_paths::PATHS_MAX;
+
 use crate::request::UnderWay;
-use crate::ways::WAYS_MAX;
 use crate::ways::stripe::DEEPER;
 
 /// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over each way; only
 /// where many that were given back are cut into many pieces, for ways with shorter ones, may there be more. What finds no
 /// place is not lost: the receiver asks the sender to begin anew.
-const MOST: usize = 2 * WAYS_MAX * DEEPER * UnderWay::MOST;
+const MOST: usize = 2 * PATHS_MAX * DEEPER * UnderWay::MOST;
 
 /// Why a range was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! Order: rails promise none, so messages that arrive ahead of an earlier one are held until it came.
 
 use doorbell_fabric::message::Inbound;
+use doorbell_paths::{Place, Seq};
 
 use crate::core::Core;
 use crate::peer::about;
 use crate::rendezvous::receiver::ack;
 use crate::request::{RequestId, State};
-use crate::seq::{Place, Seq};
-use crate::unexpected::{Envelope, HOLE, Station};
+use crate::unexpected::{Envelope, Station};
 use crate::wire::{flag, kind};
 
 impl Core {
@@ -65,16 +65,12 @@ impl Core {
             self.counters.drops.too_far_ahead += 1;
             return;
         }
-        let place = distance as usize - 1;
-        let held = &mut self.peers[envelope.rank as usize].held;
-        if held.len() <= place {
-            held.resize(place + 1, HOLE);
-        } else if held[place] != HOLE {
+        if self.peers[envelope.rank as usize].held.holds(distance) {
             self.duplicate(envelope);
             return;
         }
         let index = self.record(Station::Held, envelope, inbound, at);
-        self.peers[envelope.rank as usize].held[place] = index;
+        self.peers[envelope.rank as usize].held.hold(distance, index);
         self.hot[envelope.rank as usize].about |= about::HELD;
         self.counters.held += 1;
         self.keep_charge(envelope.rank, envelope.charge());
@@ -83,14 +79,12 @@ impl Core {
     /// The expected number has just advanced: takes in what was held and has become expected.
     #[cold]
     pub(crate) fn release_held(&mut self, rank: u32) {
-        // The number that `held` starts with was the one after the expected, and is now the expected one.
-        while let Some(index) = self.peers[rank as usize].held.pop_front() {
-            if index == HOLE {
-                return;
-            }
+        while let Some(index) = self.peers[rank as usize].held.advance() {
             self.hot[rank as usize].advance();
             self.take_in_held(index);
         }
-        self.hot[rank as usize].about &= !about::HELD;
+        if self.peers[rank as usize].held.is_empty() {
+            self.hot[rank as usize].about &= !about::HELD;
+        }
     }
 }

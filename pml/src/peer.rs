@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::message::PeerIndex;
+use doorbell_paths::{Ahead, PATHS_MAX, Seq};
 
 use crate::config::{PmlConfig, Protocol};
 use crate::error::LostReason;
 use crate::request::RequestId;
-use crate::seq::Seq;
-use crate::ways::{WAYS_MAX, Watch};
+use crate::ways::Watch;
 use crate::wire::{self, Head};
 
 /// What one envelope counts against the window, in bytes, beside its payload.
@@ -214,8 +214,8 @@ pub(crate) struct Peer {
     pub(crate) tasks: VecDeque<Task>,
     /// Sends of which nothing has left, in order.
     pub(crate) sends: VecDeque<RequestId>,
-    /// Messages that arrived ahead: the record number of the one with sequence `expected + 1 + index`, or a hole.
-    pub(crate) held: VecDeque<u32>,
+    /// The record numbers of messages that arrived ahead.
+    pub(crate) held: Ahead<u32>,
     /// What the peer reported as consumed.
     pub(crate) reported: u64,
     /// What kept and held messages were charged.
@@ -242,7 +242,7 @@ impl Peer {
 
     /// Small messages take this path.
     pub(crate) fn take(&mut self, at: usize) {
-        const { assert!(WAYS_MAX <= 256) };
+        const { assert!(PATHS_MAX <= 256) };
         self.current = at as u8;
     }
 

@@ -7,6 +7,7 @@ use doorbell_fabric::message::{Incarnation, Message, OpError, OpId};
 use doorbell_fabric::pace::{Paces, RAILS_MAX};
 use doorbell_fabric::rail::Work;
 use doorbell_fabric::time::Time;
+use doorbell_paths::{PATHS_MAX, Seq};
 
 use crate::config::PmlConfig;
 use crate::core::Core;
@@ -20,8 +21,6 @@ use crate::rail::{RailId, RailSlot};
 use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
-use crate::seq::Seq;
-use crate::ways::WAYS_MAX;
 
 /// A caller that has not looked for so long is shown every rail at once.
 const PAUSE: Duration = Duration::from_micros(20);
@@ -116,8 +115,11 @@ impl<M: Message> Pml<M> {
             return Ok(());
         }
         let known = &self.core.peers[rank.index()];
-        if known.paths.len() >= WAYS_MAX && known.path_of(rail.0).is_none() {
-            return Err(PmlError::TooManyRails { rank, most: WAYS_MAX });
+        if known.paths.len() >= PATHS_MAX && known.path_of(rail.0).is_none() {
+            return Err(PmlError::TooManyRails {
+                rank,
+                most: PATHS_MAX,
+            });
         }
         let peer = slot
             .rail

@@ -245,29 +245,31 @@ pub(crate) fn is_listed(from: State, by: Event) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use doorbell_testing::snapshot;
+
     use super::*;
-    use crate::snapshot;
 
     #[test]
     fn the_moves_are_those_of_the_snapshots() {
+        let file = |name: &str| format!("{}/src/snapshots/{name}", env!("CARGO_MANIFEST_DIR"));
         snapshot::check(
-            "request-send.txt",
+            &file("request-send.txt"),
             include_str!("snapshots/request-send.txt"),
             SEND,
         );
         snapshot::check_graph(
-            "request-send.dot",
+            &file("request-send.dot"),
             include_str!("snapshots/request-send.dot"),
             "request_send",
             SEND,
         );
         snapshot::check(
-            "request-receive.txt",
+            &file("request-receive.txt"),
             include_str!("snapshots/request-receive.txt"),
             RECEIVE,
         );
         snapshot::check_graph(
-            "request-receive.dot",
+            &file("request-receive.dot"),
             include_str!("snapshots/request-receive.dot"),
             "request_receive",
             RECEIVE,

@@ -72,9 +72,6 @@ pub(crate) struct Unexpected {
 
 const NONE: u32 = u32::MAX;
 
-/// No record: a hole among held messages.
-pub(crate) const HOLE: u32 = u32::MAX;
-
 impl Unexpected {
     pub(crate) fn new(room: usize) -> Self {
         Self {

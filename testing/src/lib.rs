@@ -6,6 +6,7 @@
 //! | [`skip`] | how a test that cannot run here reports that, so that it is not counted as passed |
 //! | [`alloc`] | an allocator that counts, of a thread and of the process |
 //! | [`random`] | numbers that follow from a seed |
+//! | [`snapshot`] | tables of transitions, compared with files of the repository |
 //! | `netns` (feature) | hosts made of network namespaces, with veth links between them |
 //!
 //! **Decided**: this crate depends on no other crate of the project, so that the lowest ones can use it too,
@@ -20,6 +21,7 @@ pub mod alloc;
 pub mod netns;
 pub mod random;
 pub mod skip;
+pub mod snapshot;
 
 pub use random::Random;
 pub use skip::skipped;

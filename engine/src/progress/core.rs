@@ -12,7 +12,7 @@ use doorbell_fabric::message::{Message as _, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
-    self as pml, Aborted, Claimed, LostReason, PathReport, Pml, RailId, Rank, RequestId, WayState,
+    self as pml, Aborted, Claimed, LostReason, PathReport, PathState, Pml, RailId, Rank, RequestId,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
@@ -520,7 +520,7 @@ impl Core {
 
     fn is_troubled(&self, rank: u32) -> bool {
         self.pml.peer(Rank(rank)).is_some_and(|peer| {
-            let not_up = |path: &PathReport| self.state_of(rank, path) != WayState::Up.as_str();
+            let not_up = |path: &PathReport| self.state_of(rank, path) != PathState::Up.as_str();
             peer.lost.is_some() || peer.paths.iter().any(not_up)
         })
     }
@@ -594,7 +594,9 @@ impl Core {
                 .is_some_and(|rail| rail.is_suspect(way.peer))
         };
         match path.state {
-            WayState::Up if self.way_over(rank, path.rail).is_some_and(suspect) => WayState::Suspect.as_str(),
+            PathState::Up if self.way_over(rank, path.rail).is_some_and(suspect) => {
+                PathState::Suspect.as_str()
+            }
             state => state.as_str(),
         }
     }
@@ -619,7 +621,7 @@ impl Core {
                 rail: path.name.clone(),
                 to: String::new(),
                 state,
-                role: if state == WayState::Up.as_str() {
+                role: if state == PathState::Up.as_str() {
                     role(path, alone, turns)
                 } else {
                     state

@@ -111,7 +111,7 @@ fn the_ways_to_a_peer_that_is_gone_are_down() {
     until(&zero, "way.1.shm/shm.failures", 1);
     assert_eq!(
         own(&zero, "way.1.shm/shm.state"),
-        doorbell::WayState::Down.number()
+        doorbell::PathState::Down.number()
     );
     let ways = zero.ways(1).unwrap();
     assert!(

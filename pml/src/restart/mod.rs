@@ -31,8 +31,9 @@
 mod receiver;
 mod sender;
 
+use doorbell_paths::table::next;
+
 use crate::core::Core;
-use crate::moves::after;
 use crate::wire::{Head, MatchHeader, RestartHeader};
 
 /// Where a request is in the handshake.
@@ -104,7 +105,7 @@ impl Core {
     /// Moves the handshake of a request on; `false`: the word is not for where it is.
     fn dance(&mut self, index: usize, moves: &[(Dance, Word, Dance)], word: Word) -> bool {
         let record = self.requests.record(index);
-        match after(moves, record.dance, word) {
+        match next(moves, record.dance, word) {
             Some(next) => {
                 record.dance = next;
                 true
@@ -141,29 +142,31 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use doorbell_testing::snapshot;
+
     use super::*;
-    use crate::snapshot;
 
     #[test]
     fn the_moves_are_those_of_the_snapshots() {
+        let file = |name: &str| format!("{}/src/snapshots/{name}", env!("CARGO_MANIFEST_DIR"));
         snapshot::check(
-            "restart-sender.txt",
+            &file("restart-sender.txt"),
             include_str!("../snapshots/restart-sender.txt"),
             SENDER,
         );
         snapshot::check_graph(
-            "restart-sender.dot",
+            &file("restart-sender.dot"),
             include_str!("../snapshots/restart-sender.dot"),
             "restart_sender",
             SENDER,
         );
         snapshot::check(
-            "restart-receiver.txt",
+            &file("restart-receiver.txt"),
             include_str!("../snapshots/restart-receiver.txt"),
             RECEIVER,
         );
         snapshot::check_graph(
-            "restart-receiver.dot",
+            &file("restart-receiver.dot"),
             include_str!("../snapshots/restart-receiver.dot"),
             "restart_receiver",
             RECEIVER,

@@ -1,12 +1,12 @@
 //! The receiver's part of the handshake.
 
 use doorbell_fabric::message::Inbound;
+use doorbell_paths::{Place, Seq};
 
 use crate::config::Resume;
 use crate::core::Core;
 use crate::rendezvous::receiver::ack;
 use crate::request::{Event, RequestId, State};
-use crate::seq::{Place, Seq};
 use crate::unexpected::Envelope;
 use crate::wire::{Head, MatchHeader, RestartHeader, kind};
 

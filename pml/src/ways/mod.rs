@@ -2,8 +2,6 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `state` | the states of a way, and the table of moves |
-//! | `latency` | the measured round trip, and who is as good as the best |
 //! | `stripe` | long messages over several ways at a time, by what each carries |
 //! | `turns` | events of rails and of the peer: a way breaks, answers, comes back |
 //! | `tick` | what time brings: calls, probes, the end of patience |
@@ -14,8 +12,6 @@
 //! The ways of a peer are numbered in the order of `connect`, which is the same at both ends: so each can tell the other
 //! which one is broken.
 
-pub(crate) mod latency;
-pub(crate) mod state;
 pub(crate) mod stripe;
 mod tick;
 mod turns;
@@ -24,16 +20,14 @@ use std::time::Duration;
 
 use doorbell_fabric::event::Life;
 use doorbell_fabric::time::Time;
+use doorbell_paths::latency::{Latency, as_good_as_best};
+use doorbell_paths::{PathState, each};
 
 use crate::core::Core;
 use crate::error::LostReason;
 use crate::peer::{Hot, Peer, about};
-use latency::{Latency, each, equals};
-use state::WayState;
 use stripe::Flow;
 
-/// Most ways of one peer: a set of them is a word.
-pub(crate) const WAYS_MAX: usize = 64;
 /// Bytes charged before small messages go on to the next of several equal ways. Longer ones never take the fast path
 /// then: it has to be long enough for that to cost nothing.
 const TURN: u64 = 16 << 10;
@@ -43,7 +37,7 @@ const TYPICAL: u64 = 1024;
 /// What is watched of one way.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    pub(crate) state: WayState,
+    pub(crate) state: PathState,
     /// The last connection that was up, as its rail numbers them, which is the same at the other end.
     life: Life,
     /// Since when it is in this state; when something is to be done about it.
@@ -123,12 +117,12 @@ impl Peer {
     }
 
     /// The state of a way. A lost peer is not watched any more, and none of its ways is up.
-    pub(crate) fn way(&self, at: usize) -> WayState {
+    pub(crate) fn way(&self, at: usize) -> PathState {
         if self.lost.is_some() {
-            return WayState::Down;
+            return PathState::Down;
         }
         let watched = self.watch.as_ref().and_then(|watch| watch.ways.get(at));
-        watched.map_or(WayState::Up, |way| way.state)
+        watched.map_or(PathState::Up, |way| way.state)
     }
 
     /// Whether small messages take a way: alone, or in turn with others.
@@ -144,8 +138,8 @@ impl Peer {
             let these = paths.filter(|(at, path)| path.up && self.way(*at) == state);
             these.fold(0, |set, (at, _)| set | 1 << at)
         };
-        match of(WayState::Up) {
-            0 => of(WayState::Suspect),
+        match of(PathState::Up) {
+            0 => of(PathState::Suspect),
             up => up,
         }
     }
@@ -241,7 +235,7 @@ impl Core {
         let small = if spread {
             usable
         } else {
-            equals(usable, in_use & usable, |at| peer.cost(at, known))
+            as_good_as_best(usable, in_use & usable, |at| peer.cost(at, known))
         };
         if small & 1 << peer.current() == 0
             && let Some(best) = each(small).min_by_key(|at| peer.cost(*at, known))

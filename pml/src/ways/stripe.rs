@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use doorbell_fabric::message::{Message, MsgId};
 use doorbell_fabric::time::Time;
+use doorbell_paths::each;
 
-use super::latency::each;
 use crate::core::Core;
 use crate::peer::Peer;
 use crate::pml::Pml;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message};
 use doorbell_fabric::time::Time;
+use doorbell_paths::{PathEvent, PathState};
 use zerocopy::IntoBytes;
 
 use crate::core::Core;
@@ -14,7 +15,6 @@ use crate::pml::Pml;
 use crate::wire::{WayHeader, kind};
 
 use super::Watch;
-use super::state::{Turn, WayState};
 
 /// How often ways are looked at while nothing is due.
 const TICK: Duration = Duration::from_millis(20);
@@ -40,7 +40,7 @@ impl Core {
             self.counters.drops.late_word += 1;
             return false;
         }
-        let stands = !matches!(way.state, WayState::Down | WayState::Probing);
+        let stands = !matches!(way.state, PathState::Down | PathState::Probing);
         if stands {
             way.given_up = None;
         } else {
@@ -127,7 +127,7 @@ impl<M: Message> Pml<M> {
                 .sample(u64::try_from(now.since(asked).as_nanos()).unwrap_or(u64::MAX));
             if first {
                 // It may have been thought dead.
-                self.core.move_way(rank, at, Turn::Answered);
+                self.core.move_way(rank, at, PathEvent::Answered);
             }
             self.proved_alive(rank, at);
             self.core.refresh(rank);
@@ -138,7 +138,7 @@ impl<M: Message> Pml<M> {
     fn proved_alive(&mut self, rank: u32, over: usize) {
         let peer = &self.core.peers[rank as usize];
         for (at, path) in peer.paths.iter().enumerate() {
-            if at != over && matches!(peer.way(at), WayState::Suspect | WayState::Returning) {
+            if at != over && matches!(peer.way(at), PathState::Suspect | PathState::Returning) {
                 self.rails[usize::from(path.rail)].rail.proved_alive(path.peer);
             }
         }
@@ -147,14 +147,14 @@ impl<M: Message> Pml<M> {
     fn tick_way(&mut self, now: Time, rank: u32, at: usize) {
         let way = &self.core.watch(rank).ways[at];
         match way.state {
-            WayState::Up => {
+            PathState::Up => {
                 self.tick_used(now, rank, at);
                 self.doubt(now, rank, at);
             }
-            WayState::Suspect => self.tick_suspect(now, rank, at),
-            WayState::Down => self.tick_down(now, rank, at),
-            WayState::Probing => self.tick_called(now, rank, at),
-            WayState::Returning => self.tick_returning(now, rank, at),
+            PathState::Suspect => self.tick_suspect(now, rank, at),
+            PathState::Down => self.tick_down(now, rank, at),
+            PathState::Probing => self.tick_called(now, rank, at),
+            PathState::Returning => self.tick_returning(now, rank, at),
         }
     }
 
@@ -163,7 +163,7 @@ impl<M: Message> Pml<M> {
         let hot = &self.core.hot[rank as usize];
         let traffic = hot.charged.wrapping_add(hot.consumed);
         let watch = self.core.watch(rank);
-        let alarmed = watch.ways.iter().any(|way| way.state == WayState::Suspect);
+        let alarmed = watch.ways.iter().any(|way| way.state == PathState::Suspect);
         let idle = watch.ways[at].traffic == traffic;
         if watch.ways.len() == 1 || (idle && !alarmed) {
             return;
@@ -189,7 +189,7 @@ impl<M: Message> Pml<M> {
         };
         let due = since + ANSWER;
         if due <= now {
-            self.core.move_way(rank, at, Turn::Silent);
+            self.core.move_way(rank, at, PathEvent::Silent);
         } else {
             self.core.watch_due = self.core.watch_due.min(due);
         }
@@ -214,7 +214,7 @@ impl<M: Message> Pml<M> {
             self.core.watch_due = self.core.watch_due.min(due);
             return;
         }
-        self.core.move_way(rank, at, Turn::Called);
+        self.core.move_way(rank, at, PathEvent::Called);
         self.call(now, rank, at);
     }
 
@@ -232,7 +232,7 @@ impl<M: Message> Pml<M> {
     fn tick_called(&mut self, now: Time, rank: u32, at: usize) {
         let way = &mut self.core.watch(rank).ways[at];
         if way.due <= now {
-            self.core.move_way(rank, at, Turn::Unanswered);
+            self.core.move_way(rank, at, PathEvent::Unanswered);
         }
         let due = self.core.watch(rank).ways[at].due;
         self.core.watch_due = self.core.watch_due.min(due);

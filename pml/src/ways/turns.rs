@@ -5,16 +5,16 @@ use std::time::Duration;
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::Message;
 use doorbell_fabric::time::Time;
+use doorbell_paths::state::TRANSITIONS;
+use doorbell_paths::table::next;
+use doorbell_paths::{PathEvent, PathState};
 
 use crate::core::Core;
 use crate::dispatch::NOBODY;
 use crate::error::LostReason;
-use crate::moves::after;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::wire::{self, Head, RNDV_LEN, RndvHeader, WAY_LEN, WayHeader, kind};
-
-use super::state::{MOVES, Turn, WayState};
 
 /// The first back-off before a way that broke is called, and the longest.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -81,10 +81,10 @@ impl<M: Message> Pml<M> {
         let way = &mut watch.ways[at];
         way.back_off = BACK_OFF;
         match way.state {
-            WayState::Down => way.due = now,
+            PathState::Down => way.due = now,
             // The calls so far went nowhere.
-            WayState::Probing => self.call(now, rank, at),
-            WayState::Up | WayState::Suspect | WayState::Returning => {}
+            PathState::Probing => self.call(now, rank, at),
+            PathState::Up | PathState::Suspect | PathState::Returning => {}
         }
         self.core.tick_at = Time::ZERO;
     }
@@ -92,12 +92,12 @@ impl<M: Message> Pml<M> {
     /// The peer owes answers over this way.
     fn way_silent(&mut self, rank: u32, at: usize) {
         self.core.watch(rank);
-        self.core.move_way(rank, at, Turn::Silent);
+        self.core.move_way(rank, at, PathEvent::Silent);
     }
 
     fn way_answers(&mut self, rank: u32, at: usize) {
         if self.core.peers[rank as usize].watch.is_some() {
-            self.core.move_way(rank, at, Turn::Answered);
+            self.core.move_way(rank, at, PathEvent::Answered);
         }
     }
 
@@ -107,10 +107,10 @@ impl<M: Message> Pml<M> {
             return; // first contact
         };
         watch.ways[at].life = life;
-        self.core.move_way(rank, at, Turn::Reached);
+        self.core.move_way(rank, at, PathEvent::Reached);
         self.forget_news(rank, at);
         // Without another one, there is nothing to wait for.
-        if self.core.peers[rank as usize].way(at) == WayState::Returning
+        if self.core.peers[rank as usize].way(at) == PathState::Returning
             && self.core.peers[rank as usize].first_up().is_none()
         {
             self.way_steady(rank, at);
@@ -130,7 +130,7 @@ impl<M: Message> Pml<M> {
 
     /// It is used again.
     pub(super) fn way_steady(&mut self, rank: u32, at: usize) {
-        self.core.move_way(rank, at, Turn::Steady);
+        self.core.move_way(rank, at, PathEvent::Steady);
         self.forget_news(rank, at);
         let peer = &mut self.core.peers[rank as usize];
         peer.paths[at].up = true;
@@ -157,14 +157,14 @@ impl<M: Message> Pml<M> {
         let watch = self.core.watch(rank);
         let way = &mut watch.ways[at];
         way.dead |= reason.is_for_good();
-        if after(MOVES, way.state, Turn::Broken).is_none() {
+        if next(TRANSITIONS, way.state, PathEvent::Broken).is_none() {
             // It is down already, and now it is known why.
             if watch.alone.is_some() {
                 self.alone(rank, at, reason);
             }
             return;
         }
-        self.core.move_way(rank, at, Turn::Broken);
+        self.core.move_way(rank, at, PathEvent::Broken);
         let path = &mut self.core.peers[rank as usize].paths[at];
         let was_up = std::mem::replace(&mut path.up, false);
         let lossy = was_up && !path.can.features.reclaim;
@@ -194,7 +194,7 @@ impl<M: Message> Pml<M> {
     /// No way is up: one that is on its way back does not have to prove itself.
     fn hurry(&mut self, rank: u32) {
         let ways = &self.core.watch(rank).ways;
-        if let Some(at) = ways.iter().position(|way| way.state == WayState::Returning) {
+        if let Some(at) = ways.iter().position(|way| way.state == PathState::Returning) {
             self.way_steady(rank, at);
         }
     }
@@ -328,18 +328,18 @@ impl Core {
     }
 
     /// Moves a way on, if the table says so, and sees to what the new state needs.
-    pub(super) fn move_way(&mut self, rank: u32, at: usize, turn: Turn) {
+    pub(super) fn move_way(&mut self, rank: u32, at: usize, event: PathEvent) {
         let now = self.now;
         let Some(watch) = &mut self.peers[rank as usize].watch else {
             return;
         };
         let way = &mut watch.ways[at];
-        let Some(next) = after(MOVES, way.state, turn) else {
+        let Some(next) = next(TRANSITIONS, way.state, event) else {
             return;
         };
         match (way.state, next) {
-            (WayState::Probing, WayState::Down) => way.back_off = (way.back_off * 2).min(BACK_OFF_MOST),
-            (_, WayState::Down) => {
+            (PathState::Probing, PathState::Down) => way.back_off = (way.back_off * 2).min(BACK_OFF_MOST),
+            (_, PathState::Down) => {
                 way.fall(now);
                 way.flow.broke();
                 way.forget_given_up();
@@ -350,11 +350,11 @@ impl Core {
         way.since = now;
         (way.asked, way.unmet, way.answers, way.answered) = (None, None, 0, None);
         way.due = match next {
-            WayState::Down => now + way.back_off,
-            WayState::Up | WayState::Suspect | WayState::Probing | WayState::Returning => now,
+            PathState::Down => now + way.back_off,
+            PathState::Up | PathState::Suspect | PathState::Probing | PathState::Returning => now,
         };
         self.tick_at = Time::ZERO;
-        if matches!(next, WayState::Up | WayState::Suspect) {
+        if matches!(next, PathState::Up | PathState::Suspect) {
             self.refresh(rank);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
-use doorbell_pml::{LostReason, PmlError, Rank, Source, WayState};
+use doorbell_pml::{LostReason, PathState, PmlError, Rank, Source};
 use doorbell_sim::{Change, Faults, SimConfig};
 
 use crate::world::{World, bytes, empty, pattern, sim};
@@ -16,12 +16,12 @@ fn world(planes: usize, configure: impl Fn(&mut SimConfig)) -> World {
     World::with_planes(2, planes, 11, config, |_| ())
 }
 
-fn state(world: &World, rank: usize, way: usize) -> WayState {
+fn state(world: &World, rank: usize, way: usize) -> PathState {
     let other = Rank(1 - rank as u32);
     world.pmls[rank].peer(other).unwrap().paths[way].state
 }
 
-fn states(world: &World, way: usize) -> [WayState; 2] {
+fn states(world: &World, way: usize) -> [PathState; 2] {
     [0, 1].map(|rank| state(world, rank, way))
 }
 
@@ -139,10 +139,10 @@ fn a_way_that_came_back_is_probed_and_used_again_within_five_seconds() {
     ] {
         world.net.change(change.0);
         chat(&mut world, 1000 * MS);
-        assert!(!states(&world, 0).contains(&WayState::Up), "{change:?}");
+        assert!(!states(&world, 0).contains(&PathState::Up), "{change:?}");
         world.net.change(change.1);
         let back = world.net.now();
-        while states(&world, 0) != [WayState::Up; 2] {
+        while states(&world, 0) != [PathState::Up; 2] {
             chat(&mut world, 10 * MS);
             let took = world.net.now().since(back);
             assert!(
@@ -182,18 +182,18 @@ fn a_way_that_returns_is_better_than_none() {
         world.net.change(Change::LinkUp(world.planes[0], 1));
         chat(&mut world, 250 * MS);
     }
-    assert_eq!(states(&world, 0), [WayState::Returning; 2]);
+    assert_eq!(states(&world, 0), [PathState::Returning; 2]);
     world.net.change(Change::LinkDown(world.planes[1], 0));
     world.net.change(Change::LinkDown(world.planes[1], 1));
     world.leap(MS);
-    assert_eq!(states(&world, 0), [WayState::Up; 2]);
+    assert_eq!(states(&world, 0), [PathState::Up; 2]);
     let broken = world.net.now();
     chat(&mut world, MS);
     assert!(world.net.now().since(broken) < 50 * MS);
     world.net.change(Change::LinkUp(world.planes[1], 0));
     world.net.change(Change::LinkUp(world.planes[1], 1));
     chat(&mut world, 5000 * MS);
-    assert_eq!(states(&world, 1), [WayState::Up; 2]);
+    assert_eq!(states(&world, 1), [PathState::Up; 2]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_link_that_flaps_does_not_flap_the_way() {
         );
     }
     chat(&mut world, 5000 * MS);
-    assert_eq!(states(&world, 0), [WayState::Up; 2]);
+    assert_eq!(states(&world, 0), [PathState::Up; 2]);
 }
 
 /// The cable at one end: the other one sees silence, and nothing of its own would tell it for long.
@@ -226,14 +226,14 @@ fn the_other_way_tells_the_peer_that_this_one_is_broken() {
     world.net.change(Change::LinkDown(world.planes[0], 0));
     chat(&mut world, 150 * MS);
     assert!(
-        !states(&world, 0).contains(&WayState::Up),
+        !states(&world, 0).contains(&PathState::Up),
         "{:?}",
         states(&world, 0)
     );
     assert_eq!(world.pmls[1].counters().paths_down, 1);
     world.net.change(Change::LinkUp(world.planes[0], 0));
     chat(&mut world, 3000 * MS);
-    assert_eq!(states(&world, 0), [WayState::Up; 2]);
+    assert_eq!(states(&world, 0), [PathState::Up; 2]);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_device_that_is_gone_is_not_called_any_more() {
     chat(&mut world, 100 * MS);
     world.net.change(Change::NicDeath(world.planes[0], 0));
     chat(&mut world, 3000 * MS);
-    assert_eq!(state(&world, 0, 0), WayState::Down);
+    assert_eq!(state(&world, 0, 0), PathState::Down);
     assert_eq!(world.pmls[0].counters().calls, 0);
     assert_eq!(current(&world, 1), 1);
 }
@@ -316,7 +316,7 @@ fn a_way_that_is_on_its_way_back_is_used_at_once_when_the_last_one_breaks() {
     chat(&mut world, 100 * MS);
     world.net.change(Change::PlaneUp(first));
     let mut steps = 0;
-    while states(&world, 0) != [WayState::Returning; 2] {
+    while states(&world, 0) != [PathState::Returning; 2] {
         world.leap(MS);
         steps += 1;
         assert!(steps < 1000, "{:?}", states(&world, 0));
@@ -324,7 +324,7 @@ fn a_way_that_is_on_its_way_back_is_used_at_once_when_the_last_one_breaks() {
     world.net.change(Change::PlaneDown(second));
     // The first one has 500 ms to prove itself; nobody can wait for that now.
     chat(&mut world, 50 * MS);
-    assert_eq!(states(&world, 0), [WayState::Up; 2]);
+    assert_eq!(states(&world, 0), [PathState::Up; 2]);
 }
 
 #[test]
@@ -388,5 +388,5 @@ fn what_is_to_be_done_about_ways_is_a_deadline() {
         "{before:?} {after:?}"
     );
     world.pmls[1].progress(now + MS);
-    assert_eq!(state(&world, 1, 0), WayState::Down);
+    assert_eq!(state(&world, 1, 0), PathState::Down);
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use doorbell::{NOTHING_PASSES, Unchosen, WayState};
+use doorbell::{NOTHING_PASSES, PathState, Unchosen};
 use doorbell_bench::report::printable;
 use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
 
@@ -85,16 +85,16 @@ fn way(snapshot: &Snapshot, begin: &str, rails: &str) -> Row {
         _ => 0,
     };
     let (ours, theirs) = rails.split_once('/').unwrap_or((rails, ""));
-    let (verdict, state) = match WayState::from_number(of("state")) {
-        Some(WayState::Up) => (Verdict::Chosen, "up"),
-        Some(WayState::Suspect) => (Verdict::Chosen, "suspect: the peer owes it answers"),
-        Some(WayState::Down) => (Verdict::Down, "down"),
-        Some(WayState::Probing) => (Verdict::Down, "down: the peer is called"),
-        Some(WayState::Returning) => (Verdict::Down, "it has answered again, and is watched for a while"),
+    let (verdict, state) = match PathState::from_number(of("state")) {
+        Some(PathState::Up) => (Verdict::Chosen, "up"),
+        Some(PathState::Suspect) => (Verdict::Chosen, "suspect: the peer owes it answers"),
+        Some(PathState::Down) => (Verdict::Down, "down"),
+        Some(PathState::Probing) => (Verdict::Down, "down: the peer is called"),
+        Some(PathState::Returning) => (Verdict::Down, "it has answered again, and is watched for a while"),
         None => (Verdict::Unknown, "in a state that this program does not know"),
     };
     // It owes its first answer.
-    let is_silent = of("state") == WayState::Suspect.number() && of("latency") == 0 && of("round_trip") == 0;
+    let is_silent = of("state") == PathState::Suspect.number() && of("latency") == 0 && of("round_trip") == 0;
     let (verdict, mut reason) = if is_silent {
         (Verdict::Down, format!("suspect: {NOTHING_PASSES}"))
     } else {
@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn every_state_of_a_way_has_its_verdict_and_its_words() {
         for (state, verdict, words) in [
-            (WayState::Up, Verdict::Chosen, "up"),
+            (PathState::Up, Verdict::Chosen, "up"),
             (
-                WayState::Suspect,
+                PathState::Suspect,
                 Verdict::Chosen,
                 "suspect: the peer owes it answers",
             ),
-            (WayState::Down, Verdict::Down, "down"),
-            (WayState::Probing, Verdict::Down, "down: the peer is called"),
+            (PathState::Down, Verdict::Down, "down"),
+            (PathState::Probing, Verdict::Down, "down: the peer is called"),
             (
-                WayState::Returning,
+                PathState::Returning,
                 Verdict::Down,
                 "it has answered again, and is watched for a while",
             ),
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!((row.verdict, &*row.reason), (verdict, words));
         }
         // From which nothing has ever come back.
-        let silent = told(WayState::Suspect.number(), 0, 0, 0);
+        let silent = told(PathState::Suspect.number(), 0, 0, 0);
         assert_eq!((silent.verdict, silent.latency_of), (Verdict::Down, None));
         assert!(silent.reason.ends_with(NOTHING_PASSES), "{silent:?}");
         let unknown = told(5, 0, 0, 0);

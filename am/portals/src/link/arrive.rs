@@ -4,6 +4,7 @@
 
 use doorbell_fabric::event::Life;
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex};
+use doorbell_paths::{Place, Seq};
 
 use super::flight::{AHEAD_MOST, WINDOW, charge};
 use super::{Core, FIRST_LEN, First, NOBODY, OWN_KINDS, PeerId, Upper, kind};
@@ -64,12 +65,12 @@ impl<U: Upper> Sink<'_, U> {
             self.core.hear_word(name, self.rail, first);
             return;
         }
-        match first.seq.get().wrapping_sub(hot.expected) {
+        match Seq(first.seq.get()).place(Seq(hot.expected)) {
             // Read once more it may differ, where its writer still writes: then it is what it is now.
-            0 => self.core.stats.bad_words += 1,
-            ahead if ahead <= AHEAD_MOST => self.core.hold(name, &inbound, ahead),
-            ahead if ahead < 1 << 31 => self.core.stats.too_far_ahead += 1,
-            _ => self.core.stats.duplicates += 1,
+            Place::Expected => self.core.stats.bad_words += 1,
+            Place::Ahead(distance) if distance <= AHEAD_MOST => self.core.hold(name, &inbound, distance),
+            Place::Ahead(_) => self.core.stats.too_far_ahead += 1,
+            Place::Behind => self.core.stats.duplicates += 1,
         }
     }
 
@@ -77,9 +78,7 @@ impl<U: Upper> Sink<'_, U> {
     #[cold]
     #[inline(never)]
     fn release(&mut self, name: u32) {
-        // The number that `held` starts with was the one after the expected, and is now the expected one.
-        while let Some(place) = self.core.peers[name as usize].held.pop_front() {
-            let Some(kept) = place else { return };
+        while let Some(kept) = self.core.peers[name as usize].held.advance() {
             let peer = &mut self.core.peers[name as usize];
             peer.held_charge -= charge(kept.len());
             let hot = &mut self.core.hot[name as usize];
@@ -91,17 +90,16 @@ impl<U: Upper> Sink<'_, U> {
             }
             self.core.buffers.give(kept);
         }
-        self.core.hot[name as usize].held = false;
+        self.core.hot[name as usize].held = !self.core.peers[name as usize].held.is_empty();
     }
 }
 
 impl Core {
-    /// Holds a message that is `ahead` (at least 1) of the expected one.
-    fn hold(&mut self, name: u32, inbound: &Inbound<'_>, ahead: u32) {
-        let place = ahead as usize - 1;
+    /// Holds the message `distance` (at least 1) after the expected one.
+    fn hold(&mut self, name: u32, inbound: &Inbound<'_>, distance: u32) {
         let cost = charge(inbound.len());
         let peer = &mut self.peers[name as usize];
-        if peer.held.get(place).is_some_and(Option::is_some) {
+        if peer.held.holds(distance) {
             self.stats.duplicates += 1;
             return;
         }
@@ -109,11 +107,8 @@ impl Core {
             self.stats.too_far_ahead += 1;
             return;
         }
-        if peer.held.len() <= place {
-            peer.held.resize_with(place + 1, || None);
-        }
         let kept = self.buffers.copy_inbound(inbound);
-        peer.held[place] = Some(kept);
+        peer.held.hold(distance, kept);
         peer.held_charge += cost;
         self.hot[name as usize].held = true;
         self.stats.held += 1;

@@ -7,9 +7,10 @@
 
 use doorbell_fabric::caps::Limits;
 use doorbell_fabric::message::Message;
+use doorbell_paths::{PathState, each};
 
-use super::way::{State, Way};
-use super::{Link, NO_RUN, Sizes, each};
+use super::way::Way;
+use super::{Link, NO_RUN, Sizes};
 
 /// Shorter messages are never striped: the ways' latencies would cost more than their rates bring.
 const STRIPED_FROM: usize = 4096;
@@ -48,9 +49,9 @@ impl<M: Message> Link<M> {
         let rails = &self.rails;
         let can = |way: &Way| &rails[usize::from(way.rail)].can;
         let known = &mut self.core.peers[peer as usize];
-        let mut used = known.ways_that(|way| way.state == State::Up);
+        let mut used = known.ways_that(|way| way.state == PathState::Up);
         if used == 0 {
-            used = known.ways_that(|way| way.state == State::Suspect);
+            used = known.ways_that(|way| way.state == PathState::Suspect);
         }
         let latency = |at: &usize| (can(&known.ways[*at]).estimate.latency_ns, *at);
         let best = each(used).min_by_key(latency);

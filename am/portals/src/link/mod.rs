@@ -55,7 +55,7 @@ use doorbell_fabric::time::Time;
 
 use buffers::{Buffers, Kept};
 use held::HeldBack;
-use peer::{Hot, NO_RUN, Peer, each};
+use peer::{Hot, NO_RUN, Peer};
 pub use stats::LinkStats;
 pub use types::RailId;
 use types::kind;
@@ -469,7 +469,7 @@ impl<M: Message> Link<M> {
                     "{ways:?} again {} fresh {} held {} hot {hot:?} alone {:?}",
                     peer.again.len(),
                     peer.fresh.len(),
-                    peer.held.len(),
+                    peer.held.count(),
                     peer.alone
                 )
             })

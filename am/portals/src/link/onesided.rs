@@ -7,9 +7,10 @@
 use doorbell_fabric::message::{
     Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
+use doorbell_paths::{PathState, each};
 
-use super::way::{State, Way};
-use super::{Link, PeerId, each};
+use super::way::Way;
+use super::{Link, PeerId};
 
 impl<M: Message> Link<M> {
     /// Exposes memory to one peer, over the way on which that is best; `None` where there is none. The way's number is the
@@ -46,7 +47,7 @@ impl<M: Message> Link<M> {
                 Access::Write => can.features.put,
                 Access::ReadWrite => can.features.get && can.features.put,
             };
-            way.state == State::Up && offers && length as u64 <= can.limits.one_sided
+            way.state == PathState::Up && offers && length as u64 <= can.limits.one_sided
         };
         let (mut left, mut count) = (known.ways_that(offers), 0);
         // The best first: within the host, then by rate.

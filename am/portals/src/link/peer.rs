@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use doorbell_fabric::event::Life;
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::time::Time;
+use doorbell_paths::Ahead;
 
 use super::buffers::Kept;
 use super::flight::Window;
@@ -51,8 +52,8 @@ pub(super) struct Peer {
     pub(super) again: VecDeque<Kept>,
     pub(super) fresh: VecDeque<Kept>,
     pub(super) fresh_bytes: usize,
-    /// What arrived ahead, from the number after the expected one on, and how much that is.
-    pub(super) held: VecDeque<Option<Kept>>,
+    /// Messages that arrived ahead, and what they are charged.
+    pub(super) held: Ahead<Kept>,
     pub(super) held_charge: u64,
     /// No way is up: until when one is waited for, and why the last one went.
     pub(super) alone: Option<(Time, Why)>,
@@ -79,11 +80,4 @@ impl Peer {
     pub(super) fn waits(&self) -> bool {
         !(self.news.is_empty() && self.again.is_empty() && self.fresh.is_empty())
     }
-}
-
-/// The members of a set of ways.
-pub(super) fn each(set: u64) -> impl Iterator<Item = usize> {
-    let rest = std::iter::successors(Some(set), |set| Some(set & set.wrapping_sub(1)));
-    rest.take_while(|set| *set != 0)
-        .map(|set| set.trailing_zeros() as usize)
 }

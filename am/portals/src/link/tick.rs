@@ -6,8 +6,9 @@ use std::time::Duration;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::Message;
 use doorbell_fabric::time::Time;
+use doorbell_paths::{PathEvent, PathState};
 
-use super::way::{State, Turn, Why};
+use super::way::Why;
 use super::{Core, Link, kind};
 
 /// How often peers that are watched are looked at while nothing is due.
@@ -58,7 +59,7 @@ impl<M: Message> Link<M> {
             && !self.say_over(peer, at, kind::ECHO, at as u16, number)
         {
             let way = &mut self.core.peers[peer as usize].ways[at];
-            if way.state != State::Down {
+            if way.state != PathState::Down {
                 way.to_answer = Some(number);
                 self.core.watch(peer);
                 // There is no room: not at once.
@@ -70,8 +71,8 @@ impl<M: Message> Link<M> {
             way.answers += 1;
             way.heard = self.core.now;
             let first = !std::mem::replace(&mut way.met, true);
-            if first && way.state == State::Suspect {
-                self.move_way(peer, at, Turn::Answered); // it was thought dead
+            if first && way.state == PathState::Suspect {
+                self.move_way(peer, at, PathEvent::Answered); // it was thought dead
             } else if first {
                 self.refresh(peer);
                 self.core.watch(peer);
@@ -83,7 +84,7 @@ impl<M: Message> Link<M> {
     /// The peer has answered over this way: those that wait for it know that the fault is their own.
     fn prove_alive(&mut self, peer: u32, over: usize) {
         for (at, way) in self.core.peers[peer as usize].ways.iter().enumerate() {
-            if at != over && matches!(way.state, State::Suspect | State::Returning) {
+            if at != over && matches!(way.state, PathState::Suspect | PathState::Returning) {
                 self.rails[usize::from(way.rail)].rail.proved_alive(way.index);
             }
         }
@@ -115,11 +116,11 @@ impl<M: Message> Link<M> {
                 return false;
             }
             match self.core.peers[peer as usize].ways[at].state {
-                State::Up => self.tick_used(now, peer, at),
-                State::Suspect => self.tick_suspect(now, peer, at),
-                State::Down => self.tick_down(now, peer, at),
-                State::Calling => self.tick_called(now, peer, at),
-                State::Returning => self.tick_returning(now, peer, at),
+                PathState::Up => self.tick_used(now, peer, at),
+                PathState::Suspect => self.tick_suspect(now, peer, at),
+                PathState::Down => self.tick_down(now, peer, at),
+                PathState::Probing => self.tick_called(now, peer, at),
+                PathState::Returning => self.tick_returning(now, peer, at),
             }
         }
         let known = &self.core.peers[peer as usize];
@@ -153,7 +154,7 @@ impl<M: Message> Link<M> {
         if known.ways.len() == 1 {
             return;
         }
-        let alarmed = known.ways_that(|way| matches!(way.state, State::Suspect)) != 0;
+        let alarmed = known.ways_that(|way| matches!(way.state, PathState::Suspect)) != 0;
         let way = &known.ways[at];
         if alarmed {
             if way.probed + ALARMED <= now {
@@ -178,7 +179,7 @@ impl<M: Message> Link<M> {
             return;
         }
         if asked + ANSWER <= now {
-            self.move_way(peer, at, Turn::Silent);
+            self.move_way(peer, at, PathEvent::Silent);
         } else {
             self.core.due(asked + ANSWER);
         }
@@ -191,7 +192,7 @@ impl<M: Message> Link<M> {
         let way = &known.ways[at];
         let end = way.since + SILENCE;
         // The peer polls: it has answered late in that time.
-        let polls = known.ways_that(|way| way.state == State::Up && way.heard + SILENCE / 2 >= end) != 0;
+        let polls = known.ways_that(|way| way.state == PathState::Up && way.heard + SILENCE / 2 >= end) != 0;
         if end <= now && polls {
             return self.way_broken(peer, at, Why::Peer(DownReason::Silent));
         }
@@ -210,7 +211,7 @@ impl<M: Message> Link<M> {
             let due = way.due;
             return self.core.due(due);
         }
-        way.turn(now, Turn::Called);
+        way.turn(now, PathEvent::Called);
         self.call(now, peer, at);
     }
 
@@ -226,7 +227,7 @@ impl<M: Message> Link<M> {
     fn tick_called(&mut self, now: Time, peer: u32, at: usize) {
         let way = &mut self.core.peers[peer as usize].ways[at];
         if way.due <= now {
-            way.turn(now, Turn::Unanswered);
+            way.turn(now, PathEvent::Unanswered);
         }
         let due = way.due;
         self.core.due(due);

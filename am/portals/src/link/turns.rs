@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::Message;
+use doorbell_paths::{PathEvent, PathState, each};
 
 use super::waiting::seq_of;
-use super::way::{BACK_OFF, State, Turn, Why};
+use super::way::{BACK_OFF, Why};
 use super::{Core, FIRST_LEN, First, Link, NOBODY, OWN_KINDS, PeerId, kind};
 
 /// How long what a process sent over other ways before it ended may take to be read.
@@ -35,7 +36,7 @@ impl<M: Message> Link<M> {
             let ways = self.core.peers[peer as usize].ways_that(|way| {
                 usize::from(way.rail) == rail && index.is_none_or(|index| index == way.index)
             });
-            for at in super::each(ways) {
+            for at in each(ways) {
                 self.on_way_event(peer, at, event.kind, event.life);
             }
         }
@@ -47,8 +48,8 @@ impl<M: Message> Link<M> {
         }
         match kind {
             EventKind::PeerUp => self.way_reached(peer, at, life),
-            EventKind::PeerSuspect => self.move_way(peer, at, Turn::Silent),
-            EventKind::PeerRecovered => self.move_way(peer, at, Turn::Answered),
+            EventKind::PeerSuspect => self.move_way(peer, at, PathEvent::Silent),
+            EventKind::PeerRecovered => self.move_way(peer, at, PathEvent::Answered),
             EventKind::PeerDown(reason) => self.way_ended(peer, at, Why::Peer(reason), true),
             EventKind::LinkDown => self.way_broken(peer, at, Why::Link),
             EventKind::DeviceGone => self.way_broken(peer, at, Why::Device),
@@ -57,9 +58,9 @@ impl<M: Message> Link<M> {
     }
 
     /// Moves a way on, if the table says so, and sees to what the new state needs.
-    pub(super) fn move_way(&mut self, peer: u32, at: usize, turn: Turn) {
+    pub(super) fn move_way(&mut self, peer: u32, at: usize, event: PathEvent) {
         let now = self.core.now;
-        if self.core.peers[peer as usize].ways[at].turn(now, turn) {
+        if self.core.peers[peer as usize].ways[at].turn(now, event) {
             self.core.watch(peer);
             self.refresh(peer);
         }
@@ -77,10 +78,10 @@ impl<M: Message> Link<M> {
         let way = &mut known.ways[at];
         way.back_off = BACK_OFF;
         match way.state {
-            State::Down => way.due = now,
+            PathState::Down => way.due = now,
             // The calls so far went nowhere.
-            State::Calling => self.call(now, peer, at),
-            State::Up | State::Suspect | State::Returning => return,
+            PathState::Probing => self.call(now, peer, at),
+            PathState::Up | PathState::Suspect | PathState::Returning => return,
         }
         self.core.watch(peer);
     }
@@ -90,15 +91,15 @@ impl<M: Message> Link<M> {
         let way = &mut self.core.peers[peer as usize].ways[at];
         way.life = life;
         way.met = true;
-        if way.state == State::Up {
+        if way.state == PathState::Up {
             return self.refresh(peer);
         }
-        self.move_way(peer, at, Turn::Reached);
+        self.move_way(peer, at, PathEvent::Reached);
         // That it broke is no news any more: the peer has begun anew, too.
         self.forget_news(peer, at);
         let known = &self.core.peers[peer as usize];
         // Without another one, there is nothing to wait for.
-        if known.ways[at].state == State::Returning && known.ways_that(|way| way.state.is_used()) == 0 {
+        if known.ways[at].state == PathState::Returning && known.ways_that(|way| way.state.is_used()) == 0 {
             self.way_steady(peer, at);
         }
         self.core.stir(peer);
@@ -114,7 +115,7 @@ impl<M: Message> Link<M> {
         self.forget_news(peer, at);
         self.core.peers[peer as usize].alone = None;
         self.core.stats.ways_returned += 1;
-        self.move_way(peer, at, Turn::Steady);
+        self.move_way(peer, at, PathEvent::Steady);
     }
 
     /// A way is given up, whatever its rail thinks of it.
@@ -134,7 +135,7 @@ impl<M: Message> Link<M> {
         let way = &mut known.ways[at];
         way.dead |= why.is_for_good();
         let was = way.state;
-        if !way.turn(self.core.now, Turn::Broken) {
+        if !way.turn(self.core.now, PathEvent::Broken) {
             // It is down already, and now it is known why.
             if known.alone.is_some() {
                 self.alone(peer, why);
@@ -176,7 +177,7 @@ impl<M: Message> Link<M> {
     /// No way is up: one that is on its way back does not have to prove itself.
     fn hurry(&mut self, peer: u32) {
         let ways = &self.core.peers[peer as usize].ways;
-        if let Some(at) = ways.iter().position(|way| way.state == State::Returning) {
+        if let Some(at) = ways.iter().position(|way| way.state == PathState::Returning) {
             self.way_steady(peer, at);
         }
     }
@@ -301,7 +302,7 @@ impl Core {
         self.buffers.give_all(&mut known.again);
         self.buffers.give_all(&mut known.fresh);
         known.fresh_bytes = 0;
-        for kept in known.held.drain(..).flatten() {
+        for kept in known.held.take() {
             self.buffers.give(kept);
         }
         known.held_charge = 0;

@@ -5,11 +5,12 @@
 
 use doorbell_fabric::event::Life;
 use doorbell_fabric::message::{Body, Message, Refused};
+use doorbell_paths::each;
 
 use super::buffers::Kept;
 use super::send::SEQ_AT;
 use super::way::{Way, Why};
-use super::{Core, FIRST_LEN, First, HEAD_MOST, Link, each, kind};
+use super::{Core, FIRST_LEN, First, HEAD_MOST, Link, kind};
 
 impl<M: Message> Link<M> {
     /// Sends what waits, of all peers. Returns how many messages went.

@@ -1,23 +1,13 @@
-//! A way: a peer over one rail. Its states, and what moves it between them.
-//!
-//! ```text
-//!             silent                 broken
-//!      Up ───────────► Suspect ──────────────► Down ◄──────────────┐
-//!      ▲ ◄─────────────   │                    │  ▲                │ broken, or
-//!      │    answered      │ broken       called │  │ unanswered     │
-//!      │                  ▼                    ▼  │                │
-//!      │                 Down                Calling ── reached ─► Returning
-//!      └───────────────────────────── steady ──────────────────────┘
-//! ```
-//!
-//! As in the PML. A way that is down also returns without a call of ours, when the peer's call reached us. One that
-//! returns and owes answers stays: where it did break, its rail says so. Source: design, section 7.
+//! A way: a peer over one rail, with its state.
 
 use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, Life};
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::time::Time;
+use doorbell_paths::state::TRANSITIONS;
+use doorbell_paths::table::next;
+use doorbell_paths::{PathEvent, PathState};
 
 use super::flight::Flight;
 
@@ -29,54 +19,6 @@ pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 pub(crate) const HOLD: Duration = Duration::from_millis(500);
 const HOLD_MOST: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(20);
-
-/// How a way is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It carries messages.
-    #[default]
-    Up,
-    /// It owes answers: nothing new takes it while there is another one.
-    Suspect,
-    /// It is given up. What was under way over it goes over the others.
-    Down,
-    /// The peer is called, and has not answered.
-    Calling,
-    /// The peer has answered, and the way has to stay good for a while before it is used.
-    Returning,
-}
-
-/// What moves a way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Silent,
-    Answered,
-    Broken,
-    Called,
-    Unanswered,
-    Reached,
-    Steady,
-}
-
-impl State {
-    /// The state that follows; `None` where this moves nothing. The table is all there is.
-    pub(crate) fn after(self, turn: Turn) -> Option<Self> {
-        match (self, turn) {
-            (Self::Up, Turn::Silent) => Some(Self::Suspect),
-            (Self::Suspect, Turn::Answered) | (Self::Returning, Turn::Steady) => Some(Self::Up),
-            (Self::Up | Self::Suspect | Self::Calling | Self::Returning, Turn::Broken)
-            | (Self::Calling, Turn::Unanswered) => Some(Self::Down),
-            (Self::Down, Turn::Called) => Some(Self::Calling),
-            (Self::Down | Self::Calling, Turn::Reached) => Some(Self::Returning),
-            _ => None,
-        }
-    }
-
-    /// Whether messages may take it.
-    pub(crate) fn is_used(self) -> bool {
-        matches!(self, Self::Up | Self::Suspect)
-    }
-}
 
 /// Why a way, or with the last of them a peer, is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +70,7 @@ impl Why {
 pub(crate) struct Way {
     pub(crate) rail: u16,
     pub(crate) index: PeerIndex,
-    pub(crate) state: State,
+    pub(crate) state: PathState,
     pub(crate) flight: Flight,
     /// The last connection that was up, as its rail numbers them, which is the same at the other end.
     pub(crate) life: Life,
@@ -162,7 +104,7 @@ impl Way {
         Self {
             rail,
             index,
-            state: State::Up,
+            state: PathState::Up,
             flight: Flight::default(),
             life: Life::FIRST,
             since: Time::ZERO,
@@ -184,18 +126,18 @@ impl Way {
     }
 
     /// Moves on, if the table says so. Whether it did.
-    pub(crate) fn turn(&mut self, now: Time, turn: Turn) -> bool {
-        let Some(next) = self.state.after(turn) else {
+    pub(crate) fn turn(&mut self, now: Time, event: PathEvent) -> bool {
+        let Some(to) = next(TRANSITIONS, self.state, event) else {
             return false;
         };
-        match (self.state, next) {
-            (State::Calling, State::Down) => self.back_off = (self.back_off * 2).min(BACK_OFF_MOST),
-            (_, State::Down) => self.fall(now),
+        match (self.state, to) {
+            (PathState::Probing, PathState::Down) => self.back_off = (self.back_off * 2).min(BACK_OFF_MOST),
+            (_, PathState::Down) => self.fall(now),
             _ => {}
         }
-        (self.state, self.since) = (next, now);
+        (self.state, self.since) = (to, now);
         (self.asked, self.answers, self.answered) = (None, 0, None);
-        self.due = if next == State::Down {
+        self.due = if to == PathState::Down {
             now + self.back_off
         } else {
             now
@@ -239,7 +181,7 @@ impl Way {
             self.given_up = None;
             return false;
         }
-        let stands = !matches!(self.state, State::Down | State::Calling);
+        let stands = !matches!(self.state, PathState::Down | PathState::Probing);
         if stands {
             self.given_up = None;
         } else {
@@ -255,11 +197,11 @@ impl Way {
 
     /// Whether time has nothing to do for it.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.state == State::Up
+        self.state == PathState::Up
             && self.to_answer.is_none()
             && self.answered.is_none()
             && self.given_up.is_none()
-            || self.dead && self.state == State::Down
+            || self.dead && self.state == PathState::Down
     }
 }
 
@@ -267,59 +209,19 @@ impl Way {
 mod tests {
     use super::*;
 
-    const STATES: [State; 5] = [
-        State::Up,
-        State::Suspect,
-        State::Down,
-        State::Calling,
-        State::Returning,
-    ];
-    const TURNS: [Turn; 7] = [
-        Turn::Silent,
-        Turn::Answered,
-        Turn::Broken,
-        Turn::Called,
-        Turn::Unanswered,
-        Turn::Reached,
-        Turn::Steady,
-    ];
-
-    #[test]
-    fn up_is_reached_from_everywhere_and_nothing_else_moves() {
-        for start in STATES {
-            let mut seen = vec![start];
-            for _ in 0..STATES.len() {
-                let next: Vec<_> = seen
-                    .iter()
-                    .flat_map(|state| TURNS.map(|turn| state.after(turn)))
-                    .flatten()
-                    .collect();
-                seen.extend(next);
-            }
-            assert!(
-                seen.contains(&State::Up) && seen.contains(&State::Down),
-                "{start:?}"
-            );
-        }
-        let moves = STATES
-            .iter()
-            .flat_map(|state| TURNS.map(|turn| state.after(turn)));
-        assert_eq!(moves.flatten().count(), 11);
-    }
-
     #[test]
     fn a_way_that_breaks_again_and_again_has_to_prove_itself_for_longer() {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let mut way = Way::new(0, PeerIndex(0));
         let mut holds = Vec::new();
         for round in 0..4 {
-            assert!(way.turn(at(round * 1000), Turn::Broken));
+            assert!(way.turn(at(round * 1000), PathEvent::Broken));
             holds.push(way.hold.as_millis());
-            assert!(way.turn(at(round * 1000 + 100), Turn::Reached));
-            assert!(way.turn(at(round * 1000 + 600), Turn::Steady));
+            assert!(way.turn(at(round * 1000 + 100), PathEvent::Reached));
+            assert!(way.turn(at(round * 1000 + 600), PathEvent::Steady));
         }
         assert_eq!(holds, [500, 1000, 2000, 2000]);
-        assert!(way.turn(at(60_000), Turn::Broken));
+        assert!(way.turn(at(60_000), PathEvent::Broken));
         assert_eq!(way.hold, HOLD);
     }
 
@@ -327,14 +229,14 @@ mod tests {
     fn calls_back_off_and_begin_anew_with_the_next_fall() {
         let now = Time::ZERO;
         let mut way = Way::new(0, PeerIndex(0));
-        way.turn(now, Turn::Broken);
+        way.turn(now, PathEvent::Broken);
         let mut waits = Vec::new();
         for _ in 0..6 {
             waits.push(way.due.since(now).as_millis());
-            assert!(way.turn(now, Turn::Called) && way.turn(now, Turn::Unanswered));
+            assert!(way.turn(now, PathEvent::Called) && way.turn(now, PathEvent::Unanswered));
         }
         assert_eq!(waits, [50, 100, 200, 400, 800, 1000]);
-        assert!(way.turn(now, Turn::Reached) && way.turn(now, Turn::Broken));
+        assert!(way.turn(now, PathEvent::Reached) && way.turn(now, PathEvent::Broken));
         assert_eq!(way.due.since(now), BACK_OFF);
     }
 
@@ -342,11 +244,11 @@ mod tests {
     fn late_word_of_an_earlier_connection_breaks_nothing() {
         let mut way = Way::new(0, PeerIndex(0));
         assert!(way.hear_broken(Life(0)) && way.is_given_up() && !way.is_given_up());
-        way.turn(Time::ZERO, Turn::Broken);
+        way.turn(Time::ZERO, PathEvent::Broken);
         // Of one that is still to come up here.
         assert!(way.hear_broken(Life(2)) && !way.is_given_up());
         way.life = Life(2);
-        way.turn(Time::ZERO, Turn::Reached);
+        way.turn(Time::ZERO, PathEvent::Reached);
         assert!(way.is_given_up());
         way.life = Life(4);
         assert!(!way.hear_broken(Life(3)) && !way.is_given_up());

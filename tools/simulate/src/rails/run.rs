@@ -7,7 +7,7 @@ use doorbell_btl::{Btl, JobKey};
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{InUse, Pml, Rank, WayState};
+use doorbell_pml::{InUse, PathState, Pml, Rank};
 use doorbell_sim::{Change, Plane, Random, SimNet};
 
 use super::aside::Aside;
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
                 };
                 for (at, path) in peer.paths.iter().enumerate() {
                     let way = (at, rank.min(other), rank.max(other));
-                    if path.state != WayState::Up && !self.weather.is_gone(way) {
+                    if path.state != PathState::Up && !self.weather.is_gone(way) {
                         return Some(format!(
                             "rank {rank}: the way to {other} over {} is {}",
                             path.name, path.state

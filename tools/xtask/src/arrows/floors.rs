@@ -101,18 +101,20 @@ const FLOORS: &[Place] = &[
     place(2, "drivers/usnic", "doorbell-usnic", CARD),
     // 3: datagrams become messages
     place(3, "btl", "doorbell-btl", Sees::Only(&["fabric", "hotel", "ring"])),
+    // and what every layer over several rails does alike
+    place(3, "paths", "doorbell-paths", Sees::Only(&["fabric"])),
     // 4: protocols over any rail, and the control plane
     place(
         4,
         "pml",
         "doorbell-pml",
-        Sees::Only(&["fabric", "fabric/matching"]),
+        Sees::Only(&["fabric", "fabric/matching", "paths"]),
     ),
     place(
         4,
         "am/portals",
         "doorbell-am-portals",
-        Sees::Only(&["fabric", "fabric/matching"]),
+        Sees::Only(&["fabric", "fabric/matching", "paths"]),
     ),
     // the kernel's interfaces and routes are asked about in one place, whoever wants to know
     place(4, "oob", "doorbell-oob", Sees::Only(&["fabric", "drivers/inet"])),

@@ -7,10 +7,10 @@ use doorbell_fabric::event::EventKind;
 use doorbell_fabric::message::{Body, Incarnation, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
+use doorbell_paths::PathState;
 
 use super::air::{self, Air, CAN, Ends};
 use super::world::{Heard, head, length};
-use crate::link::way::State;
 use crate::link::{Link, LinkConfig, PeerId};
 
 /// As which each of them knows the other.
@@ -118,7 +118,7 @@ impl Stage {
         self.send(side, 1);
     }
 
-    pub(crate) fn way(&self, side: usize, at: usize) -> State {
+    pub(crate) fn way(&self, side: usize, at: usize) -> PathState {
         self.links[side].core.peers[1].ways[at].state
     }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::ConstLoan;
 use doorbell_fabric::message::{Access, Body, Exposure, Refused};
+use doorbell_paths::PathState;
 
 use super::air::{self, CAN};
 use super::stage::{PEER, Stage, TWO, can, under_way, within_host};
 use super::world::head;
 use crate::link::LinkConfig;
-use crate::link::way::State;
 
 #[test]
 fn a_suspect_carries_nothing_new_and_hears_that_its_peer_lives() {
@@ -25,7 +25,7 @@ fn a_suspect_carries_nothing_new_and_hears_that_its_peer_lives() {
     let before = stage.bytes(0);
     stage.send(0, 100);
     stage.pass(100);
-    assert_eq!((stage.way(0, 0), stage.bytes(0)), (State::Suspect, before));
+    assert_eq!((stage.way(0, 0), stage.bytes(0)), (PathState::Suspect, before));
     assert!(
         stage.ends[0].borrow()[0].proved >= 3,
         "asked over the other one, and told"
@@ -36,7 +36,7 @@ fn a_suspect_carries_nothing_new_and_hears_that_its_peer_lives() {
     air::tell(&stage.ends[0], 0, EventKind::PeerRecovered, 0);
     stage.all_arrived();
     stage.send_short(0);
-    assert!(stage.bytes(0) > before && stage.way(0, 0) == State::Up);
+    assert!(stage.bytes(0) > before && stage.way(0, 0) == PathState::Up);
     assert_eq!(stage.links[0].stats().resent, 0);
 }
 
@@ -49,10 +49,10 @@ fn a_suspect_whose_peer_answers_elsewhere_is_given_up_after_a_second_and_both_en
     stage.send(0, 40);
     air::tell(&stage.ends[0], 0, EventKind::PeerSuspect, 0);
     stage.pass(900);
-    assert_eq!(stage.way(0, 0), State::Suspect);
+    assert_eq!(stage.way(0, 0), PathState::Suspect);
     stage.pass(200);
-    assert_ne!(stage.way(0, 0), State::Suspect);
-    assert_ne!(stage.way(1, 0), State::Up);
+    assert_ne!(stage.way(0, 0), PathState::Suspect);
+    assert_ne!(stage.way(1, 0), PathState::Up);
     assert!(stage.ends[0].borrow().iter().all(|end| end.abandoned == 1));
     stage.all_arrived();
     assert!(stage.links[0].stats().resent > 0);
@@ -68,7 +68,7 @@ fn a_suspect_whose_peer_does_not_poll_is_not_given_up() {
         air::tell(ends, 0, EventKind::PeerSuspect, 0);
     }
     stage.pass(5000);
-    assert_eq!([stage.way(0, 0), stage.way(0, 1)], [State::Suspect; 2]);
+    assert_eq!([stage.way(0, 0), stage.way(0, 1)], [PathState::Suspect; 2]);
     stage.send(0, 5);
     for ends in &stage.ends {
         ends.borrow_mut()[0].silent = false;
@@ -136,10 +136,10 @@ fn a_way_that_is_still_on_its_way_back_is_used_at_once_when_the_last_other_one_g
     stage.pass(10);
     stage.plug(0, 2);
     stage.pass(100);
-    assert_eq!(stage.way(0, 0), State::Returning);
+    assert_eq!(stage.way(0, 0), PathState::Returning);
     stage.unplug(1);
     stage.pass(0);
-    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [State::Up; 2]);
+    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [PathState::Up; 2]);
     stage.send(0, 10);
     stage.all_arrived();
 }
@@ -151,18 +151,18 @@ fn a_way_that_returns_beside_another_proves_itself_for_half_a_second() {
     stage.pass(30);
     stage.unplug(0);
     stage.pass(10);
-    assert_eq!(stage.way(0, 0), State::Down);
+    assert_eq!(stage.way(0, 0), PathState::Down);
     stage.plug(0, 2);
     stage.pass(10);
-    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [State::Returning; 2]);
+    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [PathState::Returning; 2]);
     let before = stage.bytes(0);
     stage.pass(450);
     stage.send(0, 20);
-    assert_eq!(stage.way(0, 0), State::Returning);
+    assert_eq!(stage.way(0, 0), PathState::Returning);
     let probes = stage.bytes(0) - before;
     assert!(probes <= 16 * 8, "{probes} bytes");
     stage.pass(60);
-    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [State::Up; 2]);
+    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [PathState::Up; 2]);
     let before = stage.bytes(0);
     stage.send_short(0);
     stage.all_arrived();
@@ -193,7 +193,7 @@ fn a_way_that_returns_alone_is_used_at_once_and_what_waited_goes_first() {
     assert!((3..=8).contains(&revived), "{revived} calls");
     stage.plug(0, 2);
     stage.pass(0);
-    assert!(stage.links[0].room(PEER) && stage.way(0, 0) == State::Up);
+    assert!(stage.links[0].room(PEER) && stage.way(0, 0) == PathState::Up);
     stage.send(0, 10);
     stage.all_arrived();
     assert_eq!(
@@ -314,6 +314,6 @@ fn a_way_that_never_worked_is_left_for_one_that_does() {
     stage.pass(200);
     assert_eq!(stage.heard[1].from.get(1), None);
     stage.pass(1500);
-    assert_ne!(stage.way(0, 0), State::Up);
+    assert_ne!(stage.way(0, 0), PathState::Up);
     stage.all_arrived();
 }
