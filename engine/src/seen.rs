@@ -186,7 +186,7 @@ impl Row {
         self.round_trip.set(told::round_trip(&report).unwrap_or(0));
         self.unacknowledged.set(report.unacknowledged);
         let (mut state, latency) = pml
-            .way(Rank(self.rank), self.way.rail)
+            .path(Rank(self.rank), self.way.rail)
             .unwrap_or((PathState::Down, None));
         if state == PathState::Up && rail.is_suspect(self.way.peer) {
             state = PathState::Suspect;

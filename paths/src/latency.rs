@@ -1,7 +1,8 @@
 //! The latency of a path: the least round trip of the last probes.
 //!
-//! The least, because whatever is more was waiting: for the peer's next poll, for our own look at the clock. Two blocks
-//! of probes follow each other, so that a path that has become slower is noticed when the older block is forgotten.
+//! The least, because whatever is more was waiting: for the peer's next poll, for our own look at the clock.
+//! Two blocks of probes follow each other, so that a path that has become slower is noticed when the older
+//! block is forgotten.
 
 use crate::set::each;
 
@@ -10,7 +11,7 @@ const BLOCK: u32 = 4;
 
 /// The measured round trip of one path.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// The least of the block before, and of this one (ns); zero: none.
     before: u64,
     now: u64,
@@ -19,7 +20,7 @@ pub struct Latency {
 
 impl Latency {
     /// Adds a round trip, in nanoseconds.
-    pub fn sample(&mut self, ns: u64) {
+    pub(crate) fn sample(&mut self, ns: u64) {
         let ns = ns.max(1);
         self.now = if self.now == 0 { ns } else { self.now.min(ns) };
         self.count += 1;
@@ -33,7 +34,7 @@ impl Latency {
     }
 
     /// Returns half of the least round trip (ns), once there is a block.
-    pub fn half(&self) -> Option<u64> {
+    pub(crate) fn half(&self) -> Option<u64> {
         match (self.before, self.now) {
             (0, _) => None,
             (before, 0) => Some(before / 2),
@@ -42,8 +43,9 @@ impl Latency {
     }
 }
 
-/// Returns which of the paths in the set `among` are as good as the best, by their latencies (ns). The ones `in_use` stay
-/// until they are clearly worse, the others have to be clearly as good: a path on the edge does not go in and out.
+/// Returns which of the paths in the set `among` are as good as the best, by their latencies (ns). The ones
+/// `in_use` stay until they are clearly worse, the others have to be clearly as good: a path on the edge does
+/// not go in and out.
 pub fn as_good_as_best(among: u64, in_use: u64, latency: impl Fn(usize) -> u64) -> u64 {
     let best = each(among).map(&latency).min().unwrap_or(0);
     let (enter, leave) = (best + best / 8, best + best / 2);

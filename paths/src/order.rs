@@ -1,5 +1,5 @@
-//! Order and duplicates: the sequence numbers of one peer's messages (the one place where they wrap), and the messages
-//! that arrived ahead of an earlier one.
+//! Order and duplicates: the sequence numbers of one peer's messages (the one place where they wrap), and the
+//! messages that arrived ahead of an earlier one.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,8 @@ impl Seq {
     }
 }
 
-/// Messages that arrived ahead of the expected one, which they wait for. They are kept by their distance from it.
+/// Messages that arrived ahead of the expected one, which they wait for. They are kept by their distance from
+/// it.
 #[derive(Debug)]
 pub struct Ahead<T>(VecDeque<Option<T>>);
 
@@ -49,14 +50,15 @@ impl<T> Default for Ahead<T> {
 }
 
 impl<T> Ahead<T> {
-    /// Whether the message `distance` (at least 1) after the expected one is here already: then it came twice.
+    /// Whether the message `distance` (at least 1) after the expected one is here already: then it came
+    /// twice.
     #[must_use]
     pub fn holds(&self, distance: u32) -> bool {
         self.0.get(distance as usize - 1).is_some_and(Option::is_some)
     }
 
-    /// Keeps the message `distance` (at least 1) after the expected one. How far ahead a message may be is the caller's to
-    /// bound.
+    /// Keeps the message `distance` (at least 1) after the expected one. How far ahead a message may be is
+    /// the caller's to bound.
     pub fn hold(&mut self, distance: u32, message: T) {
         let at = distance as usize - 1;
         if self.0.len() <= at {
@@ -65,8 +67,8 @@ impl<T> Ahead<T> {
         self.0[at] = Some(message);
     }
 
-    /// Takes the message that has become the expected one; `None` when it has not come yet. To be called once each time
-    /// that the expected number advances.
+    /// Takes the message that has become the expected one; `None` when it has not come yet. To be called once
+    /// each time that the expected number advances.
     pub fn advance(&mut self) -> Option<T> {
         self.0.pop_front().flatten()
     }

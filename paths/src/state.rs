@@ -10,12 +10,12 @@
 //!      └───────────────────────────── steady ──────────────────────┘
 //! ```
 //!
-//! A path that is down also returns without a call of ours, when the peer's call reached us. A returning path that owes
-//! answers stays: its probes are what it owes, and a process that did not run for a while is no path that broke. Where it did
-//! break, its rail reports so.
+//! A path that is down also returns without a call of ours, when the peer's call reached us. A returning path
+//! that owes answers stays: its probes are what it owes, and a process that did not run for a while is no
+//! path that broke. Where it did break, its rail reports so.
 //!
-//! The table is complete; what is not in it moves nothing. Source: design, section 7; the states of Open MPI's BFO
-//! are Up and Down alone (reference: bfo, sections 7 and 11).
+//! The table is complete; what is not in it moves nothing. Source: design, section 7; the states of Open
+//! MPI's BFO are Up and Down alone (reference: bfo, sections 7 and 11).
 
 use std::fmt;
 
@@ -57,7 +57,8 @@ impl PathState {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Returns whether a path broke between two looks at it: it was in this state before, and is in the state `now`.
+    /// Returns whether a path broke between two looks at it: it was in this state before, and is in the state
+    /// `now`.
     #[must_use]
     pub const fn has_failed(self, now: Self) -> bool {
         match (self, now) {

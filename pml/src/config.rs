@@ -57,7 +57,7 @@ pub struct PmlConfig {
     /// receiver's. Costs a pass over the bytes at either end, and the fast path of short ones. Messages that come with
     /// one are checked whatever is set here.
     pub checksum: bool,
-    /// How long a peer is waited for when no way to it is up and one may come back: the last one lost its link, the peer gave
+    /// How long a peer is waited for when no path to it is up and one may come back: the last one lost its link, the peer gave
     /// it up, or another one that broke before is called; zero: not at all. When the link is back, it is waited for the
     /// answer as long again.
     pub patience: Duration,

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use doorbell_fabric::message::{OpError, OpId, PeerIndex, RemoteKey};
 use doorbell_fabric::time::Time;
 use doorbell_matching::{Capacity, Matcher};
+use doorbell_paths::{Policy, Timers};
 
 use crate::args::Delivery;
 use crate::config::PmlConfig;
@@ -64,12 +65,8 @@ pub(crate) struct Core {
     pub(crate) meets: Meets,
     /// Messages received directly since the last one was sent.
     pub(crate) in_a_row: u32,
-    /// Peers of which something is watched; when they are looked at next; when that is urgent enough to wake for; and
-    /// whether something arrived that the next look is for.
-    pub(crate) watched: Vec<u32>,
-    pub(crate) tick_at: Time,
-    pub(crate) watch_due: Time,
-    pub(crate) stirred: bool,
+    /// When which peer's paths are looked at.
+    pub(crate) timers: Timers,
     /// Peers to whom fragments of striped messages are under way.
     pub(crate) flowing: Vec<u32>,
     /// The time of the last housekeeping, and whether a rail finds it old.
@@ -118,10 +115,12 @@ impl Core {
             any_apart: config.lazy,
             meets: Meets::default(),
             in_a_row: 0,
-            watched: Vec::new(),
-            tick_at: Time::NEVER,
-            watch_due: Time::NEVER,
-            stirred: false,
+            timers: Timers::new(Policy {
+                patience: config.patience,
+                // A suspect is its rail's to judge: one that keeps nothing would take the peer along.
+                silence: None,
+                waits_for_only_path: false,
+            }),
             flowing: Vec::new(),
             now: Time::ZERO,
             wants_time: false,

@@ -78,7 +78,7 @@ pub struct Counters {
     pub sent_rget: u64,
     /// Messages to ourselves.
     pub sent_self: u64,
-    /// Sends that had to wait before anything of them left: for room in a rail, for a way that may come back, for the peer's
+    /// Sends that had to wait before anything of them left: for room in a rail, for a path that may come back, for the peer's
     /// window, or for an earlier send that does.
     pub sends_queued: u64,
     /// Messages taken from rails in order, whatever their protocol.

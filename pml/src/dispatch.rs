@@ -1,7 +1,7 @@
 //! The door: every byte that arrives comes in here, is copied once, and is parsed once.
 
-use doorbell_fabric::event::Life;
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex, Remote};
+use doorbell_paths::{Arrival, on_word};
 
 use crate::core::Core;
 use crate::direct::Direct;
@@ -9,8 +9,8 @@ use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
 use crate::unexpected::Envelope;
 use crate::wire::{
-    self, CHECKED_LEN, CheckedHeader, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RestartHeader,
-    RndvHeader, WayHeader, flag, head_len, kind,
+    self, CHECKED_LEN, CheckedHeader, FinHeader, MATCH_LEN, MatchHeader, PathHeader, REMOTE_LEN, RNDV_LEN,
+    RestartHeader, RndvHeader, flag, head_len, kind,
 };
 
 /// A rail peer that belongs to no rank.
@@ -100,7 +100,7 @@ impl Core {
                 Some(bytes) => self.on_word(rank, &wire::parse(bytes)),
                 None => self.counters.drops.runt += 1,
             },
-            kind::PROBE | kind::ECHO | kind::BROKEN => self.on_way_word(rank, rail, &wire::parse(head)),
+            kind::PROBE | kind::ECHO | kind::BROKEN => self.on_path_word(rank, rail, &wire::parse(head)),
             kind::RESTART_NOTIFY | kind::RESTART_ACK | kind::RESTART_NACK | kind::RESTART_ERROR => {
                 match inbound.read::<{ size_of::<RestartHeader>() }>(0) {
                     Some(bytes) => self.on_restart(rank, &wire::parse(bytes)),
@@ -196,28 +196,16 @@ impl Core {
         }
     }
 
-    /// A word about the ways themselves; the next tick acts on it, which can send and has a clock.
-    fn on_way_word(&mut self, rank: u32, rail: u16, header: &WayHeader) {
-        let peer = &self.peers[rank as usize];
-        let (named, came) = (usize::from(header.way.get()), peer.path_of(rail));
-        let fits = match header.kind {
-            kind::BROKEN => came != Some(named) && named < peer.paths.len(),
-            _ => came == Some(named),
-        };
-        if !fits {
-            self.counters.drops.bad_range += 1;
+    /// A word about the paths themselves; housekeeping acts on it, which can send and has a clock.
+    fn on_path_word(&mut self, rank: u32, rail: u16, header: &PathHeader) {
+        let over = self.peers[rank as usize].path_of(rail);
+        let Some((word, (states, timers))) = header.word().zip(self.paths_of(rank)) else {
             return;
-        }
-        self.stirred = true;
-        let way = &mut self.watch(rank).ways[named];
-        match header.kind {
-            kind::PROBE => way.to_answer = Some(header.number.get()),
-            kind::ECHO => way.answered = Some(header.number.get()),
-            _ => {
-                if !way.hear_broken(Life(header.number.get())) {
-                    self.counters.drops.late_word += 1;
-                }
-            }
+        };
+        match on_word(timers, states, rank, over, word) {
+            Arrival::Taken => {}
+            Arrival::Late => self.counters.drops.late_word += 1,
+            Arrival::Bad => self.counters.drops.bad_range += 1,
         }
     }
 

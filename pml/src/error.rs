@@ -2,6 +2,7 @@
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
+use doorbell_paths::Reason;
 use thiserror::Error;
 
 use crate::rank::Rank;
@@ -22,6 +23,17 @@ pub enum LostReason {
     Flood,
     /// It could not be met: nobody could say where it is, or no rail could be opened to it.
     Unmet,
+}
+
+impl From<Reason> for LostReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Link => Self::Link,
+            Reason::Device => Self::Device,
+            Reason::Peer(reason) => Self::Peer(reason),
+            Reason::NotReclaimable => Self::NotReclaimable,
+        }
+    }
 }
 
 impl LostReason {

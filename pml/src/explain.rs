@@ -151,7 +151,7 @@ pub struct PathReport {
     pub state: PathState,
     /// Half of the round trip of its probes, in nanoseconds, once it was measured.
     pub latency_ns: Option<u64>,
-    /// Bytes per second of long messages over it, once measured beside another way.
+    /// Bytes per second of long messages over it, once measured beside another path.
     pub bandwidth: Option<u64>,
     /// Whether it is the one in use.
     pub current: bool,
@@ -283,9 +283,9 @@ impl<M: Message> Pml<M> {
                     rail: RailId(path.rail),
                     name: self.rail_name(path.rail),
                     up: path.up,
-                    state: peer.way(at),
+                    state: peer.state(at),
                     latency_ns: peer.measured(at),
-                    bandwidth: peer.watch.as_ref().and_then(|watch| watch.ways[at].flow.rate()),
+                    bandwidth: peer.measured_rate(at),
                     current: at == peer.current() && path.up,
                     small: peer.takes_small(at),
                 })
@@ -300,10 +300,10 @@ impl<M: Message> Pml<M> {
     /// How a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was measured: what
     /// [`Pml::peer`] says, for those who look often. `None` for a rail that does not lead there.
     #[must_use]
-    pub fn way(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)> {
+    pub fn path(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)> {
         let peer = self.core.peers.get(rank.index())?;
         let at = peer.path_of(rail.0)?;
-        Some((peer.way(at), peer.measured(at)))
+        Some((peer.state(at), peer.measured(at)))
     }
 
     fn rail_name(&self, rail: u16) -> String {

@@ -83,7 +83,7 @@ impl<M: Message> Pml<M> {
             kept: core.matcher.unexpected_load().messages,
             records: core.unexpected.taken(),
             held: of_peers(|peer| peer.held.count()),
-            words: of_peers(|peer| peer.control.len()),
+            words: of_peers(|peer| peer.control.len() + usize::from(peer.has_news())),
             tasks: of_peers(|peer| peer.tasks.len()),
             queued: of_peers(|peer| peer.sends.len()),
             operations: core.operations.open(),

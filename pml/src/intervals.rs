@@ -2,11 +2,11 @@
 
 use doorbell_paths::PATHS_MAX;
 
+use crate::paths::stripe::DEEPER;
 use crate::request::UnderWay;
-use crate::ways::stripe::DEEPER;
 
-/// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over each way; only
-/// where many that were given back are cut into many pieces, for ways with shorter ones, may there be more. What finds no
+/// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over each path; only
+/// where many that were given back are cut into many pieces, for paths with shorter ones, may there be more. What finds no
 /// place is not lost: the receiver asks the sender to begin anew.
 const MOST: usize = 2 * PATHS_MAX * DEEPER * UnderWay::MOST;
 

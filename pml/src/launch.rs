@@ -47,7 +47,7 @@ impl<M: Message> Pml<M> {
         let origin = &self.core.requests.peek_record(id.index()).origin;
         let long = !small && origin.is_contiguous() && matches!(origin, Origin::User(_));
         let protocol = self.core.config.protocol;
-        // Several ways together: as fragments, which can take any of them.
+        // Several paths together: as fragments, which can take any of them.
         let long = long && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
         if long
             && path.wants_get(protocol, length)
@@ -62,7 +62,7 @@ impl<M: Message> Pml<M> {
         self.launch_announced(rank, at, id, first, can_put)
     }
 
-    /// It was to be read by its receiver over a rail that had no room, and takes another way now: nobody may read it.
+    /// It was to be read by its receiver over a rail that had no room, and takes another path now: nobody may read it.
     fn cover(&mut self, id: RequestId) {
         if self.core.requests.peek_record(id.index()).exposed.is_some() {
             self.core.withdraw(id.index());

@@ -15,9 +15,9 @@
 //! | `eager`, `launch` | sends: the fast path; the choice of a protocol |
 //! | `dispatch`, `order`, `receive` | arrivals: parsed, put in order, matched |
 //! | `posting`, `direct`, `probe`, `ending` | receives, those that wait in the call, probes, the end of requests |
-//! | `rendezvous`, `restart` | long messages; how both ends begin anew over another way |
+//! | `rendezvous`, `restart` | long messages; how both ends begin anew over another path |
 //! | `credit` | back-pressure |
-//! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
+//! | `paths` | a peer over each of its rails: which carries what; states and probes are [`doorbell_paths`]'s |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
 //! | `explain`, `in_use` | who waits for what; what is taken |
@@ -65,6 +65,7 @@ mod local;
 mod meeting;
 mod operations;
 mod order;
+mod paths;
 mod peer;
 mod pml;
 mod pool;
@@ -78,7 +79,6 @@ mod request;
 mod restart;
 mod states;
 mod unexpected;
-mod ways;
 mod wire;
 
 pub use args::{

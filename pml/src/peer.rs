@@ -9,8 +9,8 @@ use doorbell_paths::{Ahead, PATHS_MAX, Seq};
 
 use crate::config::{PmlConfig, Protocol};
 use crate::error::LostReason;
+use crate::paths::Watch;
 use crate::request::RequestId;
-use crate::ways::Watch;
 use crate::wire::{self, Head};
 
 /// What one envelope counts against the window, in bytes, beside its payload.
@@ -223,7 +223,7 @@ pub(crate) struct Peer {
     pub(crate) lost: Option<LostReason>,
     /// The path in use, or next in turn: a byte, as idle peers are many.
     current: u8,
-    /// With several ways, or after trouble.
+    /// With several paths, or after trouble.
     pub(crate) watch: Option<Box<Watch>>,
 }
 // Memory per idle peer (design, section 10): at most 1 KiB in `btl` and `pml`.

@@ -8,6 +8,7 @@ use doorbell_fabric::pace::{Paces, RAILS_MAX};
 use doorbell_fabric::rail::Work;
 use doorbell_fabric::time::Time;
 use doorbell_paths::{PATHS_MAX, Seq};
+use doorbell_paths::{act_on_words, extend_waits, tick};
 
 use crate::config::PmlConfig;
 use crate::core::Core;
@@ -258,7 +259,8 @@ impl<M: Message> Pml<M> {
         if now.since(self.core.now) > PAUSE {
             self.paces.expect_all();
         }
-        self.core.excuse(now);
+        let before = self.core.now;
+        extend_waits(self, before, now);
         self.core.now = now;
         self.core.wants_time = false;
         for rail in 0..self.rails.len() {
@@ -271,8 +273,11 @@ impl<M: Message> Pml<M> {
         if !self.core.flowing.is_empty() {
             self.look_at_flows();
         }
-        if self.core.stirred || self.core.tick_at <= now {
-            self.tick(now);
+        if self.core.timers.has_words() {
+            act_on_words(self, now);
+        }
+        if self.core.timers.is_due(now) {
+            tick(self, now);
         }
         work
     }
@@ -290,14 +295,7 @@ impl<M: Message> Pml<M> {
     /// The next time at which [`Pml::progress`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        // What arrived about ways, and what moved them, waits for the next tick.
-        let stirred = self.core.stirred || self.core.tick_at <= self.core.now;
-        let due = if stirred {
-            self.core.now + Duration::from_nanos(1)
-        } else {
-            self.core.watch_due
-        };
-        let own = Some(due).filter(|due| *due < Time::NEVER);
+        let own = self.core.timers.next_deadline(self.core.now);
         let rails = self.rails.iter().filter_map(|slot| slot.rail.next_deadline());
         rails.chain(own).min()
     }
@@ -372,14 +370,14 @@ impl<M: Message> Pml<M> {
         taken
     }
 
-    /// Orderly end: pushes out what waits, also for a way that may come back, and waits for the peers to receive those sends
+    /// Orderly end: pushes out what waits, also for a path that may come back, and waits for the peers to receive those sends
     /// that were reported as done and still need an answer of theirs; then closes the rails. To be called with a fresh
     /// `now` until it answers `true`, which it does at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);
         let waits = || {
             self.must_poll()
-                || self.core.waits_for_a_way()
+                || self.core.waits_for_a_path()
                 || self.core.waits_for_a_meeting()
                 || self.core.has_promised()
         };
@@ -414,7 +412,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn drain_peer(&mut self, rank: u32) -> Work {
-        // What waits for a way that comes back is listed again then.
+        // What waits for a path that comes back is listed again then.
         if self.core.hot[rank as usize].is(about::LOST) || self.core.peers[rank as usize].first_up().is_none()
         {
             return 0;

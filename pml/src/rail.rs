@@ -6,6 +6,7 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused, Remote};
 use doorbell_fabric::time::Time;
+use doorbell_paths::send_news;
 use zerocopy::IntoBytes;
 
 use crate::convertor::Origin;
@@ -87,6 +88,9 @@ impl<M: Message> Pml<M> {
 
     /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.
     pub(crate) fn send_control(&mut self, rank: u32) -> bool {
+        if self.core.peers[rank as usize].has_news() && !send_news(self, rank) {
+            return false;
+        }
         while let Some(mut control) = self.core.peers[rank as usize].control.pop_front() {
             let sent = match &mut control {
                 Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]).map(|()| false),
@@ -261,7 +265,7 @@ impl<M: Message> Pml<M> {
         Ok(())
     }
 
-    /// Revokes the keys that the last arrivals made useless, and gives up the ways to peers that are lost.
+    /// Revokes the keys that the last arrivals made useless, and gives up the paths to peers that are lost.
     #[inline]
     pub(crate) fn apply_withdrawals(&mut self) {
         while let Some(withdrawal) = self.core.withdrawals.pop() {

@@ -193,7 +193,7 @@ pub(crate) struct Record {
     /// The restart handshake: the number of the attempt, and where it is.
     pub(crate) restart: u32,
     pub(crate) dance: Dance,
-    /// Send: the last fragment over each way, where restarts are told so.
+    /// Send: the last fragment over each path, where restarts are told so.
     pub(crate) over: Vec<(u16, MsgId)>,
     /// Send: further ranges that the receiver wants.
     pub(crate) wanted: Vec<(u64, u64)>,

@@ -9,7 +9,7 @@
 //!               │          └─────► Putting ───► Done       writes (or Streaming, when they are refused)
 //!               └────► AwaitFin ──────────────► Done       reads by the receiver (or Streaming, when they are refused)
 //!   receive  Posted ─► Fragments | Getting | PutExposed ─► Done
-//!   both     a way breaks ─► SendRestart, RecvRestart ─► where an announcement leads
+//!   both     a path breaks ─► SendRestart, RecvRestart ─► where an announcement leads
 //! ```
 
 /// Where a request is on its way.
@@ -77,7 +77,7 @@ pub(crate) enum Event {
     Invited,
     /// Send: the receiver's memory refuses our write.
     Refused,
-    /// Send: its way broke, at one of the ends.
+    /// Send: its path broke, at one of the ends.
     SendStopped,
     /// Receive: posted; as a multi-receive; a message takes a part of one.
     Posted,
@@ -91,7 +91,7 @@ pub(crate) enum Event {
     Surprised,
     /// Receive: matched with an announcement that is being restarted.
     Outdated,
-    /// Receive: its way broke, at one of the ends.
+    /// Receive: its path broke, at one of the ends.
     ReceiveStopped,
     /// It ends: with all its bytes (that they were cut off, or are wrong, is its outcome), by its owner, with its peer, by the other side.
     Completed,

@@ -17,12 +17,14 @@
 //! | restart 10–13 | 40 | sender's request, receiver's request, restart, reserved | |
 //! | CREDIT 14 | 16 | (0: kind, flags, reserved) consumed bytes, cumulative | |
 //! | CHECKED 18 | 24 | checksum, reserved | the message |
-//! | PROBE 15, ECHO 16, BROKEN 17 | 16 | (0: kind, flags, way u16, number u32) reserved | |
+//! | PROBE 15, ECHO 16, BROKEN 17 | 16 | (0: kind, flags, path u16, number u32) reserved | |
 //!
 //! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by itself).
 //! Requests travel as index and generation, never as addresses. The source is the rail peer it arrives from.
 
+use doorbell_fabric::event::Life;
 use doorbell_fabric::message::Remote;
+use doorbell_paths::Word;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -54,11 +56,11 @@ pub(crate) mod kind {
     pub(crate) const RESTART_ERROR: u8 = 13;
     /// Bytes consumed.
     pub(crate) const CREDIT: u8 = 14;
-    /// Please answer over this way.
+    /// Please answer over this path.
     pub(crate) const PROBE: u8 = 15;
     /// The answer.
     pub(crate) const ECHO: u8 = 16;
-    /// A way (another one than this) was given up at this end.
+    /// A path (another one than this) was given up at this end.
     pub(crate) const BROKEN: u8 = 17;
     /// A whole message, with its checksum.
     pub(crate) const CHECKED: u8 = 18;
@@ -189,15 +191,15 @@ pub(crate) struct CreditHeader {
     pub(crate) consumed: U64,
 }
 
-/// PROBE, ECHO and BROKEN: about the ways themselves. A way is its number in the order of `connect`; the other number is
+/// PROBE, ECHO and BROKEN: about the paths themselves. A path is its number in the order of `connect`; the other number is
 /// that of the question, or, in BROKEN, that of the connection which is given up
 /// ([`Life`](doorbell_fabric::event::Life)): it says of no later one that it is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub(crate) struct WayHeader {
+pub(crate) struct PathHeader {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
-    pub(crate) way: U16,
+    pub(crate) path: U16,
     pub(crate) number: U32,
     pub(crate) reserved: U64,
 }
@@ -232,14 +234,34 @@ impl RndvHeader {
     }
 }
 
-impl WayHeader {
-    pub(crate) const fn new(kind: u8, way: u16, number: u32) -> Self {
+impl PathHeader {
+    /// The header that is this word.
+    pub(crate) const fn of(word: Word) -> Self {
+        let (kind, number) = match word {
+            Word::Probe { number, .. } => (kind::PROBE, number),
+            Word::Echo { number, .. } => (kind::ECHO, number),
+            Word::Broken { life, .. } => (kind::BROKEN, life.0),
+        };
         Self {
             kind,
             flags: 0,
-            way: U16::new(way),
+            path: U16::new(word.path()),
             number: U32::new(number),
             reserved: U64::new(0),
+        }
+    }
+
+    /// The word that this header is, if it is one.
+    pub(crate) fn word(&self) -> Option<Word> {
+        let (path, number) = (self.path.get(), self.number.get());
+        match self.kind {
+            kind::PROBE => Some(Word::Probe { path, number }),
+            kind::ECHO => Some(Word::Echo { path, number }),
+            kind::BROKEN => Some(Word::Broken {
+                path,
+                life: Life(number),
+            }),
+            _ => None,
         }
     }
 }
@@ -248,14 +270,14 @@ pub(crate) const CHECKED_LEN: usize = size_of::<CheckedHeader>();
 pub(crate) const RNDV_LEN: usize = size_of::<RndvHeader>();
 pub(crate) const FRAG_LEN: usize = size_of::<FragHeader>();
 pub(crate) const PUT_LEN: usize = size_of::<PutHeader>();
-pub(crate) const WAY_LEN: usize = size_of::<WayHeader>();
+pub(crate) const PATH_LEN: usize = size_of::<PathHeader>();
 
 const _: () = {
     assert!(size_of::<MatchHeader>() == MATCH_LEN);
     assert!(CHECKED_LEN == 24 && RNDV_LEN == 48 && FRAG_LEN == 24);
     assert!(size_of::<AckHeader>() == 56 && size_of::<PutHeader>() == 48);
     assert!(size_of::<FinHeader>() == 40 && size_of::<RestartHeader>() == 40);
-    assert!(size_of::<CreditHeader>() == 16 && size_of::<WayHeader>() == 16);
+    assert!(size_of::<CreditHeader>() == 16 && size_of::<PathHeader>() == 16);
     assert!(size_of::<AckHeader>() <= HEAD_MAX);
 };
 
@@ -294,7 +316,7 @@ pub(crate) const fn head_len(kind: u8) -> Option<usize> {
             size_of::<RestartHeader>()
         }
         kind::CREDIT => size_of::<CreditHeader>(),
-        kind::PROBE | kind::ECHO | kind::BROKEN => size_of::<WayHeader>(),
+        kind::PROBE | kind::ECHO | kind::BROKEN => size_of::<PathHeader>(),
         _ => return None,
     })
 }
@@ -473,9 +495,16 @@ mod tests {
     }
 
     #[test]
-    fn words_about_ways_are_golden() {
-        for kind in [kind::PROBE, kind::ECHO, kind::BROKEN] {
-            let head = WayHeader::new(kind, 0x0102, 0x0403_0201);
+    fn words_about_paths_are_golden() {
+        let (path, number) = (0x0102, 0x0403_0201);
+        let life = Life(number);
+        for (kind, word) in [
+            (kind::PROBE, Word::Probe { path, number }),
+            (kind::ECHO, Word::Echo { path, number }),
+            (kind::BROKEN, Word::Broken { path, life }),
+        ] {
+            let head = PathHeader::of(word);
+            assert_eq!(head.word(), Some(word));
             let bytes = [kind, 0, 2, 1, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0];
             assert_eq!(head.as_bytes(), bytes);
             assert_eq!(head_len(kind), Some(16));

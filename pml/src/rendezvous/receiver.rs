@@ -49,7 +49,7 @@ impl Core {
                 slot.turn(Event::Reads);
                 self.ask(envelope.rank, Task::Get(id));
             } else if whole && can.is_none() && envelope.restart == 0 {
-                // (The second time, when the way is up at the other end alone, fragments take any that is.)
+                // (The second time, when the path is up at the other end alone, fragments take any that is.)
                 slot.turn(Event::Reads);
                 self.receive_broke(index);
             } else {

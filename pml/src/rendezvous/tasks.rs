@@ -6,10 +6,10 @@ use zerocopy::IntoBytes;
 
 use crate::args::{Payload, Target};
 use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
+use crate::paths::stripe::STRIPED_FROM;
 use crate::peer::Task;
 use crate::pml::Pml;
 use crate::request::{Outcome, RequestId, State, UnderWay};
-use crate::ways::stripe::STRIPED_FROM;
 use crate::wire::{FragHeader, MatchHeader, PutHeader, kind};
 use doorbell_fabric::caps::Capabilities;
 

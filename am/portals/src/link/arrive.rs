@@ -1,15 +1,16 @@
 //! Arriving: rails promise no order, so messages that arrive ahead of an earlier one are held until it came.
 //!
-//! How far ahead, and how much that may be, is what an honest peer's window allows; what is beyond it is dropped.
+//! How far ahead, and how much that may be, is what an honest peer's window allows; what is beyond it is
+//! dropped.
 
-use doorbell_fabric::event::Life;
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex};
-use doorbell_paths::{Place, Seq};
+use doorbell_paths::{Arrival, Place, Seq, on_word};
 
 use super::flight::{AHEAD_MOST, WINDOW, charge};
-use super::{Core, FIRST_LEN, First, NOBODY, OWN_KINDS, PeerId, Upper, kind};
+use super::{Core, FIRST_LEN, First, NOBODY, PeerId, Upper};
 
-/// The number, and the bit of a kind that is the link's own, in the first eight bytes as one little-endian word.
+/// The number, and the bit of a kind that is the link's own, in the first eight bytes as one little-endian
+/// word.
 const SEQ_AND_OWN: u64 = 0xffff_ffff_0000_0080;
 
 /// Takes what one rail shows.
@@ -61,8 +62,8 @@ impl<U: Upper> Sink<'_, U> {
             self.core.stats.from_nobody += 1;
             return;
         };
-        if first.kind >= OWN_KINDS {
-            self.core.hear_word(name, self.rail, first);
+        if first.is_own() {
+            self.core.on_own_word(name, (self.rail, index), first);
             return;
         }
         match Seq(first.seq.get()).place(Seq(hot.expected)) {
@@ -114,28 +115,20 @@ impl Core {
         self.stats.held += 1;
     }
 
-    /// A word of the link's own.
-    fn hear_word(&mut self, name: u32, rail: u16, word: First) {
-        let peer = &mut self.peers[name as usize];
-        let Some(way) = peer.ways.get_mut(usize::from(word.short.get())) else {
+    /// A word of the link's own, from a peer of a rail.
+    fn on_own_word(&mut self, name: u32, (rail, index): (u16, PeerIndex), first: First) {
+        let paths = &self.peers[name as usize].paths;
+        let over = paths
+            .iter()
+            .position(|path| (path.rail, path.index) == (rail, index));
+        let Some((word, (states, timers))) = first.word().zip(self.paths_of(name)) else {
             self.stats.bad_words += 1;
             return;
         };
-        let number = word.seq.get();
-        match word.kind {
-            kind::BROKEN => {
-                if !way.hear_broken(Life(number)) {
-                    self.stats.late_words += 1;
-                    return;
-                }
-            }
-            kind::PROBE if way.rail == rail => way.to_answer = Some(number),
-            kind::ECHO if way.rail == rail => way.answered = Some(number),
-            _ => {
-                self.stats.bad_words += 1;
-                return;
-            }
+        match on_word(timers, states, name, over, word) {
+            Arrival::Taken => self.busy = true,
+            Arrival::Late => self.stats.late_words += 1,
+            Arrival::Bad => self.stats.bad_words += 1,
         }
-        self.stir(name);
     }
 }

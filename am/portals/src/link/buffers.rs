@@ -1,4 +1,5 @@
-//! Buffers for messages that wait: size classes, kept and used again, so that nothing is allocated in the steady state.
+//! Buffers for messages that wait: size classes, kept and used again, so that nothing is allocated in the
+//! steady state.
 
 use std::collections::VecDeque;
 

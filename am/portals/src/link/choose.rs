@@ -1,41 +1,40 @@
-//! Which way a message takes.
+//! Which path a message takes.
 //!
-//! Small messages take one way, the one of the least latency. Long ones take several where that brings bandwidth: each
-//! the way on which it will be there first, by what is under way and what the rails' estimates say of their rates; a way
-//! that is slower than estimated has more under way, and is given less. Within a host, one way has all the bandwidth
-//! there is.
+//! Small messages take one path, the one of the least latency. Long ones take several where that brings
+//! bandwidth: each the path on which it will be there first, by what is under way and what the rails estimate
+//! of their rates; a path that is slower than estimated has more under way, and is given less. Within a host,
+//! one path has all the bandwidth there is.
 
 use doorbell_fabric::caps::Limits;
 use doorbell_fabric::message::Message;
-use doorbell_paths::{PathState, each};
+use doorbell_paths::{PathState, each, time_of};
 
-use super::way::Way;
+use super::path::Path;
 use super::{Link, NO_RUN, Sizes};
 
-/// Shorter messages are never striped: the ways' latencies would cost more than their rates bring.
+/// Shorter messages are never striped: the paths' latencies would cost more than their rates bring.
 const STRIPED_FROM: usize = 4096;
 
 impl<M: Message> Link<M> {
-    /// The way that a message takes.
+    /// The path that a message takes.
     pub(super) fn pick(&mut self, peer: u32, length: usize, tried: u64) -> Option<usize> {
         let known = &mut self.core.peers[peer as usize];
         if known.stripes == 0 || length < known.stripe_from {
             let at = known.current;
-            let fits = |way: &Way| {
-                way.state.is_used() && self.rails[usize::from(way.rail)].can.limits.message >= length
-            };
-            return (tried & 1 << at == 0 && known.ways.get(at).is_some_and(fits)).then_some(at);
+            let fits = |path: &Path| self.rails[usize::from(path.rail)].can.limits.message >= length;
+            let fits = known.is_used(at) && known.paths.get(at).is_some_and(fits);
+            return (tried & 1 << at == 0 && fits).then_some(at);
         }
         let mut best = None;
         for at in each(known.stripes & !tried) {
-            let way = &mut known.ways[at];
-            let slot = &mut self.rails[usize::from(way.rail)];
+            let path = &mut known.paths[at];
+            let slot = &mut self.rails[usize::from(path.rail)];
             if slot.can.limits.message < length {
                 continue;
             }
-            let bytes = way.flight.bytes(slot.rail.handed_over(way.index)) + length as u64;
-            let there = u128::from(bytes) * 1_000_000_000 / u128::from(slot.can.estimate.bandwidth.max(1))
-                + u128::from(slot.can.estimate.latency_ns);
+            let bytes = path.flight.bytes(slot.rail.handed_over(path.index)) + length as u64;
+            let there =
+                time_of(bytes, slot.can.estimate.bandwidth) + u128::from(slot.can.estimate.latency_ns);
             if best.is_none_or(|(least, _)| there < least) {
                 best = Some((there, at));
             }
@@ -43,20 +42,20 @@ impl<M: Message> Link<M> {
         best.map(|(_, at)| at)
     }
 
-    /// Decides again which ways a peer's messages take, and with which sizes.
+    /// Decides again which paths a peer's messages take, and with which sizes.
     pub(super) fn refresh(&mut self, peer: u32) {
         self.core.settle(peer);
         let rails = &self.rails;
-        let can = |way: &Way| &rails[usize::from(way.rail)].can;
+        let can = |path: &Path| &rails[usize::from(path.rail)].can;
         let known = &mut self.core.peers[peer as usize];
-        let mut used = known.ways_that(|way| way.state == PathState::Up);
+        let mut used = known.states.in_state(|state| state == PathState::Up);
         if used == 0 {
-            used = known.ways_that(|way| way.state == PathState::Suspect);
+            used = known.states.in_state(|state| state == PathState::Suspect);
         }
-        let latency = |at: &usize| (can(&known.ways[*at]).estimate.latency_ns, *at);
+        let latency = |at: &usize| (can(&known.paths[*at]).estimate.latency_ns, *at);
         let best = each(used).min_by_key(latency);
-        let within = each(used).any(|at| can(&known.ways[at]).features.within_host);
-        let stripes = used & known.ways_that(|way| way.met);
+        let within = each(used).any(|at| can(&known.paths[at]).features.within_host);
+        let stripes = used & known.states.met();
         known.stripes = if within || stripes.count_ones() < 2 {
             0
         } else {
@@ -69,21 +68,21 @@ impl<M: Message> Link<M> {
             known.stripes
         };
         let least = |of: fn(&Limits) -> usize| {
-            move |set: u64, ways: &[Way]| each(set).map(|at| of(&can(&ways[at]).limits)).min()
+            move |set: u64, paths: &[Path]| each(set).map(|at| of(&can(&paths[at]).limits)).min()
         };
-        let all = known.ways_that(|way| !way.dead);
-        let message = least(|limits| limits.message)(all, &known.ways);
+        let all = known.states.living();
+        let message = least(|limits| limits.message)(all, &known.paths);
         let get = each(used)
-            .map(|at| can(&known.ways[at]))
+            .map(|at| can(&known.paths[at]))
             .filter(|can| can.features.get)
             .map(|can| can.limits.get_from)
             .min();
         if let Some(message) = message {
-            let fragment = least(|limits| limits.fragment)(over, &known.ways)
+            let fragment = least(|limits| limits.fragment)(over, &known.paths)
                 .unwrap_or(message)
                 .min(message);
             let eager = best
-                .map_or(message, |at| can(&known.ways[at]).limits.eager)
+                .map_or(message, |at| can(&known.paths[at]).limits.eager)
                 .min(message);
             known.stripe_from = (fragment / 2).max(STRIPED_FROM);
             known.sizes = Some(Sizes {
@@ -97,19 +96,16 @@ impl<M: Message> Link<M> {
         self.reopen(peer);
     }
 
-    /// Opens the short way for the messages of a peer, if nothing waits and a way is used.
+    /// Opens the short way for the messages of a peer, if nothing waits and a path is used.
     pub(super) fn reopen(&mut self, peer: u32) {
         let known = &self.core.peers[peer as usize];
         let hot = &mut self.core.hot[peer as usize];
         hot.limit = 0;
-        let Some(way) = known
-            .ways
-            .get(known.current)
-            .filter(|way| !known.lost && way.state.is_used())
-        else {
+        if known.lost || !known.is_used(known.current) {
             return;
-        };
-        (hot.rail, hot.index) = (way.rail, way.index);
+        }
+        let path = &known.paths[known.current];
+        (hot.rail, hot.index) = (path.rail, path.index);
         if known.waits() {
             self.core.list(peer);
             return;

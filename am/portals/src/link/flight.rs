@@ -1,12 +1,13 @@
 //! What is under way to one peer: which numbers each way carries, and how much all of them together may.
 //!
-//! A rail counts the messages that it accepted for a peer by itself ([`MsgId`]), and tells a watermark of those that were
-//! taken. A [`Run`] says which of the peer's numbers these are: as long as one way carries them all, there is one run,
-//! and it costs a comparison a message.
+//! A rail counts the messages that it accepted for a peer by itself ([`MsgId`]), and tells a watermark of
+//! those that were taken. A [`Run`] says which of the peer's numbers these are: as long as one way carries
+//! them all, there is one run, and it costs a comparison a message.
 //!
-//! The receiver holds what arrives ahead of an earlier message, so the sender sees to it that this is bounded: what was
-//! sent since the oldest message that is not known to be taken is at most a [`WINDOW`]. How much that is, is known at
-//! some numbers only, the marks; one is made each [`STEP`], and the window is looked at no more often.
+//! The receiver holds what arrives ahead of an earlier message, so the sender sees to it that this is
+//! bounded: what was sent since the oldest message that is not known to be taken is at most a [`WINDOW`]. How
+//! much that is, is known at some numbers only, the marks; one is made each [`STEP`], and the window is
+//! looked at no more often.
 
 use std::collections::VecDeque;
 
@@ -67,8 +68,8 @@ impl Flight {
         self.last = self.last.max(last);
     }
 
-    /// The number of the oldest message that is not known to be taken. Forgets what is. What was sent again is older than
-    /// what the way had been given before, so it need not be the first.
+    /// The number of the oldest message that is not known to be taken. Forgets what is. What was sent again
+    /// is older than what the way had been given before, so it need not be the first.
     pub(crate) fn oldest(&mut self, watermark: MsgId) -> Option<u32> {
         let next = watermark.0 + 1;
         if !self.forget(next) {
@@ -118,8 +119,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The next message is `next`, and is charged `cost` beyond `charged`; `oldest` is the first not known to be taken,
-    /// if there is one. Whether it may be sent; and if so, up to where nobody has to ask again.
+    /// The next message is `next`, and is charged `cost` beyond `charged`; `oldest` is the first not known to
+    /// be taken, if there is one. Whether it may be sent; and if so, up to where nobody has to ask again.
     pub(crate) fn open(&mut self, next: u32, charged: u64, cost: u64, oldest: Option<u32>) -> Option<u64> {
         let Some(oldest) = oldest else {
             self.marks.clear();

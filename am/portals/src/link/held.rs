@@ -34,8 +34,9 @@ impl<M: Message> Link<M> {
         self.held.paths.clear();
     }
 
-    /// Whether messages that were sent since [`Link::forget_held`] are still held back. Not those of a peer for which a
-    /// call has waited its whole limit, until that peer takes something; nor what waits for company alone.
+    /// Whether messages that were sent since [`Link::forget_held`] are still held back. Not those of a peer
+    /// for which a call has waited its whole limit, until that peer takes something; nor what waits for
+    /// company alone.
     #[inline]
     pub(crate) fn holds_back(&mut self) -> bool {
         !self.held.paths.is_empty() && self.still_holds_back()
@@ -52,7 +53,8 @@ impl<M: Message> Link<M> {
         !self.held.paths.is_empty()
     }
 
-    /// A call has waited its whole limit for what is held back: no later one does before the peer takes something.
+    /// A call has waited its whole limit for what is held back: no later one does before the peer takes
+    /// something.
     #[cold]
     pub(crate) fn give_up_held(&mut self) {
         for path in std::mem::take(&mut self.held.paths) {

@@ -1,44 +1,42 @@
-//! Links: peers over all the rails that lead to them. Messages arrive in order and exactly once, whichever rail fails.
+//! Links: peers over all the rails that lead to them. Messages arrive in order and exactly once, whichever
+//! rail fails.
 //!
 //! ```text
-//!   send ─► number ─► the way of now ─► rail  ···  rail ─► expected number? ─► Upper::message
-//!             │   └ long ones: several ways            │ ahead: held        └ then what was held
+//!   send ─► number ─► the path of now ─► rail  ···  rail ─► expected number? ─► Upper::message
+//!             │   └ long ones: several paths            │ ahead: held        └ then what was held
 //!             └ no room: refused, or (urgent) waits    └ behind: here already, dropped
-//!   a way breaks: what its rail gives back goes over the others, in order; the peer is told which way it was
+//!   a path breaks: what its rail gives back goes over the others, in order; the peer is notified which path it was
 //! ```
 //!
 //! | file | job |
 //! |---|---|
-//! | `send`, `choose` | numbers, how much may be under way; the way that a message takes |
+//! | `send`, `choose` | numbers, how much may be under way; the path that a message takes |
 //! | `waiting`, `own` | what waits for room; messages to this process itself |
 //! | `arrive` | order: what is expected, held, or here already |
-//! | `flight` | which numbers are under way over which way, and how many may be |
-//! | `way` | the states of a way, and the table of moves |
-//! | `turns` | events: a way breaks, answers, comes back; a peer is lost |
-//! | `tick` | what time brings: calls, probes, the end of patience |
+//! | `flight` | which numbers are under way over which path, and how many may be |
+//! | `layer` | what [`doorbell_paths`] needs of the link when a path breaks, returns, or is probed |
 //! | `onesided` | memory for a peer's gets, and gets of ours |
-//! | `types`, `peer`, `buffers`, `stats` | the nouns |
+//! | `types`, `peer`, `path`, `buffers`, `stats` | the nouns |
 //!
-//! The ways of a peer are numbered in the order of `connect`, which is to be the same at both ends: so each can tell the
-//! other which one is broken.
+//! The paths of a peer are numbered in the order of `connect`, which is to be the same at both ends: so each
+//! can notify the other which one is broken.
 
 mod arrive;
 mod buffers;
 mod choose;
 mod flight;
 mod held;
+mod layer;
 mod onesided;
 mod own;
+mod path;
 mod peer;
 mod send;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod tick;
-mod turns;
 mod types;
 mod waiting;
-mod way;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,18 +50,22 @@ use doorbell_fabric::message::{Incarnation, Look, Message, PeerIndex, Watch};
 use doorbell_fabric::pace::Paces;
 use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
+use doorbell_paths::{PATHS_MAX, Policy, Timers, act_on_words, extend_waits, tick};
 
 use buffers::{Buffers, Kept};
 use held::HeldBack;
+use path::Path;
 use peer::{Hot, NO_RUN, Peer};
 pub use stats::LinkStats;
 pub use types::RailId;
 use types::kind;
-pub(crate) use types::{FIRST_LEN, First, HEAD_MOST, LinkConfig, OWN_KINDS, PeerId, Sizes, Upper};
-use way::Way;
+pub(crate) use types::{FIRST_LEN, First, HEAD_MOST, LinkConfig, PeerId, Sizes, Upper};
 
 /// The name of a rail's peer that is none of ours.
 const NOBODY: u32 = u32::MAX;
+/// A path that has been suspect for this time, while the peer answered over another one, is given up: not
+/// every rail does that.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Longer than that without a look, and every rail is polled again.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -81,7 +83,8 @@ struct Slot<M> {
 struct Core {
     config: LinkConfig,
     now: Time,
-    /// There may be something to do after a poll: a doorbell, a message to this process itself, a peer on a list.
+    /// There may be something to do after a poll: a doorbell, a message to this process itself, a peer on a
+    /// list.
     busy: bool,
     hot: Vec<Hot>,
     peers: Vec<Peer>,
@@ -89,12 +92,10 @@ struct Core {
     /// Messages to this process itself, and their bytes.
     own: VecDeque<Kept>,
     own_bytes: usize,
-    /// Peers that time has to do with; those with something that waits; those that something about ways arrived from.
-    watched: Vec<u32>,
+    /// Peers with something that waits.
     waiting: Vec<u32>,
-    stirred: Vec<u32>,
-    /// When the watched ones are looked at next.
-    tick_at: Time,
+    /// When which peer's paths are looked at.
+    timers: Timers,
     gone: VecDeque<(PeerId, DownReason)>,
     stats: LinkStats,
 }
@@ -130,10 +131,12 @@ impl<M: Message> Link<M> {
                 buffers: Buffers::default(),
                 own: VecDeque::new(),
                 own_bytes: 0,
-                watched: Vec::new(),
                 waiting: Vec::new(),
-                stirred: Vec::new(),
-                tick_at: Time::NEVER,
+                timers: Timers::new(Policy {
+                    patience: config.patience,
+                    silence: Some(SILENCE),
+                    waits_for_only_path: true,
+                }),
                 gone: VecDeque::new(),
                 stats: LinkStats::default(),
             },
@@ -175,7 +178,7 @@ impl<M: Message> Link<M> {
         (0..).map(RailId).zip(self.rails.iter().map(|slot| &slot.rail))
     }
 
-    /// Adds a peer, without a way yet.
+    /// Adds a peer, without a path yet.
     pub(crate) fn add_peer(&mut self) -> PeerId {
         self.core.hot.push(Hot {
             run: NO_RUN,
@@ -192,11 +195,12 @@ impl<M: Message> Link<M> {
         PeerId((self.core.peers.len() - 1) as u32)
     }
 
-    /// One more way to a peer: the n-th is way n, which is to be so at both ends. Over a rail that leads there already,
-    /// nothing changes.
+    /// One more path to a peer: the n-th is path n, which is to be so at both ends. Over a rail that leads
+    /// there already, nothing changes.
     ///
     /// # Errors
-    /// Those of [`Message::open`]; [`RailError::Unreachable`] for a rail or peer that is not here, or more ways than 64.
+    /// Those of [`Message::open`]; [`RailError::Unreachable`] for a rail or peer that is not here, or more
+    /// paths than 64.
     pub(crate) fn connect(
         &mut self,
         peer: PeerId,
@@ -222,14 +226,14 @@ impl<M: Message> Link<M> {
         let known = known.ok_or_else(|| unreachable("there is no such peer, or it is lost"))?;
         let index = slot.rail.open(address, incarnation)?;
         if known
-            .ways
+            .paths
             .iter()
-            .any(|way| (way.rail, way.index) == (rail.0, index))
+            .any(|path| (path.rail, path.index) == (rail.0, index))
         {
             return Ok(());
         }
-        if known.ways.len() == u64::BITS as usize {
-            return Err(unreachable("it has 64 ways already"));
+        if known.paths.len() == PATHS_MAX {
+            return Err(unreachable("it has 64 paths already"));
         }
         if slot.names.len() <= index.index() {
             slot.names.resize(index.index() + 1, NOBODY);
@@ -238,8 +242,9 @@ impl<M: Message> Link<M> {
             return Err(unreachable("this address is another peer's"));
         }
         slot.names[index.index()] = peer.0;
-        known.ways.push(Way::new(rail.0, index));
-        if known.ways.len() > 1 && known.introduced {
+        known.paths.push(Path::new(rail.0, index));
+        known.states.grow(known.paths.len());
+        if known.paths.len() > 1 && known.introduced {
             self.core.watch(peer.0);
         }
         self.refresh(peer.0);
@@ -252,7 +257,8 @@ impl<M: Message> Link<M> {
         self.plain = false;
     }
 
-    /// Shows what has arrived, and operations that ended, up to `budget` of each rail; returns how many. Reads no clock.
+    /// Shows what has arrived, and operations that ended, up to `budget` of each rail; returns how many.
+    /// Reads no clock.
     #[inline]
     pub(crate) fn poll<U: Upper>(&mut self, budget: usize, upper: &mut U) -> usize {
         // One rail that costs little is what counts most, and needs no turns.
@@ -276,8 +282,8 @@ impl<M: Message> Link<M> {
         }
     }
 
-    /// Looks for the next message of a peer, if it begins with its number and these two words (in memory order, the number
-    /// left out), and takes what follows into `room`. `None`: this way is closed.
+    /// Looks for the next message of a peer, if it begins with its number and these two words (in memory
+    /// order, the number left out), and takes what follows into `room`. `None`: this way is closed.
     #[inline(always)]
     pub(crate) fn look(
         &mut self,
@@ -330,24 +336,27 @@ impl<M: Message> Link<M> {
         slot.rail.poll(budget, &mut sink)
     }
 
-    /// What arrived about ways, what waits for room, and the doorbells.
+    /// What arrived about paths, what waits for room, and the doorbells.
     #[cold]
     #[inline(never)]
     fn afterwards(&mut self) -> usize {
-        let work = self.hear() + self.drain();
+        let now = self.core.now;
+        let work = act_on_words(self, now) + self.drain();
         self.flush();
         let core = &mut self.core;
-        core.busy = !(core.own.is_empty() && core.waiting.is_empty() && core.stirred.is_empty());
+        core.busy = !(core.own.is_empty() && core.waiting.is_empty()) || core.timers.has_words();
         work
     }
 
-    /// Housekeeping that needs the time: that of the rails, their events, and that of ways. Returns the work done.
+    /// Housekeeping that needs the time: that of the rails, their events, and that of paths. Returns the work
+    /// done.
     pub(crate) fn progress(&mut self, now: Time) -> usize {
         let mut work = 0;
         if now.since(self.core.now) > PAUSE {
             self.paces.expect_all();
         }
-        self.core.excuse(now);
+        let before = self.core.now;
+        extend_waits(self, before, now);
         self.core.now = now;
         for at in 0..self.rails.len() {
             work += self.rails[at].rail.progress(now);
@@ -359,8 +368,8 @@ impl<M: Message> Link<M> {
         if self.core.busy {
             work += self.afterwards();
         }
-        if self.core.tick_at <= now {
-            self.tick(now);
+        if self.core.timers.is_due(now) {
+            tick(self, now);
         }
         work
     }
@@ -372,9 +381,7 @@ impl<M: Message> Link<M> {
 
     /// The next time at which [`Link::progress`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let own = Some(self.core.tick_at)
-            .filter(|at| *at < Time::NEVER)
-            .map(|at| at.max(self.core.now + Duration::from_nanos(1)));
+        let own = self.core.timers.next_deadline(self.core.now);
         let rails = self.rails.iter().filter_map(|slot| slot.rail.next_deadline());
         rails.chain(own).min()
     }
@@ -384,7 +391,8 @@ impl<M: Message> Link<M> {
         self.core.busy
     }
 
-    /// Whether anything that was accepted waits here: for room, or for a way that may come back. Not for the data path.
+    /// Whether anything that was accepted waits here: for room, or for a path that may come back. Not for the
+    /// data path.
     pub(crate) fn waits(&self) -> bool {
         self.core.peers.iter().any(|peer| !peer.lost && peer.waits())
     }
@@ -415,8 +423,9 @@ impl<M: Message> Link<M> {
         }
     }
 
-    /// Orderly end: pushes out what waits, also for a way that may come back, then closes the rails. To be called with a
-    /// fresh `now`, and polls in between, until it answers `true`, which it does at `by` at the latest.
+    /// Orderly end: pushes out what waits, also for a path that may come back, then closes the rails. To be
+    /// called with a fresh `now`, and polls in between, until it answers `true`, which it does at `by` at the
+    /// latest.
     pub(crate) fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);
         if now < by && self.waits() {
@@ -430,13 +439,13 @@ impl<M: Message> Link<M> {
         self.closed.count_ones() as usize == self.rails.len()
     }
 
-    /// The sizes that suit the ways of a peer that are used now.
+    /// The sizes that suit the paths of a peer that are used now.
     pub(crate) fn sizes(&self, peer: PeerId) -> Sizes {
         let known = self.core.peers.get(peer.index());
         known.and_then(|known| known.sizes).unwrap_or(Sizes::OWN)
     }
 
-    /// The next peer that is lost: all of its ways are gone for good, or patience with them is over.
+    /// The next peer that is lost: all of its paths are gone for good, or patience with them is over.
     pub(crate) fn lost(&mut self) -> Option<(PeerId, DownReason)> {
         self.core.gone.pop_front()
     }
@@ -455,22 +464,17 @@ impl<M: Message> Link<M> {
         (hot.next, hot.expected) = (start, start);
     }
 
-    /// What the ways of each peer are, and what waits.
+    /// What the paths of each peer are, and what waits.
     fn explain(&self) -> Vec<String> {
         let peers = self.core.peers.iter().zip(&self.core.hot);
         peers
             .map(|(peer, hot)| {
-                let ways: Vec<_> = peer
-                    .ways
-                    .iter()
-                    .map(|way| (way.state, way.dead, way.met, way.asked))
-                    .collect();
                 format!(
-                    "{ways:?} again {} fresh {} held {} hot {hot:?} alone {:?}",
+                    "{:?} again {} fresh {} held {} hot {hot:?}",
+                    peer.states,
                     peer.again.len(),
                     peer.fresh.len(),
-                    peer.held.count(),
-                    peer.alone
+                    peer.held.count()
                 )
             })
             .collect()
@@ -478,11 +482,10 @@ impl<M: Message> Link<M> {
 }
 
 impl Core {
-    /// Time has to do with a peer from now on.
+    /// Watches a peer from now on.
     fn watch(&mut self, peer: u32) {
-        self.tick_at = Time::ZERO;
-        if !std::mem::replace(&mut self.peers[peer as usize].is_watched, true) {
-            self.watched.push(peer);
+        if let Some((states, timers)) = self.paths_of(peer) {
+            timers.watch(peer, states);
         }
     }
 
@@ -492,14 +495,6 @@ impl Core {
         if !std::mem::replace(&mut self.peers[peer as usize].is_waiting, true) {
             self.busy = true;
             self.waiting.push(peer);
-        }
-    }
-
-    /// Something about the ways of a peer has arrived.
-    fn stir(&mut self, peer: u32) {
-        if !std::mem::replace(&mut self.peers[peer as usize].is_stirred, true) {
-            self.busy = true;
-            self.stirred.push(peer);
         }
     }
 }

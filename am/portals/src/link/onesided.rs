@@ -1,20 +1,19 @@
 //! One-sided: memory for a peer's gets, and gets of ours.
 //!
-//! A way that breaks takes with it what was exposed over it, and ends the gets that are under way over it with an error:
-//! both are promises of its rail, so nothing is kept here. What reads such memory then finds no way, or a key that is
-//! none any more, and the layer above asks for fragments instead.
+//! A way that breaks takes with it what was exposed over it, and ends the gets that are under way over it
+//! with an error: both are promises of its rail, so nothing is kept here. What reads such memory then finds
+//! no way, or a key that is none any more, and the layer above asks for fragments instead.
 
 use doorbell_fabric::message::{
     Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_paths::{PathState, each};
 
-use super::way::Way;
 use super::{Link, PeerId};
 
 impl<M: Message> Link<M> {
-    /// Exposes memory to one peer, over the way on which that is best; `None` where there is none. The way's number is the
-    /// same at the peer, and goes to it with the [`Remote`].
+    /// Exposes memory to one peer, over the way on which that is best; `None` where there is none. The way's
+    /// number is the same at the peer, and goes to it with the [`Remote`].
     #[cfg(test)]
     pub(crate) fn expose(&mut self, peer: PeerId, what: Exposure, access: Access) -> Option<(u16, Remote)> {
         let mut found = None;
@@ -22,8 +21,8 @@ impl<M: Message> Link<M> {
         found
     }
 
-    /// The same over up to `most` ways, the best first, for a peer that reads a part over each. Within a host one is enough:
-    /// what moves bytes there is the same processors.
+    /// The same over up to `most` ways, the best first, for a peer that reads a part over each. Within a host
+    /// one is enough: what moves bytes there is the same processors.
     pub(crate) fn expose_over(
         &mut self,
         peer: PeerId,
@@ -40,26 +39,28 @@ impl<M: Message> Link<M> {
             Exposure::Read(loan) => loan.len(),
             Exposure::Write(loan) => loan.len(),
         };
-        let offers = |way: &Way| {
-            let can = &self.rails[usize::from(way.rail)].can;
+        let offers = |at: &usize| {
+            let can = &self.rails[usize::from(known.paths[*at].rail)].can;
             let offers = match access {
                 Access::Read => can.features.get,
                 Access::Write => can.features.put,
                 Access::ReadWrite => can.features.get && can.features.put,
             };
-            way.state == PathState::Up && offers && length as u64 <= can.limits.one_sided
+            offers && length as u64 <= can.limits.one_sided
         };
-        let (mut left, mut count) = (known.ways_that(offers), 0);
+        let up = known.states.in_state(|state| state == PathState::Up);
+        let offering = each(up).filter(offers).fold(0_u64, |set, at| set | 1 << at);
+        let (mut left, mut count) = (offering, 0);
         // The best first: within the host, then by rate.
         while count < most
             && let Some(at) = each(left).max_by_key(|at| {
-                let can = &self.rails[usize::from(known.ways[*at].rail)].can;
+                let can = &self.rails[usize::from(known.paths[*at].rail)].can;
                 (can.features.within_host, can.estimate.bandwidth)
             })
         {
-            let way = &known.ways[at];
-            let slot = &mut self.rails[usize::from(way.rail)];
-            if let Ok(remote) = slot.rail.expose(what.clone(), access, Some(way.index)) {
+            let path = &known.paths[at];
+            let slot = &mut self.rails[usize::from(path.rail)];
+            if let Ok(remote) = slot.rail.expose(what.clone(), access, Some(path.index)) {
                 each_one(at as u16, remote);
                 count += 1;
                 if slot.can.features.within_host {
@@ -70,15 +71,16 @@ impl<M: Message> Link<M> {
         }
     }
 
-    /// Revokes what was exposed. After the return no access to it succeeds. A key that is none any more is ignored.
+    /// Revokes what was exposed. After the return no access to it succeeds. A key that is none any more is
+    /// ignored.
     pub(crate) fn withdraw(&mut self, peer: PeerId, way: u16, key: RemoteKey) {
         if let Some((rail, _)) = self.way_of(peer, way) {
             self.rails[rail].rail.withdraw(key);
         }
     }
 
-    /// Reads the peer's memory over one way. Ends in [`Upper::completed`](super::Upper::completed), with an error also
-    /// when the way breaks; until then `into` is kept.
+    /// Reads the peer's memory over one way. Ends in [`Upper::completed`](super::Upper::completed), with an
+    /// error also when the way breaks; until then `into` is kept.
     ///
     /// # Errors
     /// [`Refused`] when nothing was started; [`Refused::PeerDown`] also for a way that is not used now.
@@ -92,7 +94,7 @@ impl<M: Message> Link<M> {
     ) -> Result<(), Refused> {
         let (rail, index) = self.way_of(peer, way).ok_or(Refused::PeerDown)?;
         let known = &self.core.peers[peer.index()];
-        if known.lost || !known.ways[usize::from(way)].state.is_used() {
+        if known.lost || !known.is_used(usize::from(way)) {
             return Err(Refused::PeerDown);
         }
         self.rails[rail].rail.get(index, op, from, into)?;
@@ -102,7 +104,7 @@ impl<M: Message> Link<M> {
     }
 
     fn way_of(&self, peer: PeerId, way: u16) -> Option<(usize, PeerIndex)> {
-        let way = self.core.peers.get(peer.index())?.ways.get(usize::from(way))?;
-        Some((usize::from(way.rail), way.index))
+        let path = self.core.peers.get(peer.index())?.paths.get(usize::from(way))?;
+        Some((usize::from(path.rail), path.index))
     }
 }

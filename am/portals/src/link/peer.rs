@@ -2,20 +2,18 @@
 
 use std::collections::VecDeque;
 
-use doorbell_fabric::event::Life;
 use doorbell_fabric::message::PeerIndex;
-use doorbell_fabric::time::Time;
-use doorbell_paths::Ahead;
+use doorbell_paths::{Ahead, PeerPaths};
 
 use super::buffers::Kept;
 use super::flight::Window;
+use super::path::Path;
 use super::types::Sizes;
-use super::way::{Way, Why};
 
 /// What the data path needs of a peer.
 #[derive(Debug)]
 pub(super) struct Hot {
-    /// What the rail's numbers of the messages to it are ahead of ours, in the last run of its current way.
+    /// What the rail's numbers of the messages to it are ahead of ours, in the last run of its current path.
     pub(super) run: u64,
     /// What its messages were charged, and up to where nobody has to look at the window.
     pub(super) charged: u64,
@@ -39,45 +37,38 @@ pub(super) const NO_RUN: u64 = u64::MAX;
 /// The rest of a peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    pub(super) ways: Vec<Way>,
-    /// The way of small messages; the ways that long ones take together, as a set (empty: as small ones), and from how
-    /// many bytes on.
+    pub(super) paths: Vec<Path>,
+    pub(super) states: PeerPaths,
+    /// The path of small messages; the paths that long ones take together, as a set (empty: as small ones),
+    /// and from how many bytes on.
     pub(super) current: usize,
     pub(super) stripes: u64,
     pub(super) stripe_from: usize,
     pub(super) sizes: Option<Sizes>,
     pub(super) window: Window,
-    /// What goes first when there is room again: news of ways, what rails gave back (by number), urgent messages.
-    pub(super) news: Vec<(u16, Life)>,
+    /// What goes first when there is room again, after the news of paths: what rails gave back (by number),
+    /// urgent messages.
     pub(super) again: VecDeque<Kept>,
     pub(super) fresh: VecDeque<Kept>,
     pub(super) fresh_bytes: usize,
     /// Messages that arrived ahead, and what they are charged.
     pub(super) held: Ahead<Kept>,
     pub(super) held_charge: u64,
-    /// No way is up: until when one is waited for, and why the last one went.
-    pub(super) alone: Option<(Time, Why)>,
-    /// The peer's process has ended: until when its last messages are read.
-    pub(super) ended: Option<Time>,
     pub(super) lost: bool,
-    /// Something was to be sent to it, so its ways are worth a look.
+    /// Something was to be sent to it, so its paths are worth a look.
     pub(super) introduced: bool,
-    /// On which of the link's lists it is.
-    pub(super) is_watched: bool,
+    /// It is on the link's list of peers with something that waits.
     pub(super) is_waiting: bool,
-    pub(super) is_stirred: bool,
 }
 
 impl Peer {
-    /// The ways in a state that `which` likes, as a set.
-    pub(super) fn ways_that(&self, which: impl Fn(&Way) -> bool) -> u64 {
-        let ways = self.ways.iter().enumerate();
-        ways.filter(|(_, way)| which(way))
-            .fold(0, |set, (at, _)| set | 1 << at)
+    /// Whether messages may take a path.
+    pub(super) fn is_used(&self, at: usize) -> bool {
+        at < self.paths.len() && self.states.state(at).is_used()
     }
 
     /// Whether anything waits for room.
     pub(super) fn waits(&self) -> bool {
-        !(self.news.is_empty() && self.again.is_empty() && self.fresh.is_empty())
+        self.states.has_news() || !(self.again.is_empty() && self.fresh.is_empty())
     }
 }

@@ -1,25 +1,27 @@
 //! Sending: numbers, and how much may be under way.
 //!
-//! A message that is not long, to a peer whose way has room and for which nothing waits, goes straight to the rail:
-//! [`Hot`](super::Hot) says which.
+//! A message that is not long, to a peer whose path has room and for which nothing waits, goes straight to
+//! the rail: [`Hot`](super::Hot) says which.
 
 use doorbell_fabric::message::{Body, Message, MsgId, Refused};
+use doorbell_paths::{Reason, broken};
 
 use super::flight::charge;
 use super::waiting::seq_of;
-use super::way::Why;
 use super::{Core, FIRST_LEN, HEAD_MOST, Link, NO_RUN, PeerId};
 
 /// Where the number is in a message.
 pub(super) const SEQ_AT: usize = 4;
 
 impl<M: Message> Link<M> {
-    /// Sends `head`, which begins with [`First`](super::First) and has at most 64 bytes, and `body`. The number is filled in here. An
-    /// urgent message that finds no room waits here, with its bytes; for all others, back-pressure is the caller's.
+    /// Sends `head`, which begins with [`First`](super::First) and has at most 64 bytes, and `body`. The
+    /// number is filled in here. An urgent message that finds no room waits here, with its bytes; for all
+    /// others, back-pressure is the caller's.
     ///
     /// # Errors
-    /// [`Refused::Full`] when there is no room: try again after a poll. [`Refused::PeerDown`] when the peer is lost, or
-    /// was never connected. [`Refused::TooLong`] for more than [`Sizes::message`](super::Sizes::message), or a head that is none.
+    /// [`Refused::Full`] when there is no room: try again after a poll. [`Refused::PeerDown`] when the peer
+    /// is lost, or was never connected. [`Refused::TooLong`] for more than
+    /// [`Sizes::message`](super::Sizes::message), or a head that is none.
     #[inline(never)]
     pub(crate) fn send(
         &mut self,
@@ -31,8 +33,8 @@ impl<M: Message> Link<M> {
         self.send_here(peer, head, body, urgent)
     }
 
-    /// The same, as a part of its caller: for the one that knows what kind of body it is, which need not be stored then to be
-    /// looked at.
+    /// The same, as a part of its caller: for the one that knows what kind of body it is, which need not be
+    /// stored then to be looked at.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -106,10 +108,10 @@ impl<M: Message> Link<M> {
             return self.core.send_own(head, body);
         }
         let known = self.core.peers.get_mut(peer.index()).ok_or(Refused::PeerDown)?;
-        if known.lost || known.ways.is_empty() {
+        if known.lost || known.paths.is_empty() {
             return Err(Refused::PeerDown);
         }
-        if !std::mem::replace(&mut known.introduced, true) && known.ways.len() > 1 {
+        if !std::mem::replace(&mut known.introduced, true) && known.paths.len() > 1 {
             self.core.watch(peer.0);
         }
         if self.drain_peer(peer.0) {
@@ -128,7 +130,7 @@ impl<M: Message> Link<M> {
         self.core.put_off(peer.0, head, body)
     }
 
-    /// Numbers a message and sends it, if a way has room, and the window.
+    /// Numbers a message and sends it, if a path has room, and the window.
     pub(super) fn send_now(&mut self, peer: u32, head: &mut [u8], body: &Body<'_>) -> Result<(), Refused> {
         let length = head.len() + body.len();
         if !self.window(peer, length) {
@@ -145,7 +147,8 @@ impl<M: Message> Link<M> {
         Ok(())
     }
 
-    /// Sends a message that has its number over the way that suits it; when that is full, over another that does.
+    /// Sends a message that has its number over the path that suits it; when that is full, over another that
+    /// does.
     pub(super) fn send_numbered(
         &mut self,
         peer: u32,
@@ -165,7 +168,8 @@ impl<M: Message> Link<M> {
                 Err(Refused::Full) => {}
                 // What it carried waits to be sent again, and goes first.
                 Err(Refused::PeerDown) => {
-                    self.way_broken(peer, at, Why::Link);
+                    let now = self.core.now;
+                    broken(self, now, peer, at, Reason::Link);
                     return Err(Refused::Full);
                 }
                 sent => return sent,
@@ -182,24 +186,24 @@ impl<M: Message> Link<M> {
         seq: u32,
     ) -> Result<(), Refused> {
         let known = &mut self.core.peers[peer as usize];
-        let way = &mut known.ways[at];
-        let slot = &mut self.rails[usize::from(way.rail)];
-        let sent = match (slot.rail.send(way.index, head, *body), body) {
+        let path = &mut known.paths[at];
+        let slot = &mut self.rails[usize::from(path.rail)];
+        let sent = match (slot.rail.send(path.index, head, *body), body) {
             // More parts than this rail takes.
             (Err(Refused::Unsupported | Refused::TooLong), Body::Parts(_)) => {
                 let kept = self.core.buffers.gather(&[], body);
-                let sent = slot.rail.send(way.index, head, Body::Bytes(kept.bytes()));
+                let sent = slot.rail.send(path.index, head, Body::Bytes(kept.bytes()));
                 self.core.buffers.give(kept);
                 sent
             }
             (sent, _) => sent,
         };
         let id = sent?;
-        if !slot.rail.flush_soon(way.index) {
+        if !slot.rail.flush_soon(path.index) {
             (self.gathers, self.core.busy) = (true, true);
-            if slot.rail.holds_back(Some(way.index)) {
-                let taken = slot.rail.handed_over(way.index);
-                self.held.note((way.rail, way.index), taken);
+            if slot.rail.holds_back(Some(path.index)) {
+                let taken = slot.rail.handed_over(path.index);
+                self.held.note((path.rail, path.index), taken);
             }
         }
         // What takes turns is counted, to be shared by rate.
@@ -216,12 +220,12 @@ impl<M: Message> Link<M> {
                 NO_RUN
             };
         } else if seq == self.core.hot[peer as usize].next {
-            // The current way's run ends here: the numbers that follow are not all its own.
+            // The current path's run ends here: the numbers that follow are not all its own.
             self.core.settle(peer);
             self.core.hot[peer as usize].run = NO_RUN;
         }
-        let way = &mut self.core.peers[peer as usize].ways[at];
-        way.flight.add(id, seq, bytes as u64);
+        let path = &mut self.core.peers[peer as usize].paths[at];
+        path.flight.add(id, seq, bytes as u64);
         Ok(())
     }
 
@@ -248,11 +252,11 @@ impl<M: Message> Link<M> {
         let next = self.core.hot[peer as usize].next;
         let known = &mut self.core.peers[peer as usize];
         let mut oldest = known.again.front().map(seq_of);
-        for way in &mut known.ways {
-            let rail = &mut self.rails[usize::from(way.rail)].rail;
-            let of_way = way.flight.oldest_over(|| rail.handed_over(way.index));
+        for path in &mut known.paths {
+            let rail = &mut self.rails[usize::from(path.rail)].rail;
+            let of_path = path.flight.oldest_over(|| rail.handed_over(path.index));
             let age = |seq: u32| next.wrapping_sub(seq);
-            if let Some(seq) = of_way
+            if let Some(seq) = of_path
                 && oldest.is_none_or(|known| age(seq) > age(known))
             {
                 oldest = Some(seq);
@@ -270,23 +274,23 @@ impl Core {
         let hot = &mut self.hot[peer as usize];
         let before = std::mem::replace(&mut hot.run, id.0.wrapping_sub(u64::from(seq)));
         let known = &mut self.peers[peer as usize];
-        if let Some(way) = known.ways.get_mut(known.current) {
+        if let Some(path) = known.paths.get_mut(known.current) {
             if before != NO_RUN {
-                way.flight
+                path.flight
                     .extend(before.wrapping_add(u64::from(seq.wrapping_sub(1))));
             }
-            way.flight.add(id, seq, 0);
+            path.flight.add(id, seq, 0);
         }
     }
 
-    /// What the data path knows of the current way's last run is written where it belongs.
+    /// Writes what the data path keeps about the current path's last run where it belongs.
     pub(super) fn settle(&mut self, peer: u32) {
         let hot = &self.hot[peer as usize];
         let known = &mut self.peers[peer as usize];
         if hot.run != NO_RUN
-            && let Some(way) = known.ways.get_mut(known.current)
+            && let Some(path) = known.paths.get_mut(known.current)
         {
-            way.flight
+            path.flight
                 .extend(hot.run.wrapping_add(u64::from(hot.next.wrapping_sub(1))));
         }
     }

@@ -11,7 +11,7 @@ pub struct LinkStats {
     pub too_far_ahead: u64,
     /// Messages too short for the first word of all messages: dropped.
     pub short: u64,
-    /// Words of the links' own that mean nothing, or name a way that is not there: dropped.
+    /// Words of the links' own that mean nothing, or name a path that is not there: dropped.
     pub bad_words: u64,
     /// News of a connection that is not the last one any more.
     pub late_words: u64,
@@ -21,15 +21,15 @@ pub struct LinkStats {
     pub refused: u64,
     /// Urgent messages that had to wait.
     pub waited: u64,
-    /// Messages that a rail gave back, and that were sent over another way.
+    /// Messages that a rail gave back, and that were sent over another path.
     pub resent: u64,
-    /// Ways that were given up while they carried messages.
-    pub ways_down: u64,
-    /// Ways that came back.
-    pub ways_returned: u64,
-    /// Calls over ways that were down.
+    /// Paths that were given up while they carried messages.
+    pub paths_down: u64,
+    /// Paths that came back.
+    pub paths_returned: u64,
+    /// Calls over paths that were down.
     pub calls: u64,
-    /// Probes over ways that are used, or return.
+    /// Probes over paths that are used, or return.
     pub probes: u64,
     /// Peers that were lost.
     pub lost: u64,

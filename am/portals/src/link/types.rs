@@ -46,18 +46,25 @@ pub(crate) struct First {
 }
 const _: () = assert!(size_of::<First>() == FIRST_LEN);
 
+impl First {
+    /// Whether it is a word of the link's own.
+    pub(super) const fn is_own(self) -> bool {
+        self.kind >= OWN_KINDS
+    }
+}
+
 /// Bytes of [`First`].
 pub(crate) const FIRST_LEN: usize = 8;
 /// The kinds from here on are the link's own.
-pub(crate) const OWN_KINDS: u8 = 0x80;
+const OWN_KINDS: u8 = 0x80;
 /// Longest head of a message, in bytes: what every rail takes.
 pub(crate) const HEAD_MOST: usize = 64;
 
-/// The link's own words: a [`First`], whose `short` names a way. They have no place among the numbers.
+/// The link's own words: a [`First`], whose `short` names a path. They have no place among the numbers.
 pub(super) mod kind {
-    /// The way, in the connection whose number `seq` is, is given up.
+    /// The path, in the connection whose number `seq` is, is given up.
     pub(crate) const BROKEN: u8 = 0x80;
-    /// An answer is asked for over the way, with this `seq`.
+    /// Requests an answer over the path, with this `seq`.
     pub(crate) const PROBE: u8 = 0x81;
     /// That answer.
     pub(crate) const ECHO: u8 = 0x82;
@@ -93,7 +100,8 @@ impl Default for LinkConfig {
 /// What sizes suit the ways of a peer, in bytes, head and body together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Longest message: a longer one is refused. The least of all ways, so that what one gives back another can carry.
+    /// Longest message: a longer one is refused. The least of all ways, so that what one gives back another
+    /// can carry.
     pub(crate) message: usize,
     /// Largest message that is better sent at once than announced.
     pub(crate) eager: usize,

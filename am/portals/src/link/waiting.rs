@@ -1,16 +1,14 @@
 //! What waits for room.
 //!
-//! It goes before anything new, and in this order: news of ways, what rails gave back, urgent messages. Those are not
-//! numbered before they go, so that the window holds for them as well.
+//! It goes before anything new, and in this order: news of paths, what rails gave back, urgent messages.
+//! Those are not numbered before they go, so that the window holds for them as well.
 
-use doorbell_fabric::event::Life;
 use doorbell_fabric::message::{Body, Message, Refused};
-use doorbell_paths::each;
+use doorbell_paths::{Layer, Reason, each, send_news};
 
 use super::buffers::Kept;
 use super::send::SEQ_AT;
-use super::way::{Way, Why};
-use super::{Core, FIRST_LEN, First, HEAD_MOST, Link, kind};
+use super::{Core, HEAD_MOST, Link};
 
 impl<M: Message> Link<M> {
     /// Sends what waits, of all peers. Returns how many messages went.
@@ -26,9 +24,9 @@ impl<M: Message> Link<M> {
                 .next
                 .wrapping_add(self.core.stats.resent as u32);
             work += after.wrapping_sub(before) as usize;
-            // Without a way there is nothing to try: it is listed again when there is one.
+            // Without a path there is nothing to try: it is listed again when there is one.
             let known = &mut self.core.peers[peer as usize];
-            if done || known.lost || !known.ways.iter().any(|way| way.state.is_used()) {
+            if done || known.lost || known.states.used() == 0 {
                 known.is_waiting = false;
                 self.core.waiting.swap_remove(at);
             } else {
@@ -43,11 +41,8 @@ impl<M: Message> Link<M> {
         if !self.core.peers[peer as usize].waits() {
             return true;
         }
-        while let Some(&(way, life)) = self.core.peers[peer as usize].news.last() {
-            if !self.tell_all(peer, way, life) {
-                return false;
-            }
-            self.core.peers[peer as usize].news.pop();
+        if !send_news(self, peer) {
+            return false;
         }
         while let Some(kept) = self.core.peers[peer as usize].again.pop_front() {
             let seq = seq_of(&kept);
@@ -79,47 +74,18 @@ impl<M: Message> Link<M> {
         true
     }
 
-    /// What waits could not be sent. When that is because no way takes so long a message, it never will be. `false`: it
-    /// waits.
+    /// What waits could not be sent. When that is because no path takes a message of that length, it never
+    /// will be. `false`: it waits.
     fn none_fits(&mut self, peer: u32) -> bool {
         let known = &self.core.peers[peer as usize];
         let Some(length) = known.again.front().or(known.fresh.front()).map(Kept::len) else {
             return false;
         };
-        let hopes = |way: &Way| !way.dead && self.rails[usize::from(way.rail)].can.limits.message >= length;
-        if !known.ways.iter().any(hopes) {
-            self.lose(peer, Why::NotReclaimable);
+        let fits = |at: usize| self.rails[usize::from(known.paths[at].rail)].can.limits.message >= length;
+        if !each(known.states.living()).any(fits) {
+            self.lose(peer, Reason::NotReclaimable);
         }
         false
-    }
-
-    /// Sends a word over one way and no other; `false` when its rail does not take it.
-    pub(super) fn say_over(&mut self, peer: u32, at: usize, kind: u8, about: u16, number: u32) -> bool {
-        let way = &self.core.peers[peer as usize].ways[at];
-        let rail = &mut self.rails[usize::from(way.rail)].rail;
-        let word = First {
-            kind,
-            flags: 0,
-            short: about.into(),
-            seq: number.into(),
-        };
-        let word: [u8; FIRST_LEN] = zerocopy::transmute!(word);
-        let sent = rail.send(way.index, &word, Body::Empty).is_ok();
-        if sent {
-            rail.flush();
-            // The answer is waited for.
-            self.paces.expect(usize::from(way.rail));
-        }
-        sent
-    }
-
-    /// Tells the peer over all of the ways that are used that one is given up. Whether one of them took it.
-    pub(super) fn tell_all(&mut self, peer: u32, broken: u16, life: Life) -> bool {
-        let mut told = false;
-        for at in each(self.core.peers[peer as usize].ways_that(|way| way.state.is_used())) {
-            told |= self.say_over(peer, at, kind::BROKEN, broken, life.0);
-        }
-        told
     }
 }
 

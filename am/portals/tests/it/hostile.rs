@@ -104,14 +104,14 @@ impl Scene {
         ));
         let mut ni = victim.ni(KIND);
         let eq = ni.eq_alloc(64).expect("a queue");
-        for (index, options) in [
-            (HONEST, PtOptions::NONE),
-            (OPEN, PtOptions::NONE),
-            (CAREFUL, PtOptions::FLOWCTRL),
-            (EMPTY, PtOptions::NONE),
+        // A full queue with flow control closes all of its tables, so the honest peer's has none of it.
+        for (index, options, eq) in [
+            (HONEST, PtOptions::NONE, None),
+            (OPEN, PtOptions::NONE, Some(eq)),
+            (CAREFUL, PtOptions::FLOWCTRL, Some(eq)),
+            (EMPTY, PtOptions::NONE, Some(eq)),
         ] {
-            ni.pt_alloc(options, Some(eq), Some(index))
-                .expect("a table entry");
+            ni.pt_alloc(options, eq, Some(index)).expect("a table entry");
         }
         let everything = EntryOptions::OP_PUT | EntryOptions::OP_GET;
         let mut own = Entry::open(Memory::Empty, everything | EntryOptions::EVENT_COMM_DISABLE);

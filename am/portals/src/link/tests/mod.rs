@@ -1,9 +1,9 @@
 //! Tests of the link, over simulated networks.
 
 mod air;
+mod breaks;
 mod order;
 mod room;
 mod stage;
 mod storm;
-mod turns;
 mod world;

@@ -271,7 +271,7 @@ fn rails_are_numbered_and_an_address_is_one_peers() {
         link.connect(PEER, at, &address, Incarnation(1)).is_ok(),
         "again, which changes nothing"
     );
-    assert_eq!(link.core.peers[1].ways.len(), 2);
+    assert_eq!(link.core.peers[1].paths.len(), 2);
     let [rail, _] = air::pair(CAN);
     let ends = rail.ends.clone();
     let mut count = 2;

@@ -118,8 +118,8 @@ impl Stage {
         self.send(side, 1);
     }
 
-    pub(crate) fn way(&self, side: usize, at: usize) -> PathState {
-        self.links[side].core.peers[1].ways[at].state
+    pub(crate) fn state(&self, side: usize, at: usize) -> PathState {
+        self.links[side].core.peers[1].states.state(at)
     }
 
     pub(crate) fn all_arrived(&mut self) {

@@ -64,8 +64,8 @@ fn storm(seed: u64, ranks: usize, count: usize, messages: u64) -> [u64; 4] {
         for (sum, count) in sum.iter_mut().zip([
             stats.resent,
             stats.duplicates,
-            stats.ways_down,
-            stats.ways_returned,
+            stats.paths_down,
+            stats.paths_returned,
         ]) {
             *sum += count;
         }
