@@ -69,7 +69,7 @@ fn asked(message: &[u8]) {
             }
             let path = some_path(&asks);
             let source = source_of(&asks);
-            let found = answer(
+            let found = write_answer(
                 &head,
                 &Ok(Found::Path {
                     path: Box::new(path.clone()),
