@@ -98,7 +98,7 @@ pub enum Question {
         /// Whether to verify it beyond the service's own cache.
         verify: bool,
     },
-    /// Read counters.
+    /// Read a set of counters.
     Counters(CounterScope),
     /// Read the endpoint with this index on this port.
     Endpoint {

@@ -27,7 +27,7 @@ const LARGE: u32 = 1024;
 /// Both files, and their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// The options.
+    /// The options that were generated.
     pub options: Options,
     /// The text of the options file.
     pub options_text: String,

@@ -12,7 +12,7 @@ use crate::path::{Mtu, Rate};
 /// Maximum bytes of a value that the original reads.
 const VALUE_MAX: usize = 255;
 
-/// An option.
+/// A row of the table.
 pub(super) struct Item {
     /// Its name; its case does not matter in files.
     pub(super) name: &'static str,

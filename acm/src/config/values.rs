@@ -186,9 +186,9 @@ impl Value for Depth {
 /// Where the log is written to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Logging {
-    /// Standard output.
+    /// The standard output stream.
     Stdout,
-    /// Standard error.
+    /// The standard error stream.
     Stderr,
     /// The system's log.
     Syslog,
@@ -282,7 +282,7 @@ pub fn interface_name(name: &str) -> Result<(), &'static str> {
 pub enum Interfaces {
     /// The loopback only.
     Loopback,
-    /// All interfaces.
+    /// All interfaces of the host.
     All,
     /// The interfaces with these names.
     Named(Vec<String>),

@@ -90,7 +90,7 @@ pub enum EventKind {
 pub struct Event {
     /// When it happened.
     pub at: Time,
-    /// What happened.
+    /// The event that happened.
     pub what: EventKind,
 }
 
@@ -140,7 +140,7 @@ pub struct ResolverStats {
     pub queries: u64,
     /// Probes that were started.
     pub probes: u64,
-    /// Messages received.
+    /// Messages received from other services.
     pub received: u64,
     /// Malformed messages received, by reason.
     pub malformed: BTreeMap<Malformed, u64>,

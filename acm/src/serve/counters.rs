@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum Count {
-    /// Clients accepted.
+    /// Clients that were accepted.
     Clients,
     /// Queries passed to the back end.
     Questions,

@@ -92,9 +92,9 @@ pub enum Families {
     /// IPv4 and IPv6.
     #[default]
     Both,
-    /// IPv4 only.
+    /// Addresses of IPv4 only.
     V4,
-    /// IPv6 only.
+    /// Addresses of IPv6 only.
     V6,
 }
 

@@ -89,7 +89,7 @@ pub struct Counters {
     pub frames: u64,
     /// Messages of our own streams among those.
     pub messages: u64,
-    /// Messages delivered.
+    /// Messages delivered to receives.
     pub delivered: u64,
     /// Duplicate messages dropped.
     pub duplicates: u64,
@@ -99,9 +99,9 @@ pub struct Counters {
     pub dropped: u64,
     /// Frames from or for an earlier epoch.
     pub stale: u64,
-    /// Malformed frames.
+    /// Malformed frames that arrived.
     pub malformed: u64,
-    /// Retransmission time-outs.
+    /// Retransmission time-outs of messages.
     pub timeouts: u64,
     /// Frames that a lost link had not sent, and that took another path.
     pub requeued: u64,

@@ -38,7 +38,7 @@ pub struct Carriage {
 /// The own counters of a transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
-    /// No counters.
+    /// It has no counters.
     #[default]
     Nothing,
     /// Those of the transport `tcp`.

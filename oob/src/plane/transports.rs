@@ -47,7 +47,7 @@ impl Carried {
         Self::default()
     }
 
-    /// Appends `tcp`.
+    /// Appends the transport `tcp`.
     #[must_use]
     pub fn tcp(mut self, settings: net::Settings) -> Self {
         self.0.push(One::Tcp(settings));

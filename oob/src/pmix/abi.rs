@@ -7,35 +7,35 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
-/// `pmix_status_t`.
+/// The C type `pmix_status_t`.
 pub(super) type Status = c_int;
-/// `PMIX_SUCCESS`.
+/// The constant `PMIX_SUCCESS`.
 pub(super) const SUCCESS: Status = 0;
 /// `PMIX_ERR_UNREACH`: the server cannot be reached.
 pub(super) const UNREACHABLE: Status = -25;
-/// `PMIX_ERR_NOT_FOUND`.
+/// The constant `PMIX_ERR_NOT_FOUND`.
 pub(super) const NOT_FOUND: Status = -46;
 /// `PMIX_RANK_WILDCARD`: information about the whole job.
 pub(super) const WILDCARD: u32 = u32::MAX - 1;
 /// `PMIX_GLOBAL`: for the ranks of all hosts.
 pub(super) const GLOBAL: u8 = 3;
 
-/// `PMIX_BOOL`.
+/// The constant `PMIX_BOOL`.
 pub(super) const BOOL: u16 = 1;
-/// `PMIX_STRING`.
+/// The constant `PMIX_STRING`.
 pub(super) const STRING: u16 = 3;
-/// `PMIX_UINT16`.
+/// The constant `PMIX_UINT16`.
 pub(super) const UINT16: u16 = 13;
-/// `PMIX_UINT32`.
+/// The constant `PMIX_UINT32`.
 pub(super) const UINT32: u16 = 14;
-/// `PMIX_BYTE_OBJECT`.
+/// The constant `PMIX_BYTE_OBJECT`.
 pub(super) const BYTE_OBJECT: u16 = 27;
 
-/// `PMIX_JOB_SIZE`.
+/// The constant `PMIX_JOB_SIZE`.
 pub(super) const JOB_SIZE: &str = "pmix.job.size";
-/// `PMIX_LOCAL_RANK`.
+/// The constant `PMIX_LOCAL_RANK`.
 pub(super) const LOCAL_RANK: &str = "pmix.lrank";
-/// `PMIX_LOCAL_SIZE`.
+/// The constant `PMIX_LOCAL_SIZE`.
 pub(super) const LOCAL_SIZE: &str = "pmix.local.size";
 /// `PMIX_COLLECT_DATA`: the fence distributes all values to all servers.
 pub(super) const COLLECT_DATA: &[u8] = b"pmix.collect";
@@ -48,14 +48,14 @@ pub(super) const NAMESPACE: usize = 256;
 /// Maximum characters of a key, with its terminator.
 pub(super) const KEY: usize = 512;
 
-/// `pmix_proc_t`.
+/// The C type `pmix_proc_t`.
 #[repr(C)]
 pub(super) struct Proc {
     pub(super) namespace: [c_char; NAMESPACE],
     pub(super) rank: u32,
 }
 
-/// `pmix_byte_object_t`.
+/// The C type `pmix_byte_object_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Bytes {
@@ -75,7 +75,7 @@ pub(super) union Data {
     pub(super) words: [u64; 3],
 }
 
-/// `pmix_value_t`.
+/// The C type `pmix_value_t`.
 #[repr(C)]
 pub(super) struct Value {
     // The first field, on which `client::read` relies.
@@ -83,7 +83,7 @@ pub(super) struct Value {
     pub(super) data: Data,
 }
 
-/// `pmix_info_t`.
+/// The C type `pmix_info_t`.
 #[repr(C)]
 pub(super) struct Info {
     pub(super) key: [c_char; KEY],
@@ -91,7 +91,7 @@ pub(super) struct Info {
     pub(super) value: Value,
 }
 
-/// `pmix_app_t`.
+/// The C type `pmix_app_t`.
 #[repr(C)]
 pub(super) struct App {
     pub(super) command: *mut c_char,
@@ -131,24 +131,24 @@ const _: () = {
     }
 };
 
-/// `PMIx_Init`.
+/// The function `PMIx_Init`.
 pub(super) type Init = unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> Status;
-/// `PMIx_Finalize`.
+/// The function `PMIx_Finalize`.
 pub(super) type Finalize = unsafe extern "C" fn(*const Info, usize) -> Status;
-/// `PMIx_Abort`.
+/// The function `PMIx_Abort`.
 pub(super) type Abort = unsafe extern "C" fn(c_int, *const c_char, *mut Proc, usize) -> Status;
-/// `PMIx_Put`.
+/// The function `PMIx_Put`.
 pub(super) type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> Status;
-/// `PMIx_Commit`.
+/// The function `PMIx_Commit`.
 pub(super) type Commit = unsafe extern "C" fn() -> Status;
-/// `PMIx_Fence`.
+/// The function `PMIx_Fence`.
 pub(super) type Fence = unsafe extern "C" fn(*const Proc, usize, *const Info, usize) -> Status;
-/// `PMIx_Get`.
+/// The function `PMIx_Get`.
 pub(super) type Get =
     unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> Status;
-/// `PMIx_Spawn`.
+/// The function `PMIx_Spawn`.
 pub(super) type Spawn = unsafe extern "C" fn(*const Info, usize, *const App, usize, *mut c_char) -> Status;
-/// `PMIx_Error_string`.
+/// The function `PMIx_Error_string`.
 pub(super) type ErrorString = unsafe extern "C" fn(Status) -> *const c_char;
 /// The result of `dlsym`.
 pub(super) type Symbol = *mut c_void;

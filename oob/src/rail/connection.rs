@@ -279,7 +279,7 @@ pub(super) enum Came {
     Next,
     /// One that arrived early.
     Ahead,
-    /// A duplicate.
+    /// A duplicate of an earlier one.
     Twice,
 }
 

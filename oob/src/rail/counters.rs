@@ -15,7 +15,7 @@ pub struct Counters {
     pub reordered: u64,
     /// Duplicate segments, which were dropped.
     pub duplicates: u64,
-    /// Malformed messages.
+    /// Malformed messages that arrived.
     pub garbage: u64,
     /// Messages longer than a segment can be, which were not even copied.
     pub oversized: u64,

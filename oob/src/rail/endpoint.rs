@@ -53,7 +53,7 @@ pub trait Endpoint {
     /// # Errors
     /// When it has no descriptor to sleep on.
     fn arm(&mut self) -> Result<Armed<'_>, RailError>;
-    /// Reverses `arm`.
+    /// Reverses what `arm` prepared.
     fn disarm(&mut self);
     /// Returns the next event.
     fn event(&mut self) -> Option<RailEvent>;
