@@ -162,7 +162,7 @@ impl doorbell_packet::SendRing for SendRing {
         self.hint = (at, length);
     }
 
-    #[inline]
+    #[inline(always)]
     fn doorbell(&mut self) -> bool {
         let pending = self.slots.pending();
         if pending == 0 {
