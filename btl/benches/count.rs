@@ -41,7 +41,7 @@ fn main() {
                 return;
             }
             "poll" => {
-                black_box(pair.ends[0].poll(1, &mut pair.sink));
+                black_box(pair.ends[0].poll(1, &mut pair.sinks[0]));
             }
             "stream" => {
                 pair.send(0, &bytes);
@@ -56,10 +56,9 @@ fn main() {
         }
         if n.is_multiple_of(32) {
             pair.tick();
-            let sink = &mut pair.sink;
-            pair.ends.iter_mut().for_each(|end| {
+            for (end, sink) in pair.ends.iter_mut().zip(&mut pair.sinks) {
                 end.poll(1, sink);
-            });
+            }
         }
     };
     // The best of many short rounds: nobody else ran then.

@@ -61,10 +61,9 @@ fn messages(criterion: &mut Criterion) {
                 n += 1;
                 if n.is_multiple_of(32) {
                     pair.tick();
-                    let sink = &mut pair.sink;
-                    pair.ends.iter_mut().for_each(|end| {
+                    for (end, sink) in pair.ends.iter_mut().zip(&mut pair.sinks) {
                         end.poll(1, sink);
-                    });
+                    }
                 }
             });
         });
@@ -72,7 +71,7 @@ fn messages(criterion: &mut Criterion) {
     }
     let mut pair = two(true, false);
     criterion.bench_function("btl/empty poll", |bencher| {
-        bencher.iter(|| pair.ends[0].poll(1, &mut pair.sink))
+        bencher.iter(|| pair.ends[0].poll(1, &mut pair.sinks[0]))
     });
 }
 

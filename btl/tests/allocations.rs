@@ -11,13 +11,10 @@ use doorbell_fabric::message::{
     PeerIndex,
 };
 use doorbell_fabric::rail::Rail;
-use doorbell_fabric::time::Time;
 use doorbell_testing::alloc::{self, Counting};
 
 #[path = "common/lane.rs"]
 mod lane;
-
-use lane::Lane;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -41,41 +38,12 @@ impl Arrivals for Sink {
     }
 }
 
-struct Two {
-    ends: [Btl<Lane>; 2],
-    sinks: [Sink; 2],
-    to: [PeerIndex; 2],
-    now: Time,
-}
+type Two = lane::Two<Sink>;
 
-fn two(checked: bool, config: &BtlConfig) -> Two {
-    let mut life = 0;
-    let mut ends = lane::pair(checked).map(|lane| {
-        life += 1;
-        let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).unwrap();
-        btl.set_key(JobKey::from_bytes([1; 32]));
-        btl
-    });
-    let addresses = [ends[1].address(), ends[0].address()];
-    let to = [0, 1].map(|i: usize| ends[i].open(&addresses[i], Incarnation(2 - i as u64)).unwrap());
-    Two {
-        ends,
-        sinks: [Sink::default(), Sink::default()],
-        to,
-        now: Time::ZERO,
-    }
-}
+/// Time between two turns.
+const STEP: Duration = Duration::from_micros(5);
 
 impl Two {
-    fn turn(&mut self) {
-        self.now += Duration::from_micros(5);
-        for (end, sink) in self.ends.iter_mut().zip(&mut self.sinks) {
-            end.progress(self.now);
-            while end.event().is_some() {}
-            while end.poll(64, sink) > 0 {}
-        }
-    }
-
     /// A round of everything, both ways: short and long messages, puts, gets, atomics, fences.
     fn round(&mut self, n: u64, region: &Region, remotes: &[doorbell_fabric::message::Remote; 2]) {
         let before = [0, 1].map(|i: usize| (self.sinks[i].messages, self.sinks[i].ended));
@@ -115,7 +83,7 @@ impl Two {
             if done(self) {
                 return;
             }
-            self.turn();
+            self.turn(STEP);
         }
         panic!("a round does not end: {:?}", self.ends[0].counters());
     }
@@ -128,7 +96,7 @@ fn no_message_costs_an_allocation() {
             frame_mac,
             ..BtlConfig::default()
         };
-        let mut two = two(checked, &config);
+        let mut two = Two::new(checked, &config);
         let region = Region::new(10_000).unwrap();
         let there = [Region::new(5008).unwrap(), Region::new(5008).unwrap()];
         let to = two.to;

@@ -4,16 +4,14 @@
 
 use std::time::Duration;
 
-use doorbell_btl::{Btl, BtlConfig, JobKey};
-use doorbell_fabric::message::{Arrivals, Body, Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
+use doorbell_btl::BtlConfig;
+use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, OpError, OpId, PeerIndex};
 use doorbell_fabric::rail::Rail;
-use doorbell_fabric::time::Time;
 
 #[path = "../../tests/common/lane.rs"]
 pub mod lane;
 
-use lane::Lane;
-
+/// Adds up the first words of messages, so that they are read.
 #[derive(Default)]
 pub struct Sink(pub u64);
 
@@ -25,12 +23,7 @@ impl Arrivals for Sink {
     fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
 }
 
-pub struct Two {
-    pub ends: [Btl<Lane>; 2],
-    pub to: [PeerIndex; 2],
-    pub sink: Sink,
-    pub now: Time,
-}
+pub type Two = lane::Two<Sink>;
 
 pub fn two(checked: bool, frame_mac: bool) -> Two {
     let config = BtlConfig {
@@ -38,25 +31,7 @@ pub fn two(checked: bool, frame_mac: bool) -> Two {
         frame_mac,
         ..BtlConfig::default()
     };
-    let mut life = 0;
-    let mut ends = lane::pair(checked).map(|lane| {
-        life += 1;
-        let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).expect("the settings are right");
-        btl.set_key(JobKey::from_bytes([1; 32]));
-        btl
-    });
-    let addresses = [ends[1].address(), ends[0].address()];
-    let to = [0, 1].map(|i: usize| {
-        ends[i]
-            .open(&addresses[i], Incarnation(2 - i as u64))
-            .expect("it is there")
-    });
-    Two {
-        ends,
-        to,
-        sink: Sink::default(),
-        now: Time::ZERO,
-    }
+    Two::new(checked, &config)
 }
 
 impl Two {
@@ -77,9 +52,9 @@ impl Two {
 
     #[inline]
     pub fn receive(&mut self, i: usize) {
-        while self.ends[i].poll(1, &mut self.sink) == 0 {
+        while self.ends[i].poll(1, &mut self.sinks[i]) == 0 {
             // The window is closed: its sender has acknowledgements to read.
-            self.ends[1 - i].poll(1, &mut self.sink);
+            self.ends[1 - i].poll(1, &mut self.sinks[1 - i]);
         }
     }
 }

@@ -1,18 +1,20 @@
-//! A driver without a network: two ends hand each other frames in memory, so that what is measured is the
-//! BTL.
+//! A driver without a network: two ends pass each other frames in memory, so that what is measured is the
+//! BTL. And two BTLs over it.
 #![allow(dead_code, unreachable_pub)] // each test uses what it needs
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
+use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::datagram::{Channel, Datagram, Frame, FrameId, Receive, Transmit};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
+use doorbell_fabric::message::{Arrivals, Body, Incarnation, Message, PeerIndex, Refused};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
@@ -62,6 +64,51 @@ impl Ring {
             self.head += 1;
             frame[..*length].to_vec()
         })
+    }
+}
+
+/// Two BTLs over a lane, which have opened each other.
+pub struct Two<S> {
+    pub ends: [Btl<Lane>; 2],
+    pub sinks: [S; 2],
+    pub to: [PeerIndex; 2],
+    pub now: Time,
+}
+
+impl<S: Arrivals + Default> Two<S> {
+    /// Both ends with the same settings. `checked` is as for [`pair`].
+    pub fn new(checked: bool, config: &BtlConfig) -> Self {
+        let mut life = 0;
+        let mut ends = pair(checked).map(|lane| {
+            life += 1;
+            let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).expect("the settings are right");
+            btl.set_key(JobKey::from_bytes([1; 32]));
+            btl
+        });
+        let addresses = [ends[1].address(), ends[0].address()];
+        let to = [0, 1].map(|i: usize| {
+            let life = Incarnation(2 - i as u64);
+            ends[i].open(&addresses[i], life).expect("it is there")
+        });
+        Self {
+            ends,
+            sinks: [S::default(), S::default()],
+            to,
+            now: Time::ZERO,
+        }
+    }
+
+    /// One end does what it can at this time.
+    pub fn turn_of(&mut self, end: usize) {
+        self.ends[end].progress(self.now);
+        while self.ends[end].event().is_some() {}
+        while self.ends[end].poll(64, &mut self.sinks[end]) > 0 {}
+    }
+
+    /// Time goes on by `step`, and each end does what it can.
+    pub fn turn(&mut self, step: Duration) {
+        self.now += step;
+        (0..2).for_each(|end| self.turn_of(end));
     }
 }
 

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
+use doorbell_btl::BtlConfig;
 use doorbell_btl::wire::Kind;
-use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::datagram::Channel;
-use doorbell_fabric::message::{Arrivals, Body, Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
-use doorbell_fabric::rail::Rail;
-use doorbell_fabric::time::Time;
+use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, OpError, OpId, PeerIndex};
 
-use crate::lane::{self, Lane, Step};
+use crate::lane::{self, Step};
 
 const ACK: u8 = Kind::Ack as u8;
 
@@ -26,32 +24,16 @@ impl Arrivals for Sink {
 }
 
 /// A sender, and a receiver that only answers.
-struct Two {
-    ends: [Btl<Lane>; 2],
-    sinks: [Sink; 2],
-    to: PeerIndex,
-    now: Time,
-}
+type Two = lane::Two<Sink>;
+
+/// Time between two turns.
+const STEP: Duration = Duration::from_micros(20);
 
 /// Two ends that know each other, and have nothing left to do.
 fn two(config: &BtlConfig) -> Two {
-    let mut life = 0;
-    let mut ends = lane::pair(true).map(|lane| {
-        life += 1;
-        let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).unwrap();
-        btl.set_key(JobKey::from_bytes([1; 32]));
-        btl
-    });
-    let addresses = [ends[1].address(), ends[0].address()];
-    let to = [0, 1].map(|i: usize| ends[i].open(&addresses[i], Incarnation(2 - i as u64)).unwrap());
-    let mut two = Two {
-        ends,
-        sinks: Default::default(),
-        to: to[0],
-        now: Time::ZERO,
-    };
+    let mut two = Two::new(true, config);
     two.send(8);
-    (0..1000).for_each(|_| two.turn());
+    (0..1000).for_each(|_| two.turn(STEP));
     assert_eq!((two.sinks[1].0, two.taken()), (1, 1));
     two.ends.iter_mut().for_each(|end| drop(end.driver().steps()));
     two
@@ -60,14 +42,14 @@ fn two(config: &BtlConfig) -> Two {
 impl Two {
     fn send(&mut self, length: usize) {
         self.ends[0]
-            .send(self.to, &[], Body::Bytes(&vec![7; length]))
+            .send(self.to[0], &[], Body::Bytes(&vec![7; length]))
             .unwrap();
         self.ends[0].flush();
     }
 
     /// How many messages the receiver has acknowledged.
     fn taken(&mut self) -> u64 {
-        self.ends[0].handed_over(self.to).0
+        self.ends[0].handed_over(self.to[0]).0
     }
 
     /// One pass of one end; how much it showed.
@@ -75,22 +57,12 @@ impl Two {
         self.ends[end].poll(64, &mut self.sinks[end])
     }
 
-    /// Both ends, until neither shows anything.
-    fn turn(&mut self) {
-        self.now += Duration::from_micros(20);
-        for end in 0..2 {
-            self.ends[end].progress(self.now);
-            while self.ends[end].event().is_some() {}
-            while self.pass(end) > 0 {}
-        }
-    }
-
     fn until_taken(&mut self, count: u64) {
         for _ in 0..100_000 {
             if self.taken() == count {
                 return;
             }
-            self.turn();
+            self.turn(STEP);
         }
         panic!("never acknowledged: {:?}", self.ends[0].counters());
     }

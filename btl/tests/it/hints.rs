@@ -3,15 +3,12 @@
 
 use std::time::Duration;
 
-use doorbell_btl::{Btl, BtlConfig, JobKey};
+use doorbell_btl::BtlConfig;
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
-use doorbell_fabric::message::{
-    Arrivals, Body, Inbound, Incarnation, Message, MsgId, OpError, OpId, PeerIndex, Refused,
-};
+use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, MsgId, OpError, OpId, PeerIndex, Refused};
 use doorbell_fabric::rail::{Armed, Rail};
-use doorbell_fabric::time::Time;
 
-use crate::lane::Lane;
+use crate::lane::Two;
 
 #[derive(Default)]
 struct Sink(Vec<Vec<u8>>);
@@ -26,49 +23,44 @@ impl Arrivals for Sink {
     fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
 }
 
-struct Two {
-    ends: [Btl<Lane>; 2],
-    sinks: [Sink; 2],
-    to: [PeerIndex; 2],
+/// Two ends, of which each may stop polling; and what the first one reports, but for suspicions.
+struct Pair {
+    two: Two<Sink>,
     polls: [bool; 2],
     events: Vec<RailEvent>,
-    now: Time,
 }
 
-fn two() -> Two {
-    let mut life = 0;
-    let mut ends = crate::lane::pair(true).map(|lane| {
-        life += 1;
-        let mut btl = Btl::new(lane, BtlConfig::default(), Incarnation(life)).unwrap();
-        btl.set_key(JobKey::from_bytes([1; 32]));
-        btl
-    });
-    let addresses = [ends[1].address(), ends[0].address()];
-    let to = [0, 1].map(|i: usize| {
-        let life = Incarnation(2 - i as u64);
-        ends[i].open(&addresses[i], life).unwrap()
-    });
-    let mut two = Two {
-        ends,
-        sinks: [Sink::default(), Sink::default()],
-        to,
+impl std::ops::Deref for Pair {
+    type Target = Two<Sink>;
+    fn deref(&self) -> &Two<Sink> {
+        &self.two
+    }
+}
+
+impl std::ops::DerefMut for Pair {
+    fn deref_mut(&mut self) -> &mut Two<Sink> {
+        &mut self.two
+    }
+}
+
+fn two() -> Pair {
+    let mut two = Pair {
+        two: Two::new(true, &BtlConfig::default()),
         polls: [true; 2],
         events: Vec::new(),
-        now: Time::ZERO,
     };
     two.send(b"hello");
     two.pass(Duration::from_millis(50));
-    assert_eq!(
-        (two.sinks[1].0.len(), two.ends[0].handed_over(two.to[0])),
-        (1, MsgId(1))
-    );
+    let to = two.to[0];
+    assert_eq!((two.sinks[1].0.len(), two.ends[0].handed_over(to)), (1, MsgId(1)));
     two.events.clear();
     two
 }
 
-impl Two {
+impl Pair {
     fn send(&mut self, bytes: &[u8]) {
-        self.ends[0].send(self.to[0], bytes, Body::Empty).unwrap();
+        let to = self.to[0];
+        self.ends[0].send(to, bytes, Body::Empty).unwrap();
         self.ends[0].flush();
     }
 
@@ -77,22 +69,23 @@ impl Two {
         let by = self.now + time;
         while self.now < by {
             self.now += Duration::from_micros(500);
-            for i in 0..2 {
-                self.ends[i].progress(self.now);
-                while let Some(event) = self.ends[i].event() {
+            let Self { two, polls, events } = self;
+            for (i, (end, sink)) in two.ends.iter_mut().zip(&mut two.sinks).enumerate() {
+                end.progress(two.now);
+                while let Some(event) = end.event() {
                     let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
                     if i == 0 && !doubts.contains(&event.kind) {
-                        self.events.push(event);
+                        events.push(event);
                     }
                 }
-                if self.polls[i] {
-                    while self.ends[i].poll(64, &mut self.sinks[i]) > 0 {}
+                if polls[i] {
+                    while end.poll(64, sink) > 0 {}
                 }
             }
         }
     }
 
-    /// The driver of end 0 tells something.
+    /// The driver of end 0 reports something.
     fn tell(&mut self, scope: Scope, kind: EventKind) {
         let at = self.now;
         self.ends[0].driver_mut().events.push_back(RailEvent {
@@ -134,10 +127,8 @@ fn a_hint_about_a_peer_is_believed_when_the_peer_stays_silent() {
             .map(|event| (event.scope, event.kind))
             .collect();
         assert_eq!(told, [(Scope::Peer(pair.to[0]), refused)]);
-        assert_eq!(
-            pair.ends[0].send(pair.to[0], b"", Body::Empty),
-            Err(Refused::PeerDown)
-        );
+        let to = pair.to[0];
+        assert_eq!(pair.ends[0].send(to, b"", Body::Empty), Err(Refused::PeerDown));
     }
 }
 
@@ -168,8 +159,8 @@ fn what_a_living_peer_has_not_taken_can_be_given_back() {
     pair.polls[1] = false;
     let long = vec![9; 10_000];
     pair.send(b"second");
-    pair.ends[0].send(pair.to[0], &[], Body::Bytes(&long)).unwrap();
     let to = pair.to[0];
+    pair.ends[0].send(to, &[], Body::Bytes(&long)).unwrap();
     let mut given = Vec::new();
     pair.ends[0].reclaim(to, &mut |id, bytes| given.push((id.0, bytes.to_vec())));
     assert_eq!(given, [(2, b"second".to_vec()), (3, long.clone())]);
@@ -195,6 +186,7 @@ fn what_a_living_peer_has_not_taken_can_be_given_back() {
 fn nobody_sleeps_on_an_acknowledgement() {
     let mut pair = two();
     pair.send(b"one more");
+    let pair = &mut pair.two;
     pair.ends[1].poll(64, &mut pair.sinks[1]);
     let before = pair.ends[1].counters().acks_sent;
     assert!(pair.ends[1].next_deadline().is_some());

@@ -4,17 +4,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use doorbell_btl::{Btl, BtlConfig, JobKey};
+use doorbell_btl::BtlConfig;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{
-    Access, Arrivals, Body, Exposure, Inbound, Incarnation, Landing, Message, OpError, OpId, PeerIndex,
-    Remote,
+    Access, Arrivals, Body, Exposure, Inbound, Landing, Message, OpError, OpId, PeerIndex, Remote,
 };
-use doorbell_fabric::rail::Rail;
-use doorbell_fabric::time::Time;
 use doorbell_sim::Random;
 
-use crate::lane::{Lane, MTU, Rings};
+use crate::lane::{MTU, Rings};
 
 /// Keeps the numbers of messages, and looks at every byte.
 #[derive(Default)]
@@ -52,43 +49,10 @@ impl Arrivals for Sink {
     }
 }
 
-struct Two {
-    ends: [Btl<Lane>; 2],
-    sinks: [Sink; 2],
-    to: [PeerIndex; 2],
-    now: Time,
-}
+type Two = crate::lane::Two<Sink>;
 
-fn two(checked: bool, config: &BtlConfig) -> Two {
-    let mut life = 0;
-    let mut ends = crate::lane::pair(checked).map(|lane| {
-        life += 1;
-        let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).unwrap();
-        btl.set_key(JobKey::from_bytes([1; 32]));
-        btl
-    });
-    let addresses = [ends[1].address(), ends[0].address()];
-    let to = [0, 1].map(|i: usize| ends[i].open(&addresses[i], Incarnation(2 - i as u64)).unwrap());
-    Two {
-        ends,
-        sinks: [Sink::default(), Sink::default()],
-        to,
-        now: Time::ZERO,
-    }
-}
-
-impl Two {
-    fn turn_of(&mut self, i: usize) {
-        self.ends[i].progress(self.now);
-        while self.ends[i].event().is_some() {}
-        while self.ends[i].poll(64, &mut self.sinks[i]) > 0 {}
-    }
-
-    fn turn(&mut self) {
-        self.now += Duration::from_micros(20);
-        (0..2).for_each(|i| self.turn_of(i));
-    }
-}
+/// Time between two turns.
+const STEP: Duration = Duration::from_micros(20);
 
 /// Some frames of everything that end 0 sends, taken off the wire and delivered all the same.
 fn capture(two: &mut Two, region: &Region, remote: &Remote) -> Vec<Vec<u8>> {
@@ -113,7 +77,7 @@ fn capture(two: &mut Two, region: &Region, remote: &Remote) -> Vec<Vec<u8>> {
             )
             .unwrap();
         }
-        two.now += Duration::from_micros(20);
+        two.now += STEP;
         two.turn_of(0);
         for ring in &incoming {
             let mut ring = ring.borrow_mut();
@@ -125,7 +89,7 @@ fn capture(two: &mut Two, region: &Region, remote: &Remote) -> Vec<Vec<u8>> {
         }
         two.turn_of(1);
     }
-    (0..100).for_each(|_| two.turn());
+    (0..100).for_each(|_| two.turn(STEP));
     assert_eq!(
         (
             two.sinks[1].numbers.len(),
@@ -215,7 +179,7 @@ fn what_is_not_genuine_is_not_delivered() {
         frame_mac: true,
         ..BtlConfig::default()
     };
-    let mut two = two(true, &config);
+    let mut two = Two::new(true, &config);
     let region = Region::new(6000).unwrap();
     let there = Region::new(6000).unwrap();
     let to = two.to;
@@ -237,9 +201,9 @@ fn what_is_not_genuine_is_not_delivered() {
         {
             number += 1;
         }
-        two.turn();
+        two.turn(STEP);
     }
-    (0..3000).for_each(|_| two.turn());
+    (0..3000).for_each(|_| two.turn(STEP));
     let counters = two.ends[1].counters();
     println!(
         "{hurt} frames, {} forged; {number} genuine messages",
@@ -269,7 +233,7 @@ fn a_mad_peer_hurts_only_itself() {
     let (mut executed, mut shown) = (0, 0);
     while hurt < effort.frames && Instant::now() < effort.until {
         // A fresh pair now and then: what the mad one has acknowledged or taken for itself stays broken.
-        let mut two = two(true, &config);
+        let mut two = Two::new(true, &config);
         let (region, there) = (Region::new(6000).unwrap(), Region::new(18_000).unwrap());
         there.write(0, &[0x55; 18_000]);
         let to = two.to;
@@ -294,7 +258,7 @@ fn a_mad_peer_hurts_only_itself() {
                 incoming[random.below(2) as usize].borrow_mut().push(&frame, &[]);
                 hurt += 1;
             }
-            two.now += Duration::from_micros(20);
+            two.now += STEP;
             two.turn_of(1);
             let away = two.ends[0].driver().incoming();
             away.iter()
