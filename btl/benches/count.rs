@@ -3,7 +3,7 @@
 //! 20000 is the cost of one, with the loop. Operations: `exchange` (a message there and one back), `stream`
 //! (one message one way), `driver` (a frame over the driver alone), `poll` (empty). The driver's cost is to
 //! be subtracted: twice for an exchange. The second argument is the payload. The time of the best of many
-//! short rounds is printed, which says something on a busy machine, too.
+//! short rounds is printed, which is of use on a busy machine, too.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures
 
@@ -61,7 +61,7 @@ fn main() {
             }
         }
     };
-    // The best of many short rounds: nobody else ran then.
+    // The best of many short rounds: no other process ran then.
     let mut best = f64::MAX;
     let rounds = (count / 1000).max(1);
     for r in 0..rounds {

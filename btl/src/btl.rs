@@ -45,7 +45,7 @@ impl<D: Datagram> Btl<D> {
     ///
     /// # Errors
     /// [`BtlError`], when a setting is out of its bounds, the rail's frames are too short, or memory or
-    /// random numbers cannot be had.
+    /// random numbers are not available.
     pub fn new(driver: D, config: BtlConfig, incarnation: Incarnation) -> Result<Self, BtlError> {
         config.validate()?;
         let theirs = *driver.capabilities();
@@ -101,7 +101,7 @@ impl<D: Datagram> Btl<D> {
         &mut self.driver
     }
 
-    /// The counters.
+    /// What was counted since the BTL was made.
     pub fn counters(&self) -> &Counters {
         &self.core.counters
     }

@@ -31,7 +31,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock at zero, for a rail whose polls cost so much.
+    /// A clock at zero, for a rail whose polls have this cost.
     pub(crate) fn new(poll: PollCost) -> Self {
         let poll_weight = match poll {
             PollCost::Memory => 0,

@@ -65,8 +65,8 @@ pub struct BtlConfig {
     /// A peer that owes answers, and proves alive elsewhere
     /// ([`Message::proved_alive`](doorbell_fabric::message::Message::proved_alive)) while it is silent here,
     /// is down here after sixteen retransmission time-outs, at least 100 ms and at most this (1 s). So is one
-    /// of which the driver says that no process is there, after this; and the check of a new connection has
-    /// failed after it.
+    /// of which the driver reports that no process is there, after this; and the check of a new connection
+    /// has failed after it.
     pub silence: Duration,
     /// An idle peer that was up is probed when nothing came of it for this long, so that its end is noticed
     /// (10 s); when it stays silent for [`BtlConfig::give_up`] then, it is down.

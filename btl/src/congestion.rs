@@ -66,7 +66,7 @@ impl Congestion {
         self.window.into()
     }
 
-    /// `n` segments were acknowledged while `flight` were under way before. `queueing` says whether round
+    /// `n` segments were acknowledged while `flight` were under way before. `queueing` is whether round
     /// trips are long; `most` is the window of the protocol. A window that is not used does not grow. From
     /// how many to how many it shrank, if it did.
     #[inline]

@@ -24,7 +24,7 @@ const SMALL: usize = 64;
 const TELLING: u32 = 8;
 /// How long a peer may stay silent, from which nothing has ever come, until that is reported (attended ns).
 const NOTHING: u64 = 1_000_000_000;
-/// Answers to probes that may wait; more are dropped, and asked for again.
+/// Answers to probes that may wait; more are dropped, and the peer probes again.
 const PONGS: usize = 64;
 
 /// What the check has found out about the way to a peer and back.
@@ -388,8 +388,8 @@ impl Core {
         SMALL.min(self.framing.mtu())
     }
 
-    /// Posts a probe or an answer, small ones as small messages go. `false` without room: it will be asked
-    /// for again.
+    /// Posts a probe or an answer, small ones as small messages go. `false` without room: the probe
+    /// will be repeated.
     fn post_probe<T: Transmit>(
         &mut self,
         tx: &mut T,

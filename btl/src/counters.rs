@@ -19,7 +19,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Messages accepted.
+    /// Messages accepted from the upper layer.
     messages_sent,
     /// Messages shown to the upper layer.
     messages_delivered,
@@ -41,7 +41,7 @@ counters! {
     acks_sent,
     /// Acknowledgements that rode on a segment.
     acks_carried,
-    /// Probes sent.
+    /// Frames sent that are probes.
     pings_sent,
     /// Answers to probes sent.
     pongs_sent,
@@ -112,7 +112,7 @@ pub enum Drop {
     Duplicate,
     /// Beyond the window.
     Window,
-    /// Malformed.
+    /// Its contents contradict the protocol.
     Malformed,
     /// No room for another reassembly or answer: it will come again.
     Room,

@@ -29,7 +29,7 @@ pub enum BtlError {
         /// The least that works.
         least: usize,
     },
-    /// Memory or random numbers could not be had.
+    /// Memory or random numbers are not available.
     #[error("btl: {0}")]
     Rail(#[from] RailError),
     /// The timers could not be made.

@@ -42,7 +42,7 @@ impl Framing {
         }
     }
 
-    /// Longest frame.
+    /// Bytes of the longest frame.
     #[inline]
     pub(crate) fn mtu(&self) -> usize {
         self.mtu

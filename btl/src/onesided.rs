@@ -278,7 +278,7 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes that we asked for. Those of an operation that has ended are ignored.
+    /// Handles bytes of a get. Those of an operation that has ended are ignored.
     pub(crate) fn on_data(&mut self, peer: PeerIndex, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Data = zerocopy::transmute!(payload.read::<16>(0).ok_or(Drop::Malformed)?);
         let bytes = payload.skip(16);

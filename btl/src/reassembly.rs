@@ -79,7 +79,7 @@ impl Reassemblies {
         }
     }
 
-    /// The reassembly of a peer's message, or a new one at the front of its list; `turn` says whether it is
+    /// The reassembly of a peer's message, or a new one at the front of its list; `turn` is whether it is
     /// the message that the peer's next segment belongs to.
     #[inline]
     pub(crate) fn find(

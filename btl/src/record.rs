@@ -31,21 +31,21 @@ pub enum Event {
     },
     /// Segments go again because later ones have arrived.
     Overtaken {
-        /// How many.
+        /// How many segments there were.
         segments: u32,
     },
     /// The oldest segment is sent again: the peer repeated an acknowledgement without it.
     Missed,
     /// Segments went again in vain: the network reorders.
     Vain {
-        /// How many.
+        /// How many segments there were.
         segments: u32,
     },
     /// Fewer segments may be under way.
     Shrunk {
-        /// Before.
+        /// The window before, in segments.
         from: u32,
-        /// Now.
+        /// The window now, in segments.
         to: u32,
     },
     /// It acknowledged what was never sent.
@@ -70,7 +70,7 @@ pub enum Event {
     LifeBegun {
         /// Our life of the link.
         ours: u32,
-        /// The peer's.
+        /// The peer's life of the link.
         theirs: u32,
     },
     /// The driver reported something about its address.
@@ -194,7 +194,7 @@ impl Journal {
         self.events.retain(|event| event.scope != Scope::Peer(peer));
     }
 
-    /// The oldest notice that was not asked for.
+    /// Takes the oldest notice that the owner has not read.
     pub(crate) fn next_notice(&mut self) -> Option<(PeerIndex, Notice)> {
         self.notices.pop_front()
     }

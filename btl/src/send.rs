@@ -98,7 +98,7 @@ impl Core {
         self.counters.messages_sent += 1;
         let message = peer.send.accept();
         for n in 0..count {
-            // There are as many, which was asked before.
+            // There are as many, which was checked before.
             let Some(id) = self.segments.take() else {
                 break;
             };

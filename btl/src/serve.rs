@@ -4,8 +4,8 @@
 //! A segment of them is taken only when the answer has room as well; otherwise it is dropped, and comes
 //! again. So a target executes each once, and never owes an answer that it cannot send.
 //!
-//! Two that ask each other for much must not fill their windows with requests and wait for one another. So
-//! requests and long transfers leave a part of the window, and of the segments, to answers
+//! Two ends that request much of each other must not fill their windows with requests and wait for one
+//! another. So requests and long transfers leave a part of the window, and of the segments, to answers
 //! ([`RESERVE`](crate::send::RESERVE)), and the last of that is for the segment whose turn it is: when it is
 //! taken, its sender's window moves, and has room for an answer in turn.
 

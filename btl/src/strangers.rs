@@ -126,7 +126,7 @@ impl Core {
 }
 
 impl<D: Datagram> Btl<D> {
-    /// See [`Message::stranger`](doorbell_fabric::message::Message::stranger).
+    /// Implements [`Message::stranger`](doorbell_fabric::message::Message::stranger).
     #[inline]
     pub(crate) fn next_stranger(&mut self) -> Option<Caller> {
         self.core.strangers.next().map(name)

@@ -32,7 +32,7 @@ pub(crate) enum Source {
     Exposed,
 }
 
-/// One transfer.
+/// One transfer to one peer.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// The initiator's number of the operation.

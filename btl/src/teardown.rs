@@ -33,7 +33,7 @@ impl Phase {
     }
 }
 
-/// Messages that peers did not take before their connections ended, until the owner asks for them.
+/// Messages that peers did not take before their connections ended, until the owner reclaims them.
 #[derive(Debug, Default)]
 pub(crate) struct Unclaimed(HashMap<PeerIndex, Untaken>);
 
@@ -86,7 +86,7 @@ impl Core {
         let untaken = peer.send.take_back(&self.segments);
         peer.send.clear(&mut self.segments);
         if !untaken.is_empty() {
-            // Of an earlier connection there may be some that were not asked for yet.
+            // Of an earlier connection there may be some that were not reclaimed yet.
             self.unclaimed.0.entry(index).or_default().extend(untaken);
         }
         peer.keep(about::QUEUED | about::ACK | about::EXPLICIT);

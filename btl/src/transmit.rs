@@ -15,7 +15,7 @@ use crate::send_window::Segment;
 use crate::timeouts::wait;
 use crate::wire::{BASIC, Basic, Kind, VERSION, flag};
 
-/// Room that is asked for at a time, in frames.
+/// Room that is reserved at a time, in frames.
 const BATCH: usize = 32;
 
 /// Places of the priority channel that segments leave free.
@@ -36,7 +36,7 @@ pub(crate) fn place(channel: Channel) -> usize {
 /// The device's room for frames, and its doorbell.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Frames that may be posted on each channel without asking.
+    /// Frames for which room is reserved on each channel.
     credit: [usize; 2],
     /// Whether the doorbell is to be rung.
     posted: bool,
@@ -113,7 +113,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Nothing waits.
+    /// No message waits.
     pub(crate) const fn new() -> Self {
         Self {
             fresh: false,
@@ -289,7 +289,7 @@ impl Core {
         let narrow =
             window < 2 * LIGHT * self.config.ack_every && peer.send.flight() >= window && peer.has_work();
         let stalls = narrow && peer.send.ask_at_once(segment.seq());
-        // What goes again asks for all that the peer has, so that one answer covers everything that was lost
+        // What goes again requests all that the peer has, so that one answer covers everything that was lost
         // with it.
         let urgent = if stalls || segment.was_sent_again() {
             flag::URGENT

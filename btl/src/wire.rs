@@ -48,7 +48,7 @@ pub struct Basic {
     pub ack: U32,
     /// Bytes after this header, without the MAC.
     pub length: U16,
-    /// A [`Kind`].
+    /// The number of a [`Kind`].
     pub kind: u8,
     /// Version and flags.
     pub flags: u8,
@@ -92,11 +92,11 @@ pub enum Kind {
     Atomic = 7,
     /// The end of a put or atomic, or of any operation that is refused.
     End = 8,
-    /// The goodbye.
+    /// The end of the connection.
     Bye = 9,
-    /// A probe.
+    /// A probe of the connectivity check.
     Ping = 10,
-    /// Its answer.
+    /// The answer to a probe.
     Pong = 11,
     /// The wish to begin anew, or the answer to it; always on the connection id of the first lives.
     Call = 12,
@@ -156,7 +156,7 @@ pub struct Chunk {
     pub total: U32,
     /// Bytes in each chunk but the last.
     pub size: U16,
-    /// Zero.
+    /// Reserved, always zero.
     pub zero: U16,
 }
 const _: () = assert!(size_of::<Chunk>() == 12);
@@ -220,7 +220,7 @@ pub struct Atomic {
     pub second: U64,
     /// 1 add, 2 and, 3 or, 4 xor, 5 swap, 6 compare and swap.
     pub what: u8,
-    /// Zero.
+    /// Reserved, always zero.
     pub zero: [u8; 7],
 }
 const _: () = assert!(size_of::<Atomic>() == 48);
@@ -235,7 +235,7 @@ pub struct End {
     pub value: U64,
     /// 0 done, 1 denied, 2 withdrawn.
     pub status: u8,
-    /// Zero.
+    /// Reserved, always zero.
     pub zero: [u8; 7],
 }
 const _: () = assert!(size_of::<End>() == 24);
@@ -261,7 +261,7 @@ pub struct Call {
     pub yours: U32,
     /// 1 when an answer is wanted, otherwise 0.
     pub ask: u8,
-    /// Zero.
+    /// Reserved, always zero.
     pub zero: [u8; 3],
 }
 const _: () = assert!(size_of::<Call>() == 12);

@@ -139,7 +139,7 @@ fn an_idle_peer_takes_less_than_a_kibibyte() {
                 .unwrap();
         }
         let bytes = alloc::of_thread().held - before;
-        assert!(btl.next_deadline().is_none(), "nobody asks for anything");
+        assert!(btl.next_deadline().is_none(), "nothing is due");
         bytes
     };
     let (one, all) = (with(1, 1), with(PEERS, PEERS as u32));

@@ -39,7 +39,7 @@ pub(crate) struct SendWindow {
     next: Seq,
     una_seq: Seq,
     unsent_seq: Seq,
-    /// The last segment that asked for an answer at once.
+    /// The last segment that requested an answer at once.
     urgent: Seq,
     /// Transmissions per channel: made, and the latest of which we know that it arrived.
     made: [u64; 2],
@@ -76,7 +76,7 @@ pub(crate) struct Acked {
 /// Segments that were found lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lost {
-    /// How many.
+    /// How many segments there are.
     pub(crate) segments: u32,
     /// Runs of segments that were posted one after the other.
     pub(crate) bursts: u32,
@@ -232,8 +232,8 @@ impl SendWindow {
         self.flight += 1;
     }
 
-    /// Whether a segment that closes a narrow window asks for an answer at once, and counts it as asking: one
-    /// answer opens all of the window, so one that asks is enough.
+    /// Whether a segment that closes a narrow window requests an answer at once, and counts it as doing so:
+    /// one answer opens all of the window, so one request is enough.
     #[inline]
     pub(crate) fn ask_at_once(&mut self, seq: Seq) -> bool {
         let asks = self.una_seq.after(self.urgent) > 0;
@@ -332,7 +332,7 @@ impl SendWindow {
     /// Karn's problem: an acknowledgement of a segment that was sent twice is ambiguous. It was not for the
     /// second when others have arrived with it that went once (the peer was away, and looks at all of it
     /// now), nor when it came far sooner than any before, the shortest of which took `least` (those may have
-    /// waited for something to ride on; what goes again asks for an answer at once).
+    /// waited for something to ride on; what goes again requests an answer at once).
     #[inline]
     pub(crate) fn judge_resent(&mut self, acked: &Acked, now: u64, least: u64) {
         let Some((channel, order, sent_at)) = acked.resent.filter(|_| acked.trip.is_none()) else {

@@ -28,7 +28,7 @@ pub(super) enum State {
     Free,
     /// Waits for the window.
     Queued,
-    /// Under way.
+    /// Posted, and not known to have arrived.
     Posted,
     /// Taken for lost: in the queue of segments to be sent again.
     Resend,
@@ -115,7 +115,7 @@ impl Segment {
         &mut self.frame[..BASIC + self.length as usize + mac]
     }
 
-    /// Its kind.
+    /// The kind of its frame.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
@@ -127,7 +127,7 @@ impl Segment {
         self.channel
     }
 
-    /// Its number.
+    /// Its sequence number.
     #[inline]
     pub(crate) fn seq(&self) -> Seq {
         self.seq

@@ -19,7 +19,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
-/// Longest frame.
+/// Bytes of the longest frame.
 pub const MTU: usize = 1472;
 /// Frames that a ring holds.
 const PLACES: usize = 512;
@@ -112,10 +112,10 @@ impl<S: Arrivals + Default> Two<S> {
     }
 }
 
-/// What the BTL asked of its end of the lane.
+/// What the BTL did with its end of the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A look for frames, for at most so many.
+    /// A poll for at most this many frames.
     Polled(Channel, usize),
     /// A frame, with its kind and its number as the header has them.
     Posted(Channel, u8, u32),
@@ -126,7 +126,7 @@ pub type Steps = Rc<RefCell<Option<Vec<Step>>>>;
 
 pub type Rings = [Rc<RefCell<Ring>>; 2];
 
-/// One end.
+/// One end of the lane.
 pub struct Lane {
     tx: Tx,
     rx: Rx,
@@ -134,7 +134,7 @@ pub struct Lane {
     capabilities: Capabilities,
     address: u32,
     opened: u32,
-    /// What it tells next.
+    /// The events that it reports next.
     pub events: VecDeque<RailEvent>,
 }
 
@@ -153,7 +153,7 @@ pub struct Rx {
     steps: Steps,
 }
 
-/// Two ends. `checked` is whether the network is said to check its bytes.
+/// Two ends. `checked` is whether the network checks its bytes.
 pub fn pair(checked: bool) -> [Lane; 2] {
     let (there, back): (Rings, Rings) = ([Ring::new(), Ring::new()], [Ring::new(), Ring::new()]);
     [

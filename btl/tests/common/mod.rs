@@ -11,7 +11,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Faults, Plane, SimConfig, SimDatagram, SimNet};
 
-/// What arrived.
+/// Everything that arrived at one end.
 #[derive(Default)]
 pub struct Sink {
     /// Messages, with their peers.
@@ -45,12 +45,12 @@ impl Sink {
     }
 }
 
-/// One end.
+/// One end of the network.
 pub struct End {
     pub btl: Btl<SimDatagram>,
     pub sink: Sink,
     pub events: Vec<RailEvent>,
-    /// The last life in which each peer was told to be up.
+    /// The last life in which each peer was reported to be up.
     pub lives: BTreeMap<PeerIndex, Life>,
     pub polls: bool,
 }
@@ -82,7 +82,7 @@ impl End {
         self.btl.flush();
     }
 
-    /// Each life of a peer that is told is later than those before it.
+    /// Each life of a peer that is reported is later than those before it.
     fn hear(&mut self, event: &RailEvent) {
         if let (Scope::Peer(peer), EventKind::PeerUp) = (event.scope, event.kind) {
             let before = self.lives.insert(peer, event.life);
@@ -149,7 +149,7 @@ impl World {
         self.ends[i].btl.open(&address, life).expect("it is there")
     }
 
-    /// Replaces an end by its next life, which nobody has opened yet.
+    /// Replaces an end by its next life, which no end has opened yet.
     pub fn restart(&mut self, i: usize, config: &BtlConfig) {
         self.net.restart(i as u32);
         let driver = self.net.attach_datagram_rank(i as u32, Plane::FIRST);
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// For a failing test: the seed, and what everybody counted.
+    /// For a failing test: the seed, and what every end counted.
     pub fn report(&self) -> String {
         let mut text = format!("seed {}, at {}\n", self.net.seed(), self.now());
         for (i, end) in self.ends.iter().enumerate() {

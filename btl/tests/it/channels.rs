@@ -12,7 +12,7 @@ use crate::lane::{self, Step};
 
 const ACK: u8 = Kind::Ack as u8;
 
-/// Counts messages.
+/// Counts the messages that arrive.
 #[derive(Default)]
 struct Sink(u64);
 

@@ -14,7 +14,7 @@ use doorbell_sim::{Burst, Change, Faults, Plane, Random};
 const RANKS: usize = 3;
 const MESSAGES: u64 = 250;
 
-/// Bytes that say which message they are, and are wrong when any of them is.
+/// Bytes that name their message, and are wrong when any of them is.
 fn message(from: usize, to: usize, number: u64, length: usize) -> Vec<u8> {
     let salt = (from * 7 + to * 31) as u64 + number * 1_000_003;
     let mut bytes: Vec<u8> = (0..length as u64)
@@ -123,7 +123,7 @@ const BASE: Faults = Faults {
     ..Faults::NONE
 };
 
-/// Three seeds, or as many as `DOORBELL_SEEDS` asks for.
+/// Three seeds, or as many as `DOORBELL_SEEDS` gives.
 fn seeds(faults: Faults, expected: impl Fn(&World) -> bool) {
     let asked = std::env::var("DOORBELL_SEEDS")
         .ok()

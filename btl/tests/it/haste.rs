@@ -35,7 +35,7 @@ fn until_taken(world: &mut World, count: u64) {
     });
 }
 
-/// Of the next frames of messages from end 0 so many are lost.
+/// The number of next frames of messages from end 0 that are lost.
 fn lose(world: &mut World, times: u64) {
     let frags = Pick {
         channel: None,

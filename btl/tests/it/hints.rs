@@ -1,4 +1,4 @@
-//! What the driver tells about itself and about single peers, what the owner does when a link goes, and
+//! What the driver reports about itself and about single peers, what the owner does when a link goes, and
 //! sleeping.
 
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Pair {
     }
 
     /// The driver of end 0 reports something.
-    fn tell(&mut self, scope: Scope, kind: EventKind) {
+    fn report(&mut self, scope: Scope, kind: EventKind) {
         let at = self.now;
         self.ends[0].driver_mut().events.push_back(RailEvent {
             at,
@@ -100,10 +100,10 @@ impl Pair {
 #[test]
 fn a_hint_about_a_peer_is_believed_when_the_peer_stays_silent() {
     let refused = EventKind::PeerDown(DownReason::Died);
-    // The peer answers the probes that follow: nothing is told, whatever the driver says.
+    // The peer answers the probes that follow: nothing is reported, whatever the driver reports.
     let mut pair = two();
     for _ in 0..5 {
-        pair.tell(Scope::Peer(PeerIndex(0)), refused);
+        pair.report(Scope::Peer(PeerIndex(0)), refused);
         pair.pass(Duration::from_secs(1));
     }
     assert_eq!(pair.events, []);
@@ -117,16 +117,16 @@ fn a_hint_about_a_peer_is_believed_when_the_peer_stays_silent() {
         if outstanding {
             pair.send(b"too late");
         }
-        pair.tell(Scope::Peer(PeerIndex(0)), refused);
+        pair.report(Scope::Peer(PeerIndex(0)), refused);
         pair.pass(Duration::from_millis(900));
         assert_eq!(pair.events, []);
         pair.pass(Duration::from_millis(600));
-        let told: Vec<_> = pair
+        let reported: Vec<_> = pair
             .events
             .iter()
             .map(|event| (event.scope, event.kind))
             .collect();
-        assert_eq!(told, [(Scope::Peer(pair.to[0]), refused)]);
+        assert_eq!(reported, [(Scope::Peer(pair.to[0]), refused)]);
         let to = pair.to[0];
         assert_eq!(pair.ends[0].send(to, b"", Body::Empty), Err(Refused::PeerDown));
     }
@@ -135,16 +135,16 @@ fn a_hint_about_a_peer_is_believed_when_the_peer_stays_silent() {
 #[test]
 fn events_of_the_whole_rail_are_passed_on() {
     let mut pair = two();
-    pair.tell(Scope::Rail, EventKind::LinkDown);
-    pair.tell(Scope::Rail, EventKind::LinkUp);
+    pair.report(Scope::Rail, EventKind::LinkDown);
+    pair.report(Scope::Rail, EventKind::LinkUp);
     pair.pass(Duration::from_millis(1));
-    let told: Vec<_> = pair
+    let reported: Vec<_> = pair
         .events
         .iter()
         .map(|event| (event.scope, event.kind))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (Scope::Rail, EventKind::LinkDown),
             (Scope::Rail, EventKind::LinkUp)
@@ -181,9 +181,9 @@ fn what_a_living_peer_has_not_taken_can_be_given_back() {
     assert_eq!(pair.ends[0].handed_over(to), MsgId(4));
 }
 
-/// Whoever goes to sleep leaves no acknowledgement behind, and knows when to wake.
+/// An owner that goes to sleep leaves no acknowledgement behind, and knows when to wake.
 #[test]
-fn nobody_sleeps_on_an_acknowledgement() {
+fn no_owner_sleeps_on_an_acknowledgement() {
     let mut pair = two();
     pair.send(b"one more");
     let pair = &mut pair.two;

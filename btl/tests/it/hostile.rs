@@ -1,5 +1,5 @@
 //! Random and mutated frames: no panic, no wrong delivery, nothing written where it should not be. As many as
-//! a few seconds take; `DOORBELL_HOSTILE_FRAMES` asks for a number instead.
+//! a few seconds take; `DOORBELL_HOSTILE_FRAMES` gives a number instead.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -215,10 +215,14 @@ fn what_is_not_genuine_is_not_delivered() {
         "{counters:?}"
     );
     assert!(counters.dropped_forged > hurt / 4, "{counters:?}");
-    assert_eq!(two.ends[1].report(to[1]).impossible, None, "a MAC tells");
+    assert_eq!(
+        two.ends[1].report(to[1]).impossible,
+        None,
+        "with a MAC, nothing is"
+    );
 }
 
-/// A peer of ours gone mad, or an attacker on the path where no MAC is: whatever it says, nothing panics,
+/// A peer of ours gone mad, or an attacker on the path where no MAC is: whatever it sends, nothing panics,
 /// nothing grows without bound, and no byte outside of what was exposed is touched.
 #[test]
 fn a_mad_peer_hurts_only_itself() {

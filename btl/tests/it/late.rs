@@ -1,4 +1,5 @@
-//! Peers that are opened late: who calls is told by name, and what it sent meanwhile arrives, once and whole.
+//! Peers that are opened late: the caller is reported by name, and what it sent meanwhile arrives, once and
+//! whole.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use doorbell_sim::{Faults, SimConfig, SimDatagram, SimNet};
 
 /// How late the receiver opens the sender.
 const LATE: Duration = Duration::from_secs(2);
-/// Nobody is told a second time before this.
+/// No caller is reported a second time before this.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Ends that have opened nobody.
+/// Ends that have opened no peer.
 fn apart(seed: u64, n: usize, sim: SimConfig, config: &BtlConfig) -> World {
     let net = SimNet::new(seed, sim);
     let ends = (0..n).map(|_| End::new(net.attach_datagram(), config, 1));
@@ -28,7 +29,7 @@ fn apart(seed: u64, n: usize, sim: SimConfig, config: &BtlConfig) -> World {
     }
 }
 
-/// By which name `at` hears of `of`.
+/// The name by which `of` is reported at `at`.
 fn name(world: &World, at: usize, of: usize) -> Caller {
     let of = &world.ends[of].btl;
     let name = world.ends[at].btl.caller(&of.address(), of.incarnation());
@@ -46,7 +47,7 @@ fn message(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// One end sends, the other opens it two seconds after it was told of the call.
+/// One end sends, the other opens it two seconds after the call was reported.
 fn two_seconds_late(seed: u64, faults: Faults, config: &BtlConfig) -> World {
     const COUNT: u64 = 40;
     let mut world = apart(seed, 2, rings(faults), config);
@@ -63,12 +64,12 @@ fn two_seconds_late(seed: u64, faults: Faults, config: &BtlConfig) -> World {
         for who in told(&mut world.ends[1]) {
             assert_eq!(who, caller);
             let now = world.now();
-            assert!(last.is_none_or(|last| now >= last + PAUSE), "told too often");
+            assert!(last.is_none_or(|last| now >= last + PAUSE), "reported too often");
             (calls, last) = (calls + 1, Some(now));
         }
     }
-    assert!(calls >= 5, "told {calls} times: it calls again and again");
-    assert_eq!(world.ends[1].sink.total(), 0, "nobody has opened it yet");
+    assert!(calls >= 5, "reported {calls} times: it calls again and again");
+    assert_eq!(world.ends[1].sink.total(), 0, "it is not open yet");
     let back = world.open(1, 0);
     world.until("everything is taken", Duration::from_secs(5), |world| {
         world.ends[0].btl.handed_over(to) == MsgId(COUNT)
@@ -86,7 +87,7 @@ fn two_seconds_late(seed: u64, faults: Faults, config: &BtlConfig) -> World {
         let kinds: Vec<_> = end.events.iter().map(|event| event.kind).collect();
         let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
         let news: Vec<_> = kinds.iter().filter(|kind| !doubts.contains(kind)).collect();
-        assert_eq!(news, [&EventKind::PeerUp], "nobody is told down");
+        assert_eq!(news, [&EventKind::PeerUp], "no peer is down");
         assert_eq!(told(end), [], "who is open is no stranger");
     }
     world
@@ -105,7 +106,7 @@ fn is_in_order(world: &World) -> bool {
 fn a_receiver_that_is_two_seconds_late_loses_nothing() {
     let world = two_seconds_late(1, RACK, &BtlConfig::default());
     assert!(is_in_order(&world), "{}", world.report());
-    assert_eq!(world.ends[0].btl.counters().resends, 0, "it asked first");
+    assert_eq!(world.ends[0].btl.counters().resends, 0, "it probed first");
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn nor_through_the_rain() {
     }
 }
 
-/// Many call one that knows nobody: it opens whomever it is told of, and needs no more than that.
+/// Many peers connect to an end with no open peers; opening on `stranger()` is enough.
 #[test]
 fn a_hundred_callers_are_met_as_they_are_told() {
     const N: usize = 100;
@@ -153,7 +154,7 @@ fn a_hundred_callers_are_met_as_they_are_told() {
         for who in told(&mut world.ends[0]) {
             let at = names.iter().position(|one| *one == who).expect("one of them");
             let peer = world.open(0, at + 1);
-            assert!(met[at].replace(peer).is_none(), "told of one that is open");
+            assert!(met[at].replace(peer).is_none(), "one that is open was reported");
         }
         world.ends[0].sink.total() == N as u64
     });
@@ -179,7 +180,7 @@ fn post(stranger: &mut SimDatagram, to: PeerIndex, connection: u64, kind: Kind) 
     true
 }
 
-/// What answers, or ends, comes of somebody who was known: of a former life, mostly.
+/// Frames that answer, or end, are of a peer that was known: of a former life, mostly.
 #[test]
 fn only_what_begins_something_is_a_call() {
     let mut world = apart(9, 1, rings(RACK), &BtlConfig::default());
@@ -208,7 +209,7 @@ fn only_what_begins_something_is_a_call() {
     assert_eq!(world.ends[0].btl.counters().dropped_unknown, 12);
 }
 
-/// Nonsense drives out nobody who calls again, and takes no memory.
+/// Nonsense evicts no caller that calls again, and takes no memory.
 #[test]
 fn a_flood_of_nonsense_does_not_hide_a_caller() {
     let mut world = apart(10, 2, rings(RACK), &BtlConfig::default());
@@ -230,7 +231,7 @@ fn a_flood_of_nonsense_does_not_hide_a_caller() {
         nonsense += told.iter().filter(|who| **who != caller).count();
         world.ends[1].sink.total() == 1
     });
-    assert!(nonsense > 1000, "{nonsense} of {connection} were told");
+    assert!(nonsense > 1000, "{nonsense} of {connection} were reported");
 }
 
 /// Names are of this job, this life of both ends, and this kind of rail.

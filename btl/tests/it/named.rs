@@ -9,7 +9,7 @@ use doorbell_btl::wire::Kind;
 use doorbell_fabric::message::Message;
 use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane};
 
-/// Where a frame says what it is.
+/// Where a frame has its kind.
 const KIND: usize = 18;
 
 /// A large message on the data channel, and small ones that overtake it on the priority channel: that is no
@@ -282,7 +282,7 @@ fn a_lost_window_takes_one_time_out() {
         world.ends[0].flush();
         let start = world.now();
         world.until("all arrive", Duration::from_secs(1), |world| {
-            // The other side always has something to say, so that its answers ride along.
+            // The other side always has something to send, so that its answers ride along.
             if both {
                 world.ends[1].try_send(to[1], &[0; 64]);
                 world.ends[1].flush();

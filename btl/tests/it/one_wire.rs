@@ -14,7 +14,7 @@ use doorbell_xdp::{Mode, XdpConfig, XdpRail};
 const PATIENCE: Duration = Duration::from_secs(10);
 const LIFE: Incarnation = Incarnation(1);
 
-/// Opens a peer from inside its host: routes are asked for there.
+/// Opens a peer from inside its host: routes are looked up there.
 fn meet<R: Datagram + Send>(lab: &Lab, side: usize, rail: &mut R, address: &RailAddress) -> PeerIndex {
     lab.inside(side, || Datagram::open(rail, address, LIFE)).unwrap()
 }

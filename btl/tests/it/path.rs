@@ -218,7 +218,7 @@ fn an_owner_that_was_away_finds_its_peers_alive() {
     for n in 1..=3 {
         assert!(world.ends[0].try_send(to, b"before").is_some());
         world.ends[0].flush();
-        // Nobody calls anything of end 0; end 1 goes on.
+        // End 0 is not called any more; end 1 goes on.
         let back = world.now() + Duration::from_secs(100);
         while world.now() < back {
             world.net.advance_to(world.now() + Duration::from_secs(1));
@@ -234,7 +234,7 @@ fn an_owner_that_was_away_finds_its_peers_alive() {
     }
 }
 
-/// Frames of a former life, and to a former life: counted, dropped; and the old life is told as over.
+/// Frames of a former life, and to a former life: counted, dropped; and the old life is reported as over.
 #[test]
 fn a_restarted_peer_is_another_one() {
     let config = quick();
@@ -282,12 +282,12 @@ fn a_restarted_peer_is_another_one() {
         world.report()
     );
 
-    // The new life is opened, and heard of: the old one is over.
+    // The new life is opened, and frames of it arrive: the old one is over.
     let new = world.open(0, 1);
     assert_ne!(new, old);
     let back = world.open(1, 0);
     assert!(world.ends[1].try_send(back, b"from the new life").is_some());
-    world.until("the new life is heard", Duration::from_secs(1), |world| {
+    world.until("the new life is up", Duration::from_secs(1), |world| {
         world.ends[0].sink.total() == alive + 1
     });
     assert_eq!(
@@ -309,7 +309,7 @@ fn a_restarted_peer_is_another_one() {
     assert_eq!(given, 1);
 }
 
-/// Two jobs with other keys at the same addresses: neither hears the other.
+/// Two jobs with other keys at the same addresses: neither receives anything of the other.
 #[test]
 fn two_jobs_on_one_port() {
     let mut world = World::new(1, 2, rings(RACK), &quick());
@@ -338,7 +338,7 @@ fn two_jobs_on_one_port() {
     assert_eq!(
         world.ends[2].btl.diagnosis(there),
         Some(Diagnosis::Nothing),
-        "and it hears nothing at all"
+        "and nothing at all arrives"
     );
     let known = |end: &End| {
         end.events
@@ -349,7 +349,7 @@ fn two_jobs_on_one_port() {
     assert_eq!(known(&world.ends[1]), 1);
 }
 
-/// Somebody without a key who sends whatever comes to mind.
+/// An attacker without a key, who sends arbitrary frames.
 #[test]
 fn a_strangers_frames_are_counted_and_dropped() {
     let mut world = World::new(1, 2, rings(RACK), &quick());
@@ -382,7 +382,7 @@ fn a_strangers_frames_are_counted_and_dropped() {
     );
 }
 
-/// Without a key nothing is opened, and the error says what to do.
+/// Without a key nothing is opened, and the error has the remedy.
 #[test]
 fn a_key_comes_first() {
     let net = SimNet::new(1, rings(RACK));

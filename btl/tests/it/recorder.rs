@@ -15,7 +15,7 @@ fn quick() -> BtlConfig {
     }
 }
 
-/// Sends so many messages from end 0 to end 1, which takes them.
+/// Sends `messages` messages from end 0 to end 1, which takes them.
 fn talk(world: &mut World, messages: u64) {
     let to = world.to(0, 1);
     let (before, mut sent) = (world.ends[0].btl.handed_over(to).0, 0);

@@ -17,9 +17,9 @@ use doorbell_fabric::message::{
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane, Random};
 
-/// Where a frame says what it is.
+/// Where a frame has its kind.
 const KIND: usize = 18;
-/// Found out by silence; and told by the peer, which gave the old connection up.
+/// Found out by silence; and by a call of the peer, which gave the old connection up.
 const DOWN: EventKind = EventKind::PeerDown(DownReason::Silent);
 const GIVEN_UP: EventKind = EventKind::PeerDown(DownReason::Abandoned);
 const UP: EventKind = EventKind::PeerUp;
@@ -56,7 +56,7 @@ fn forget(world: &mut World) {
     }
 }
 
-/// So many messages from one end to the other, all taken.
+/// Sends messages from one end to the other, until all are taken.
 fn talk(world: &mut World, from: usize, count: u64) {
     let to = world.to(from, 1 - from);
     let before = world.ends[1 - from].sink.total();
@@ -73,7 +73,7 @@ fn talk(world: &mut World, from: usize, count: u64) {
     assert_one_life(world);
 }
 
-/// Both ends tell the connection, which is up, by the same number.
+/// Both ends report the connection, which is up, with the same number.
 fn assert_one_life(world: &World) {
     let told = [(0, 1), (1, 0)].map(|(i, j)| world.ends[i].lives.get(&world.to(i, j)).copied());
     let [ours, theirs] = told.map(|life| life.unwrap_or(Life::FIRST));
@@ -172,7 +172,7 @@ fn given_up_at_both_ends_and_called_by_one() {
             talk(&mut world, 0, 4);
             talk(&mut world, 1, 4);
             forget(&mut world);
-            // Both gave it up once in each round, and both tell so.
+            // Both gave it up once in each round, and both reported so.
             let told = [0, 1].map(|i| world.ends[i].lives[&world.to(i, 1 - i)]);
             assert_eq!(told, [Life(2 * (round as u32 + 1)); 2]);
         }
@@ -187,7 +187,7 @@ fn half_open() {
     let mut world = pair(2, RACK, &BtlConfig::default());
     let back = world.to(1, 0);
     abandon(&mut world, 0);
-    assert!(world.ends[1].try_send(back, b"nobody takes it").is_some());
+    assert!(world.ends[1].try_send(back, b"not taken").is_some());
     world.ends[1].flush();
     pass(&mut world, Duration::from_millis(30));
     revive(&mut world, 0);
@@ -196,10 +196,10 @@ fn half_open() {
     });
     assert_eq!((told(&world, 0), told(&world, 1)), (vec![UP], vec![GIVEN_UP, UP]));
     assert_eq!(world.ends[1].btl.handed_over(back), MsgId(3));
-    // What was left is above the watermark for as long as nobody has asked for it.
+    // What was left is above the watermark until it is reclaimed.
     talk_without_watermark(&mut world);
     assert_eq!(world.ends[1].btl.handed_over(back), MsgId(3));
-    assert_eq!(reclaim(&mut world, 1), [(4, b"nobody takes it".to_vec())]);
+    assert_eq!(reclaim(&mut world, 1), [(4, b"not taken".to_vec())]);
     assert_eq!(world.ends[1].btl.handed_over(back), MsgId(5));
     assert_eq!(reclaim(&mut world, 1), []);
     talk(&mut world, 0, 4);
@@ -233,7 +233,7 @@ fn after_a_cut() {
         });
         let took = world.now() - start;
         assert!(took < Duration::from_millis(260), "{took:?} {directions:?}");
-        // Calls into the dark are lost, and nothing is told for them.
+        // Calls into the dark are lost, and nothing is reported for them.
         for i in 0..2 {
             let (before, start) = (world.ends[i].btl.counters().calls_sent, world.now());
             revive(&mut world, i);
@@ -378,7 +378,7 @@ fn replayed_calls() {
     }
 }
 
-/// Who said goodbye does not come back, and who was replaced by another life neither.
+/// A peer that closed the connection does not come back, nor one that was replaced by another life.
 #[test]
 fn some_ends_are_for_good() {
     let mut world = pair(7, RACK, &BtlConfig::default());
@@ -388,7 +388,7 @@ fn some_ends_are_for_good() {
         world.ends[1].btl.close(now, by)
     });
     let closed = [EventKind::PeerDown(DownReason::Closed)];
-    world.until("it is told", Duration::from_secs(1), |world| {
+    world.until("it is reported", Duration::from_secs(1), |world| {
         told(world, 0) == closed
     });
     revive(&mut world, 0);
@@ -415,7 +415,7 @@ fn some_ends_are_for_good() {
     assert!(world.ends[0].try_send(new, b"hello").is_some());
 }
 
-/// The first check has failed, because nobody was there yet: a call makes it good.
+/// The first check has failed, because no process was there yet: a call makes it good.
 #[test]
 fn a_peer_that_never_answered() {
     let config = BtlConfig {
@@ -439,7 +439,7 @@ fn a_peer_that_never_answered() {
     talk(&mut world, 1, 3);
 }
 
-/// The way back passes small frames only: the peer stays down, and who asks is told why.
+/// The way back passes small frames only: the peer stays down, and its diagnosis is the reason.
 #[test]
 fn a_way_that_is_not_whole_is_not_used_again() {
     let config = BtlConfig {
@@ -577,7 +577,7 @@ fn a_stopped_peer_is_not_down() {
     assert_eq!(told(&world, 0), [DOWN]);
 }
 
-/// Our cable is pulled and put back: nobody gave anybody up, and everything goes on at once.
+/// Our cable is pulled and put back: no end gave the other up, and everything goes on at once.
 #[test]
 fn a_link_that_comes_back_goes_on_at_once() {
     for seconds in [1, 7, 30] {
@@ -593,7 +593,7 @@ fn a_link_that_comes_back_goes_on_at_once() {
         assert_eq!(world.ends[1].sink.total(), 0);
         world.net.change(Change::LinkUp(Plane::FIRST, 0));
         let events = |world: &World, kind| world.ends[0].events.iter().any(|event| event.kind == kind);
-        world.until("it is told", Duration::from_secs(1), |world| {
+        world.until("it is reported", Duration::from_secs(1), |world| {
             events(world, EventKind::LinkUp)
         });
         let start = world.now();
@@ -625,7 +625,7 @@ fn a_revival_leaves_its_story() {
     assert!(story(1).contains(&Event::CalledBy { life: 1, yours: 0 }) && story(1).contains(&begun));
 }
 
-/// A frame that says nothing of a connection, before anybody was heard of.
+/// A frame of no connection, before any peer is known.
 #[test]
 fn a_frame_of_no_connection_is_dropped() {
     use doorbell_fabric::datagram::{Channel, Datagram, Transmit};
@@ -755,7 +755,7 @@ fn random_run(seed: u64) -> u64 {
     lives(&world, 0) + lives(&world, 1)
 }
 
-/// Something happens.
+/// One step of the story happens.
 fn act(world: &mut World, random: &mut Random, ways: &mut [Way; 2]) {
     let i = random.below(2) as usize;
     let (a, b) = (i as u32, 1 - i as u32);
@@ -822,7 +822,7 @@ fn check(world: &mut World, ways: &mut [Way; 2], arrived: &mut [BTreeMap<u64, u3
     }
 }
 
-/// Forty seeds, or as many as `DOORBELL_SEEDS` asks for.
+/// Forty seeds, or as many as `DOORBELL_SEEDS` gives.
 #[test]
 fn whatever_happens_nothing_is_lost_and_nothing_comes_twice() {
     let asked = std::env::var("DOORBELL_SEEDS")
@@ -834,8 +834,8 @@ fn whatever_happens_nothing_is_lost_and_nothing_comes_twice() {
     assert!(revivals > 10 * seeds, "{revivals} in {seeds} seeds");
 }
 
-/// When the peer was heard, and when it acknowledged something, stays known while the way is down, and while
-/// it comes back.
+/// When frames of the peer arrived, and when it acknowledged something, stays known while the way is down,
+/// and while it comes back.
 #[test]
 fn a_way_that_is_down_still_tells_when_its_peer_was_heard() {
     let mut world = pair(13, RACK, &BtlConfig::default());

@@ -1,5 +1,5 @@
 //! Windows, segments and rooms so few that everybody's are full of what waits for the others': requests both
-//! ways, answers, long messages, through loss. Nobody may wait for ever for room that only its own waiting
+//! ways, answers, long messages, through loss. No end may wait for ever for room that only its own waiting
 //! keeps taken.
 
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn memories(world: &mut World) -> Vec<Memory> {
     all
 }
 
-/// Everything that `wants` says, each end with each other, as fast as there is room; all must come to its
+/// Everything that `wants` lists, each end with each other, as fast as there is room; all must come to its
 /// end.
 #[allow(clippy::needless_range_loop)] // ranks are numbers
 fn everybody_wants(seed: u64, faults: Faults, config: &BtlConfig, wants: Wants) {

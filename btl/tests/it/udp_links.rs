@@ -59,7 +59,7 @@ impl Arrivals for Sink {
     }
 
     fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
-        panic!("nobody began {op:?}: {outcome:?}");
+        panic!("an operation that was not begun has ended, {op:?}: {outcome:?}");
     }
 }
 
