@@ -25,7 +25,12 @@ pub(crate) struct Bitmaps(Vec<Box<Bits>>);
 /// The receiving end of a connection.
 #[derive(Debug)]
 pub(crate) struct RecvWindow {
-    arrived: Arrived,
+    /// The first number that has not arrived.
+    next: Seq,
+    /// One after the highest that has.
+    end: Seq,
+    /// What arrived behind the gap; nothing when there is none. Bits outside of `next..end` are clear.
+    bits: Option<Box<Bits>>,
     /// Segments since the last acknowledgement: a short one counts once, a long one [`LIGHT`] times.
     unacked: u32,
     /// Segments that arrived a second time.
@@ -40,7 +45,9 @@ impl RecvWindow {
     /// A window whose first segment will have the number `first`.
     pub(crate) const fn new(first: Seq) -> Self {
         Self {
-            arrived: Arrived::new(first),
+            next: first,
+            end: first,
+            bits: None,
             unacked: 0,
             duplicates: 0,
             ack_at: 0,
@@ -51,19 +58,19 @@ impl RecvWindow {
     /// The last number without a gap before it: the number of an acknowledgement.
     #[inline]
     pub(crate) fn ack(&self) -> Seq {
-        self.arrived.ack()
+        self.next.previous()
     }
 
     /// The first number that has not arrived: whose turn it is.
     #[inline]
     pub(crate) fn awaited(&self) -> Seq {
-        self.arrived.next
+        self.next
     }
 
     /// Whether something is missing before what has arrived.
     #[inline]
     pub(crate) fn has_gap(&self) -> bool {
-        self.arrived.has_gap()
+        self.bits.is_some()
     }
 
     /// Whether a segment is new and within a window of `window` segments.
@@ -72,125 +79,6 @@ impl RecvWindow {
     /// [`Drop::Duplicate`] or [`Drop::Window`].
     #[inline(always)]
     pub(crate) fn check(&self, seq: Seq, window: u32) -> Result<(), Drop> {
-        self.arrived.look(seq, window)
-    }
-
-    /// Counts a segment that [`RecvWindow::check`] refused, if it arrived a second time.
-    pub(crate) fn count_refused(&mut self, why: Drop) {
-        self.duplicates = self.duplicates.wrapping_add(u32::from(why == Drop::Duplicate));
-    }
-
-    /// Segments that arrived a second time.
-    pub(crate) fn duplicates(&self) -> u32 {
-        self.duplicates
-    }
-
-    /// A new segment, which [`RecvWindow::check`] has seen, is here.
-    #[inline]
-    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
-        self.arrived.take(seq, bitmaps);
-    }
-
-    /// Whether as many segments as `every` long ones have come since the last acknowledgement.
-    #[inline]
-    pub(crate) fn owes(&self, every: u32) -> bool {
-        self.unacked >= LIGHT * every
-    }
-
-    /// Counts a segment that is to be acknowledged.
-    #[inline]
-    pub(crate) fn count(&mut self, long: bool) {
-        self.unacked += if long { LIGHT } else { 1 };
-    }
-
-    /// An acknowledgement goes out.
-    #[inline]
-    pub(crate) fn acknowledged(&mut self) {
-        self.unacked = 0;
-    }
-
-    /// When the acknowledgement that waits for a frame to ride on is due (ns).
-    pub(crate) fn ack_at(&self) -> u64 {
-        self.ack_at
-    }
-
-    /// An acknowledgement waits for a frame to ride on, until then (ns).
-    #[inline]
-    pub(crate) fn ack_by(&mut self, at: u64) {
-        self.ack_at = at;
-    }
-
-    /// Writes the bitmap of an acknowledgement: bit `i` for `awaited + i`. Returns its bytes.
-    pub(crate) fn write_bitmap(&self, to: &mut [u8]) -> usize {
-        self.arrived.write(to)
-    }
-
-    /// The peer's BYE has this number.
-    pub(crate) fn set_bye(&mut self, seq: Seq) {
-        self.bye = Some(seq);
-    }
-
-    /// Whether the peer has closed the connection.
-    #[inline]
-    pub(crate) fn has_bye(&self) -> bool {
-        self.bye.is_some()
-    }
-
-    /// Whether the peer has closed the connection, and everything before its BYE has arrived.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.bye.is_some_and(|bye| self.arrived.ack().after(bye) >= 0)
-    }
-
-    /// Gives the bitmap back: the connection has ended.
-    pub(crate) fn clear(&mut self, bitmaps: &mut Bitmaps) {
-        self.arrived.clear(bitmaps);
-    }
-}
-
-/// What arrived of one peer.
-#[derive(Debug)]
-struct Arrived {
-    /// The first number that has not arrived.
-    next: Seq,
-    /// One after the highest that has.
-    end: Seq,
-    /// What arrived behind the gap; nothing when there is none. Bits outside of `next..end` are clear.
-    bits: Option<Box<Bits>>,
-}
-
-#[inline]
-fn place(seq: Seq) -> (usize, u32) {
-    let at = seq.0 % MOST;
-    ((at / 64) as usize, at % 64)
-}
-
-impl Arrived {
-    const fn new(first: Seq) -> Self {
-        Self {
-            next: first,
-            end: first,
-            bits: None,
-        }
-    }
-
-    /// The last number without a gap before it.
-    #[inline]
-    fn ack(&self) -> Seq {
-        self.next.previous()
-    }
-
-    /// Whether something is missing before what has arrived.
-    #[inline]
-    fn has_gap(&self) -> bool {
-        self.bits.is_some()
-    }
-
-    /// Whether a segment is new.
-    ///
-    /// # Errors
-    /// [`Drop::Duplicate`] or [`Drop::Window`].
-    #[inline]
-    fn look(&self, seq: Seq, window: u32) -> Result<(), Drop> {
         let ahead = seq.after(self.next);
         if ahead < 0 {
             return Err(Drop::Duplicate);
@@ -208,9 +96,19 @@ impl Arrived {
         }
     }
 
-    /// A new segment, which [`Arrived::look`] has seen, is here.
+    /// Counts a segment that [`RecvWindow::check`] refused, if it arrived a second time.
+    pub(crate) fn count_refused(&mut self, why: Drop) {
+        self.duplicates = self.duplicates.wrapping_add(u32::from(why == Drop::Duplicate));
+    }
+
+    /// Segments that arrived a second time.
+    pub(crate) fn duplicates(&self) -> u32 {
+        self.duplicates
+    }
+
+    /// A new segment, which [`RecvWindow::check`] has seen, is here.
     #[inline]
-    fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
+    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
         if self.bits.is_none() && seq == self.next {
             self.next = seq.plus(1);
             self.end = self.next;
@@ -244,8 +142,37 @@ impl Arrived {
         }
     }
 
-    /// Writes the bitmap of an acknowledgement: bit `i` for `next + i`. Returns its bytes.
-    fn write(&self, to: &mut [u8]) -> usize {
+    /// Whether as many segments as `every` long ones have come since the last acknowledgement.
+    #[inline]
+    pub(crate) fn owes(&self, every: u32) -> bool {
+        self.unacked >= LIGHT * every
+    }
+
+    /// Counts a segment that is to be acknowledged.
+    #[inline]
+    pub(crate) fn count(&mut self, long: bool) {
+        self.unacked += if long { LIGHT } else { 1 };
+    }
+
+    /// An acknowledgement goes out.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self) {
+        self.unacked = 0;
+    }
+
+    /// When the acknowledgement that waits for a frame to ride on is due (ns).
+    pub(crate) fn ack_at(&self) -> u64 {
+        self.ack_at
+    }
+
+    /// An acknowledgement waits for a frame to ride on, until then (ns).
+    #[inline]
+    pub(crate) fn ack_by(&mut self, at: u64) {
+        self.ack_at = at;
+    }
+
+    /// Writes the bitmap of an acknowledgement: bit `i` for `awaited + i`. Returns its bytes.
+    pub(crate) fn write_bitmap(&self, to: &mut [u8]) -> usize {
         let Some(bits) = &self.bits else { return 0 };
         let words = (self.end.after(self.next).max(0) as usize).div_ceil(64);
         let mut written = 0;
@@ -266,14 +193,36 @@ impl Arrived {
         written
     }
 
-    /// Gives the bitmap back: the peer is gone.
-    fn clear(&mut self, bitmaps: &mut Bitmaps) {
+    /// The peer's BYE has this number.
+    pub(crate) fn set_bye(&mut self, seq: Seq) {
+        self.bye = Some(seq);
+    }
+
+    /// Whether the peer has closed the connection.
+    #[inline]
+    pub(crate) fn has_bye(&self) -> bool {
+        self.bye.is_some()
+    }
+
+    /// Whether the peer has closed the connection, and everything before its BYE has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.bye.is_some_and(|bye| self.ack().after(bye) >= 0)
+    }
+
+    /// Gives the bitmap back: the connection has ended.
+    pub(crate) fn clear(&mut self, bitmaps: &mut Bitmaps) {
         if let Some(mut bits) = self.bits.take() {
             bits.fill(0);
             bitmaps.0.push(bits);
         }
         self.end = self.next;
     }
+}
+
+#[inline]
+fn place(seq: Seq) -> (usize, u32) {
+    let at = seq.0 % MOST;
+    ((at / 64) as usize, at % 64)
 }
 
 #[cfg(test)]
@@ -284,14 +233,14 @@ mod tests {
     fn every_order_gives_each_segment_once_and_the_right_bitmap() {
         for first in [0, 5, 4090, u32::MAX - 70] {
             let first = Seq(first);
-            let (mut arrived, mut bitmaps) = (Arrived::new(first), Bitmaps::default());
+            let (mut arrived, mut bitmaps) = (RecvWindow::new(first), Bitmaps::default());
             let mut seen = std::collections::BTreeSet::new();
             let mut random = doorbell_testing::Random::new(1);
             for _ in 0..3000 {
                 let base = (0..).find(|i| !seen.contains(i)).unwrap();
                 let i = base + random.below(200) as u32;
                 let seq = first.plus(i);
-                assert_eq!(arrived.look(seq, 4096).is_err(), seen.contains(&i));
+                assert_eq!(arrived.check(seq, 4096).is_err(), seen.contains(&i));
                 if seen.insert(i) {
                     arrived.take(seq, &mut bitmaps);
                 }
@@ -299,7 +248,7 @@ mod tests {
                 assert_eq!(arrived.ack(), first.plus(next).previous());
                 assert_eq!(arrived.has_gap(), seen.range(next..).next().is_some());
                 let mut bitmap = [0; 512];
-                let length = arrived.write(&mut bitmap);
+                let length = arrived.write_bitmap(&mut bitmap);
                 for bit in 0..300 {
                     let set = bitmap[..length]
                         .get(bit / 8)
@@ -307,18 +256,18 @@ mod tests {
                     assert_eq!(set, seen.contains(&(next + bit as u32)), "bit {bit}");
                 }
             }
-            assert!(arrived.look(arrived.next.plus(4096), 4096) == Err(Drop::Window));
-            assert!(arrived.look(arrived.next.previous(), 4096) == Err(Drop::Duplicate));
+            assert!(arrived.check(arrived.next.plus(4096), 4096) == Err(Drop::Window));
+            assert!(arrived.check(arrived.next.previous(), 4096) == Err(Drop::Duplicate));
         }
     }
 
     #[test]
     fn a_whole_window_behind_one_gap_is_said() {
         let first = Seq(77);
-        let (mut arrived, mut bitmaps) = (Arrived::new(first), Bitmaps::default());
+        let (mut arrived, mut bitmaps) = (RecvWindow::new(first), Bitmaps::default());
         (1..4096).for_each(|i| arrived.take(first.plus(i), &mut bitmaps));
         let mut bitmap = [0; 512];
-        assert_eq!(arrived.write(&mut bitmap), 512);
+        assert_eq!(arrived.write_bitmap(&mut bitmap), 512);
         assert_eq!(bitmap[0], 0xfe);
         assert!(bitmap[1..].iter().all(|&byte| byte == 0xff));
         arrived.take(first, &mut bitmaps);
