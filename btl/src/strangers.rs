@@ -126,7 +126,8 @@ impl Core {
 }
 
 impl<D: Datagram> Btl<D> {
-    /// Implements [`Message::stranger`](doorbell_fabric::message::Message::stranger).
+    /// Returns the next incoming connection that is not open here; the implementation of
+    /// [`Message::stranger`](doorbell_fabric::message::Message::stranger).
     #[inline]
     pub(crate) fn next_stranger(&mut self) -> Option<Caller> {
         self.core.strangers.next().map(name)
