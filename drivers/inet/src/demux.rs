@@ -23,7 +23,7 @@ const LINE: usize = 64;
 pub enum Demuxed {
     /// A frame for this rail.
     Frame {
-        /// Its channel.
+        /// The channel on which it arrived.
         channel: usize,
         /// Its sender's index, or [`UNKNOWN_PEER`].
         from: u32,

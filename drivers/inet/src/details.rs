@@ -72,7 +72,7 @@ impl Details {
 pub struct Channels {
     /// Receive queues, each of which can have one AF_XDP socket.
     pub receive: u32,
-    /// Transmit queues.
+    /// Number of transmit queues.
     pub send: u32,
 }
 

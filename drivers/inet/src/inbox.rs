@@ -11,7 +11,7 @@ use doorbell_fabric::message::Refused;
 #[derive(Debug)]
 pub struct KeptFrame {
     frame: RegionSlice,
-    /// Its reference count tells the receiving half when the chunk is free.
+    /// Its reference count shows the receiving half when the chunk is free.
     _lent: Arc<()>,
 }
 

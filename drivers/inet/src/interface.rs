@@ -16,7 +16,7 @@ use crate::sys::{self, InterfaceState};
 /// The interface that a rail uses, with the address that it binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Its name, as the kernel has it.
     pub name: String,
     /// Its index in this network namespace.
     pub index: u32,

@@ -2,8 +2,8 @@
 //! (rtnetlink(7), linux/neighbour.h).
 //!
 //! ```text
-//!   query(ip)   ──► RTM_GETNEIGH               the current entry; the reply is queued before the call returns
-//!   resolve(ip) ──► RTM_NEWNEIGH, NTF_USE      makes the kernel send a request
+//!   query(ip)   ──► RTM_GETNEIGH            the current entry; the reply is queued before the call returns
+//!   resolve(ip) ──► RTM_NEWNEIGH, NTF_USE   makes the kernel send a request
 //!   changes()   ◄── RTM_NEWNEIGH, RTNLGRP_NEIGH: new, changed and expired entries
 //!               ◄── RTM_NEWROUTE and the like: next hops may have changed
 //! ```
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(
             told(libc::RTM_NEWNEIGH, &message(3, 1)),
             unknown,
-            "it is asked for"
+            "it is requested"
         );
         assert_eq!(told(libc::RTM_DELNEIGH, &message(3, 2)), unknown);
         assert_eq!(told(libc::RTM_NEWNEIGH, &message(4, 2)), None);

@@ -308,7 +308,7 @@ mod tests {
         let mut link = LinkMonitor::watch(&loopback(0)).unwrap();
         let mut told = Vec::new();
         link.poll(|kind| told.push(kind));
-        assert_eq!((told.len(), link.is_up()), (0, false), "as it was said to be");
+        assert_eq!((told.len(), link.is_up()), (0, false), "as it was reported");
         assert_eq!(link.program(), None);
         link.request_state();
         link.poll(|kind| told.push(kind));

@@ -307,7 +307,7 @@ mod tests {
         cache.poll(at(0), &mut tx);
         let before = tx.requests;
         cache.poll(at(200), &mut tx);
-        assert_eq!(tx.requests, before + 1, "it is asked all the same");
+        assert_eq!(tx.requests, before + 1, "it is requested all the same");
         // A later suggestion replaces an earlier one.
         cache.suggest(next_hop, [2, 0, 0, 0, 0, 4], &mut tx);
         assert_eq!(tx.to, [Some([2, 0, 0, 0, 0, 4])]);
@@ -319,6 +319,6 @@ mod tests {
         cache.suggest(next_hop, OTHER, &mut tx);
         assert_eq!(tx.to, [Some(TRUE)]);
         cache.suggest(IpAddr::from([10, 0, 0, 9]), OTHER, &mut tx);
-        assert_eq!(tx.to.len(), 1, "nobody is there");
+        assert_eq!(tx.to.len(), 1, "no peer has that address");
     }
 }

@@ -44,7 +44,7 @@ const MESSAGES_MAX: usize = 1 << 16;
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NicAddress {
-    /// The address.
+    /// The IP address itself.
     pub ip: IpAddr,
     /// Prefix length of its network, in bits.
     pub prefix: u8,
@@ -53,7 +53,7 @@ pub struct NicAddress {
     pub usable: bool,
 }
 
-/// An interface.
+/// One network interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
     /// Its index in this network namespace, unique as long as the interface exists.
@@ -62,7 +62,7 @@ pub struct Nic {
     pub name: String,
     /// Its alternative names (`ip link property`).
     pub alternatives: Vec<String>,
-    /// `IFF_…` flags.
+    /// The interface's `IFF_…` flags.
     pub flags: u32,
     /// Its addresses of both families, sorted.
     pub addresses: Vec<NicAddress>,

@@ -2,9 +2,9 @@
 //! the reason why there is no route. Also determines kinds of interfaces.
 //!
 //! ```text
-//!   RTM_GETROUTE 10.2.0.2 from 10.1.0.1  ──►  kernel  ──►  dev eth0, via 10.1.0.254    a rail of eth0 reaches it
-//!                                                     ──►  dev eth1, no route …        a second lookup:
-//!   RTM_GETROUTE … from 10.1.0.1 oif eth0                                              a rail of eth0 may still reach it
+//!   RTM_GETROUTE 10.2.0.2 from 10.1.0.1 ──► kernel ──► dev eth0, via 10.1.0.254  a rail of eth0 reaches it
+//!                                                  ──► dev eth1, no route …      a second lookup:
+//!   RTM_GETROUTE … from 10.1.0.1 oif eth0                                        a rail of eth0 may reach it
 //! ```
 //!
 //! The lookup has the same source address and output interface as the rail's sockets, which are bound to
@@ -90,7 +90,8 @@ pub fn is_own(address: IpAddr) -> bool {
 /// use doorbell_fabric::addr::RailAddress;
 /// use doorbell_inet::NextHop;
 /// let (lo, config) = ("udp:lo".parse()?, Default::default());
-/// let way = |to: &str| doorbell_inet::next_hop_to(&lo, &config, &RailAddress::inet("udp", to.parse().unwrap()));
+/// let udp = |to: &str| RailAddress::inet("udp", to.parse().unwrap());
+/// let way = |to: &str| doorbell_inet::next_hop_to(&lo, &config, &udp(to));
 /// assert_eq!(way("127.0.0.1:56080")?, NextHop::Local);
 /// assert!(way("192.0.2.1:56080").unwrap_err().to_string().contains("loopback"));
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
@@ -372,7 +373,7 @@ const PROHIBITED: &str = "the routing table has a prohibit route for it";
 /// The conditions of a route lookup.
 #[derive(Clone, Copy, Default)]
 struct RouteQuery {
-    /// Source address.
+    /// Source address of the lookup.
     from: Option<IpAddr>,
     /// Index of the output interface.
     through: Option<u32>,

@@ -12,7 +12,7 @@ use crate::details::Channels;
 /// Flags and MTU of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceState {
-    /// `IFF_…` flags.
+    /// The interface's `IFF_…` flags.
     pub flags: u32,
     /// Largest IP packet in bytes.
     pub mtu: usize,
@@ -78,7 +78,7 @@ struct EthtoolChannels {
 
 /// Queries the queues of the interface `name`.
 pub(crate) fn channels(name: &str) -> io::Result<Channels> {
-    /// ETHTOOL_GCHANNELS.
+    /// The command ETHTOOL_GCHANNELS.
     const GET: u32 = 0x3c;
     let socket = crate::interface::probe_socket()?;
     let mut channels = EthtoolChannels {
@@ -111,7 +111,7 @@ const _: () = assert!(size_of::<DriverInfo>() == 196);
 
 /// Queries the name of the driver of the interface `name`.
 pub(crate) fn driver(name: &str) -> io::Result<String> {
-    /// ETHTOOL_GDRVINFO.
+    /// The command ETHTOOL_GDRVINFO.
     const GET: u32 = 0x3;
     let socket = crate::interface::probe_socket()?;
     let mut info = DriverInfo {

@@ -1,4 +1,5 @@
-//! What the kernel tells of an interface, and what it has no room to tell: in network namespaces.
+//! The kernel's notifications about an interface, and what happens when their buffer is full: in network
+//! namespaces.
 
 use doorbell_inet::{Interface, InterfaceQuery, LinkMonitor, NicMonitor, nics};
 use doorbell_testing::netns::Lab;
