@@ -14,13 +14,13 @@ pub enum PortalsError {
     Library {
         /// The name, as it was given.
         name: String,
-        /// Why not.
+        /// The reason for the refusal.
         reason: String,
     },
     /// A call of the library.
     #[error("{call} of {library} returned {code} ({meaning}); {remedy}")]
     Call {
-        /// Which.
+        /// Name of the function that failed.
         call: &'static str,
         /// Of which library.
         library: String,

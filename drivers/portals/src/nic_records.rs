@@ -96,7 +96,7 @@ struct Alike {
     pieces: Box<[(usize, usize)]>,
 }
 
-/// A descriptor.
+/// The record of one memory descriptor.
 #[derive(Debug)]
 struct MdRecord {
     /// Unique among all descriptors: the library reuses handles.
@@ -122,7 +122,7 @@ struct OpRecord {
     events: u8,
 }
 
-/// An entry.
+/// The record of one list entry.
 #[derive(Debug)]
 struct EntryRecord {
     user_ptr: u64,

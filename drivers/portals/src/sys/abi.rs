@@ -14,7 +14,7 @@ pub(crate) struct PtlProcess {
 }
 const _: () = assert!(size_of::<PtlProcess>() == 8 && align_of::<PtlProcess>() == 4);
 
-/// `ptl_iovec_t`.
+/// The C struct `ptl_iovec_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PtlIovec {
@@ -24,7 +24,7 @@ pub(crate) struct PtlIovec {
 }
 const _: () = assert!(size_of::<PtlIovec>() == 16);
 
-/// `ptl_ct_event_t`.
+/// The C struct `ptl_ct_event_t`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct PtlCtEvent {
@@ -33,7 +33,7 @@ pub(crate) struct PtlCtEvent {
 }
 const _: () = assert!(size_of::<PtlCtEvent>() == 16);
 
-/// `ptl_md_t`.
+/// The C struct `ptl_md_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PtlMd {
@@ -98,7 +98,7 @@ const _: () = assert!(offset_of!(PtlEvent, pt_index) == 68);
 const _: () = assert!(offset_of!(PtlEvent, kind) == 72);
 const _: () = assert!(offset_of!(PtlEvent, atomic_type) == 76);
 
-/// `ptl_ni_limits_t`.
+/// The C struct `ptl_ni_limits_t`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct PtlLimits {

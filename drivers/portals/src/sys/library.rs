@@ -115,7 +115,7 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// One piece.
+    /// Describes memory in one piece.
     pub(crate) fn one(start: *mut u8, length: usize) -> Self {
         Self {
             start: start.cast(),
@@ -207,9 +207,9 @@ const fn answer(code: c_int) -> Answer<()> {
 macro_rules! call {
     ($self:ident . $function:ident ($($argument:expr),* $(,)?)) => {{
         let function = $self.functions.$function;
-        // SAFETY: pointers among the arguments are to values that live across the call, as the function asks
-        // for; memory that they name is kept by its owner (`Pieces`); all else are numbers, which the library
-        // judges.
+        // SAFETY: pointers among the arguments are to values that live across the call, as the function
+        // requires; memory that they name is kept by its owner (`Pieces`); all else are numbers, which the
+        // library checks.
         answer(unsafe { function($($argument),*) })
     }};
 }
