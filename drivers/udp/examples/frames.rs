@@ -22,7 +22,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_udp::{UdpConfig, UdpStats};
 
 const TIME: Duration = Duration::from_millis(400);
-/// The longest are whole parts of the longest datagram: so many fit into one piece.
+/// The longest frames are whole parts of the longest datagram: several fit into one piece.
 const LENGTHS: [usize; 10] = [64, 512, 1400, 4096, 8184, 9354, 10_912, 16_368, 32_746, 65_000];
 const CREDIT: usize = 32;
 const IN_FLIGHT: usize = 512 << 10;
@@ -94,7 +94,7 @@ fn send(end: &mut End, length: usize) -> f64 {
         tx.doorbell();
         returned += CREDIT * rx.poll(Channel::Priority, 64);
     }
-    // A frame of no bytes ends it; it is said often enough to arrive.
+    // A frame of no bytes ends it; it is sent often enough to arrive.
     for _ in 0..100 {
         tx.reserve(Channel::Data, 1);
         tx.post(Channel::Data, end.peer, b"", Body::Empty)

@@ -1,9 +1,9 @@
 //! `udp`: datagrams over the kernel's UDP sockets, IPv4 and IPv6.
 //!
 //! ```text
-//!            ┌─ priority, port P   ─┬─ the rail's own socket          unknown senders, and peers without a socket
-//!   address ─┤                      └─ connected sockets, one a peer  no address lookup
-//!            └─ data, port P + 1   ─── the same                       UDP_SEGMENT, UDP_GRO: runs in one piece
+//!            ┌─ priority, port P ─┬─ the rail's own socket          unknown senders, peers without a socket
+//!   address ─┤                    └─ connected sockets, one a peer  no address lookup
+//!            └─ data, port P + 1 ─── the same                       UDP_SEGMENT, UDP_GRO: runs in one piece
 //! ```
 //!
 //! The two channels are two consecutive ports, as the usNIC BTL gives each channel a queue pair and port of

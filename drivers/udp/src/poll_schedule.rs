@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!   in the epoll set ──named──► hot, in the set ──gave 64 times──► hot, out of the set
-//!          ▲                        │ empty 1,024 times                  │ empty 1,024 times, or the rail sleeps
-//!          └────────────────────────┴────────────────────────────────────┘
+//!          ▲                        │ empty 1,024 times               │ empty 1,024 times, or the rail sleeps
+//!          └────────────────────────┴─────────────────────────────────┘
 //! ```
 //!
 //! A socket in the set costs its *sender* a call of the kernel's for every frame, about 7 % of a round trip

@@ -3,7 +3,7 @@
 /// Counters of a rail since it was opened; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpStats {
-    /// Frames sent.
+    /// Frames sent to peers.
     pub sent: u64,
     /// System calls that sent them.
     pub send_calls: u64,
@@ -11,7 +11,7 @@ pub struct UdpStats {
     pub sent_runs: u64,
     /// Runs that the kernel or the device refused in one piece; their frames were sent one by one.
     pub runs_refused: u64,
-    /// Frames received.
+    /// Frames received from peers.
     pub received: u64,
     /// Those of opened peers received on the rail's own sockets instead of the peer's.
     pub received_shared: u64,

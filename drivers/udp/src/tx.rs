@@ -1,8 +1,8 @@
 //! The sending half: frames are queued contiguously until the doorbell; then each run of them is one message.
 //!
 //! ```text
-//!   post ─► │ 64 B │ 64 B │ 64 B │ 20 B │ 1472 B │ 1472 B │ …      one piece of memory per channel
-//!   doorbell  └── one UDP_SEGMENT message ──┘ └─── another ───┘     one sendmmsg per peer; a single frame: send
+//!   post ─► │ 64 B │ 64 B │ 64 B │ 20 B │ 1472 B │ 1472 B │ …   one piece of memory per channel
+//!   doorbell  └── one UDP_SEGMENT message ──┘ └─── another ───┘  one sendmmsg per peer; a single frame: send
 //! ```
 //!
 //! The kernel copies, so frames are reaped when the call returns.

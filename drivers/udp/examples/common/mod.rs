@@ -1,4 +1,5 @@
-//! What the measurements share: two threads, each on a core and, if asked, in a network namespace of its own.
+//! Common code of the measurements: two threads, each on a core and, on request, in its own network
+//! namespace.
 
 use std::error::Error;
 use std::net::{IpAddr, UdpSocket};
@@ -17,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 pub(crate) struct End {
     /// 0 begins, 1 answers.
     pub(crate) side: usize,
-    /// Its rail.
+    /// The thread's rail.
     pub(crate) rail: UdpRail,
     /// The other end, as the rail numbers it.
     pub(crate) peer: PeerIndex,

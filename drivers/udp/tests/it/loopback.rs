@@ -40,7 +40,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The next frame of a rail on a channel: from whom, and what.
+/// The next frame of a rail on a channel: its sender and its bytes.
 fn next(rail: &mut UdpRail, channel: Channel) -> (Option<PeerIndex>, Vec<u8>) {
     let (_, rx) = rail.split();
     until("a frame arrives", || rx.poll(channel, 1) == 1);
@@ -218,8 +218,8 @@ fn as_many_frames_as_fit_go_in_one_piece() {
     }
 }
 
-/// The kernel merges what comes in a row, and is told not to while frames come one by one; nothing is lost or
-/// cut wrongly when that changes, also with runs under way.
+/// The kernel merges frames that come in a row, and the rail turns that off while frames come one by one;
+/// nothing is lost or cut wrongly when that changes, also with runs under way.
 #[test]
 fn frames_are_merged_while_they_come_in_a_row() {
     let (mut a, mut b) = (open(&UdpConfig::default()), open(&UdpConfig::default()));
@@ -250,7 +250,7 @@ fn frames_are_merged_while_they_come_in_a_row() {
         }
     };
     for _ in 0..3 {
-        // More than it takes to tell the kernel not to merge.
+        // More than it takes until the rail turns merging off.
         let before = b.stats();
         for _ in 0..600 {
             let numbers = send(&mut a, 1);
@@ -269,7 +269,7 @@ fn frames_are_merged_while_they_come_in_a_row() {
             let calls = b.stats().receive_calls - after.receive_calls;
             assert!(calls < 300, "{calls} receives for 800 frames");
         }
-        // A run, then one by one until the kernel is told, with the next run right behind.
+        // A run, then one by one until merging is turned off, with the next run right behind.
         for _ in 0..400 {
             let numbers = send(&mut a, 1);
             arrive(&mut b, numbers);

@@ -227,7 +227,7 @@ fn a_peer_that_is_gone_is_told_and_so_is_its_return() {
         drop(b);
         let watch = watch();
         let mut event = None;
-        watch.until("the peer is told to be gone", |now| {
+        watch.until("the peer is reported down", |now| {
             post(&mut a, Channel::Data, to_b, b"are you there");
             a.split().1.poll(Channel::Data, 1);
             a.progress(now);
@@ -245,7 +245,7 @@ fn a_peer_that_is_gone_is_told_and_so_is_its_return() {
         let mut b = open(&lab, 1, &config);
         let to_a = meet(&lab, 1, &mut b, &a.address());
         let mut event = None;
-        watch.until("its return is told", |now| {
+        watch.until("its return is reported", |now| {
             post(&mut b, Channel::Data, to_a, b"here");
             a.split().1.poll(Channel::Data, 8);
             a.progress(now);
@@ -377,8 +377,8 @@ fn only_the_named_interface_is_used_whatever_the_routing_table_says() {
     );
 }
 
-/// Our own interface goes down and comes back, under the same sockets: it is told within the bound, also to a
-/// sleeper, nothing ends the rail, and frames cross again in both directions.
+/// Our own interface goes down and comes back, under the same sockets: the event comes within the bound, also
+/// to a sleeper, nothing ends the rail, and frames cross again in both directions.
 #[test]
 fn our_own_interface_goes_down_and_comes_back() {
     let Some(lab) = Lab::pair("our_own_interface_goes_down", 1500) else {
@@ -419,7 +419,7 @@ fn our_own_interface_goes_down_and_comes_back() {
             a.split().1.poll(Channel::Priority, 8);
         };
         a.disarm();
-        // The kernel tells at once of an interface that is taken down; of a lost carrier it has to be asked.
+        // The kernel notifies at once of an interface that is taken down; a lost carrier has to be queried.
         for (rail, most) in [(&mut a, 100), (&mut b, 250)] {
             let event = next_event(rail, &watch, "the link goes");
             assert_eq!((event.scope, event.kind), (Scope::Rail, EventKind::LinkDown));
@@ -450,8 +450,8 @@ fn our_own_interface_goes_down_and_comes_back() {
     }
 }
 
-/// What `peer` is to the rail `name` in the first host, in words: asked by name, and asked of a rail that is
-/// open, which have to agree.
+/// The text of the path from the rail `name` in the first host to `peer`: by name, and of an open rail, which
+/// have to agree.
 fn asked(lab: &Lab, name: &str, peer: &str) -> String {
     let (name, config) = (name.parse().unwrap(), UdpConfig::default());
     let address = RailAddress::inet("udp", format!("{peer}:56080").parse().unwrap());
