@@ -3,10 +3,11 @@
 //!
 //! ```text
 //!   Lab::pair      a: v0 10.77.0.1, fd77::1 ───────────────────────────── b: v0 10.77.0.2, fd77::2
-//!   Lab::switched  a: v0 10.77.0.1 ── r0 ─ switch ─ r1 ── b: v0 10.77.0.2     loses what goes past the hosts' kernels, too
+//!   Lab::switched  a: v0 10.77.0.1 ── r0 ─ switch ─ r1 ── b: v0 10.77.0.2   its loss is beyond the kernels
 //!   Lab::routed    a: v0 10.77.1.1, fd77:1::1 ── router ── narrow ────── b: v0 10.77.2.1, fd77:2::1
 //!   Lab::four      a, b, c, d: v0 10.77.0.1 to .4, all on one switch
-//!   Lab::chain     a: v0 10.77.1.1 ── 10.77.1.2 v1 b v0 fd77:2::1 ── fd77:2::2 v1 c v0 10.77.3.1 ── 10.77.3.2 v1 d
+//!   Lab::chain     a: v0 10.77.1.1 ── 10.77.1.2 v1 b v0 fd77:2::1 ── fd77:2::2 v1 c v0 10.77.3.1
+//!                  c: v0 10.77.3.1 ── 10.77.3.2 v1 d
 //! ```
 //!
 //! The namespaces are named with this process's id and go with the [`Lab`], also when a test panics.
