@@ -46,7 +46,7 @@ pub enum RingError {
     TooSmall {
         /// The structure or part that was to be placed.
         what: &'static str,
-        /// Bytes needed.
+        /// Bytes that the area needs.
         needed: usize,
         /// Bytes that there are.
         got: usize,
@@ -77,7 +77,7 @@ pub enum RingError {
     NoMemory {
         /// The structure that was to be built.
         what: &'static str,
-        /// Requested bytes.
+        /// The requested number of bytes.
         bytes: usize,
     },
 
@@ -106,7 +106,7 @@ pub enum RingError {
          it was given back already; a handle must not be used twice"
     )]
     Stale {
-        /// Slot number.
+        /// Number of the slot.
         index: u32,
         /// Generation in the handle.
         generation: u64,

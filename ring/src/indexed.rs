@@ -2,7 +2,7 @@
 //! (AF_XDP).
 //!
 //! ```text
-//!   │ producer │ … │ consumer │ … │ flags │ … │ entry 0 │ entry 1 │ …      one area; the other side defines the offsets
+//!   │ producer │ … │ consumer │ … │ flags │ … │ entry 0 │ entry 1 │ …   one area; offsets by the other side
 //! ```
 //!
 //! The indices are words of 32 bits that run on and wrap; an entry's slot is its index modulo the ring.
@@ -130,9 +130,9 @@ impl<const N: usize> Ring<N> {
         unsafe { self.words.half(at) }.store(value, Ordering::Release);
     }
 
-    /// Whether the far side has to be woken. What was stored before the call is seen by a far side that says
-    /// so and then looks a last time, or it has said so here. Some look first (drivers that refill their
-    /// queues): those are asked again later.
+    /// Whether the other side has to be woken. Whatever was stored before the call is visible to a side that
+    /// sets its flag and then checks the ring a last time, or its flag is visible here. Some check first
+    /// (drivers that refill their queues): they are checked again later.
     #[inline]
     fn is_asleep(&self) -> bool {
         // Without the fence both could look before the other's store is seen.

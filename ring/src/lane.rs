@@ -256,10 +256,10 @@ impl Producer {
         self.tail
     }
 
-    /// Asks for the line of the next cell, to be written soon. The consumer has it, because it polls it, and
-    /// getting it back takes as long as getting a message across: who is about to answer has that time while
-    /// it still reads what it answers. `rest`: how many bytes of the answer will not fit its cell, as far as
-    /// that can be known; the lines of the first KiB of them are asked for too.
+    /// Prefetches the line of the next cell, to be written soon. The consumer has it, because it polls it,
+    /// and getting it back takes as long as getting a message across: a sender that is about to answer has
+    /// that time while it still reads the message. `rest`: how many bytes of the answer will not fit its
+    /// cell, as far as that can be known; the lines of the first KiB of them are prefetched too.
     #[inline(always)]
     pub fn expect_to_send(&self, rest: usize) {
         // SAFETY: inside the cells and aligned: checked by `attach`.
@@ -475,10 +475,10 @@ pub struct Consumer {
     /// Amounts from which on the consumed indices are published.
     publish_at: u64,
     data_publish_at: u64,
-    /// Whether the last long message looked for, or met while looking, had a short rest. Then the next one
-    /// may, and while it is waited for, the line is asked for where its rest will begin: it then comes
-    /// together with the cell, not after it. As long as nothing is written there, it stays here and this
-    /// costs nothing. A longer rest is fetched faster from its beginning by the machine itself.
+    /// Whether the last long message that was waited for, or met while waiting, had a short rest. Then the
+    /// next one may, and while it is waited for, the line where its rest will begin is prefetched: it then
+    /// comes together with the cell, not after it. As long as nothing is written there, it stays here and
+    /// this costs nothing. A longer rest is fetched faster from its beginning by the machine itself.
     ahead: bool,
 }
 
@@ -672,8 +672,8 @@ impl Consumer {
         Look::Long { len, last, rest }
     }
 
-    /// Looks up to `looks` times, with a pause after each, whether the next message is there, complete or
-    /// impossible. When the last one had a rest, where that of the next one would be is asked for, too.
+    /// Checks up to `looks` times, with a pause after each, whether the next message is there, complete or
+    /// impossible. When the last one had a rest, the place of the next one's rest is prefetched, too.
     #[inline(always)]
     #[must_use]
     pub fn linger(&self, looks: u32) -> bool {

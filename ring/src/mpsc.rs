@@ -88,7 +88,7 @@ struct Shared<T> {
     left: Pad<AtomicUsize>,
     /// The receiver is gone.
     closed: AtomicBool,
-    /// Senders alive.
+    /// Number of senders alive.
     senders: AtomicUsize,
     slots: Box<[Stamped<T>]>,
 }
@@ -172,7 +172,7 @@ pub enum Refused<T> {
 }
 
 impl<T> Refused<T> {
-    /// The value.
+    /// The value that was refused.
     #[inline]
     pub fn into_inner(self) -> T {
         match self {
@@ -260,7 +260,7 @@ impl<T> Sender<T> {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Slots.
+    /// The number of slots.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.mask + 1
@@ -337,7 +337,7 @@ impl<T> Receiver<T> {
         self.shared.senders.load(Ordering::Acquire) == 0
     }
 
-    /// Slots.
+    /// The number of slots.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.mask + 1

@@ -181,7 +181,7 @@ impl<T> Slab<T> {
         self.len() == 0
     }
 
-    /// Slots.
+    /// The number of slots.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
@@ -240,7 +240,7 @@ impl FreeList {
             self.spent += 1;
             return;
         }
-        // There is room: what is returned was taken, and only once (the generation says so).
+        // There is room: what is returned was taken, and only once (by its generation).
         self.stack[self.top] = index;
         self.top += 1;
     }

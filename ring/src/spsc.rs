@@ -205,7 +205,7 @@ impl<T> Producer<T> {
         n
     }
 
-    /// Slots.
+    /// The number of slots.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
@@ -309,7 +309,7 @@ impl<T> Consumer<T> {
         n
     }
 
-    /// Slots.
+    /// The number of slots.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {

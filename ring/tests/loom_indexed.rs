@@ -1,4 +1,4 @@
-//! Loom: every ordering of the rings whose sides tell each other by index words.
+//! Loom: every ordering of the rings whose sides notify each other by index words.
 #![cfg(loom)]
 
 use doorbell_ring::indexed::{Places, pair};
@@ -7,7 +7,7 @@ use loom::thread;
 
 const SLOTS: usize = 2;
 
-/// An entry that says its number in both words.
+/// An entry that carries its number in both words.
 fn entry(n: u8) -> [u8; 16] {
     [n; 16]
 }

@@ -12,7 +12,7 @@
 //! | the mark, loaded in `expect` | `what_a_look_shows…`, `a_look_keeps…` |
 //! | cells consumed, stored in `publish` or loaded in `look` | `a_cell…`, `a_look_keeps…`, `the_watermark…` |
 //! | data consumed, stored in `publish` or loaded in `look` | `data…`, `what_is_shown…` |
-//! | data told before cells in `publish` | `what_is_shown…` |
+//! | data stored before cells in `publish` | `what_is_shown…` |
 //! | either full barrier around attention | `attention…` |
 //!
 //! What is Relaxed already needs no more: attention (a hint, but for the barriers) and `is_ready` (nothing is
@@ -27,7 +27,7 @@ use loom::thread;
 
 fn lane(cells: usize) -> (Producer, Consumer) {
     let geometry = Geometry::new(cells, 128).unwrap();
-    // Beside the marks, the lines of the data area, which `expect` asks for by their first words.
+    // Beside the marks, the lines of the data area, which `expect` prefetches by their first words.
     let marks = (0..cells).map(|cell| cell * CELL_BYTES);
     let lines = [0, 64].map(|line| geometry.cells_bytes() + line);
     lane::pair_in(
@@ -133,8 +133,8 @@ fn data_is_not_rewritten_while_it_is_read() {
     });
 }
 
-/// Messages shown as not consumed have their bytes, wherever the receiver is between telling one index and
-/// the other: the data of one that was consumed is written anew only when it is not shown any more.
+/// Messages shown as not consumed have their bytes, wherever the receiver is between storing one index and
+/// the other: the data of a consumed one is written anew only when it is not shown any more.
 #[test]
 fn what_is_shown_as_not_consumed_is_whole() {
     bounded(|| {
@@ -161,10 +161,10 @@ fn what_is_shown_as_not_consumed_is_whole() {
     });
 }
 
-/// The words of a message that a look asks for.
+/// The words of a message that a call prefetches.
 const HEAD: [u64; 2] = [1, 2];
 
-/// As the sender of an answer does it: the line is asked for, then written. Odd ones do not fit their cell.
+/// As the sender of an answer does it: the line is prefetched, then written. Odd ones do not fit their cell.
 fn answer(producer: &mut Producer, number: u64) -> bool {
     let long = number % 2 == 1;
     producer.expect_to_send(if long { 100 } else { 0 });
@@ -226,7 +226,7 @@ fn what_a_look_shows_is_whole() {
     bounded(|| answers(2, 0..2));
 }
 
-/// The first cell is used again; what was consumed is told by `release` alone.
+/// The first cell is used again; `release` alone publishes what was consumed.
 #[test]
 fn a_look_keeps_its_cell_until_it_is_released() {
     bounded(|| answers(2, 1..4));
@@ -265,8 +265,8 @@ fn look_then(consumer: &mut Consumer, work: impl FnOnce()) -> bool {
     true
 }
 
-/// The receiver asks for attention and looks once more; the sender commits and looks at the attention. With a
-/// full barrier in between on both sides, it cannot be that neither sees the other.
+/// The receiver requests attention and checks the lane once more; the sender commits and loads the attention
+/// word. With a full barrier in between on both sides, at least one of them sees the other's store.
 #[test]
 fn attention_and_a_message_do_not_pass_each_other_unseen() {
     loom::model(|| {

@@ -125,7 +125,7 @@ fn mailbox_closes_under_load() {
     }
 }
 
-/// Both sides of a ring that tell each other by index words, many laps of it.
+/// Both sides of a ring notify each other by index words, many laps of it.
 #[test]
 fn indexed_entries_are_whole() {
     const PLACES: Places = Places {

@@ -269,8 +269,8 @@ fn a_consumer_survives_any_producer() {
     );
 }
 
-/// The same for the short way: what `expect` shows is what was asked for, inside the lane, and told lengths
-/// hold.
+/// The same for the fast path: `expect` returns only the requested message, inside the lane, and the
+/// announced lengths hold.
 #[test]
 fn a_look_survives_any_producer() {
     let geometry = Geometry::new(8, 256).unwrap();
