@@ -4,8 +4,8 @@
 //!   sender                                                        receiver
 //!   ┌───────────────┐  lane object: leases, cells, data   ┌───────────────┐
 //!   │ writes        │ ───────────────────────────────────►│ maps read-only│
-//!   │ maps read-only│◄─────────────────────────────────── │ writes        │  control object: consumed, attention
-//!   │ sets bits     │ ───────────────────────────────────►│ clears bits   │  ready object: lanes with messages
+//!   │ maps read-only│◄─────────────────────────────────── │ writes        │  control: consumed, attention
+//!   │ sets bits     │ ───────────────────────────────────►│ clears bits   │  ready: lanes with messages
 //!   └───────────────┘                                     └───────────────┘
 //! ```
 //!
@@ -53,7 +53,8 @@
 //! }
 //!
 //! let name = "shm".parse()?;
-//! let (mut a, mut b) = (ShmRail::open(&name, &ShmConfig::default())?, ShmRail::open(&name, &ShmConfig::default())?);
+//! let mut a = ShmRail::open(&name, &ShmConfig::default())?;
+//! let mut b = ShmRail::open(&name, &ShmConfig::default())?;
 //! let to_b = Message::open(&mut a, &b.address(), b.incarnation())?;
 //! Message::open(&mut b, &a.address(), a.incarnation())?;
 //! a.send(to_b, b"a head of any kind", Body::Bytes(b" and a body")).expect("an empty lane takes it");

@@ -41,7 +41,7 @@ pub(crate) fn sides(object: &Object, protection: Protection, words: usize) -> Re
         .ok_or_else(|| RailError::hostile("passed a memory object that cannot be mapped"))?;
     let owner: Arc<Map> = Arc::clone(&map);
     // SAFETY: the bytes after `front` stay mapped while `owner` lives, with this access; the words in front
-    // of them are all that `WordsOf` touches, and the map itself is given to nobody else.
+    // of them are all that `WordsOf` touches, and the map itself is given to no other code.
     let storage = unsafe { Mapped::new(start, map.len() - front, access, owner) };
     Ok(Sides {
         words: WordsOf { map, count: words },
@@ -145,7 +145,7 @@ impl WordsOf {
     pub(crate) fn scribble(&self, index: usize, value: u64) {
         assert!(index < self.map.len() / 8 && self.map.protection() == Protection::ReadWrite);
         let word = self.map.as_ptr().cast::<AtomicU64>().wrapping_add(index);
-        // SAFETY: inside the map and aligned, checked above; writable; whoever reads it expects anything.
+        // SAFETY: inside the map and aligned, checked above; writable; every reader of it accepts any bytes.
         unsafe { &*word }.store(value, Ordering::Relaxed);
     }
 }

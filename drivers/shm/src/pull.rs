@@ -209,7 +209,7 @@ pub(crate) struct PullContext<'a> {
     /// Our id as a lease holder, and the peer's.
     pub(crate) names: (u64, u64),
     pub(crate) coop: CoopState<'a>,
-    /// Whether owners are asked to copy shares.
+    /// Whether owners are requested to copy shares.
     pub(crate) help: bool,
 }
 

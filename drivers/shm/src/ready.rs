@@ -1,4 +1,4 @@
-//! Ready bits: one bit per peer says that its lane has messages, so that an idle poll does not grow with
+//! Ready bits: one bit per peer is set while its lane has messages, so that an idle poll does not grow with
 //! their number.
 //!
 //! Word 0 summarises words 1 to 64; bit `b` of the peers lies in word `1 + b / 64`. Setting a bit twice is

@@ -2,10 +2,10 @@
 //! handshake is made.
 //!
 //! ```text
-//!   A (down, epoch 1) ── hello 1, peer 0 ──►  B: epoch 1 is new: its old lanes are dropped (PeerDown), its epoch is 1
+//!   A (down, epoch 1)  ── hello 1, peer 0 ──►  B: epoch 1 is new: drops its old lanes (PeerDown), epoch 1
 //!                      ◄── hello 1, peer 1 ──  B: sends a new lane for these two epochs
 //!   A: maps it         ── hello 1, peer 1 ──►  B: maps it
-//!                      ◄── welcome both ways ──►  an end whose lane was welcomed and that has mapped the other emits PeerUp
+//!                      ◄──── welcomes ─────►   an end with both lanes mapped and welcomed emits PeerUp
 //! ```
 //!
 //! Each end counts its own epochs of the connection from zero, and a hello names both. A lane is accepted

@@ -6,9 +6,9 @@ use crate::rail::{Peer, ShmRail};
 /// Counters of a rail since it was opened; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShmStats {
-    /// Messages sent.
+    /// Messages sent to peers.
     pub sent: u64,
-    /// Messages received.
+    /// Messages received from peers.
     pub received: u64,
     /// One-sided reads started.
     pub pulls: u64,

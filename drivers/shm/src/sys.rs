@@ -39,7 +39,7 @@ pub(crate) fn write_process(pid: i32, address: u64, into: u64, length: usize) ->
     });
     // SAFETY: the kernel reads at most `length` bytes at `address` and refuses what is not mapped. What it
     // writes is the other process's memory (ours only where both ends are in one process), lent by its
-    // request and kept until our progress says that the share has ended.
+    // request and kept until our progress finds that the share has ended.
     let written = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }

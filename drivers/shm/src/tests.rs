@@ -41,7 +41,7 @@ impl Arrivals for Seen {
 pub(crate) struct World {
     pub(crate) rails: Vec<ShmRail>,
     pub(crate) seen: Vec<Seen>,
-    /// The last life in which each of the first two has told that the other is up.
+    /// The last epoch in which each of the first two has reported the other as up.
     epochs: [Option<Life>; 2],
     start: Instant,
 }
@@ -469,7 +469,7 @@ fn a_stranger_of_another_life_is_refused() {
     assert!(seen.messages.is_empty());
     assert!(
         b.refused() >= 1,
-        "and once more, when the sender has asked whether somebody is there"
+        "and once more, when the sender has probed the receiver's process"
     );
     assert!(matches!(a.event().unwrap().kind, EventKind::PeerDown(_)));
 }

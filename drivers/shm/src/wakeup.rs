@@ -10,7 +10,7 @@
 //! fence in the sender would prevent that, at some 8 ns per message; instead the receiver pays when it goes
 //! to sleep: after it has written `ASLEEP` everywhere, `membarrier` executes a barrier on every running
 //! thread of the senders, and only then it checks the lanes for the last time. Where the kernel has no
-//! membarrier, the receiver says so in its `Welcome` and the sender fences. A cold lane can in principle be
+//! membarrier, the receiver sets that in its `Welcome` and the sender fences. A cold lane can in principle be
 //! missed in the same way; the sweep of one cold lane per idle poll finds it.
 
 use std::sync::atomic::{Ordering, fence};

@@ -1,5 +1,5 @@
-//! A sender that is really killed, at every step of a send: nobody else is held up, and nothing half-done is
-//! taken.
+//! A sender that is really killed, at every step of a send: no other peer is held up, and nothing half-done
+//! is taken.
 //!
 //! The sender is a process of its own: this program, started again as a `victim`. It is stopped before its
 //! send, goes on instruction by instruction under ptrace, and gets SIGKILL after the nth; another one gets it
@@ -28,7 +28,7 @@ use nix::unistd::{Pid, gettid};
 
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 const RECEIVER: &str = "DOORBELL_TEST_RECEIVER";
-/// What a victim says before its address.
+/// What a victim prints before its address.
 const HERE: &str = "victim at ";
 
 /// How a victim sends its last message.
@@ -67,7 +67,7 @@ impl Way {
 }
 
 const HEAD: &[u8; 16] = b"the last message";
-/// After so much time in one test, no more victims are started.
+/// After this long in one test, no more victims are started.
 const BOUND: Duration = Duration::from_secs(12);
 const GREETING: &[u8] = b"good morning";
 
@@ -145,7 +145,7 @@ impl Victim {
 
     fn kill(&mut self) -> Option<i32> {
         self.child.kill().ok()?;
-        // The tracer has to take notice of the thread's end before that of the process is told.
+        // The tracer has to reap the thread's end before the end of the process is reported.
         let flags = Some(WaitPidFlag::__WALL);
         while let Ok(WaitStatus::Stopped(..) | WaitStatus::PtraceSyscall(_)) = waitpid(self.thread, flags) {}
         self.child.wait().ok()?.signal()
@@ -273,7 +273,7 @@ impl Scene {
         let thread = Pid::from_raw(thread.parse().unwrap());
         let victim = Victim { child, thread, peer };
         self.until("the stop before the send", |_| {
-            // Not ours to wait for before it asks to be traced.
+            // Not ours to wait for before it requests to be traced.
             match waitpid(thread, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
                 Ok(WaitStatus::StillAlive) | Err(nix::errno::Errno::ECHILD) => false,
                 Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => true,
@@ -337,7 +337,7 @@ impl Scene {
                     other => panic!("{other:?} of {:?}", event.scope),
                 }
             }
-            // Killed before it had shown itself, it never was there, and nothing is told.
+            // Killed before it had shown itself, it never was there, and no event comes.
             quiet += usize::from(scene.others_are_heard());
             quiet > 0 && reported.is_some() || way == Way::First && over.is_none() && quiet > 20
         });

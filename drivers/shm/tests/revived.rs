@@ -17,7 +17,7 @@ use common::{parsed, published};
 const PARENT: &str = "DOORBELL_TEST_PARENT";
 /// Set for a child that never looks at its sockets.
 const DEAF: &str = "DOORBELL_TEST_DEAF";
-/// What a child says before its address.
+/// What a child prints before its address.
 const HERE: &str = "child at ";
 
 fn rail() -> ShmRail {
@@ -157,16 +157,16 @@ fn a_stream_between_processes_is_severed_and_goes_on() {
         }
         pair.rail.sever(Some(pair.peer));
         let silent = EventKind::PeerDown(DownReason::Silent);
-        pair.until("it is told", |_, event| event == Some(silent));
+        pair.until("it is reported", |_, event| event == Some(silent));
         let mark = pair.rail.handed_over(pair.peer);
         let mut given: Vec<u64> = Vec::new();
         pair.rail.reclaim(pair.peer, &mut |id, bytes| {
-            // An echo before may have been taken, and not been told yet.
+            // An echo before may have been taken, and not been reported yet.
             assert!(bytes == [round; 30] || id.0 < mark.0 + 3, "{id:?}");
             given.push(id.0);
         });
-        // The other end may take some more until we look again: what is not given back was taken, and the
-        // watermark says so.
+        // The other end may take some more until we poll again: what is not given back was taken, and the
+        // watermark contains it.
         let taken = pair.rail.handed_over(pair.peer);
         assert!(taken >= mark, "{taken:?} {mark:?}");
         let above: Vec<u64> = (taken.0 + 1..=last.0).collect();
@@ -204,7 +204,7 @@ fn a_peer_that_is_killed_while_it_is_called() {
                 _ => {}
             }
         }
-        assert_eq!(down, up, "{micros} µs: down is told of who was up");
+        assert_eq!(down, up, "{micros} µs: down follows up for each peer");
         pair.rail.revive(pair.peer);
         for _ in 0..1000 {
             assert_eq!(pair.pump(), None);
@@ -224,7 +224,7 @@ fn a_receiver_that_dies_before_it_has_read_our_hello_has_died() {
     }
     pair.child.kill().unwrap();
     pair.child.wait().unwrap();
-    pair.until("its end is told", |_, event| {
+    pair.until("its end is reported", |_, event| {
         assert!(
             matches!(event, None | Some(EventKind::PeerDown(DownReason::Died))),
             "{event:?}"

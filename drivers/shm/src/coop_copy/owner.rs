@@ -125,7 +125,7 @@ impl CoopOwner {
     }
 }
 
-/// Writes a whole share; an error says whether the system would refuse all others too.
+/// Writes a whole share; an error contains whether the system would refuse all others too.
 fn write(pid: i32, call: &ReadRequest, at: u64, length: u64) -> Result<(), bool> {
     let mut done = 0;
     while done < length {

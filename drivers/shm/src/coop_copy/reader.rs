@@ -15,7 +15,7 @@ use crate::lease::Foreign;
 const LOOKS: u32 = 512;
 /// How long an owner may take over a share of an abandoned read before it is sent SIGCONT.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the kernel is asked whether its process has ended.
+/// The period at which the kernel is queried whether its process has ended.
 const ASK_EVERY: Duration = Duration::from_millis(1);
 
 /// Identifies the owner after its connection has been given up.

@@ -69,7 +69,7 @@ impl Split {
     }
 }
 
-/// The read that a rail asks the owner to help with.
+/// The read for which a rail requests the owner's help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
     /// Unique number; zero means no request.

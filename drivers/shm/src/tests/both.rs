@@ -235,7 +235,8 @@ fn memory_that_was_given_back_is_written_to_by_nobody() {
     );
 }
 
-/// An owner that says it writes, and says nothing more: the read is kept until it does, or is gone.
+/// An owner that announces a write and then does nothing: the read is kept until the owner ends it or is
+/// gone.
 #[test]
 fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
     let Some(mut world) = world("a_read_that_was_given_up", true) else {

@@ -261,12 +261,12 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         assert_eq!(target.refused(), refused);
         drop(socket);
     }
-    // The good one is a stranger who may be opened later; nothing of it reaches anybody before.
+    // The good one is an unopened peer that may be opened later; nothing of it is delivered before.
     assert_eq!(target.pending_peers.len(), 1);
     assert!(seen.messages.is_empty());
 }
 
-/// The steps of a send, each the last one of a sender that dies there: nobody else is held up.
+/// The steps of a send, each the last one of a sender that dies there: no other peer is held up.
 #[test]
 fn a_sender_that_dies_at_any_step_blocks_nobody_else() {
     for step in 0..5 {

@@ -1,4 +1,4 @@
-//! Peers that are opened late: who calls is told by name, and what is in its lane arrives when it is met.
+//! Peers that are opened late: a sender is reported by name, and its messages arrive when it is opened.
 
 use doorbell_fabric::addr::RailAddress;
 
@@ -19,7 +19,7 @@ fn half() -> (ShmRail, ShmRail, PeerIndex, Caller) {
     (a, b, to_b, name)
 }
 
-/// Lets both rails look after their sockets for so long, and shows what arrives; the clock is the test's.
+/// Lets both rails poll their sockets for `time`, and shows what arrives; the clock is the test's.
 fn pass(rails: &mut [&mut ShmRail], clock: &mut Time, time: Duration, seen: &mut Seen) {
     let by = *clock + time;
     while *clock < by {
@@ -81,7 +81,7 @@ fn a_receiver_that_is_two_seconds_late_loses_nothing() {
     );
     assert_all(&seen, to_a);
     assert_eq!(a.handed_over(to_b), MsgId(u64::from(COUNT)));
-    // A lane tells its receiver; its sender hears of the receiver by its own first message.
+    // A lane makes its receiver reachable; the receiver's first message proves it to the sender.
     assert_eq!(
         (events(&mut a), events(&mut b)),
         (vec![], vec![EventKind::PeerUp])
@@ -106,7 +106,7 @@ fn a_caller_that_has_ended_is_still_heard() {
     assert_eq!(events(&mut b), [EventKind::PeerUp, closed]);
 }
 
-/// Who gives up and calls anew is told anew; and whoever else waits is not.
+/// A sender that gives up and connects anew is reported anew; other waiting senders are not.
 #[test]
 fn each_call_is_told_once() {
     let (mut a, mut b, to_b, name) = half();
@@ -129,7 +129,7 @@ fn each_call_is_told_once() {
     a.abandon(to_b);
     a.revive(to_b);
     pass(&mut [&mut a, &mut b], &mut clock, moment, &mut seen);
-    // Opened before anybody asked: it is no stranger any more.
+    // Opened before `stranger` was called: it is not reported any more.
     Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
     assert_eq!(reported(&mut b), []);
     let to_other = Message::open(&mut b, &other.address(), other.incarnation()).unwrap();

@@ -8,7 +8,7 @@ use crate::reconnect::HelloVerdict;
 const A: PeerIndex = PeerIndex(0);
 const B: PeerIndex = PeerIndex(1);
 const UP: EventKind = EventKind::PeerUp;
-/// At the end that broke, and at the other one, which is told.
+/// At the end that broke, and at the other one, which is notified.
 const SILENT: EventKind = EventKind::PeerDown(DownReason::Silent);
 const GIVEN_UP: EventKind = EventKind::PeerDown(DownReason::Abandoned);
 
@@ -31,7 +31,7 @@ fn pair() -> World {
     world
 }
 
-/// What was told since the last call, about the other end.
+/// The events since the last call, about the other end.
 fn events(world: &mut World) -> [Vec<EventKind>; 2] {
     [0, 1].map(|i| {
         let reported = std::iter::from_fn(|| world.rails[i].event());
@@ -55,7 +55,7 @@ fn pass(world: &mut World, time: Duration) {
     }
 }
 
-/// Calls until both ends have told that the other is up; what was told.
+/// Polls until both ends have reported the other as up; returns their events.
 fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
     let mut reported: [Vec<EventKind>; 2] = Default::default();
     let start = Instant::now();
@@ -69,7 +69,10 @@ fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{reported:?}");
     }
-    assert_eq!(world.epochs[0], world.epochs[1], "both ends tell the same life");
+    assert_eq!(
+        world.epochs[0], world.epochs[1],
+        "both ends report the same epoch"
+    );
     reported
 }
 
@@ -155,7 +158,7 @@ fn both_ends_sever_at_once() {
     }
 }
 
-/// Nobody calls: both stay down. The one that gives up is noticed in good time.
+/// Neither end connects: both stay down. The one that gives up is noticed in good time.
 #[test]
 fn a_severed_way_is_noticed_and_stays_down() {
     let mut world = pair();
@@ -175,7 +178,7 @@ fn a_severed_way_is_noticed_and_stays_down() {
     assert_eq!(events(&mut world), [vec![], vec![]], "told once");
 }
 
-/// Whether the descriptors that a sleeping rail waits for have something within so many seconds.
+/// Whether the descriptors that a sleeping rail waits for become readable within this many seconds.
 fn readable(rail: &ShmRail, seconds: i64) -> usize {
     let flags = rustix::event::PollFlags::IN;
     let mut wait = [rustix::event::PollFd::new(&rail.epoll, flags)];
@@ -287,7 +290,7 @@ fn some_ends_are_for_good() {
         assert_eq!(world.rails[0].event(), None);
         assert!(world.rails[0].peers[1].attempt.is_none());
     }
-    // Severed first, dead then: the call finds nobody.
+    // Severed first, dead then: the hello reaches no process.
     let mut world = pair();
     world.rails[0].sever(Some(B));
     let mut gone = world.rails.pop().unwrap();
@@ -300,7 +303,8 @@ fn some_ends_are_for_good() {
     assert!(world.rails[0].event().is_none() && world.rails[0].peers[1].is_over());
 }
 
-/// A call may come after the close: nobody answers it, and nobody is told up to be dead a moment later.
+/// A hello may come after the close: it stays without answer, and no rail reports a peer up that is dead a
+/// moment later.
 #[test]
 fn after_its_close_a_rail_takes_no_lane() {
     for met in [false, true] {

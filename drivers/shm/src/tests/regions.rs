@@ -41,7 +41,7 @@ fn expose(world: &mut World, region: &Region, at: usize, length: usize) -> Remot
         .unwrap()
 }
 
-/// Reads all of it, and says how many pieces came by the map.
+/// Reads all of it, and returns how many pieces came by the map.
 fn pull(world: &mut World, remote: &Remote) -> (Result<u64, OpError>, Vec<u8>, usize) {
     let target = Region::new(remote.length.get() as usize).unwrap();
     let before = memory(world).mapped;

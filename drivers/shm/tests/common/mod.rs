@@ -1,4 +1,4 @@
-//! How two processes of a test tell each other where their rails are: one line.
+//! How two processes of a test exchange their rails' addresses: in one line.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::message::Incarnation;

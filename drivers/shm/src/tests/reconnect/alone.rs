@@ -109,7 +109,7 @@ fn random_severs() {
     }
 }
 
-/// While it lives, no more than so many descriptors can be opened.
+/// While it lives, no more than this many descriptors can be opened.
 struct Limit {
     before: Rlimit,
     _filled: Vec<OwnedFd>,
@@ -252,7 +252,7 @@ fn met_with_few_descriptors() {
     }
 }
 
-/// Whether somebody is there cannot be asked: that is no proof of a death.
+/// Whether the process is there cannot be queried: that is no proof of its death.
 #[test]
 fn refused_without_descriptors() {
     if !is_alone() {

@@ -20,7 +20,7 @@ struct End {
     /// A way has ended, and its messages have not been given back.
     owes: bool,
     down: bool,
-    /// The last life in which the other end was told to be up.
+    /// The last epoch in which the other end was reported up.
     epoch: Option<Life>,
     /// The next number from the other end.
     expected: u64,
