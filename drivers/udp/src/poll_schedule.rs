@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   in the epoll set ──named──► hot, in the set ──gave 64 times──► hot, out of the set
-//!          ▲                        │ empty 1,024 times               │ empty 1,024 times, or the rail sleeps
+//!          ▲                        │ empty 1,024 times               │ empty 1,024 times, or the rail rests
 //!          └────────────────────────┴─────────────────────────────────┘
 //! ```
 //!
