@@ -1,5 +1,4 @@
-//! What the lab runs in a guest with real devices: opens them and says what came of it, one line for each
-//! thing.
+//! The lab's program in a guest with real devices: opens them and prints the results, one line for each.
 //!
 //! ```text
 //! vfio-lab chain BDF [KIB]     walks the steps to the open device; ends with 3 where one is broken
@@ -17,7 +16,7 @@ use volatile_register::RO;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// STATUS of an 82576's virtual function, as in Linux's igbvf/regs.h; all ones is nobody there.
+/// STATUS of an 82576's virtual function, as in Linux's igbvf/regs.h; all ones: no device answers.
 const STATUS: u64 = 0x8;
 
 fn main() -> ExitCode {
@@ -57,7 +56,7 @@ fn walk(bdf: &str, kib: &str) -> Outcome {
     last
 }
 
-/// Whether the way by the device's own file and an iommufd was asked for: `WAY=cdev`.
+/// Whether the backend with the device's own file and an iommufd was requested: `WAY=cdev`.
 fn by_cdev() -> bool {
     std::env::var("WAY").is_ok_and(|way| way == "cdev")
 }
@@ -90,7 +89,7 @@ fn exercise(bdfs: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Says what does not hold.
+/// Returns `what` as an error where it does not hold.
 fn must(holds: bool, what: impl Into<String>) -> Outcome {
     if holds { Ok(()) } else { Err(what.into().into()) }
 }
@@ -101,7 +100,7 @@ fn registers(claim: &Claim) -> Outcome {
     let told = Host::here().device(device.name().parse::<Bdf>()?)?;
     must(
         (vendor, number) == (told.vendor, told.device),
-        format!("{vendor:04x}:{number:04x} is not what sysfs says"),
+        format!("{vendor:04x}:{number:04x} is not what sysfs contains"),
     )?;
     must(claim.config().is_bus_master()?, "it is no bus master")?;
     let bar = claim.bar(0)?;
@@ -158,7 +157,7 @@ fn memory(claim: &Claim) -> Outcome {
         );
         shared.push(slab);
     }
-    // The kernel itself says that these addresses are taken, and those behind them are not.
+    // The kernel itself reports that these addresses are taken, and those behind them are not.
     let region = doorbell_fabric::memory::Region::new(4096)?;
     let taken = device.share(&region, shared[0].iova());
     must(
@@ -181,7 +180,7 @@ fn interrupts(claim: &Claim) -> Outcome {
     let vectors = claim.config().msix_vectors()?;
     must(
         device.irq(Irq::Msix)?.count == vectors && vectors > 0,
-        "the capability says another number of vectors",
+        "the capability has another number of vectors",
     )?;
     let events = (0..vectors)
         .map(|_| Event::new())
@@ -206,7 +205,7 @@ fn interrupts(claim: &Claim) -> Outcome {
     claim.disable_msix()?;
     let request = claim
         .watch_request()?
-        .ok_or("it cannot tell that it is wanted back")?;
+        .ok_or("it cannot report that it is wanted back")?;
     must(request.take() == 0, "it is wanted back already")?;
     println!(
         "{}: {vectors} MSI-X vectors, request and {} error events",
@@ -220,12 +219,12 @@ fn hold(bdf: &str) -> Outcome {
     let claim = open(bdf)?;
     let request = claim
         .watch_request()?
-        .ok_or("it cannot tell that it is wanted back")?;
+        .ok_or("it cannot report that it is wanted back")?;
     let bar = claim.bar(0)?;
     let slab = claim.share(Slab::new(1 << 20)?).map_err(|(_, error)| error)?;
     println!("held");
     let wanted = request.wait(Duration::from_secs(120))?;
-    must(wanted > 0, "nobody wanted it back")?;
+    must(wanted > 0, "no request for it came")?;
     drop(bar);
     claim.close()?;
     drop(slab.unshare()?);

@@ -44,7 +44,7 @@ macro_rules! cells {
             #[inline(always)]
             fn put(&self, value: $integer) {
                 // SAFETY: the cell is part of a block in a mapped region (nothing else makes one), and a
-                // device that is told something reaches no memory but what was shared with it.
+                // device reaches, whatever its registers contain, no memory but what was shared with it.
                 unsafe { self.write(value) }
             }
         }
@@ -133,7 +133,7 @@ unsafe impl Sync for Part {}
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // SAFETY: made by `sys::map` with this length, and whoever uses it holds the bar.
+        // SAFETY: made by `sys::map` with this length, and every user of it holds the bar.
         unsafe { sys::unmap(self.start, self.length) }
     }
 }

@@ -45,7 +45,7 @@ impl Bdf {
         self.domain
     }
 
-    /// The bus.
+    /// The bus number.
     pub const fn bus(self) -> u8 {
         self.bus
     }

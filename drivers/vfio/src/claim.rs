@@ -75,7 +75,7 @@ impl Claim {
         Ok(this)
     }
 
-    /// The device.
+    /// The claimed device.
     pub fn device(&self) -> &dyn Device {
         &**self.domain.device()
     }

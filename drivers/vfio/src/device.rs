@@ -33,7 +33,7 @@ impl RegionIndex {
         Self(number)
     }
 
-    /// The number.
+    /// The region's number.
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -53,9 +53,9 @@ impl fmt::Display for RegionIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Irq {
-    /// The pin.
+    /// The interrupt pin.
     Intx = 0,
-    /// Message signalled.
+    /// Message signalled interrupts.
     Msi = 1,
     /// Message signalled, one vector per queue.
     Msix = 2,

@@ -20,7 +20,7 @@ const NETWORK: u32 = 0x02;
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciDevice {
-    /// Its address.
+    /// Its PCI address.
     pub bdf: Bdf,
     /// Number of its vendor.
     pub vendor: u16,
@@ -68,7 +68,7 @@ pub enum Role {
 /// A network interface of the kernel, as far as its device is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
     /// Whether it is up and has a carrier; `None` if unknown.
     pub is_up: Option<bool>,
@@ -102,11 +102,11 @@ pub enum Guard {
 /// A device in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its address.
+    /// Its PCI address.
     pub bdf: Bdf,
     /// The driver that has it.
     pub driver: Option<String>,
-    /// Its class.
+    /// Its PCI class.
     pub class: u32,
 }
 

@@ -50,7 +50,7 @@ impl Slab {
         Ok(Self { region })
     }
 
-    /// The memory.
+    /// The shared memory.
     pub fn region(&self) -> &Region {
         &self.region
     }

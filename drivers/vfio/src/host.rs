@@ -19,7 +19,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// This machine.
+    /// The machine on which this runs.
     pub fn here() -> Self {
         Self {
             root: PathBuf::from("/"),

@@ -6,7 +6,7 @@
 //! | no map of a region | `mmap` on the same |
 //! | `reset` returns nothing, and does nothing where it cannot | the call itself (`sys`) |
 //! | `enable_irq` and its like drop the system's error | the call itself |
-//! | IOMMU_GET_INFO is not asked for, so reserved bus addresses are not known | the call itself |
+//! | IOMMU_GET_INFO is not queried, so reserved bus addresses are not known | the call itself |
 //! | `VfioDevice::drop` looks into sysfs and panics where the device has left it | a second descriptor keeps it there until then |
 //! | `VfioOps` cannot be implemented for other backends | a contract of our own, [`Device`] |
 
@@ -34,7 +34,7 @@ use crate::sys;
 /// The IOMMU domain that restricts a device's memory accesses.
 #[derive(Clone)]
 pub(crate) enum Domain {
-    /// A container.
+    /// A VFIO container.
     Container(Arc<VfioContainer>),
     /// An address space of an iommufd.
     Iommufd(Arc<VfioIommufd>),

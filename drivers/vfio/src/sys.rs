@@ -36,7 +36,7 @@ const LONGEST: usize = 1 << 16;
 /// An ioctl on a structure of 64-bit words, which it may write.
 fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, words: &mut [u64]) -> io::Result<()> {
     // SAFETY: each request that this room names reads and writes at most as many bytes as the first field of
-    // its structure says (argsz, size), which its callers set to no more than the words have.
+    // its structure contains (argsz, size), which its callers set to no more than the words have.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), request, words.as_mut_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -192,7 +192,7 @@ pub(crate) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<
 /// Maps a region at the bus addresses from `iova`.
 pub(crate) fn share(ops: &dyn VfioOps, memory: &Region, iova: u64) -> Result<(), VfioError> {
     let start = memory.whole().as_mut_ptr();
-    // SAFETY: the range is one whole map of a region, whose bytes nobody ever has a reference to: the region
+    // SAFETY: the range is one whole map of a region, and no reference to its bytes ever exists: the region
     // reads and writes them by raw pointers, since others may. The kernel pins its pages until they are
     // unmapped there.
     unsafe { ops.vfio_dma_map(iova, memory.object().len(), start) }

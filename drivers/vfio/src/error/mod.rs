@@ -24,24 +24,24 @@ use crate::device::{Irq, RegionIndex};
 pub enum Error {
     /// A text that is no address of a PCI function.
     BadAddress {
-        /// The text.
+        /// The text that was given.
         given: String,
     },
     /// No such PCI function.
     NoDevice {
-        /// The address.
+        /// The address without a device.
         bdf: Bdf,
     },
     /// No IOMMU restricts the device's memory accesses.
     NoIommu {
-        /// The device.
+        /// The address of the device.
         bdf: Bdf,
         /// The number of the group that VFIO created for it in its no-IOMMU mode.
         group: Option<u32>,
     },
     /// The device is not bound to a VFIO driver.
     NotBound {
-        /// The device.
+        /// The address of the device.
         bdf: Bdf,
         /// The driver that has it.
         driver: Option<String>,
@@ -50,9 +50,9 @@ pub enum Error {
     },
     /// Others in the device's IOMMU group belong to the kernel.
     NotViable {
-        /// The device.
+        /// The address of the device.
         bdf: Bdf,
-        /// The group.
+        /// The number of the IOMMU group.
         group: u32,
         /// The others with their drivers.
         others: Vec<(Bdf, String)>,
@@ -61,20 +61,20 @@ pub enum Error {
     },
     /// A device file is missing.
     NoFile {
-        /// The file.
+        /// The path of the device file.
         path: PathBuf,
         /// What brings it back.
         fix: String,
     },
     /// A device file that this user may not open.
     Forbidden {
-        /// The file.
+        /// The path of the device file.
         path: PathBuf,
         /// Number of the user that owns it.
         owner: u32,
         /// Number of the group that owns it.
         group: u32,
-        /// Its permissions.
+        /// The file's permission bits.
         mode: u32,
         /// Number of the user of this process.
         user: u32,
@@ -92,9 +92,9 @@ pub enum Error {
     },
     /// The kernel did not put the device behind an IOMMU domain of ours.
     NotAttached {
-        /// The device.
+        /// The address of the device.
         bdf: Bdf,
-        /// The step.
+        /// The step that failed.
         step: &'static str,
         /// The system's error.
         source: io::Error,
@@ -110,7 +110,7 @@ pub enum Error {
     },
     /// The device does not answer.
     Unreadable {
-        /// The device.
+        /// The name of the device.
         device: String,
         /// What was read.
         what: String,
@@ -119,31 +119,31 @@ pub enum Error {
     },
     /// A call on an open device failed.
     Refused {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// The step.
+        /// The step that failed.
         step: &'static str,
         /// The system's error, or that of the other end.
         source: io::Error,
     },
     /// An access that the device has no room for.
     OutOfRegion {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// The region.
+        /// The number of the region.
         region: RegionIndex,
         /// Offset in the region, in bytes.
         at: u64,
         /// Length of the access, in bytes.
         length: u64,
-        /// Why not.
+        /// The reason for the refusal.
         reason: &'static str,
     },
     /// The device has not as many interrupts, or none of that kind.
     NoInterrupt {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// The kind.
+        /// The kind of interrupt.
         kind: Irq,
         /// How many there are.
         has: u32,
@@ -152,7 +152,7 @@ pub enum Error {
     },
     /// No bus addresses are left.
     NoBusAddresses {
-        /// The device.
+        /// The name of the device.
         device: String,
         /// How many bytes were wanted.
         wanted: u64,
@@ -163,39 +163,39 @@ pub enum Error {
     NoHugePages {
         /// How many bytes are needed.
         needed: usize,
-        /// The cause.
+        /// The cause, as the memory reported it.
         source: RailError,
     },
     /// A device model did not answer in time.
     Silent {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// The request.
+        /// The request that failed.
         step: &'static str,
         /// How long it was waited for.
         waited: Duration,
     },
     /// A device model has ended, or cannot be reached.
     Gone {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// The request.
+        /// The request that failed.
         step: &'static str,
         /// The system's error, where there is one.
         source: Option<io::Error>,
     },
     /// A device model broke the rules of the protocol.
     Hostile {
-        /// The device.
+        /// The name of the device.
         device: String,
         /// What it did.
         what: &'static str,
     },
     /// A system call failed.
     System {
-        /// The step.
+        /// The step that failed.
         step: &'static str,
-        /// On what.
+        /// The file or object of that step.
         object: String,
         /// The system's error.
         source: io::Error,

@@ -111,7 +111,7 @@ impl Error {
                 )
             }
             Self::Silent { device, step, waited } => format!(
-                "device {device} did not answer within {} ms when asked to {step}",
+                "device {device} did not answer within {} ms at the request to {step}",
                 waited.as_millis()
             ),
             Self::Gone {
@@ -134,7 +134,7 @@ impl Error {
             Self::Gone { device, step, source } => {
                 let source = source.as_ref().map(|source| format!(": {source}"));
                 format!(
-                    "device {device} is gone when asked to {step}{}",
+                    "device {device} is gone at the request to {step}{}",
                     source.unwrap_or_default()
                 )
             }

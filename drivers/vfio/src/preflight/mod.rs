@@ -28,7 +28,7 @@ pub struct Step {
     pub name: &'static str,
     /// The condition that it checks.
     pub about: &'static str,
-    /// The result.
+    /// The step's result.
     pub verdict: Verdict,
 }
 
@@ -66,7 +66,10 @@ impl Step {
 /// for step in chain(&Host::here(), "01:10.0".parse()?, 8 << 20) {
 ///     match &step.verdict {
 ///         Verdict::Passed(found) => println!("ok      {}: {found}", step.about),
-///         Verdict::Failed(error) => println!("broken  {}: {}\n  do: {}", step.about, error.reason(), error.fix()),
+///         Verdict::Failed(error) => {
+///             println!("broken  {}: {}", step.about, error.reason());
+///             println!("  do: {}", error.fix());
+///         }
 ///         Verdict::Unknown(why) => println!("?       {}: {why}", step.about),
 ///     }
 /// }

@@ -25,7 +25,7 @@ const DESCRIPTORS: usize = 16;
 /// Between two tries to get into a queue of callers that is full.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// A reply.
+/// One reply of the server.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) payload: Vec<u8>,
@@ -137,7 +137,7 @@ impl Line {
 /// The error that a refusal names.
 fn refused(number: i32) -> io::Error {
     match number {
-        0 => io::Error::other("it refused and does not say why"),
+        0 => io::Error::other("it refused and gives no reason"),
         number => io::Error::from_raw_os_error(number),
     }
 }

@@ -9,9 +9,9 @@
 //!
 //! | `vfio_user::Client` | here |
 //! |---|---|
-//! | `resettable()` says the opposite | as the server says |
+//! | `resettable()` returns the opposite | as the server reports |
 //! | replies that refuse count as done (`dma_map`, `set_irqs`, `reset`) | [`Error::Refused`] with the server's reason |
-//! | `region_read` waits for ever for the rest of a refusal | a message is as long as its header says |
+//! | `region_read` waits for ever for the rest of a refusal | a message has its header's length |
 //! | no wait ends where the server is silent | each has a deadline; the line is closed then |
 //! | wrong lengths end the process (assertion, subtraction) | [`Error::Hostile`] |
 //! | number, command and type of a reply are not looked at | they must be those of the question |

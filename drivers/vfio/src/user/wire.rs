@@ -15,7 +15,7 @@ pub(super) const LONGEST: usize = HEADER + LONGEST_DATA + 4096;
 /// Most regions and kinds of interrupts that a PCI device has any use for: nine and five.
 pub(super) const MOST: u32 = 64;
 
-/// Commands.
+/// Commands of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Command {

@@ -281,11 +281,11 @@ fn one_that_falls_silent_in_the_middle_of_an_answer_is_left_too_and_for_good() {
     assert_eq!(
         asked.load(Relaxed),
         1,
-        "nothing is asked on a line that is out of step"
+        "nothing is requested on a line that is out of step"
     );
 }
 
-/// Whoever looks after a device goes on while another thread waits for a slow answer.
+/// One thread goes on with a device while another thread waits for a slow answer.
 #[test]
 fn whether_it_is_gone_is_known_while_somebody_waits_for_an_answer() {
     let (asked, was_asked) = std::sync::mpsc::channel();
@@ -348,7 +348,7 @@ fn a_refusal_keeps_its_number() {
     );
     // A refusal is shorter than an answer: who waits for the rest of it waits for ever.
     let error = device.read(RegionIndex::CONFIG, 0, &mut [0; 16]).unwrap_err();
-    assert!(error.to_string().contains("does not say why"), "{error}");
+    assert!(error.to_string().contains("gives no reason"), "{error}");
 }
 
 #[test]

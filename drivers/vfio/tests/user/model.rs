@@ -21,7 +21,7 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) const DOORBELL: u64 = 0x10;
 pub(crate) const TRAPPED: u64 = 0x1000;
 pub(crate) const VECTORS: u32 = 3;
-/// A slab of so many bytes, the device does not take.
+/// A slab of this many bytes, the device does not take.
 pub(crate) const REFUSED: u64 = 3 * PAGE;
 
 /// What the device knows, for the tests to look at.
@@ -83,7 +83,7 @@ impl Model {
 impl Drop for Model {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A server that nobody has called still waits for the one call that it takes.
+        // A server without a client still waits for the one connection that it takes.
         drop(std::os::unix::net::UnixStream::connect(&self.socket));
         for thread in self.threads.drain(..) {
             let ended = thread.join();
