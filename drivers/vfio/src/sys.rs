@@ -211,7 +211,7 @@ pub(crate) fn map(fd: BorrowedFd<'_>, at: u64, length: usize) -> io::Result<NonN
     let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, rights, MapFlags::SHARED, fd, at) }?;
     let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
     // SAFETY: the range is the map just made; DONTFORK changes what a child inherits, not what we see. Device
-    // memory has it anyway, and some kernels say so by refusing.
+    // memory has it anyway, and some kernels refuse the call then.
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxDontFork) };
     Ok(start)
 }

@@ -1,4 +1,4 @@
-//! A server that says whatever a test wants it to: one caller, one answer for each message, as bytes.
+//! A server that sends whatever bytes a test sets: one client, one reply for each message.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
