@@ -523,7 +523,7 @@ mod tests {
         let clock = Clock::system();
         let report = clock.calibration();
         assert_eq!((report.source, report.frequency_hz), (Source::Monotonic, 1e9));
-        assert!(report.to_string().contains("because"), "{report}");
+        assert!(report.to_string().contains("as requested"), "{report}");
     }
 
     #[cfg(target_arch = "x86_64")]

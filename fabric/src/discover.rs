@@ -438,7 +438,7 @@ mod tests {
         assert!(refused("udp:eth7").contains("udp:lo"), "{}", refused("udp:eth7"));
         assert!(refused("xdp:eth0").contains("contains no driver for AF_XDP"));
         assert!(refused("verbs:mlx5_0:1").contains("segment 7"));
-        assert!(refused("sim:43").contains("there is no such rail"));
+        assert!(refused("sim:43").contains("this machine has no such rail"));
     }
 
     #[test]

@@ -197,7 +197,7 @@ fn a_named_rail_that_cannot_be_used_is_refused_and_not_replaced() {
         ("xdp:eth0", "no right"),
         ("udp:eth1", "no answer"),
         ("udp:eth6", "different families"),
-        ("verbs:mlx5_0:1", "speaks `verbs`"),
+        ("verbs:mlx5_0:1", "wire format `verbs`"),
         ("udp:eth9", "no such rail"),
     ] {
         let selection = choose(&["shm", rail], &[("udp:eth1", 0)]);
@@ -218,8 +218,14 @@ fn a_named_rail_is_left_over_where_the_peer_has_fewer() {
     assert_eq!(*reason(&selection, "udp:eth2"), Lost::NoneLeft);
     assert_eq!(selection.require().unwrap().len(), 1);
     let text = choose(&["udp:eth2"], &[]).require().unwrap_err().to_string();
-    assert!(text.contains("`udp:eth2`: those of the peer's rails"), "{text}");
-    assert!(text.contains("are taken by other rails of this side"), "{text}");
+    assert!(
+        text.contains("`udp:eth2`: the peer's rails that it reaches"),
+        "{text}"
+    );
+    assert!(
+        text.contains("are paired with other rails of this side"),
+        "{text}"
+    );
 }
 
 #[test]
