@@ -60,7 +60,7 @@ fn hidden(key: MatchKey) -> MatchKey {
     MatchKey::new(key.table, black_box(key.source), black_box(key.bits))
 }
 
-/// Posts and says whether it waits; what was found counts as used.
+/// Posts and returns whether it waits; what was found counts as used.
 #[inline]
 fn post(matcher: &mut Matcher, entry: &Entry) -> bool {
     match matcher.post(entry) {
@@ -72,7 +72,7 @@ fn post(matcher: &mut Matcher, entry: &Entry) -> bool {
     }
 }
 
-/// Takes an arrival and says whether somebody waited.
+/// Takes an arrival and returns whether a receive waited.
 #[inline]
 fn arrive(matcher: &mut Matcher, key: MatchKey) -> bool {
     match matcher.arrive(key, 8) {
@@ -101,7 +101,7 @@ fn keep_post(matcher: &mut Matcher, key: MatchKey) {
     assert!(!post(matcher, &receive(hidden(key))));
 }
 
-/// A receive for anybody is posted and a message arrives.
+/// A receive of any source is posted and a message arrives.
 #[inline]
 fn any_source(matcher: &mut Matcher, key: MatchKey) {
     let asked = hidden(key);
@@ -129,7 +129,7 @@ fn keep_again(matcher: &mut Matcher, round: u64) {
     matcher.keep(key, 8, 9);
 }
 
-/// One bench: its name, what is queued, and so many exchanges beginning with a number.
+/// One bench: its name, what is queued, and the exchanges of a range, beginning with a number.
 type Case = (&'static str, Matcher, fn(&mut Matcher, std::ops::Range<u64>));
 
 /// Three groups; the first of each is what the others are compared with.

@@ -1,7 +1,7 @@
 //! First-in first-out chains through slots: doubly linked circles, so that both ends and any member are
 //! reached in constant time and a chain is named by its head alone.
 
-/// No slot.
+/// The index of no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A slot's neighbours in its chain; the head's `prev` is the tail.

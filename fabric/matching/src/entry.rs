@@ -10,11 +10,11 @@ use crate::{MatchKey, Pattern};
 pub enum List {
     /// Receives that the user waits for. Posting here first searches the kept messages.
     Priority,
-    /// Landing room for messages nobody waits for yet (Portals). Posting here never searches.
+    /// Buffers for messages without a posted receive (Portals). Posting here never searches.
     Overflow,
 }
 
-/// Who decides where in the entry's room a message lands.
+/// The side that decides where in the entry's room a message lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// The sender: at the offset that arrives with the message (0 for plain receives).
@@ -43,7 +43,7 @@ pub struct Entry {
     pub use_once: bool,
     /// Skip this entry for messages that do not fit, instead of cutting them.
     pub no_truncate: bool,
-    /// Who places messages in the room.
+    /// The side that places messages in the room.
     pub space: Space,
     /// Bytes of the room already filled; counts only with [`Space::Managed`].
     pub filled: u64,
@@ -66,7 +66,7 @@ impl Entry {
         }
     }
 
-    /// An entry that stays until it is cancelled; the sender's offset says where messages land.
+    /// An entry that stays until it is cancelled; the sender's offset is where messages land.
     #[inline]
     #[must_use]
     pub const fn persistent(pattern: Pattern, length: u64, token: u64) -> Self {
@@ -201,12 +201,12 @@ pub enum Posted {
     Linked(EntryHandle),
 }
 
-/// A message that arrived before anybody waited for it.
+/// A message that arrived before a receive for it was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unexpected {
     /// Its handle; stale already when the call that returned it removed the message.
     pub handle: UnexpectedHandle,
-    /// Its key.
+    /// Its match key.
     pub key: MatchKey,
     /// Its length in bytes, as given to `keep`.
     pub length: u64,

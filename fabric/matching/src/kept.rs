@@ -1,4 +1,4 @@
-//! Messages that arrived before anybody waited for them, in arrival order.
+//! Messages that arrived before a receive for them was posted, in arrival order.
 //!
 //! Every message stands in the chain of its full key (an [`Index`]), in the order of all arrivals, in the
 //! active [`View`]s, and in the counts of its source.

@@ -1,4 +1,4 @@
-//! What an arrival carries and what an entry asks for.
+//! The key of an arrival, and what an entry matches.
 
 /// The key of one arrival: all of it is given.
 ///
@@ -10,7 +10,7 @@
 pub struct MatchKey {
     /// Communicator context or portal table index; never a wildcard.
     pub table: u32,
-    /// Who sent it.
+    /// Rank of the sender.
     pub source: u32,
     /// Tag or match bits.
     pub bits: u64,
@@ -25,7 +25,7 @@ impl MatchKey {
     }
 }
 
-/// What a posted entry, a probe or a search asks for.
+/// What a posted entry, a probe or a search matches.
 ///
 /// It matches a key when the tables are equal and all bits that are not ignored are equal:
 /// `((key.bits ^ bits) & !ignore) == 0`, and the same for the source with `source_ignore`
@@ -37,13 +37,13 @@ impl MatchKey {
 pub struct Pattern {
     /// Communicator context or portal table index.
     pub table: u32,
-    /// The source asked for; bits under `source_ignore` do not count.
+    /// The source to match; bits under `source_ignore` do not count.
     pub source: u32,
-    /// Source bits that may differ: 0 asks for exactly this source, `u32::MAX` for any.
+    /// Source bits that may differ: 0 matches exactly this source, `u32::MAX` any.
     pub source_ignore: u32,
-    /// Tag or match bits asked for; bits under `ignore` do not count.
+    /// Tag or match bits to match; bits under `ignore` do not count.
     pub bits: u64,
-    /// Match bits that may differ: 0 asks for exactly these bits.
+    /// Match bits that may differ: 0 matches exactly these bits.
     pub ignore: u64,
 }
 
@@ -61,7 +61,7 @@ impl Pattern {
         }
     }
 
-    /// These bits from anybody.
+    /// These bits from any source.
     #[inline]
     #[must_use]
     pub const fn any_source(table: u32, bits: u64) -> Self {

@@ -80,7 +80,7 @@ impl Lanes {
         }
     }
 
-    /// The lane of a list that has entries, if it is the only one; `exact` says whether [`EXACT`] has any.
+    /// The lane of a list that has entries, if it is the only one; `exact` is whether [`EXACT`] has any.
     /// `Err`: several.
     #[inline]
     pub(crate) fn only(&self, list: List, exact: bool) -> Result<Option<u8>, ()> {

@@ -1,7 +1,7 @@
 //! Tag matching: which posted entry takes an arrival, and which kept message a new entry takes.
 //!
 //! One structure serves two front ends: the PML (MPI-like tagged receives) and a Portals 4 network interface
-//! in software. Both ask the same two questions:
+//! in software. Both need the same two answers:
 //!
 //! ```text
 //!            arrive(key, len)                                    post(entry)

@@ -12,16 +12,16 @@ use crate::{
 /// How many entries and messages to make room for up front.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Posted entries.
+    /// Number of posted entries.
     pub posted: usize,
-    /// Kept messages.
+    /// Number of kept messages.
     pub unexpected: usize,
 }
 
 /// Kept messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Messages.
+    /// Number of messages.
     pub messages: usize,
     /// Sum of their lengths, saturating.
     pub bytes: u64,
@@ -34,7 +34,7 @@ pub struct Load {
 /// * While wildcards are posted, an arrival looks once into each class of them (a class: entries that leave
 ///   the same bits open). Eight classes on each list are hashed; entries of further classes are searched
 ///   linearly. The exact class of the priority list is one of its eight.
-/// * A wildcard search of kept messages asks the index of its class. Without one it looks at the 16 earliest,
+/// * A wildcard search of kept messages uses the index of its class. Without one it tries the 16 earliest,
 ///   and only then builds it (in time proportional to what is kept); it lives until nothing is kept. Four
 ///   classes have one at a time; searches of further classes walk all kept messages.
 /// * Entries that refuse what does not fit are passed one by one, if they stand in front on the same key.
@@ -127,7 +127,7 @@ impl Matcher {
         Posted::Linked(self.posted.link(&self.hasher, entry))
     }
 
-    /// A message of `length` bytes has arrived: the entry that takes it, or `None` when nobody waits for it
+    /// A message of `length` bytes has arrived: the entry that takes it, or `None` when no entry matches it
     /// (then [`Matcher::keep`] it).
     ///
     /// The earliest posted entry of the priority list that matches wins, then the earliest posted of the
@@ -175,7 +175,7 @@ impl Matcher {
         }
     }
 
-    /// Keeps a message that nobody waited for, or that an overflow entry caught, behind all earlier ones.
+    /// Keeps a message that no entry matched, or that an overflow entry caught, behind all earlier ones.
     #[inline]
     pub fn keep(&mut self, key: MatchKey, length: u64, token: u64) -> UnexpectedHandle {
         self.kept.keep(&self.hasher, key, length, token)

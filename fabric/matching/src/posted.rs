@@ -14,7 +14,7 @@ use crate::node::{FREE_NODE, MANAGED, NO_TRUNCATE, NO_WIDE, Node, USE_ONCE, Wide
 use crate::table::Table;
 use crate::{Candidate, Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Placement, Space};
 
-/// Both lists.
+/// Both lists of posted entries.
 #[derive(Debug)]
 pub(crate) struct PostedEntries {
     nodes: Vec<Node>,
@@ -334,7 +334,7 @@ impl PostedEntries {
         }
     }
 
-    /// What [`Entry::place`] says of the entry of a slot.
+    /// What [`Entry::place`] returns for the entry of a slot.
     #[inline(always)]
     fn placement(&self, slot: u32, remote_offset: u64, length: u64) -> Option<Placement> {
         let node = &self.nodes[slot as usize];

@@ -13,7 +13,7 @@ struct Record {
     messages: u32,
 }
 
-/// The records.
+/// The records of all sources.
 #[derive(Debug)]
 pub(crate) struct Sources {
     records: Vec<Record>,

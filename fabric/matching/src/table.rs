@@ -1,6 +1,6 @@
 //! An open-addressed table from hashes to slot numbers: eight bytes a bucket, eight buckets a cache line.
 //!
-//! It stores no keys: the caller says whether a slot is the one meant. Linear probing at most half full;
+//! It stores no keys: the caller decides whether a slot is the one meant. Linear probing at most half full;
 //! removal moves the followers back, so there are no tombstones and nothing to rebuild in steady state.
 //!
 //! The owner of the slots keeps it at most half full: it reserves room whenever it adds slots, and each slot

@@ -183,7 +183,7 @@ fn the_senders_offset_counts_where_the_entry_does_not_manage_its_room() {
         matcher.arrive_at(KEY, u64::MAX, u64::MAX).map(place),
         Some((u64::MAX, 0))
     );
-    // The short way of plain receives says the same.
+    // The fast path of plain receives gives the same result.
     let mut plain = self::matcher();
     link(&mut plain, receive(1));
     assert_eq!(plain.arrive_at(KEY, 60, 50).map(place), Some((60, 40)));
@@ -286,7 +286,7 @@ fn deep_queues_answer_wildcards_in_arrival_order() {
     for number in 0..200u64 {
         matcher.keep(MatchKey::new(1, number as u32 % 10, number % 7), 1, number);
     }
-    // More classes than have an index, each asked while the others are in use.
+    // More classes than have an index, each searched while the others are in use.
     for (ignore, bits) in [(0, 5), (1, 4), (2, 5), (3, 5), (4, 6), (7, 6), (0, 6)] {
         let pattern = Pattern::any_source(1, bits).ignoring(ignore);
         let wanted = matcher
