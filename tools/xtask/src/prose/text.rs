@@ -39,7 +39,7 @@ pub(super) enum Piece {
 /// One word of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
-    /// The word in small letters.
+    /// The word in small letters, without the ending of a possessive.
     pub(super) text: String,
     /// Its line in the file, from 1.
     pub(super) line: usize,
@@ -88,8 +88,9 @@ pub(super) fn words(line: usize, text: &str) -> Vec<Word> {
     while let Some(next) = rest.chars().next() {
         let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         if length > 0 {
+            let word = &rest[..length];
             words.push(Word {
-                text: rest[..length].to_lowercase(),
+                text: word.strip_suffix("'s").unwrap_or(word).to_lowercase(),
                 line,
                 is_first: begins && next.is_uppercase(),
                 is_in_question: false,

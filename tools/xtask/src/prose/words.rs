@@ -3,7 +3,9 @@
 //! Processes, sockets and messages do not tell, hear, ask or say: they send, receive, report, look up, request, return.
 //! A word that has a correct use in technical English is let through there; each rule names that use.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use super::text::{self, Word};
 
@@ -172,14 +174,29 @@ pub(super) struct Hit {
     pub(super) instead: &'static str,
 }
 
+/// The phrases that begin with a word, each with its rule.
+static BY_FIRST_WORD: LazyLock<HashMap<&'static str, Vec<(&'static Rule, &'static str)>>> =
+    LazyLock::new(|| {
+        let mut phrases: HashMap<_, Vec<_>> = HashMap::new();
+        for (rule, phrase) in RULES
+            .iter()
+            .flat_map(|rule| rule.phrases.iter().map(move |phrase| (rule, *phrase)))
+        {
+            phrases
+                .entry(phrase.split(' ').next().unwrap_or(phrase))
+                .or_default()
+                .push((rule, phrase));
+        }
+        phrases
+    });
+
 /// All phrases of the list in `words`, in their order, but those in sentences that stay.
 pub(super) fn hits(words: &[Word]) -> Vec<Hit> {
-    let at = |index| {
-        RULES
-            .iter()
-            .filter_map(move |rule| Some((index, rule.hit(words, index)?)))
-    };
-    let mut hits: Vec<(usize, Hit)> = (0..words.len()).flat_map(at).collect();
+    let mut hits = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let phrases = BY_FIRST_WORD.get(&*word.text).into_iter().flatten();
+        hits.extend(phrases.filter_map(|(rule, phrase)| Some((index, rule.hit(words, index, phrase)?))));
+    }
     if !hits.is_empty() {
         let kept: Vec<_> = KEPT.iter().flat_map(|sentence| places(words, sentence)).collect();
         hits.retain(|(index, _)| !kept.iter().any(|place| place.contains(index)));
@@ -203,12 +220,11 @@ fn places(words: &[Word], sentence: &str) -> Vec<Range<usize>> {
 }
 
 impl Rule {
-    /// Whether a phrase of this rule begins at `index`, in a use that is not correct.
-    fn hit(&self, words: &[Word], index: usize) -> Option<Hit> {
-        let phrase = self
-            .phrases
-            .iter()
-            .find(|phrase| begins(&words[index..], phrase))?;
+    /// Whether a phrase of this rule is at `index`, in a use that is not correct.
+    fn hit(&self, words: &[Word], index: usize, phrase: &'static str) -> Option<Hit> {
+        if !begins(&words[index..], phrase) {
+            return None;
+        }
         let behind = &words[index + phrase.split(' ').count()..];
         let has = |near: &[Word], fine: &[&str]| near.iter().any(|word| fine.contains(&&*word.text));
         let is_fine = match self.fine {
@@ -268,6 +284,7 @@ mod tests {
             ("Begins a get of so many bytes.", &["so many"]),
             ("It tells the peer.", &["tells"]),
             ("It takes\nleave of its peers.", &["takes leave"]),
+            ("This is nobody's page.", &["nobody"]),
         ] {
             assert_eq!(found(text), expected, "{text}");
         }
