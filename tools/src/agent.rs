@@ -14,9 +14,40 @@ use doorbell_fabric::signals::{self, ENDS};
 use doorbell_usnic::{Agent, Fault, Object, Pf, Told, Trouble, UsnicConfig};
 use doorbell_vfio::Error;
 
-use crate::cli::{AgentCommand, UsnicAgentArgs};
+use crate::cli::exits;
 use crate::error::ToolError;
 use crate::out;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// The kinds of rails that need one.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Own the physical function of a Cisco VIC, and steer frames to its usNIC functions
+    Usnic(UsnicAgentArgs),
+}
+
+/// Own the physical function of a Cisco VIC, and steer frames to its usNIC functions
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+A usNIC function does not install filters itself: whoever owns its physical function does. This process opens that one \
+(bound to vfio-pci, so that no kernel has it; or of a model), and does it for the rails of its own user, root's, and a group's where \
+one is named, until it is interrupted, or nobody can read its output any more. Rails find it by its socket, and it has to be there \
+before them. What a process had installed is taken away when it ends. A physical function that was reset, or went away, is opened \
+again; rails are down until then.\n\n", exits!(), "\
+Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model//tmp/vic/pf"))]
+pub(crate) struct UsnicAgentArgs {
+    /// The physical function: its PCI address, or `model/DIR/pf`; `usnic:` in front, as rails have it, does no harm
+    #[arg(long, value_name = "BDF|model/DIR/pf")]
+    pub(crate) pf: String,
+    /// Where it listens; without: agent.sock in the model's folder, or /run/doorbell/usnic-BDF.sock
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Let the members of this group connect, too (the socket is the group's, 0660): with an agent of root's, as rails believe no other
+    /// user's but their own
+    #[arg(long, value_name = "NAME|GID")]
+    pub(crate) group: Option<String>,
+}
 
 /// How long one turn waits for somebody.
 const TURN: Duration = Duration::from_millis(20);

@@ -12,9 +12,32 @@ use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use crate::cli::CountersArgs;
+use crate::cli::exits;
 use crate::error::ToolError;
 use crate::out;
+use clap::Args;
+
+/// Show which rails lead to a peer, and why the others do not
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+Each rank keeps a page of counters that this user may read: messages by kind, and for each rail what it sent, received, dropped \
+and why. They are at most a millisecond behind a rank that calls.\n\n", exits!(), "\
+Examples:\n  doorbell counters\n  doorbell counters 4711 --name udp:eth0\n  \
+doorbell counters --json | jq '.ranks[].readings[] | select(.name | endswith(\".sent\"))'"))]
+pub(crate) struct CountersArgs {
+    /// Of this process alone
+    #[arg(value_name = "PID")]
+    pub(crate) process: Option<u32>,
+    /// Those whose names begin with this; again for each further one
+    #[arg(long = "name", value_name = "TEXT")]
+    pub(crate) names: Vec<String>,
+    /// Those that are zero, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The JSON of `doorbell counters`.
 #[derive(Debug, Serialize)]

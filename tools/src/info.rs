@@ -10,9 +10,23 @@ use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use crate::cli::InfoArgs;
+use crate::cli::{exits, settings};
 use crate::error::ToolError;
 use crate::out;
+use clap::Args;
+
+/// Show the rails of this machine, and why each can or cannot be used
+#[derive(Debug, Args)]
+#[command(after_help = concat!(settings!(), exits!(), "\
+Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.kinds[].kind'"))]
+pub(crate) struct InfoArgs {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show every setting instead, with its value and where it came from
+    #[arg(long)]
+    pub(crate) config: bool,
+}
 
 /// The JSON of `doorbell info`.
 #[derive(Serialize)]

@@ -5,9 +5,26 @@ use std::process::ExitCode;
 use doorbell::oob::JobKey;
 use doorbell_fabric::error::Exit;
 
-use crate::cli::KeyArgs;
+use crate::cli::exits;
 use crate::error::ToolError;
 use crate::out;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Make a key that two hosts share
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+The file holds 32 random bytes as text, and only its owner can read it; a file that others can read or write is refused \
+wherever a key is asked for. Whoever has a copy can join: copy it as you would copy a password.\n\n", exits!(), "\
+Examples:\n  doorbell key job.key\n  scp -p job.key other-host:\n  doorbell key --force job.key"))]
+pub(crate) struct KeyArgs {
+    /// The file to make
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Replace a key that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
 
 /// `doorbell key`.
 pub(crate) fn key(args: &KeyArgs) -> Result<ExitCode, ToolError> {

@@ -5,6 +5,7 @@ mod acm;
 mod agent;
 mod budgets;
 mod cli;
+mod compare;
 mod compare_peers;
 mod counters;
 mod doctor;
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
         Command::Rate(args) => measure::rate(&args),
         Command::RawUdp(args) => raw_udp::raw_udp(&args),
         Command::Key(args) => key::key(&args),
-        Command::Compare(args) => measure::compare(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Budgets(args) => budgets::budgets(&args),
         Command::ComparePeers(args) => compare_peers::compare_peers(&args),
         Command::Scaling(args) => scaling::scaling(&args),

@@ -14,9 +14,50 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use crate::cli::RawUdpArgs;
+use crate::cli::exits;
+use crate::cli::values::an_hour;
 use crate::error::ToolError;
 use crate::{out, outputs};
+use clap::Args;
+use doorbell_bench::size::Size;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Measure what the sockets below a udp or xdp rail take by themselves
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+A busy ping-pong of bare datagrams over connected sockets: no rail can be faster over the same sockets, so what a rail \
+takes is told as a multiple of this. Start the side with `--answer` first; it ends when the other side has done, or 5 s \
+after the last datagram; with status 5 when nobody came. It hears nobody but the address that it is given, has no key, and answers with what it is sent.\n\n", exits!(), "\
+Examples:\n  doorbell raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer\n  \
+doorbell raw-udp --from 10.0.0.2:7118 --to 10.0.0.1:7118 --sizes 8,64 --seconds 1\n  \
+doorbell raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer --xdp"))]
+pub(crate) struct RawUdpArgs {
+    /// The address and port of this side
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) from: SocketAddr,
+    /// The address and port of the other side
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) to: SocketAddr,
+    /// Be the side that answers
+    #[arg(long, conflicts_with_all = ["sizes", "seconds", "json"])]
+    pub(crate) answer: bool,
+    /// Over the queues of the interface, past the kernel (AF_XDP), instead of a socket; both sides alike
+    #[arg(long)]
+    pub(crate) xdp: bool,
+    /// Sizes of the datagrams [default: 8,64]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) sizes: Vec<Size>,
+    /// Time for each size, in seconds
+    #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = an_hour, default_value_t = 0.5)]
+    pub(crate) seconds: f64,
+    /// The core to run on; the first for the side that asks and the second for the other when none is named
+    #[arg(long, value_name = "N")]
+    pub(crate) core: Option<usize>,
+    /// Write the report as JSON; `-` is the standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
 
 /// The name and version of the JSON.
 const SCHEMA: &str = "doorbell.raw-udp/1";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::{seconds, whole};
+use crate::cli::values::{seconds, whole};
 
 /// The exit statuses, for the help of each command.
 macro_rules! exits {

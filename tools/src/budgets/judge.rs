@@ -8,7 +8,7 @@ use super::one_host::{Inside, Loopback, Shm};
 use super::rows::{self, LOSSES};
 use super::two_hosts::{Kind, LAYERS, Over};
 use super::{BAD_BASE_NS, DEDICATED_CORES, Samples};
-use crate::cli::Part;
+use crate::budgets::args::Part;
 
 /// The parts that are wanted: those that are named, or all.
 #[derive(Debug)]

@@ -9,6 +9,7 @@
 //! Measurements between two processes are made by this program's own `pingpong`, `rate` and `stream` (`asked`): what is
 //! judged is what every user can measure. Everything is repeated in turn, so that the machine's moods meet all rows alike.
 
+pub(crate) mod args;
 mod asked;
 mod base;
 mod judge;
@@ -29,7 +30,7 @@ use self::asked::Asker;
 use self::judge::{Parts, judge};
 use self::one_host::{Inside, Loopback, Shm};
 use self::two_hosts::{Places, TwoHosts};
-use crate::cli::{BudgetsArgs, Part};
+use crate::budgets::args::{BudgetsArgs, Part};
 use crate::error::ToolError;
 use crate::place::doubts;
 use crate::place::process::{Runner, Stop};

@@ -10,7 +10,7 @@ use super::load::{Figure, Kind, Load, steps};
 use super::mpi;
 use super::overlap::{NO_FREE_CORE, free_core};
 use super::stack::{Lab, Stack, complete};
-use crate::cli::Family;
+use crate::compare_peers::args::Family;
 use crate::place::ours::Ours;
 use crate::place::process::Stop;
 use crate::place::{INTERFACE, Setting, Side};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::Family;
+use crate::compare_peers::args::Family;
 use crate::place::process::{Runner, Stop};
 use crate::place::{on_path, without_settings};
 

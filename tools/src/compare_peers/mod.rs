@@ -8,6 +8,7 @@
 //!   verdict ─► ratios of one round and band ──► report: table, JSON, page
 //! ```
 
+pub(crate) mod args;
 mod best;
 mod counts;
 mod doorbell;
@@ -40,7 +41,7 @@ use self::load::Load;
 use self::plan::Plan;
 use self::report::{Frame, Report};
 use self::rounds::{Event, Progress};
-use crate::cli::{ComparePeersArgs, Family};
+use crate::compare_peers::args::{ComparePeersArgs, Family};
 use crate::error::ToolError;
 use crate::place::process::{Runner, Stop};
 use crate::place::{Place, Setting};

@@ -16,7 +16,7 @@ use super::doorbell::BLOCKING_MOST;
 use super::find::{Built, Peer};
 use super::load::{Figure, Kind, Load, steps};
 use super::stack::{Lab, Stack, complete};
-use crate::cli::Family;
+use crate::compare_peers::args::Family;
 use crate::place::process::Stop;
 use crate::place::{INTERFACE, Place, Setting, Side};
 

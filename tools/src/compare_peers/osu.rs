@@ -10,7 +10,7 @@ use super::find::Peer;
 use super::load::{Figure, Kind, Load};
 use super::mpi::Mpi;
 use super::stack::{Lab, Stack, complete};
-use crate::cli::Family;
+use crate::compare_peers::args::Family;
 use crate::error::ToolError;
 use crate::place::process::{Runner, Stop};
 

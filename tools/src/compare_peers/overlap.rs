@@ -12,8 +12,9 @@ use doorbell_bench::budgets::{Computation, overlap, overlap_serve};
 use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
 
-use crate::cli::{ModeArg, OverlapArgs};
+use crate::compare_peers::args::OverlapArgs;
 use crate::error::ToolError;
+use crate::measure::args::ModeArg;
 use crate::out;
 use crate::run::{Launch, Output, launch};
 

@@ -15,7 +15,7 @@ use super::osu::Osu;
 use super::rounds::Event;
 use super::stack::Stack;
 use super::ucx::Ucx;
-use crate::cli::{ComparePeersArgs, Family};
+use crate::compare_peers::args::{ComparePeersArgs, Family};
 use crate::error::ToolError;
 use crate::place::process::{Runner, Stop};
 use crate::place::{INTERFACE, Place, Setting, Way};

@@ -403,7 +403,7 @@ pub(crate) mod samples {
 
     use super::super::find::Built;
     use super::*;
-    use crate::cli::Family;
+    use crate::compare_peers::args::Family;
 
     /// Two stacks, two sizes, far; the peer is ahead at one of them.
     pub(crate) fn report() -> Report {

@@ -1,7 +1,7 @@
 //! A stack: one way in which a peer, or doorbell, carries messages, and how it is asked for figures.
 
 use super::load::{Figure, Kind, Load};
-use crate::cli::Family;
+use crate::compare_peers::args::Family;
 use crate::place::process::{Runner, Stop};
 use crate::place::{Place, Setting};
 

@@ -8,7 +8,7 @@ use super::counts::Counts;
 use super::find::Peer;
 use super::load::{Figure, Kind, Load};
 use super::stack::{Lab, Stack, complete};
-use crate::cli::Family;
+use crate::compare_peers::args::Family;
 use crate::place::process::{Ready, Stop};
 use crate::place::{INTERFACE, Place, Side, free_port};
 

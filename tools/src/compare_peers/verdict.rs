@@ -241,7 +241,7 @@ mod tests {
     use super::super::rounds::{Outcome, Taken};
     use super::super::stack::{Lab, Stack};
     use super::*;
-    use crate::cli::Family;
+    use crate::compare_peers::args::Family;
     use crate::place::process::Stop;
     use proptest::prelude::*;
 

@@ -8,6 +8,7 @@
 //! It reads what the system tells, opens rails and sockets of its own, and changes nothing. What it reads of files it reads
 //! below one root ([`system`]), which tests make up.
 
+pub(crate) mod args;
 mod between;
 mod chain;
 mod echo;
@@ -39,7 +40,7 @@ pub(crate) use between::doctor_peer;
 use chain::{Chain, Fix, Verdict, Walk};
 use system::System;
 
-use crate::cli::DoctorArgs;
+use crate::doctor::args::DoctorArgs;
 use crate::error::ToolError;
 use crate::out;
 

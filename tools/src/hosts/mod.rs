@@ -11,10 +11,10 @@ use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
 
-use crate::cli::{HostsArgs, MeasureArgs};
 use crate::error::ToolError;
 use crate::launched;
 use crate::layer::Job;
+use crate::measure::args::{HostsArgs, MeasureArgs};
 use crate::measure::{self, Asked, Threads};
 use crate::out;
 use crate::run::can_bind;

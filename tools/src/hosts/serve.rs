@@ -24,9 +24,9 @@ use doorbell_fabric::signals;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Side, alone, cores, no_way, terms};
-use crate::cli::MeasureArgs;
 use crate::error::ToolError;
 use crate::layer::Job;
+use crate::measure::args::MeasureArgs;
 use crate::measure::{self, Asked, Threads};
 use crate::out;
 

@@ -12,8 +12,8 @@ use doorbell_fabric::name::RailName;
 
 use super::rank::first_line;
 use super::{Half, Over, PATIENCE, Pair};
-use crate::cli::LinksArgs;
 use crate::error::ToolError;
+use crate::links::args::LinksArgs;
 use crate::measure::with_rails;
 
 /// Time for the other side to answer.

@@ -8,6 +8,7 @@
 //!
 //! Each rail has a job of its own, so that no other rail steps in, and none that fails stops another.
 
+pub(crate) mod args;
 mod host;
 mod rank;
 mod report;
@@ -24,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use rank::links_rank;
 
-use crate::cli::LinksArgs;
 use crate::error::ToolError;
+use crate::links::args::LinksArgs;
 use crate::out;
 use crate::place::process::{Runner, Stop};
 

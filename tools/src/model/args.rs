@@ -7,7 +7,7 @@ use doorbell_vic::{
     Behaviour, BridgeTo, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap,
 };
 
-use crate::cli::{seconds, whole};
+use crate::cli::values::{seconds, whole};
 use crate::error::ToolError;
 
 /// Be a device: a process that a driver can be tried on, without hardware

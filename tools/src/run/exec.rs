@@ -8,9 +8,9 @@ use doorbell_bench::pin;
 use rustix::process::Signal;
 
 use super::limits;
-use crate::cli::ExecArgs;
 use crate::error::ToolError;
 use crate::out;
+use crate::run::args::ExecArgs;
 
 /// The shell's exit status for a missing program.
 const NOT_FOUND: u8 = 127;

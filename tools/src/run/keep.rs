@@ -20,9 +20,9 @@ use doorbell_fabric::process::spawn;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::cli::KeepArgs;
 use crate::error::ToolError;
 use crate::place::FOLDER;
+use crate::run::args::KeepArgs;
 
 /// Message: the number of a process group that has ended.
 const FORGET_WORD: &str = "forget ";

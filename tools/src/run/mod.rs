@@ -13,6 +13,7 @@
 //! launcher itself is killed, the kernel kills the ranks (by the parent-death signal that `exec-rank`
 //! requests), and the reaper kills what they started: the module `keep` says what it finds and what not.
 
+pub(crate) mod args;
 mod crew;
 mod crews;
 mod ends;
@@ -35,9 +36,9 @@ use std::time::Duration;
 use doorbell_bench::pin;
 use doorbell_fabric::error::advice;
 
-use crate::cli::{Bind, RunArgs};
 use crate::error::ToolError;
 use crate::out;
+use crate::run::args::{Bind, RunArgs};
 
 pub(crate) use exec::exec_rank;
 pub(crate) use hosts::daemon;

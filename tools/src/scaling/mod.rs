@@ -5,6 +5,7 @@
 //!      └──► report (curves with slopes) ──► table, JSON, html (pictures)
 //! ```
 
+pub(crate) mod args;
 mod html;
 mod idle;
 mod measure;
@@ -21,9 +22,9 @@ use doorbell_fabric::error::Exit;
 
 use self::measure::Samples;
 use self::report::Report;
-use crate::cli::{Grows, MeasureScalingArgs, ScalingArgs};
 use crate::error::ToolError;
 use crate::place::process::{Runner, Stop};
+use crate::scaling::args::{Grows, MeasureScalingArgs, ScalingArgs};
 use crate::{out, outputs};
 
 /// Points of a curve at a first look.

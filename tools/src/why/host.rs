@@ -10,9 +10,9 @@ use doorbell_bench::plan::{Kind, Plan};
 use doorbell_bench::size::Size;
 
 use super::{From, LatencyOf, Row, Verdict, Why};
-use crate::cli::WhyArgs;
 use crate::error::ToolError;
 use crate::measure::with_rails;
+use crate::why::args::WhyArgs;
 
 /// Time for the other side to answer, and for names to be looked up.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@
 //!              with --probe: the side that serves there                        the probe of two sizes
 //! ```
 
+pub(crate) mod args;
 mod host;
 mod rank;
 mod table;
@@ -16,9 +17,9 @@ use doorbell::Unchosen;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use crate::cli::WhyArgs;
 use crate::error::ToolError;
 use crate::out;
+use crate::why::args::WhyArgs;
 
 /// The JSON of `doorbell why`.
 #[derive(Serialize)]

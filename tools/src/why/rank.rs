@@ -7,8 +7,8 @@ use doorbell_bench::report::printable;
 use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
 
 use super::{From, LatencyOf, Row, Verdict, Why};
-use crate::cli::WhyArgs;
 use crate::error::ToolError;
+use crate::why::args::WhyArgs;
 
 /// The rails to `rank` of every rank that runs here, or of the one that is asked for.
 pub(super) fn why(args: &WhyArgs, rank: u32) -> Result<Why, ToolError> {

@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use self::here::Here;
 use super::Launch;
-use crate::cli::{Bind, RunArgs};
 use crate::error::ToolError;
+use crate::run::args::{Bind, RunArgs};
 
 pub(crate) use daemon::daemon;
 

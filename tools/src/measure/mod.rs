@@ -1,8 +1,9 @@
 //! `doorbell pingpong`, `stream` and `rate`: starts its two ranks itself, or is one of the ranks that `doorbell run`
 //! or another launcher started.
 
+pub(crate) mod args;
+
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +11,6 @@ use std::time::Instant;
 
 use doorbell::Config;
 use doorbell::config::Mode;
-use doorbell_bench::compare::{self, Finding};
 use doorbell_bench::job::Cores;
 use doorbell_bench::load::Progress;
 use doorbell_bench::pin;
@@ -21,10 +21,10 @@ use doorbell_fabric::error::Exit;
 use doorbell_fabric::name::RailName;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{CompareArgs, LayerArg, MeasureArgs, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
 use crate::launched::{self, Member};
 use crate::layer::Job;
+use crate::measure::args::{LayerArg, MeasureArgs, PingpongArgs, RateArgs, StreamArgs};
 use crate::run::{Launch, Output, can_bind, launch};
 use crate::{hosts, out, outputs};
 
@@ -56,47 +56,6 @@ pub(crate) fn pingpong(args: &PingpongArgs) -> Result<ExitCode, ToolError> {
         hgrm: args.hgrm.as_deref(),
         hlog: args.hlog.as_deref(),
     })
-}
-
-/// `doorbell compare`.
-pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<outputs::Named<'_>> = args
-        .json
-        .as_deref()
-        .map(|name| ("--json", name))
-        .into_iter()
-        .collect();
-    outputs::check(&named)?;
-    if let Some(name) = args.json.as_deref().filter(|name| !outputs::is_stdout(name)) {
-        let same = |input: &Path| {
-            fs::canonicalize(name).is_ok_and(|it| fs::canonicalize(input).is_ok_and(|of| it == of))
-        };
-        if same(&args.first) || same(&args.second) {
-            return Err(ToolError::Usage(format!(
-                "`--json {}` is one of the reports that are compared: name another file",
-                name.display()
-            )));
-        }
-    }
-    let comparison = compare::files(&args.first, &args.second)?;
-    if !args.json.as_deref().is_some_and(outputs::is_stdout) {
-        out::print(&comparison.table())?;
-    }
-    if let Some(name) = &args.json {
-        outputs::write(name, &comparison.json(), &mut io::stdout().lock())?;
-    }
-    let exit = match comparison.finding() {
-        Finding::Worse => Exit::Verdict,
-        Finding::NotComparable => {
-            let count = comparison.not_comparable;
-            out::say(&format!(
-                "doorbell: {count} lines could not be compared, for the reasons beside them: measure those again"
-            ));
-            Exit::Usage
-        }
-        Finding::Same | Finding::Better => Exit::Done,
-    };
-    Ok(exit.into())
 }
 
 /// `doorbell stream`.

@@ -1,0 +1,40 @@
+//! The command line of `doorbell why`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use doorbell_fabric::name::RailName;
+
+use crate::cli::values::rail;
+use crate::cli::{exits, settings};
+
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+A number is a rank of a job that runs on this machine: its other ranks are asked, by their counter files, how their rails \
+to it are, and why each of the others was not chosen. Everything else is a host: the rails of this machine are judged by \
+interface, address family and routing table towards all its addresses, and nothing is sent; with `--probe`, a \
+`doorbell pingpong --serve` that runs there (port 7117) is met, small and full frames are tried in both directions, and \
+latencies are measured. The verdict is no when no rail leads there; what to name is told then.\n\n", settings!(), exits!(), "\
+Examples:\n  doorbell why 10.0.0.2\n  doorbell why node7 --rail udp:eth0\n  doorbell why 1\n  \
+doorbell why 1 --job 4711 --json | jq '.from[].rails[].reason'\n  \
+doorbell why 10.0.0.2 --probe --rail udp:eth0 --key-file job.key"))]
+pub(crate) struct WhyArgs {
+    /// A rank, an address, or the name of a host
+    #[arg(value_name = "PEER")]
+    pub(crate) peer: String,
+    /// Of a rank: only from this process, one of the job's ranks
+    #[arg(long, value_name = "PID")]
+    pub(crate) job: Option<u32>,
+    /// Of a host: a rail to be judged as named; again for each further one
+    #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
+    pub(crate) rails: Vec<RailName>,
+    /// Of a host: meet the side that serves there, and try the rails
+    #[arg(long)]
+    pub(crate) probe: bool,
+    /// With --probe: the key that both sides have; without one, only loopback is used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
