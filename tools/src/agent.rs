@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use doorbell_fabric::error::{Exit, RailError};
 use doorbell_fabric::signals::{self, ENDS};
 use doorbell_usnic::{Agent, Fault, Object, Pf, Told, Trouble, UsnicConfig};
@@ -17,8 +18,6 @@ use doorbell_vfio::Error;
 use crate::cli::exits;
 use crate::error::ToolError;
 use crate::out;
-use clap::{Args, Subcommand};
-use std::path::PathBuf;
 
 /// The kinds of rails that need one.
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use doorbell_bench::report::printable;
 use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
 use doorbell_fabric::error::Exit;
@@ -15,9 +16,8 @@ use serde::Serialize;
 use crate::cli::exits;
 use crate::error::ToolError;
 use crate::out;
-use clap::Args;
 
-/// Show which rails lead to a peer, and why the others do not
+/// Show what the ranks that run here have counted so far
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Each rank keeps a page of counters that this user may read: messages by kind, and for each rail what it sent, received, dropped \

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use clap::Args;
 use doorbell::Config;
 use doorbell_bench::report::wrap;
 use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
@@ -13,7 +14,6 @@ use serde::Serialize;
 use crate::cli::{exits, settings};
 use crate::error::ToolError;
 use crate::out;
-use clap::Args;
 
 /// Show the rails of this machine, and why each can or cannot be used
 #[derive(Debug, Args)]

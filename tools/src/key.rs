@@ -1,15 +1,15 @@
 //! `doorbell key`: makes the secret that two hosts share, and says what to do with it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use doorbell::oob::JobKey;
 use doorbell_fabric::error::Exit;
 
 use crate::cli::exits;
 use crate::error::ToolError;
 use crate::out;
-use clap::Args;
-use std::path::PathBuf;
 
 /// Make a key that two hosts share
 #[derive(Debug, Args)]

@@ -1,9 +1,11 @@
 //! `doorbell raw-udp`: what the sockets below a udp rail take by themselves, between two hosts.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use doorbell_bench::budgets::{
     Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket, raw_xdp_queues,
 };
@@ -18,10 +20,6 @@ use crate::cli::exits;
 use crate::cli::values::an_hour;
 use crate::error::ToolError;
 use crate::{out, outputs};
-use clap::Args;
-use doorbell_bench::size::Size;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 
 /// Measure what the sockets below a udp or xdp rail take by themselves
 #[derive(Debug, Args)]

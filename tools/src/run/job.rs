@@ -55,7 +55,7 @@ struct Seat {
     lines: [Lines; 2],
 }
 
-struct Job<'a> {
+struct RunningJob<'a> {
     launch: &'a Launch,
     seats: Vec<Seat>,
     crews: Crews,
@@ -123,7 +123,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         what: "start the process that ends what ranks leave behind",
         source,
     })?;
-    let mut job = Job {
+    let mut job = RunningJob {
         launch,
         seats: Vec::with_capacity(launch.ranks as usize),
         crews: Crews::begin(&root[1..], launch.ranks),
@@ -177,7 +177,7 @@ fn stdin_of(rank: u32) -> Stdio {
     }
 }
 
-impl Job<'_> {
+impl RunningJob<'_> {
     /// Starts one of the first ranks.
     fn start(&mut self, rank: u32) -> Result<(), ToolError> {
         let launch = self.launch;

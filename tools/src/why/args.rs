@@ -8,6 +8,7 @@ use doorbell_fabric::name::RailName;
 use crate::cli::values::rail;
 use crate::cli::{exits, settings};
 
+/// Show which rails lead to a peer, and why the others do not
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 A number is a rank of a job that runs on this machine: its other ranks are asked, by their counter files, how their rails \

@@ -1,85 +1,19 @@
-//! `--serve` and `--connect`: two processes, usually on two hosts, that measure together.
-
-mod serve;
-
-use std::thread;
-use std::time::{Duration, Instant};
+//! What the two sides of a measurement between two hosts share: `--serve` and `--connect`.
 
 use doorbell::oob::launch::Kind;
-use doorbell::oob::{Connection, Endpoint, JobKey, Terms};
+use doorbell::oob::{JobKey, Terms};
 use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
 
+use super::args::{HostsArgs, MeasureArgs};
+use super::launched;
+use super::settings::Threads;
 use crate::error::ToolError;
-use crate::launched;
-use crate::layer::Job;
-use crate::measure::args::{HostsArgs, MeasureArgs};
-use crate::measure::{self, Asked, Threads};
-use crate::out;
 use crate::run::can_bind;
 
-pub(crate) use serve::serve;
-
-/// Until there is a connection: the name is looked up, the other host answers, hands are shaken.
-const CONNECT: Duration = Duration::from_secs(15);
-/// For so long, somebody waits for a side that serves others.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two attempts.
-const AGAIN: Duration = Duration::from_millis(500);
-
-/// The side that connects: its options rule, and it shows the report.
-pub(crate) fn connect(
-    asked: &Asked<'_>,
-    to: &Endpoint,
-    threads: Threads,
-) -> Result<std::process::ExitCode, ToolError> {
-    let args = asked.args;
-    alone("--connect")?;
-    measure::check_rails(args)?;
-    let cores = cores(args, Side::Connects, threads)?;
-    let terms = terms(&args.hosts)?;
-    let to = &by_address_service(args, to)?;
-    let started = Instant::now();
-    let mut told = false;
-    let job = loop {
-        let connection = Connection::connect(to, &terms, CONNECT)?;
-        match Job::build_over(measure::builder(args, cores.progress), &asked.plan, connection) {
-            Err(doorbell::Error::Occupied { address, reason }) if started.elapsed() < PATIENCE => {
-                if !std::mem::replace(&mut told, true) {
-                    let seconds = PATIENCE.as_secs();
-                    out::say(&format!(
-                        "doorbell: {address} is occupied ({reason}); trying for {seconds} s"
-                    ));
-                }
-                thread::sleep(AGAIN);
-            }
-            job => break job.map_err(no_way)?,
-        }
-    };
-    measure::carry_out(asked, job, cores)
-}
-
-/// The host by its address, where settings have the address service asked for names; as it was, where that does not help.
-fn by_address_service(args: &MeasureArgs, to: &Endpoint) -> Result<Endpoint, ToolError> {
-    let Some(name) = to.name() else {
-        return Ok(to.clone());
-    };
-    let config = measure::builder(args, None).resolve()?;
-    Ok(match doorbell::acm::host(&config, name, to.port()) {
-        Some(Ok(address)) => address.into(),
-        Some(Err(reason)) => {
-            out::say(&format!(
-                "doorbell: the address service does not know `{name}` ({reason}); the system's resolver is asked"
-            ));
-            to.clone()
-        }
-        None => to.clone(),
-    })
-}
-
 /// What to do where no rail reaches the other host.
-fn no_way(error: doorbell::Error) -> ToolError {
+pub(super) fn no_way(error: doorbell::Error) -> ToolError {
     match error.exit() {
         Exit::Rail => ToolError::NoWay {
             said: error.to_string(),
@@ -89,7 +23,7 @@ fn no_way(error: doorbell::Error) -> ToolError {
 }
 
 /// A key is for two hosts.
-pub(crate) fn refuse_key(args: &HostsArgs) -> Result<(), ToolError> {
+pub(super) fn refuse_key(args: &HostsArgs) -> Result<(), ToolError> {
     match args.key_file {
         Some(_) => Err(ToolError::Usage(
             "`--key-file` goes with `--serve` or `--connect`: ranks of one host need no key".to_owned(),
@@ -99,7 +33,7 @@ pub(crate) fn refuse_key(args: &HostsArgs) -> Result<(), ToolError> {
 }
 
 /// The other side of such a measurement is another process, and not another rank of a job.
-fn alone(flag: &str) -> Result<(), ToolError> {
+pub(super) fn alone(flag: &str) -> Result<(), ToolError> {
     match launched::member()?.map(|member| member.kind) {
         Some(Kind::Doorbell) => Err(ToolError::Usage(format!(
             "`{flag}` starts no job and joins none, but DOORBELL_RANK is set: do not use it under `doorbell run`"
@@ -112,14 +46,14 @@ fn alone(flag: &str) -> Result<(), ToolError> {
     }
 }
 
-fn terms(args: &HostsArgs) -> Result<Terms, ToolError> {
+pub(super) fn terms(args: &HostsArgs) -> Result<Terms, ToolError> {
     let key = args.key_file.as_deref().map(JobKey::read).transpose()?;
     Ok(doorbell::terms(key)?)
 }
 
 /// Which side of a measurement.
 #[derive(Clone, Copy)]
-enum Side {
+pub(super) enum Side {
     Connects,
     Serves,
 }
@@ -128,7 +62,7 @@ enum Side {
 const THREADS: usize = 2;
 
 /// The cores of this side. Unnamed, the two sides take different ones: they may be on one host after all.
-fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<Cores, ToolError> {
+pub(super) fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<Cores, ToolError> {
     let allowed = pin::apart();
     let dedicated = threads.dedicated;
     if let Some(core) = args.cores.iter().find(|core| !allowed.contains(core)) {

@@ -6,8 +6,8 @@ use doorbell::Config;
 use doorbell::oob::launch::{Found, Kind};
 use doorbell_fabric::error::Exit;
 
+use super::layer::LayerJob;
 use crate::error::ToolError;
-use crate::layer::Job;
 use crate::out;
 
 /// A rank that ends because it lost another one is not the cause: that one's end is seen to first.
@@ -15,18 +15,18 @@ const CAUSE: Duration = Duration::from_millis(500);
 
 /// Who we are in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
+pub(super) struct Member {
     /// The rank.
-    pub(crate) rank: u32,
+    pub(super) rank: u32,
     /// Which of the ranks of this host, of how many, where a foreign launcher says so.
-    pub(crate) local: Option<(u32, u32)>,
+    pub(super) local: Option<(u32, u32)>,
     /// Who started it.
-    pub(crate) kind: Kind,
+    pub(super) kind: Kind,
 }
 
 /// The job that this process belongs to. One process that a foreign launcher started alone, as in a shell under Slurm,
 /// belongs to none: it may start ranks of its own.
-pub(crate) fn member() -> Result<Option<Member>, ToolError> {
+pub(super) fn member() -> Result<Option<Member>, ToolError> {
     let found = doorbell::launcher(&Config::from_environment()?)?;
     Ok(member_of(&found))
 }
@@ -45,7 +45,7 @@ fn member_of(found: &Found) -> Option<Member> {
 }
 
 /// Ends the job because of an error of this rank.
-pub(crate) fn abort(job: Job, error: &ToolError) -> ! {
+pub(super) fn abort(job: LayerJob, error: &ToolError) -> ! {
     let text = format!("doorbell: rank {}: {error}", job.rank());
     out::say(&text);
     if error.exit() == Exit::PeerLost {

@@ -23,26 +23,28 @@ use doorbell_fabric::error::Exit;
 use doorbell_fabric::signals;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Side, alone, cores, no_way, terms};
+use super::Asked;
+use super::args::MeasureArgs;
+use super::hosts::{Side, alone, cores, no_way, terms};
+use super::layer::LayerJob;
+use super::settings::{Threads, builder, check_rails};
 use crate::error::ToolError;
-use crate::layer::Job;
-use crate::measure::args::MeasureArgs;
-use crate::measure::{self, Asked, Threads};
 use crate::out;
 
 /// The name to be served on has to be found in this time.
 const LOOK_UP: Duration = Duration::from_secs(10);
 
 /// Serves until a signal, or one measurement with `--once`.
-pub(crate) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, ToolError> {
+pub(super) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, ToolError> {
     let args = asked.args;
     alone("--serve")?;
+    asked.check_captures(&[1])?;
     if let Some((flag, _)) = asked.outputs().first() {
         let text =
             format!("`{flag}` belongs to the side that connects: its options rule, and it writes the report");
         return Err(ToolError::Usage(text));
     }
-    measure::check_rails(args)?;
+    check_rails(args)?;
     let cores = cores(args, Side::Serves, threads)?;
     let loopback = || Endpoint::from(SocketAddr::from(([127, 0, 0, 1], PORT)));
     let bind = args.hosts.bind.clone().unwrap_or_else(loopback);
@@ -122,7 +124,7 @@ struct Offer {
 
 impl Offer {
     fn of(args: &MeasureArgs) -> Result<Self, ToolError> {
-        let config = measure::builder(args, None).resolve()?;
+        let config = builder(args, None).resolve()?;
         let named = &config.rails.list.get().0;
         let found = doorbell::discover(&config);
         let offered = found.usable().filter(|one| match named[..] {
@@ -208,7 +210,7 @@ fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolEr
         layer: args.layer.layer(),
         ..Plan::new(Kind::Pingpong)
     };
-    let mut job = Job::build_over(measure::builder(args, cores.progress), &plan, guest).map_err(no_way)?;
+    let mut job = LayerJob::build_over(builder(args, cores.progress), &plan, guest).map_err(no_way)?;
     let (pid, rails) = job.peer(0);
     // A reader that went away is noticed at the door.
     let _ = out::print(&format!(

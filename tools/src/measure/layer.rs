@@ -13,15 +13,15 @@ use doorbell_bench::report::Report;
 use crate::error::ToolError;
 
 /// A job of one of the layers.
-pub(crate) enum Job {
+pub(super) enum LayerJob {
     World(Box<World>),
     Portals(Box<Portals>),
     Am(Box<Am>, AmState),
 }
 
-impl Job {
+impl LayerJob {
     /// Joins the job that the environment describes.
-    pub(crate) fn build(builder: Builder, plan: &Plan) -> Result<Self, ToolError> {
+    pub(super) fn build(builder: Builder, plan: &Plan) -> Result<Self, ToolError> {
         Ok(match plan.layer {
             Layer::Pml => Self::World(Box::new(builder.build()?)),
             Layer::Portals => Self::Portals(Box::new(builder.build_portals()?)),
@@ -33,7 +33,7 @@ impl Job {
     }
 
     /// Meets another rank over a connection.
-    pub(crate) fn build_over(
+    pub(super) fn build_over(
         builder: Builder,
         plan: &Plan,
         connection: Connection,
@@ -53,7 +53,7 @@ impl Job {
         })
     }
 
-    pub(crate) fn rank(&self) -> u32 {
+    pub(super) fn rank(&self) -> u32 {
         match self {
             Self::World(world) => world.rank(),
             Self::Portals(portals) => portals.rank(),
@@ -62,7 +62,7 @@ impl Job {
     }
 
     /// The other side's process, and the rails to it.
-    pub(crate) fn peer(&self, rank: u32) -> (u32, Vec<String>) {
+    pub(super) fn peer(&self, rank: u32) -> (u32, Vec<String>) {
         let (hello, selection) = match self {
             Self::World(world) => (world.hello(rank), world.selection(rank)),
             Self::Portals(portals) => (portals.hello(rank), portals.selection(rank)),
@@ -74,7 +74,7 @@ impl Job {
     }
 
     /// This rank's part of a measurement.
-    pub(crate) fn measure(
+    pub(super) fn measure(
         &mut self,
         plan: &Plan,
         cores: Cores,
@@ -87,7 +87,7 @@ impl Job {
         }
     }
 
-    pub(crate) fn close(self) {
+    pub(super) fn close(self) {
         match self {
             Self::World(world) => world.close(),
             Self::Portals(portals) => portals.close(),
@@ -97,7 +97,7 @@ impl Job {
     }
 
     /// Whether another program than ours has started the ranks.
-    pub(crate) fn is_launched(&self) -> bool {
+    pub(super) fn is_launched(&self) -> bool {
         match self {
             Self::World(world) => world.launcher().is_some(),
             Self::Portals(portals) => portals.launcher().is_some(),
@@ -106,7 +106,7 @@ impl Job {
     }
 
     /// Ends the whole job, as far as its launcher has a call for that.
-    pub(crate) fn abort(self, exit: u8, reason: &str) -> ! {
+    pub(super) fn abort(self, exit: u8, reason: &str) -> ! {
         match self {
             Self::World(world) => world.abort(exit, reason),
             Self::Portals(portals) => portals.abort(exit, reason),

@@ -1,0 +1,70 @@
+//! The side of a measurement between two hosts that connects: its options rule, and it shows the report.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use doorbell::oob::{Connection, Endpoint};
+
+use super::args::MeasureArgs;
+use super::hosts::{Side, alone, cores, no_way, terms};
+use super::layer::LayerJob;
+use super::settings::{Threads, builder, check_rails};
+use super::{Asked, part};
+use crate::error::ToolError;
+use crate::{out, outputs};
+
+/// Until there is a connection: the name is looked up, the other host answers, hands are shaken.
+const CONNECT: Duration = Duration::from_secs(15);
+/// For so long, somebody waits for a side that serves others.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two attempts.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Meets the side that serves there, and measures with it.
+pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Result<ExitCode, ToolError> {
+    let args = asked.args;
+    alone("--connect")?;
+    asked.check_captures(&[0])?;
+    outputs::check(&asked.outputs())?;
+    check_rails(args)?;
+    let cores = cores(args, Side::Connects, threads)?;
+    let terms = terms(&args.hosts)?;
+    let to = &by_address_service(args, to)?;
+    let started = Instant::now();
+    let mut told = false;
+    let job = loop {
+        let connection = Connection::connect(to, &terms, CONNECT)?;
+        match LayerJob::build_over(builder(args, cores.progress), &asked.plan, connection) {
+            Err(doorbell::Error::Occupied { address, reason }) if started.elapsed() < PATIENCE => {
+                if !std::mem::replace(&mut told, true) {
+                    let seconds = PATIENCE.as_secs();
+                    out::say(&format!(
+                        "doorbell: {address} is occupied ({reason}); trying for {seconds} s"
+                    ));
+                }
+                thread::sleep(AGAIN);
+            }
+            job => break job.map_err(no_way)?,
+        }
+    };
+    part::carry_out(asked, job, cores)
+}
+
+/// The host by its address, where settings have the address service asked for names; as it was, where that does not help.
+fn by_address_service(args: &MeasureArgs, to: &Endpoint) -> Result<Endpoint, ToolError> {
+    let Some(name) = to.name() else {
+        return Ok(to.clone());
+    };
+    let config = builder(args, None).resolve()?;
+    Ok(match doorbell::acm::host(&config, name, to.port()) {
+        Some(Ok(address)) => address.into(),
+        Some(Err(reason)) => {
+            out::say(&format!(
+                "doorbell: the address service does not know `{name}` ({reason}); the system's resolver is asked"
+            ));
+            to.clone()
+        }
+        None => to.clone(),
+    })
+}

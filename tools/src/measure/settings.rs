@@ -1,0 +1,99 @@
+//! What a measurement's options and the settings of the environment say together: rails, and where progress is made.
+
+use doorbell::Config;
+use doorbell::config::Mode;
+use doorbell_fabric::name::RailName;
+
+use super::args::{LayerArg, MeasureArgs};
+use crate::error::ToolError;
+
+/// Who makes progress, and where: by the options, else by the settings, else by what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// Progress is made by a thread of its own.
+    pub(crate) dedicated: bool,
+    /// The core that settings name for it.
+    pub(crate) core: Option<usize>,
+}
+
+impl Threads {
+    /// Of a command line over the settings of the environment and of the file.
+    pub(crate) fn of(args: &MeasureArgs) -> Result<Self, ToolError> {
+        let config = builder(args, None).resolve()?;
+        let threads = Self::of_config(&config);
+        // A progress thread is for tagged messages.
+        if threads.dedicated && args.layer != LayerArg::Pml {
+            let layer = args.layer.layer();
+            return Err(ToolError::Usage(match args.mode {
+                Some(_) => format!(
+                    "`--layer {layer}` has no dedicated mode: leave out `--mode`, or use `--layer pml`"
+                ),
+                None => format!(
+                    "`--layer {layer}` has no dedicated mode, and progress.mode is dedicated (from {}): add \
+                     `--mode inline`, or use `--layer pml`",
+                    config.progress.mode.origin()
+                ),
+            }));
+        }
+        Ok(threads)
+    }
+
+    fn of_config(config: &Config) -> Self {
+        let dedicated = *config.progress.mode.get() == Mode::Dedicated;
+        let core = config.progress.core.get().map(|core| core as usize);
+        Self {
+            dedicated,
+            core: core.filter(|_| dedicated),
+        }
+    }
+
+    /// The core of the progress thread, when it would be `other` without the settings.
+    pub(crate) fn core_or(self, other: Option<usize>) -> Option<usize> {
+        self.core.or(other).filter(|_| self.dedicated)
+    }
+}
+
+/// Refuses a named rail that cannot be used here.
+pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
+    let config = builder(args, None).resolve()?;
+    let found = doorbell::discover(&config);
+    for name in &config.rails.list.get().0 {
+        found.named(name)?;
+    }
+    let sockets = config.rails.list.get().0.iter().any(|name| name.wire() == "udp");
+    if args.pcap.is_some() && !sockets {
+        let text = "`--pcap` captures the frames of a udp or xdp rail, and none is named: add `--rail udp:INTERFACE`";
+        return Err(ToolError::Usage(text.to_owned()));
+    }
+    Ok(())
+}
+
+/// The rails of the command line, if there are any, over those of the environment.
+pub(crate) fn with_rails(builder: doorbell::Builder, rails: &[RailName]) -> doorbell::Builder {
+    if rails.is_empty() {
+        return builder;
+    }
+    let names: Vec<&str> = rails.iter().map(RailName::as_str).collect();
+    builder.set_by("--rail", "rails.list", &names.join(","))
+}
+
+/// The world's settings from the command line, over those of the environment.
+pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builder {
+    let mut builder = with_rails(doorbell::Builder::new(), &args.rails);
+    if let Some(mode) = args.mode {
+        builder = builder.set_by("--mode", "progress.mode", mode.name());
+    }
+    if args.no_cma {
+        builder = builder.set("shm.cma", "false");
+    }
+    if let Some(file) = &args.pcap {
+        let name = file.to_string_lossy();
+        // The word that means "none".
+        let name = if name == "auto" { "./auto".into() } else { name };
+        builder = builder.set("udp.capture", &name);
+    }
+    if let Some(core) = progress_core {
+        builder = builder.set("progress.core", &core.to_string());
+    }
+    builder
+}

@@ -1,0 +1,78 @@
+//! The process that starts the two ranks of a measurement, and waits for them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use doorbell_bench::pin;
+
+use super::args::MeasureArgs;
+use super::settings::{Threads, check_rails};
+use super::{Asked, hosts};
+use crate::error::ToolError;
+use crate::outputs;
+use crate::run::{Launch, Output, can_bind, launch};
+
+/// Ranks of a measurement that starts its own.
+const PAIR: u32 = 2;
+/// Each rank's two threads need a core of their own in dedicated mode.
+const DEDICATED_CORES: usize = 4;
+
+/// Starts two processes that run this same command line as ranks, and ends as they do.
+pub(super) fn start(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, ToolError> {
+    let args = asked.args;
+    asked.check_captures(&[0, 1])?;
+    outputs::check(&asked.outputs())?;
+    hosts::refuse_key(&args.hosts)?;
+    // Before two processes find the same fault.
+    check_rails(args)?;
+    launch(&Launch {
+        ranks: PAIR,
+        cores: cores(args, threads)?,
+        variables: Vec::new(),
+        program: std::env::current_exe().map_or_else(|_| OsString::from("doorbell"), PathBuf::into_os_string),
+        args: std::env::args_os().skip(1).chain(allowed_before()).collect(),
+        output: Output::Inherited,
+        timeout: None,
+    })
+}
+
+/// The cores of this process for its ranks, which are bound before they can look.
+fn allowed_before() -> Option<OsString> {
+    let cores = pin::list(&pin::allowed()).replace(' ', "");
+    (!cores.is_empty()).then(|| format!("--allowed={cores}").into())
+}
+
+/// The cores of the two ranks; not bound from outside when each needs two of them, or settings name one.
+fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, ToolError> {
+    let allowed = pin::apart();
+    if !args.cores.is_empty() {
+        if args.cores.len() != PAIR as usize {
+            let text = format!(
+                "`--cores` takes two cores, as in `--cores 0,1`, and {} were given",
+                args.cores.len()
+            );
+            return Err(ToolError::Usage(text));
+        }
+        if let Some(core) = args.cores.iter().find(|core| !allowed.contains(core)) {
+            let text = format!(
+                "core {core} cannot be used; allowed here: {}",
+                pin::list(&allowed)
+            );
+            return Err(ToolError::Usage(text));
+        }
+        if threads.core.is_none() {
+            return Ok(args.cores.iter().copied().map(Some).collect());
+        }
+    }
+    // Each rank binds its threads itself.
+    if threads.core.is_some() || (threads.dedicated && allowed.len() >= DEDICATED_CORES) {
+        return Ok(vec![None; PAIR as usize]);
+    }
+    if !can_bind() {
+        return Ok(vec![None; PAIR as usize]);
+    }
+    Ok((0..PAIR as usize)
+        .map(|rank| allowed.get(rank % allowed.len().max(1)).copied())
+        .collect())
+}
