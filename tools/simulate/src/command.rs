@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::class::Class;
 pub use crate::credits::command::Options as CreditsOptions;
 use crate::failure::Failure;
-use crate::job::{Job, Outcome, Stack};
+use crate::job::{Outcome, SimulatedJob, Stack};
 use crate::{credits, rails, usnic};
 
 /// Whole jobs over a faulty simulated network: every message once, whole, and in matching order
@@ -187,7 +187,7 @@ pub fn run(options: &Options) -> u64 {
         while !up()
             && let Some(&(seed, class)) = work.get(next.fetch_add(1, Ordering::Relaxed))
         {
-            let job = Job {
+            let job = SimulatedJob {
                 seed,
                 class,
                 stack: options.stack.unwrap_or(Stack::of(seed)),

@@ -59,7 +59,7 @@ impl Stack {
 
 /// One job: which seed, over which faults, how large.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct SimulatedJob {
     /// Chooses everything.
     pub seed: u64,
     /// What the network does wrong.
@@ -114,7 +114,7 @@ pub(crate) fn know_each_other<D: Datagram>(
     Ok(pmls)
 }
 
-impl Job {
+impl SimulatedJob {
     /// Plays the job; a failure is played again, with a capture of its end in `captures`.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Job {
     /// Plays the job once, and writes all of it to `file` as a capture.
     ///
     /// # Errors
-    /// As [`Job::run`].
+    /// As [`SimulatedJob::run`].
     pub fn capture(&self, file: &Path) -> Result<Outcome, Failure> {
         self.guarded(Some((Time::ZERO, file)))
             .map_err(|(at, kind)| self.failure(at, kind, Some(file.to_owned())))
@@ -290,7 +290,7 @@ struct Table<E: End> {
 }
 
 impl<E: End> Table<E> {
-    fn seat(net: &SimNet, plan: &Plan, job: &Job, shape: Shape, ends: Vec<E>) -> Self {
+    fn seat(net: &SimNet, plan: &Plan, job: &SimulatedJob, shape: Shape, ends: Vec<E>) -> Self {
         let player = |(rank, end)| Player::new(end, plan, rank, job.ranks, job.seed, shape.manners);
         let players: Vec<_> = (0..).zip(ends).map(player).collect();
         Self {

@@ -30,10 +30,10 @@ mod usnic;
 
 pub use class::Class;
 pub use credits::{
-    Job as CreditsJob, Pattern as CreditsPattern, Policy as CreditsPolicy, Sample as CreditsSample,
+    CreditsJob, Pattern as CreditsPattern, Policy as CreditsPolicy, Sample as CreditsSample,
     Tally as CreditsTally,
 };
 pub use failure::{Failure, Kind};
-pub use job::{Job, Outcome, Stack};
+pub use job::{Outcome, SimulatedJob, Stack};
 pub use rails::{Counts, Outcome as RailsOutcome, RailsJob};
 pub use usnic::{Adapter, UsnicJob, UsnicOutcome};

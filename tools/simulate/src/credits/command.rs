@@ -7,7 +7,7 @@ use clap::Parser;
 use serde_json::json;
 
 use super::figures::{Figures, Runs, rates};
-use super::{Job, Pattern, Policy, Tally, plot};
+use super::{CreditsJob, Pattern, Policy, Tally, plot};
 
 /// What the JSON is.
 const SCHEMA: &str = "doorbell.credits/1";
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> u64 {
 }
 
 fn figures(options: &Options, nodes: u32, pattern: Pattern) -> Figures {
-    let job = Job {
+    let job = CreditsJob {
         nodes,
         pattern,
         policy: Policy::Unlimited,
@@ -103,7 +103,7 @@ fn figures(options: &Options, nodes: u32, pattern: Pattern) -> Figures {
         false => policy == Policy::Unlimited || options.policy.contains(&policy),
     };
     for policy in Policy::ALL.into_iter().filter(|&policy| asked(policy)) {
-        let job = Job { policy, ..job };
+        let job = CreditsJob { policy, ..job };
         let start = Instant::now();
         let tallies = match runs(&job, options.seeds) {
             Ok(tallies) => tallies,
@@ -137,10 +137,10 @@ fn figures(options: &Options, nodes: u32, pattern: Pattern) -> Figures {
 }
 
 /// All seeds of one policy; the first fault, with the command that shows it again.
-fn runs(job: &Job, seeds: u64) -> Result<Vec<Tally>, String> {
+fn runs(job: &CreditsJob, seeds: u64) -> Result<Vec<Tally>, String> {
     let seeds = job.seed..job.seed.saturating_add(seeds);
     let run = |seed| {
-        let job = Job { seed, ..*job };
+        let job = CreditsJob { seed, ..*job };
         job.run()
             .map_err(|fault| format!("{fault}\n  again: {}", again(&job)))
     };
@@ -148,7 +148,7 @@ fn runs(job: &Job, seeds: u64) -> Result<Vec<Tally>, String> {
 }
 
 /// The command that plays a run again.
-fn again(job: &Job) -> String {
+fn again(job: &CreditsJob) -> String {
     let mut line = format!(
         "cargo xtask simulate credits --nodes {} --pattern {} --policy {} --seed {} --epochs {}",
         job.nodes,
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_fault_names_the_command_that_shows_it_again() {
-        let job = Job {
+        let job = CreditsJob {
             nodes: 27,
             pattern: Pattern::Phases,
             policy: Policy::Counters,

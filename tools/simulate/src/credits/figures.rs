@@ -3,7 +3,7 @@
 use doorbell_am::credit::{Peer, SEED_EVENT_BYTES, Shares};
 use serde::Serialize;
 
-use super::{Job, Pattern, Policy, Sample, Tally};
+use super::{CreditsJob, Pattern, Policy, Sample, Tally};
 
 /// Bytes of receive buffers and events that 10,000 nodes with 4 credits each may take (gasnet.md section 6).
 const SPACE: (u32, u64) = (10_000, 15_360_000);
@@ -90,7 +90,7 @@ impl Space {
 
 /// Runs of one policy with several seeds.
 pub(super) struct Runs<'a> {
-    pub(super) job: Job,
+    pub(super) job: CreditsJob,
     pub(super) tallies: Vec<Tally>,
     pub(super) seconds: f64,
     /// Rates of unlimited credits, by seed: once credits have migrated, and over the whole run.
@@ -98,7 +98,7 @@ pub(super) struct Runs<'a> {
 }
 
 /// Rates of a run: once credits have migrated, and over all of it.
-pub(super) fn rates(job: &Job, tally: &Tally) -> (f64, f64) {
+pub(super) fn rates(job: &CreditsJob, tally: &Tally) -> (f64, f64) {
     let late = tally
         .samples
         .iter()
@@ -110,7 +110,7 @@ pub(super) fn rates(job: &Job, tally: &Tally) -> (f64, f64) {
 }
 
 /// Whether credits have had the time to migrate: in the last third of each phase, else of the run.
-fn is_late(job: &Job, tally: &Tally, tick: u64) -> bool {
+fn is_late(job: &CreditsJob, tally: &Tally, tick: u64) -> bool {
     match job.pattern {
         Pattern::Phases => {
             let phase = job.phase_ticks();
@@ -188,7 +188,7 @@ impl Runs<'_> {
 }
 
 impl Figures {
-    pub(super) fn new(job: &Job, seeds: u64) -> Self {
+    pub(super) fn new(job: &CreditsJob, seeds: u64) -> Self {
         Self {
             pattern: job.pattern,
             nodes: job.nodes,

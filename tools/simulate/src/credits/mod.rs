@@ -88,7 +88,7 @@ impl Policy {
 
 /// One run.
 #[derive(Clone, Copy, Debug)]
-pub struct Job {
+pub struct CreditsJob {
     /// Processes.
     pub nodes: u32,
     /// Who sends what to whom.
@@ -109,7 +109,7 @@ pub struct Job {
     pub phase: Option<u32>,
 }
 
-impl Job {
+impl CreditsJob {
     /// Plays it, with tables of those peers alone that are ever met.
     ///
     /// # Errors

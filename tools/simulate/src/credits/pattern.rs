@@ -2,7 +2,7 @@
 
 use doorbell_sim::Random;
 
-use super::Job;
+use super::CreditsJob;
 
 /// A pattern of communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, serde::Serialize)]
@@ -168,7 +168,7 @@ impl Player {
     }
 
     /// The next one; a request that it names counts as begun.
-    pub(super) fn next(&mut self, job: &Job, now: u64) -> Next {
+    pub(super) fn next(&mut self, job: &CreditsJob, now: u64) -> Next {
         let seed = job.seed;
         let next = match self.pattern {
             // Without credits everybody would be ahead by as much as there is time.

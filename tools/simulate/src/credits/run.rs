@@ -11,7 +11,7 @@ use super::buffers::Buffers;
 use super::judge::{Judge, Judged};
 use super::pattern::{Next, Player};
 use super::wheel::{Event, What, Wheel};
-use super::{Job, Policy, Sample, Tally};
+use super::{CreditsJob, Policy, Sample, Tally};
 
 /// A message takes so many ticks, and up to so many more.
 const DELAY: u64 = 40;
@@ -51,7 +51,7 @@ struct Place {
 }
 
 pub(super) struct Run<'a, P> {
-    job: &'a Job,
+    job: &'a CreditsJob,
     nodes: Vec<CreditState<P>>,
     places: Vec<Place>,
     judge: Judge,
@@ -64,7 +64,7 @@ pub(super) struct Run<'a, P> {
 }
 
 impl<'a, P: Peers> Run<'a, P> {
-    pub(super) fn new(job: &'a Job) -> Result<Self, String> {
+    pub(super) fn new(job: &'a CreditsJob) -> Result<Self, String> {
         let node = |me| CreditState::with(&job.config(me)).map_err(|wrong| wrong.to_string());
         let nodes: Vec<CreditState<P>> = (0..job.nodes).map(node).collect::<Result<_, _>>()?;
         let place = |node: &CreditState<P>| Place {
@@ -418,7 +418,7 @@ impl Sums {
 }
 
 /// The credit configuration of one node of a job.
-impl Job {
+impl CreditsJob {
     pub(super) fn config(&self, me: u32) -> CreditConfig {
         let mut config = CreditConfig::new(self.nodes, me, Chunk::Small);
         config.flow_control = self.policy != Policy::Unlimited;

@@ -4,10 +4,10 @@
 use doorbell_fabric::pcapng::{Block, Blocks, Way};
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Change, Plane};
-use doorbell_simulate::{Class, Job, Kind, Outcome, Stack};
+use doorbell_simulate::{Class, Kind, Outcome, SimulatedJob, Stack};
 
-fn job(seed: u64, class: Class, messages: usize) -> Job {
-    Job {
+fn job(seed: u64, class: Class, messages: usize) -> SimulatedJob {
+    SimulatedJob {
         seed,
         class,
         stack: Stack::of(seed),
@@ -18,7 +18,7 @@ fn job(seed: u64, class: Class, messages: usize) -> Job {
     }
 }
 
-fn good(job: &Job) -> Outcome {
+fn good(job: &SimulatedJob) -> Outcome {
     match job.run(None) {
         Ok(outcome) => outcome,
         Err(failure) => panic!("{failure}"),
@@ -57,7 +57,7 @@ fn ten_thousand_messages_with_each_of_five_more() {
 fn equal_seeds_are_equal_runs() {
     for stack in [Stack::Worlds, Stack::Pml] {
         let run = |seed, class| {
-            good(&Job {
+            good(&SimulatedJob {
                 stack,
                 ..job(seed, class, 150)
             })
@@ -93,7 +93,7 @@ fn a_failure_says_what_is_lost_how_to_see_it_again_and_has_a_capture() {
         from: 2,
         to: 5,
     };
-    let broken = Job {
+    let broken = SimulatedJob {
         script: vec![(Time::from_nanos(400_000), cut)],
         ..job(3, Class::Loss1, 2_000)
     };
