@@ -1,4 +1,4 @@
-//! Honest latency, bandwidth and rate: load, histograms, reports, budgets.
+//! Honest latency, bandwidth and rate: load, histograms, reports.
 //!
 //! ```text
 //!   plan ──► load (two ranks, closed and open loops) ──► rows ──┐
@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bare;
-pub mod budgets;
 pub mod compare;
 pub mod env;
 pub mod error;
@@ -24,7 +23,6 @@ pub mod pin;
 pub mod plan;
 pub mod report;
 pub mod size;
-pub mod slope;
 pub mod stats;
 pub mod verify;
 pub mod world;

@@ -15,13 +15,13 @@ use doorbell_fabric::signals::{self, ENDS};
 use doorbell_usnic::{Agent, Fault, Object, Pf, Told, Trouble, UsnicConfig};
 use doorbell_vfio::Error;
 
-use crate::cli::exits;
 use crate::error::ToolError;
+use crate::exits;
 use crate::out;
 
 /// The kinds of rails that need one.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AgentCommand {
+pub enum AgentCommand {
     /// Own the physical function of a Cisco VIC, and steer frames to its usNIC functions
     Usnic(UsnicAgentArgs),
 }
@@ -35,7 +35,7 @@ one is named, until it is interrupted, or nobody can read its output any more. R
 before them. What a process had installed is taken away when it ends. A physical function that was reset, or went away, is opened \
 again; rails are down until then.\n\n", exits!(), "\
 Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model//tmp/vic/pf"))]
-pub(crate) struct UsnicAgentArgs {
+pub struct UsnicAgentArgs {
     /// The physical function: its PCI address, or `model/DIR/pf`; `usnic:` in front, as rails have it, does no harm
     #[arg(long, value_name = "BDF|model/DIR/pf")]
     pub(crate) pf: String,

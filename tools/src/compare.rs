@@ -9,8 +9,8 @@ use clap::Args;
 use doorbell_bench::compare::{self, Finding};
 use doorbell_fabric::error::Exit;
 
-use crate::cli::exits;
 use crate::error::ToolError;
+use crate::exits;
 use crate::{out, outputs};
 
 /// Compare two reports: is the second run worse than the first, or is that noise?
@@ -22,7 +22,7 @@ Runs of different loads, rails, sizes, cores or processors are refused (exit sta
 near where those of the other were far.\n\n", exits!(), "\
 Examples:\n  doorbell pingpong --json a.json; doorbell pingpong --json b.json; doorbell compare a.json b.json\n  \
 doorbell compare a.json b.json --json - | jq '.lines[] | select(.finding == \"worse\")'"))]
-pub(crate) struct CompareArgs {
+pub struct CompareArgs {
     /// The report that sets the measure
     #[arg(value_name = "FIRST")]
     pub(crate) first: PathBuf,

@@ -13,8 +13,8 @@ use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use crate::cli::exits;
 use crate::error::ToolError;
+use crate::exits;
 use crate::out;
 
 /// Show what the ranks that run here have counted so far
@@ -24,7 +24,7 @@ Each rank keeps a page of counters that this user may read: messages by kind, an
 and why. They are at most a millisecond behind a rank that calls.\n\n", exits!(), "\
 Examples:\n  doorbell counters\n  doorbell counters 4711 --name udp:eth0\n  \
 doorbell counters --json | jq '.ranks[].readings[] | select(.name | endswith(\".sent\"))'"))]
-pub(crate) struct CountersArgs {
+pub struct CountersArgs {
     /// Of this process alone
     #[arg(value_name = "PID")]
     pub(crate) process: Option<u32>,

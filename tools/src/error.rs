@@ -36,7 +36,7 @@ fn about_file(source: &io::Error) -> &'static str {
 
 /// Why a command failed.
 #[derive(Debug, Error)]
-pub(crate) enum ToolError {
+pub enum ToolError {
     /// A measurement.
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -60,8 +60,8 @@ pub(crate) enum ToolError {
     #[error("{0}")]
     AcmWatch(String),
     /// A model of a device.
-    #[error(transparent)]
-    Model(doorbell_vic::Error),
+    #[error("{0}")]
+    Model(String),
     /// A rail that cannot be used.
     #[error(transparent)]
     Rail(#[from] RailError),
@@ -113,12 +113,12 @@ pub(crate) enum ToolError {
 
 impl ToolError {
     /// Whether somebody closed our output: the reader has what it wanted.
-    pub(crate) fn is_closed_pipe(&self) -> bool {
+    pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// The number to end with (the table stands at [`Exit`]).
-    pub(crate) fn exit(&self) -> Exit {
+    pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::World { source } => source.exit(),
@@ -155,7 +155,7 @@ impl ToolError {
 }
 
 /// The number to end with when an address service did not help.
-pub(crate) fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
+pub fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
     use doorbell_acm::client::ClientError;
     match error {
         ClientError::Service { .. } => Exit::Usage,

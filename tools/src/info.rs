@@ -11,15 +11,15 @@ use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use crate::cli::{exits, settings};
 use crate::error::ToolError;
 use crate::out;
+use crate::{exits, settings};
 
 /// Show the rails of this machine, and why each can or cannot be used
 #[derive(Debug, Args)]
 #[command(after_help = concat!(settings!(), exits!(), "\
 Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.kinds[].kind'"))]
-pub(crate) struct InfoArgs {
+pub struct InfoArgs {
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -7,8 +7,8 @@ use clap::Args;
 use doorbell::oob::JobKey;
 use doorbell_fabric::error::Exit;
 
-use crate::cli::exits;
 use crate::error::ToolError;
+use crate::exits;
 use crate::out;
 
 /// Make a key that two hosts share
@@ -17,7 +17,7 @@ use crate::out;
 The file holds 32 random bytes as text, and only its owner can read it; a file that others can read or write is refused \
 wherever a key is asked for. Whoever has a copy can join: copy it as you would copy a password.\n\n", exits!(), "\
 Examples:\n  doorbell key job.key\n  scp -p job.key other-host:\n  doorbell key --force job.key"))]
-pub(crate) struct KeyArgs {
+pub struct KeyArgs {
     /// The file to make
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,

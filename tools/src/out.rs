@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::error::ToolError;
 
 /// Writes a text to the standard output.
-pub(crate) fn print(text: &str) -> Result<(), ToolError> {
+pub fn print(text: &str) -> Result<(), ToolError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -17,7 +17,7 @@ pub(crate) fn print(text: &str) -> Result<(), ToolError> {
 }
 
 /// Whether nobody can read the standard output any more: it is a pipe or a socket whose other end is closed.
-pub(crate) fn is_closed() -> bool {
+pub fn is_closed() -> bool {
     let out = io::stdout();
     let mut look = [PollFd::new(&out, PollFlags::empty())];
     let now = Timespec {
@@ -30,7 +30,7 @@ pub(crate) fn is_closed() -> bool {
 }
 
 /// Says one line on the standard error, where a failure to do so has nobody to be told to.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     // Names of files and hosts are others' words: a terminal is not to obey them. A sentence may have lines behind it.
     let lines: Vec<String> = line.split('\n').map(printable).collect();
     // In one write: several ranks may say something at once.
@@ -40,7 +40,7 @@ pub(crate) fn say(line: &str) {
 }
 
 /// Shows a passing line on the standard error when a person looks at it: the next one is written over it.
-pub(crate) fn pass(line: &str) {
+pub fn pass(line: &str) {
     let mut err = io::stderr().lock();
     if err.is_terminal() {
         let _ = err.write_all(format!("\r\x1b[K{line}").as_bytes());
@@ -50,7 +50,7 @@ pub(crate) fn pass(line: &str) {
 /// The steps of long work, shown on the standard error when a person looks: which one it is, of how many, and about how
 /// long all take from here.
 #[derive(Debug)]
-pub(crate) struct Steps {
+pub struct Steps {
     begun: Instant,
     done: u64,
     of: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     /// So many steps; how long they take is seen from those that are done.
-    pub(crate) fn new(of: u64) -> Self {
+    pub fn new(of: u64) -> Self {
         Self {
             begun: Instant::now(),
             done: 0,
@@ -70,7 +70,7 @@ impl Steps {
     }
 
     /// So many steps of so many seconds each.
-    pub(crate) fn timed(of: u64, each: f64) -> Self {
+    pub fn timed(of: u64, each: f64) -> Self {
         Self {
             each: Some(each),
             ..Self::new(of)
@@ -78,7 +78,7 @@ impl Steps {
     }
 
     /// The next step begins.
-    pub(crate) fn begin(&mut self, what: &str) {
+    pub fn begin(&mut self, what: &str) {
         pass(&self.line(what, self.begun.elapsed().as_secs_f64()));
         self.done += 1;
     }
@@ -93,7 +93,7 @@ impl Steps {
 }
 
 /// A time to come, in words.
-pub(crate) fn about(seconds: f64) -> String {
+pub fn about(seconds: f64) -> String {
     match seconds.ceil() as u64 {
         seconds @ 0..120 => format!("about {seconds} s left"),
         seconds @ 120..7_200 => format!("about {} min left", seconds.div_ceil(60)),
@@ -105,13 +105,13 @@ pub(crate) fn about(seconds: f64) -> String {
 }
 
 /// The width for tables: the terminal's, `COLUMNS`, or wide when the output is not read by a person.
-pub(crate) fn width() -> usize {
+pub fn width() -> usize {
     const UNKNOWN: usize = 120;
     known_width().unwrap_or(UNKNOWN)
 }
 
 /// The width to wrap at: `COLUMNS`, or the terminal's; none when the output goes elsewhere.
-pub(crate) fn known_width() -> Option<usize> {
+pub fn known_width() -> Option<usize> {
     const LEAST: usize = 40;
     let asked = std::env::var("COLUMNS")
         .ok()

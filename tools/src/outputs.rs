@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::ToolError;
 
 /// Outputs as they were named: the flag, and what was given.
-pub(crate) type Named<'a> = (&'static str, &'a Path);
+pub type Named<'a> = (&'static str, &'a Path);
 
 /// The standard output, by the name that stands for it.
 const STDOUT: &str = "-";
@@ -16,7 +16,7 @@ const STDOUT: &str = "-";
 ///
 /// # Errors
 /// With the flag, the name, and what is wrong with it.
-pub(crate) fn check(outputs: &[Named<'_>]) -> Result<(), ToolError> {
+pub fn check(outputs: &[Named<'_>]) -> Result<(), ToolError> {
     let mut places: Vec<(Named<'_>, Place)> = Vec::new();
     for (flag, name) in outputs.iter().copied() {
         let place = Place::of(name).and_then(|place| place.try_out().map(|()| place));
@@ -48,7 +48,7 @@ pub(crate) fn check(outputs: &[Named<'_>]) -> Result<(), ToolError> {
 ///
 /// # Errors
 /// With the name, and what is wrong with it.
-pub(crate) fn check_captures(name: &Path, ranks: &[u32], outputs: &[Named<'_>]) -> Result<(), ToolError> {
+pub fn check_captures(name: &Path, ranks: &[u32], outputs: &[Named<'_>]) -> Result<(), ToolError> {
     let refuse = |why: &str| {
         Err(ToolError::Usage(format!(
             "`--pcap {}`: {why}; give the name of a file, as in `--pcap trace.pcapng`",
@@ -88,7 +88,7 @@ pub(crate) fn check_captures(name: &Path, ranks: &[u32], outputs: &[Named<'_>]) 
 ///
 /// # Errors
 /// With the name and the system's reason.
-pub(crate) fn write(name: &Path, text: &str, out: &mut dyn Write) -> Result<(), ToolError> {
+pub fn write(name: &Path, text: &str, out: &mut dyn Write) -> Result<(), ToolError> {
     if is_stdout(name) {
         return out
             .write_all(text.as_bytes())
@@ -112,7 +112,7 @@ pub(crate) fn write(name: &Path, text: &str, out: &mut dyn Write) -> Result<(), 
 }
 
 /// Whether the name stands for the standard output.
-pub(crate) fn is_stdout(name: &Path) -> bool {
+pub fn is_stdout(name: &Path) -> bool {
     name == Path::new(STDOUT)
 }
 

@@ -147,7 +147,7 @@ impl Picture {
 }
 
 /// Bytes or messages per second with a unit that keeps three digits before the point.
-pub(crate) fn per_second(value: f64, unit: &str) -> String {
+pub fn per_second(value: f64, unit: &str) -> String {
     let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (by, prefix) = steps
         .into_iter()

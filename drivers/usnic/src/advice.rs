@@ -61,7 +61,7 @@ pub fn model_command(object: &Object) -> Result<String, String> {
         String::new()
     };
     Ok(format!(
-        "{before}doorbell model vic --dir {}{more}",
+        "{before}doorbell-lab model vic --dir {}{more}",
         quoted(folder)
     ))
 }
@@ -95,7 +95,7 @@ pub fn see_model(object: &Object) -> String {
                 .to_owned()
         }
         Err(Errno::AGAIN) => {
-            "more callers wait for the model than it takes: it is stopped, or busy; `pgrep -af 'doorbell model vic'` shows its process"
+            "more callers wait for the model than it takes: it is stopped, or busy; `pgrep -af 'doorbell-lab model vic'` shows its process"
                 .to_owned()
         }
         Err(_) => start_model(object),
@@ -179,7 +179,7 @@ mod tests {
         let command = |folder: &Path, function: &str| model_command(&of(folder, function));
         assert_eq!(
             command(&new, "vf1").unwrap(),
-            format!("doorbell model vic --dir {}", new.display())
+            format!("doorbell-lab model vic --dir {}", new.display())
         );
         assert!(command(&new, "vf7").unwrap().ends_with(" --vfs 8"));
         assert!(

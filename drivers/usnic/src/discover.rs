@@ -162,7 +162,7 @@ mod tests {
             ("usnic:eth0", ["no PCI address", "doctor"]),
             (
                 "usnic:model/nosuch/vf0",
-                ["nosuch/vf0.sock", "doorbell model vic"],
+                ["nosuch/vf0.sock", "doorbell-lab model vic"],
             ),
         ] {
             let name: RailName = text.parse().unwrap();

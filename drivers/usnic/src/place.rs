@@ -74,7 +74,7 @@ impl Object {
             unusable(
                 name,
                 reason,
-                "name the rail as usnic:0000:3b:00.1, or usnic:model/DIR/vf0 over `doorbell model vic --dir DIR`; \
+                "name the rail as usnic:0000:3b:00.1, or usnic:model/DIR/vf0 over `doorbell-lab model vic --dir DIR`; \
                  `doorbell doctor` lists the functions of this machine",
             )
         })

@@ -7,7 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::cli::values::{seconds, whole};
 
 /// The exit statuses, for the help of each command.
-macro_rules! exits {
+#[macro_export]
+#[doc(hidden)]
+macro_rules! acm_exits {
     () => {
         "\
 Exit status: 0 done; 1 some address was not resolved; 2 wrong usage or configuration; 5 a deadline passed; 6 the system refused, or \
@@ -16,7 +18,9 @@ no service is there.\n\n"
 }
 
 /// How a service is named, for the help of each client.
-macro_rules! services {
+#[macro_export]
+#[doc(hidden)]
+macro_rules! acm_services {
     () => {
         "\
 A service is a Unix socket (a path with a `/` in it, or the name of a socket in this folder), or a host name or address, with `:PORT` if \
@@ -26,7 +30,7 @@ it differs from the port file. Without --service, it is the default socket of `d
 
 /// Resolve names and addresses to paths, as a service and as its client
 #[derive(Debug, Args)]
-pub(crate) struct AcmArgs {
+pub struct AcmArgs {
     #[command(subcommand)]
     pub(crate) command: AcmCommand,
 }
@@ -37,16 +41,12 @@ pub(crate) enum AcmCommand {
     Serve(ServeArgs),
     /// Resolve names and addresses to paths
     Resolve(ResolveArgs),
-    /// Show the counters of a service
-    Perf(PerfArgs),
     /// Show the endpoints of a service
     Endpoints(EndpointsArgs),
     /// Write the service's configuration for this host
     Config(ConfigArgs),
     /// Watch the state of a service
     Watch(WatchArgs),
-    /// Query known paths from many clients, and time the answers
-    Load(LoadArgs),
 }
 
 /// Run the service
@@ -56,7 +56,7 @@ Clients of rdma-core (librdmacm, `ib_acme`) find it where they look for ibacm: /
 host's own addresses are its endpoints, and it uses the loopback only; --nic, or `doorbell_interfaces` in \
 the configuration, names the interfaces for multicast queries to other services. It reads ibacm_opts.cfg and \
 ibacm_addr.cfg in --config, and follows changes of files, interfaces and addresses while it runs. Warnings go to \
-standard error, or to `log_file` of the configuration. It runs until it is interrupted, and removes the files it created.\n\n", exits!(), "\
+standard error, or to `log_file` of the configuration. It runs until it is interrupted, and removes the files it created.\n\n", acm_exits!(), "\
 Examples:\n  doorbell acm serve\n  doorbell acm serve --socket /tmp/acm.sock --nic eth0\n  \
 doorbell acm serve --socket /tmp/acm.sock --tcp 0 --seconds 60\n  \
 doorbell acm serve --nic eth0 --nic eth1 --key-file job.key --config /etc/rdma"))]
@@ -98,7 +98,7 @@ fn interface(text: &str) -> Result<String, String> {
 
 /// The type of the addresses given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Detect the type
     Any,
     /// An IPv4 or IPv6 address
@@ -113,7 +113,7 @@ pub(crate) enum Format {
 
 /// Resolve names and addresses to paths
 #[derive(Debug, Args)]
-#[command(after_help = concat!(services!(), exits!(), "\
+#[command(after_help = concat!(acm_services!(), acm_exits!(), "\
 Examples:\n  doorbell acm resolve 10.0.0.2 node3\n  doorbell acm resolve 'node[1-16]' --cached\n  \
 doorbell acm resolve 10.0.0.2 --source 10.0.0.1 --verify --service /tmp/acm.sock\n  \
 doorbell acm resolve node3 --json | jq '.paths[0].path.mtu'"))]
@@ -148,28 +148,9 @@ pub(crate) struct ResolveArgs {
     pub(crate) json: bool,
 }
 
-/// Show the counters of a service
-#[derive(Debug, Args)]
-#[command(after_help = concat!(services!(), exits!(), "\
-Examples:\n  doorbell acm perf\n  doorbell acm perf --all\n  doorbell acm perf --source 10.0.0.1 --json"))]
-pub(crate) struct PerfArgs {
-    /// Also show those of each endpoint
-    #[arg(long, conflicts_with = "source")]
-    pub(crate) all: bool,
-    /// Show those of the endpoint with this address
-    #[arg(long, short, value_name = "ADDRESS")]
-    pub(crate) source: Option<String>,
-    /// The service to query
-    #[arg(long, value_name = "SERVICE")]
-    pub(crate) service: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Show the endpoints of a service
 #[derive(Debug, Args)]
-#[command(after_help = concat!(services!(), exits!(), "\
+#[command(after_help = concat!(acm_services!(), acm_exits!(), "\
 Examples:\n  doorbell acm endpoints\n  doorbell acm endpoints --json | jq '.endpoints[].addresses'"))]
 pub(crate) struct EndpointsArgs {
     /// The service to query
@@ -184,7 +165,7 @@ pub(crate) struct EndpointsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Time-outs and depths follow from the number of nodes; a comment before each explains why. Existing files are not overwritten without \
---force.\n\n", exits!(), "\
+--force.\n\n", acm_exits!(), "\
 Examples:\n  doorbell acm config\n  doorbell acm config --nodes 1000 --dir /etc/rdma"))]
 pub(crate) struct ConfigArgs {
     /// Number of nodes in the cluster
@@ -201,7 +182,7 @@ pub(crate) struct ConfigArgs {
 /// Watch the state of a service
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-On a terminal, a table that is redrawn each second; elsewhere, and with --json, the states follow each other.\n\n", exits!(), "\
+On a terminal, a table that is redrawn each second; elsewhere, and with --json, the states follow each other.\n\n", acm_exits!(), "\
 Examples:\n  doorbell acm watch\n  doorbell acm watch --once --json | jq '.known[] | select(.state != \"ready\")'"))]
 pub(crate) struct WatchArgs {
     /// The service's status socket
@@ -216,32 +197,4 @@ pub(crate) struct WatchArgs {
     /// How long the service may take for a state, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
-}
-
-/// Query known paths from many clients, and time the answers
-#[derive(Debug, Args)]
-#[command(after_help = concat!("\
-Each client has a connection of its own and sends its share of the rate; latency is counted from the time at which a query was due, \
-so that a stalled service does not get fewer queries. The memory of the service is read before and after, if it \
-runs on this host and its process is known.\n\n", services!(), exits!(), "\
-Examples:\n  doorbell acm load 10.0.0.2\n  doorbell acm load node2 node3 --clients 100 --rate 10000 --seconds 10 --json"))]
-pub(crate) struct LoadArgs {
-    /// Names and addresses, queried in turn
-    #[arg(value_name = "DESTINATION", required = true)]
-    pub(crate) destinations: Vec<String>,
-    /// Number of clients
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(1..=10_000))]
-    pub(crate) clients: u32,
-    /// Queries per second, of all clients together
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = whole::<u32>(1..=10_000_000))]
-    pub(crate) rate: u32,
-    /// How long to run, in seconds
-    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
-    pub(crate) seconds: f64,
-    /// The service to query
-    #[arg(long, value_name = "SERVICE")]
-    pub(crate) service: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }

@@ -14,8 +14,9 @@ const MOST: usize = 65_536;
 
 /// An address, and the interface that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) address: Address,
+pub struct Place {
+    /// Which address it is.
+    pub address: Address,
     zone: Option<String>,
 }
 
@@ -38,7 +39,7 @@ impl Place {
     ///
     /// # Errors
     /// When there is no such interface, or it has no such address.
-    pub(super) fn source(&self) -> Result<Option<Address>, ToolError> {
+    pub fn source(&self) -> Result<Option<Address>, ToolError> {
         let Some(zone) = &self.zone else { return Ok(None) };
         let nic = nic(self, zone)?;
         let own = nic
@@ -75,7 +76,7 @@ fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
 ///
 /// # Errors
 /// With the word, and what is wrong with it.
-pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
+pub fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
     let mut found = Vec::new();
     for word in words {
         for one in expand(word).map_err(|why| usage(word, &why))? {
@@ -89,7 +90,7 @@ pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolEr
 ///
 /// # Errors
 /// With the word, and what is wrong with it.
-pub(super) fn own(word: &str) -> Result<Address, ToolError> {
+pub fn own(word: &str) -> Result<Address, ToolError> {
     let place = place(word, Format::Any)?;
     if let Some(zone) = &place.zone {
         let nic = nic(&place, zone)?;

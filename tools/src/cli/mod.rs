@@ -1,27 +1,23 @@
 //! The command line: one place for names, defaults, help and examples.
 
-pub(crate) mod values;
+pub mod values;
 
 use clap::{Parser, Subcommand};
 
 use crate::acm::args::AcmArgs;
 use crate::agent::AgentCommand;
-use crate::budgets::args::BudgetsArgs;
 use crate::compare::CompareArgs;
-use crate::compare_peers::args::{ComparePeersArgs, OverlapArgs};
 use crate::counters::CountersArgs;
 use crate::doctor::args::DoctorArgs;
 use crate::info::InfoArgs;
 use crate::key::KeyArgs;
 use crate::links::args::LinksArgs;
 use crate::measure::args::{PingpongArgs, RateArgs, StreamArgs};
-use crate::model::args::ModelArgs;
-use crate::raw_udp::RawUdpArgs;
 use crate::run::args::{ExecArgs, KeepArgs, RunArgs};
-use crate::scaling::args::{MeasureScalingArgs, ScalingArgs};
 use crate::why::args::WhyArgs;
 
 /// With which number a command ends: the same words in the help of each.
+#[macro_export]
 macro_rules! exits {
     () => {
         "\
@@ -32,6 +28,7 @@ fails decides; a program of `run` may end with numbers of its own (126: it canno
 }
 
 /// Where settings come from: the same words in the help of each command that reads them.
+#[macro_export]
 macro_rules! settings {
     () => {
         "\
@@ -54,8 +51,6 @@ Without a key, only loopback is served and called.\n\n"
     };
 }
 
-pub(crate) use {exits, settings};
-
 /// Processes of a job exchange tagged messages from user space.
 #[derive(Debug, Parser)]
 #[command(
@@ -68,13 +63,15 @@ pub(crate) use {exits, settings};
         "Examples:\n  doorbell info\n  doorbell pingpong\n  doorbell run -n 4 -- ./my-program --its-flag"
     )
 )]
-pub(crate) struct Cli {
+pub struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    /// Which of the commands it is.
+    pub command: Command,
 }
 
+/// The commands of `doorbell`, and those that it starts itself by.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Start N ranks of a program, on this machine or on several
     Run(RunArgs),
     /// Show the rails of this machine, and why each can or cannot be used
@@ -87,10 +84,6 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Ping every pair of ranks over every rail
     Links(LinksArgs),
-    /// Be a device: a process that a driver can be tried on, without hardware
-    #[command(after_help = concat!(exits!(), "\
-Examples:\n  doorbell model vic\n  doorbell model vic --help\n  doorbell model vic --dir /tmp/vic --vfs 4"))]
-    Model(ModelArgs),
     /// Resolve names and addresses to paths, as a service and as its client
     #[command(after_help = concat!(exits!(), "\
 Examples:\n  doorbell acm serve --nic eth0\n  doorbell acm resolve node3\n  doorbell acm watch"))]
@@ -132,33 +125,16 @@ each then costs a request more than the same message by blocking calls.\n\n", ho
 Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json\n  \
 doorbell rate --verify"))]
     Rate(RateArgs),
-    /// Measure what the sockets below a udp rail take by themselves
-    RawUdp(RawUdpArgs),
     /// Make a key that two hosts share
     Key(KeyArgs),
     /// Compare two reports: is the second run worse than the first, or is that noise?
     Compare(CompareArgs),
-    /// Measure what the design promises, and judge it
-    Budgets(BudgetsArgs),
-    /// Measure doorbell and the peers that are installed in turn, and tell who is ahead
-    ComparePeers(ComparePeersArgs),
-    /// Show how costs grow with idle peers, with queued messages, and with ranks on this machine
-    Scaling(ScalingArgs),
-    /// What `scaling` starts to measure idle peers, and worlds
-    #[command(hide = true)]
-    MeasureScaling(MeasureScalingArgs),
-    /// What `compare-peers` starts to measure overlap
-    #[command(hide = true)]
-    MeasureOverlap(OverlapArgs),
     /// What `links` starts: a rank that meets all others
     #[command(hide = true)]
     LinksRank,
     /// What `doctor` starts to see whether two processes can exchange messages
     #[command(hide = true)]
     DoctorPeer,
-    /// What `budgets` starts to measure idle peers
-    #[command(hide = true)]
-    MeasureIdle,
     /// What `run` starts instead of the program itself
     #[command(hide = true)]
     ExecRank(ExecArgs),
@@ -192,18 +168,7 @@ mod tests {
             // Wrapped to the terminal's width.
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
-            let alone = [
-                "acm",
-                "agent",
-                "model",
-                "counters",
-                "raw-udp",
-                "key",
-                "compare",
-                "budgets",
-                "compare-peers",
-                "scaling",
-            ];
+            let alone = ["acm", "agent", "counters", "key", "compare"];
             let reads = !alone.contains(&command.get_name());
             assert_eq!(help.contains("DOORBELL_CONFIG"), reads, "{}", command.get_name());
         }

@@ -7,7 +7,7 @@ use doorbell_bench::plan::{RATE_MAX, RATE_MIN};
 use doorbell_fabric::name::RailName;
 
 /// A rail's name; the error names the nearest valid kind.
-pub(crate) fn rail(text: &str) -> Result<RailName, String> {
+pub fn rail(text: &str) -> Result<RailName, String> {
     if text.contains(',') {
         return Err("give --rail once for each rail, and not several by commas".to_owned());
     }
@@ -21,17 +21,17 @@ pub(crate) fn rail(text: &str) -> Result<RailName, String> {
 }
 
 /// An address; a bare one has the usual port.
-pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
+pub fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error: OobError| error.to_string())
 }
 
 /// A time in seconds, above zero and at most a week.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     time(text, 7.0 * 86_400.0, "a week")
 }
 
 /// A time in seconds, above zero and at most an hour.
-pub(crate) fn an_hour(text: &str) -> Result<f64, String> {
+pub fn an_hour(text: &str) -> Result<f64, String> {
     time(text, 3600.0, "an hour")
 }
 
@@ -45,7 +45,7 @@ fn time(text: &str, most: f64, name: &str) -> Result<f64, String> {
 }
 
 /// A share of what arrives, in percent.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
+pub fn percent(text: &str) -> Result<f64, String> {
     // The kernel's rule counts in tenths of a percent.
     let tenths = text.parse::<f64>().map(|value| value * 10.0);
     match tenths {
@@ -57,7 +57,7 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A whole number within a range.
-pub(crate) fn whole<T: TryFrom<u64>>(
+pub fn whole<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {
@@ -69,7 +69,7 @@ pub(crate) fn whole<T: TryFrom<u64>>(
 }
 
 /// A rate: messages per second, with k, M or G.
-pub(crate) fn per_second(text: &str) -> Result<f64, String> {
+pub fn per_second(text: &str) -> Result<f64, String> {
     let (number, factor) = match text.char_indices().last() {
         Some((at, 'k')) => (&text[..at], 1e3),
         Some((at, 'M')) => (&text[..at], 1e6),
@@ -82,7 +82,7 @@ pub(crate) fn per_second(text: &str) -> Result<f64, String> {
 }
 
 /// The number of a core.
-pub(crate) fn core(text: &str) -> Result<usize, String> {
+pub fn core(text: &str) -> Result<usize, String> {
     text.parse()
         .map_err(|_| "give two cores by their numbers, as in `--cores 0,1`".to_owned())
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clap::Args;
 
-use crate::cli::{exits, settings};
+use crate::{exits, settings};
 
 /// Find out why a rail does not work, and what to do
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ settings!(), exits!(), "\
 Examples:\n  doorbell doctor\n  doorbell doctor udp:eth0 --peer 10.0.0.2\n  doorbell doctor xdp:eth1\n  \
 doorbell doctor igbvf:0000:01:10.0\n  doorbell doctor shm --fix\n  \
 doorbell doctor --json | jq '.chains[] | select(.verdict == \"broken\")'"))]
-pub(crate) struct DoctorArgs {
+pub struct DoctorArgs {
     /// A rail, the address of a PCI function, an interface, or an address of one; all that there is when none is named
     #[arg(value_name = "RAIL|BDF")]
     pub(crate) rails: Vec<String>,

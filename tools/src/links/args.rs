@@ -7,7 +7,7 @@ use doorbell::oob::Endpoint;
 use doorbell_fabric::name::RailName;
 
 use crate::cli::values::{endpoint, rail, whole};
-use crate::cli::{exits, settings};
+use crate::{exits, settings};
 
 /// Ping every pair of ranks over every rail
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ settings!(), exits!(), "\
 Examples:\n  doorbell links\n  doorbell links --ranks 4 --rail shm --rail udp:eth0\n  \
 doorbell links --connect 10.0.0.1 --rail udp:eth0 --rail xdp:eth1 --key-file job.key\n  \
 doorbell links --json | jq '.rails[].pairs[] | select(.works | not)'"))]
-pub(crate) struct LinksArgs {
+pub struct LinksArgs {
     /// A rail to be tried; again for each further one
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,

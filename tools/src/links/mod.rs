@@ -28,7 +28,7 @@ pub(crate) use rank::links_rank;
 use crate::error::ToolError;
 use crate::links::args::LinksArgs;
 use crate::out;
-use crate::place::process::{Runner, Stop};
+use crate::process::{Runner, Stop};
 
 /// A pair of ranks over one rail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

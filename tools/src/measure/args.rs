@@ -12,7 +12,7 @@ use crate::cli::values::{an_hour, core, endpoint, per_second, rail, whole};
 
 /// Where the engine makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ModeArg {
+pub enum ModeArg {
     /// In the calls of the program
     Inline,
     /// In a thread of its own on a core of its own
@@ -21,7 +21,7 @@ pub(crate) enum ModeArg {
 
 impl ModeArg {
     /// Its name, as the configuration knows it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Inline => "inline",
             Self::Dedicated => "dedicated",
@@ -133,7 +133,7 @@ pub(crate) struct HostsArgs {
 
 /// `doorbell pingpong`.
 #[derive(Debug, Args)]
-pub(crate) struct PingpongArgs {
+pub struct PingpongArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
     /// Open loop: so many messages leave a second whether or not the last one was answered, and times count from when
@@ -156,7 +156,7 @@ pub(crate) struct PingpongArgs {
 
 /// `doorbell stream`.
 #[derive(Debug, Args)]
-pub(crate) struct StreamArgs {
+pub struct StreamArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
     /// Messages outstanding
@@ -169,7 +169,7 @@ pub(crate) struct StreamArgs {
 
 /// `doorbell rate`.
 #[derive(Debug, Args)]
-pub(crate) struct RateArgs {
+pub struct RateArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
     /// Messages outstanding

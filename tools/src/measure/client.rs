@@ -16,7 +16,7 @@ use crate::{out, outputs};
 
 /// Until there is a connection: the name is looked up, the other host answers, hands are shaken.
 const CONNECT: Duration = Duration::from_secs(15);
-/// For so long, somebody waits for a side that serves others.
+/// How long a client waits for a server that serves another one.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -51,7 +51,8 @@ pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Res
     part::carry_out(asked, job, cores)
 }
 
-/// The host by its address, where settings have the address service asked for names; as it was, where that does not help.
+/// The host by its address, where settings have the address service look up names; as it was, where that does
+/// not help.
 fn by_address_service(args: &MeasureArgs, to: &Endpoint) -> Result<Endpoint, ToolError> {
     let Some(name) = to.name() else {
         return Ok(to.clone());

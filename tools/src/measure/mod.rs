@@ -3,12 +3,12 @@
 //! | file | which program | when |
 //! |---|---|---|
 //! | `starter` | starts two ranks of itself, and waits for them | nothing else is the case |
-//! | `rank` | one of those, or a rank of `doorbell run` or another launcher | the environment says so |
+//! | `rank` | one of those, or a rank of `doorbell run` or another launcher | the environment has a rank |
 //! | `server` | serves other hosts, one measurement after another | `--serve` |
 //! | `client` | measures with a server | `--connect` |
 //!
-//! `rank` and `client` end in `part`, which measures and shows the report. `hosts` is what `server` and `client` share,
-//! `settings` what all four read, and `layer` the job of whichever layer carries the messages.
+//! `rank` and `client` end in `part`, which measures and shows the report. `hosts` is what `server` and `client`
+//! share, `settings` what all four read, and `layer` the job of whichever layer carries the messages.
 
 pub(crate) mod args;
 mod bar;
@@ -33,9 +33,10 @@ use self::settings::Threads;
 use crate::error::ToolError;
 use crate::outputs;
 
+pub use self::args::ModeArg;
 pub(crate) use self::settings::with_rails;
 
-/// What a command line asks for.
+/// A measurement, as the command line has it.
 struct Asked<'a> {
     plan: Plan,
     args: &'a MeasureArgs,
@@ -44,7 +45,7 @@ struct Asked<'a> {
     hlog: Option<&'a Path>,
 }
 
-/// `doorbell pingpong`.
+/// Runs `doorbell pingpong`: latency, one message to and fro.
 pub(crate) fn pingpong(args: &PingpongArgs) -> Result<ExitCode, ToolError> {
     let rate = args.rate.map(Rate::PerSecond);
     let plan = Plan {
@@ -60,7 +61,7 @@ pub(crate) fn pingpong(args: &PingpongArgs) -> Result<ExitCode, ToolError> {
     })
 }
 
-/// `doorbell stream`.
+/// Runs `doorbell stream`: bandwidth, a window of messages in one direction.
 pub(crate) fn stream(args: &StreamArgs) -> Result<ExitCode, ToolError> {
     let plan = Plan {
         window: args.window as usize,
@@ -70,7 +71,7 @@ pub(crate) fn stream(args: &StreamArgs) -> Result<ExitCode, ToolError> {
     measure(&one_way(plan, &args.all))
 }
 
-/// `doorbell rate`.
+/// Runs `doorbell rate`: messages per second, in one direction.
 pub(crate) fn rate(args: &RateArgs) -> Result<ExitCode, ToolError> {
     let plan = Plan {
         window: args.posted.unwrap_or(args.window) as usize,
@@ -90,7 +91,7 @@ fn one_way(plan: Plan, args: &MeasureArgs) -> Asked<'_> {
     }
 }
 
-/// Becomes the program that the options and the environment ask for.
+/// Becomes the program that the options and the environment select.
 fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     let args = asked.args;
     asked.plan.check()?;

@@ -62,7 +62,7 @@ fn take_part(asked: &Asked<'_>, job: &mut LayerJob, cores: Cores) -> Result<Exit
         }
         shown?;
         rounded(&report, &asked.plan);
-        // Its rank has said which one, and why.
+        // Its rank has printed which one, and why.
         let mut captures = report.environment.ranks.iter().flat_map(|rank| &rank.captures);
         if exit == Exit::Done && captures.any(|capture| !capture.is_whole()) {
             exit = Exit::System;
@@ -81,7 +81,7 @@ fn carriers(report: &Report) -> String {
     format!("the rails {}", names.join(", "))
 }
 
-/// Says so when far more samples were taken than were asked for.
+/// Reports that far more samples were taken than the plan had.
 fn rounded(report: &Report, plan: &Plan) {
     let Some(asked) = plan.samples else {
         return;
@@ -94,8 +94,8 @@ fn rounded(report: &Report, plan: &Plan) {
     }
 }
 
-/// Writes the table, unless something else goes to the standard output, and every output that was asked for: one that
-/// fails does not take the others with it.
+/// Writes the table, unless something else goes to the standard output, and every output of the command line: one
+/// that fails does not take the others with it.
 fn show(report: &Report, asked: &Asked<'_>) -> Result<(), ToolError> {
     let outputs = asked.outputs();
     let mut done = Ok(());

@@ -26,7 +26,7 @@ pub(super) fn join(asked: &Asked<'_>, member: Member, threads: Threads) -> Resul
 
 /// Where the threads of this rank run. A rank that is bound to one core has both of them there.
 fn own_cores(args: &MeasureArgs, member: Member, threads: Threads) -> Cores {
-    // Named cores are used or refused, also by ranks of a job that somebody else launched.
+    // Named cores are used or refused, also by ranks of a job of another launcher.
     if let [even, odd] = &args.cores[..] {
         let core = Some(if member.rank.is_multiple_of(2) {
             *even
@@ -38,7 +38,7 @@ fn own_cores(args: &MeasureArgs, member: Member, threads: Threads) -> Cores {
             progress: threads.core_or(core),
         };
     }
-    // Said by the launcher, where it is ours.
+    // Reported by the launcher, where it is ours.
     if pin::refusal().is_some() {
         return Cores::default();
     }

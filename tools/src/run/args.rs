@@ -5,7 +5,7 @@ use doorbell_fabric::name::RailName;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::values::{rail, seconds, whole};
-use crate::cli::{exits, settings};
+use crate::{exits, settings};
 
 /// Binding of ranks to cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ under a key of the job's own, over the NICs that are named by --nic: docs/launch
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
 doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'\n  \
 doorbell run -n 4 --hosts node1:2,node2:2 --nic 10.0.0.0/8 --rail udp:eth0 --timeline -- ./my-program"))]
-pub(crate) struct RunArgs {
+pub struct RunArgs {
     /// Number of ranks, 1 to 1024
     #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) ranks: u32,
@@ -112,7 +112,7 @@ pub(crate) struct RunArgs {
 
 /// How a rank becomes the program.
 #[derive(Debug, Args)]
-pub(crate) struct ExecArgs {
+pub struct ExecArgs {
     /// The launcher's process: when it is another one, the launcher is dead already
     #[arg(long)]
     pub(crate) launcher: u32,
@@ -132,7 +132,7 @@ pub(crate) struct ExecArgs {
 
 /// What a keeper keeps.
 #[derive(Debug, Args)]
-pub(crate) struct KeepArgs {
+pub struct KeepArgs {
     /// The job's DOORBELL_ROOT
     #[arg(long)]
     pub(crate) root: String,

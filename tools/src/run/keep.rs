@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::ToolError;
-use crate::place::FOLDER;
+use crate::process::FOLDER;
 use crate::run::args::KeepArgs;
 
 /// Message: the number of a process group that has ended.

@@ -46,7 +46,7 @@ pub(crate) use keep::keep_job;
 
 /// What happens to the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub enum Output {
     /// Each line gets the rank in front of it.
     Prefixed,
     /// It is inherited.
@@ -55,21 +55,21 @@ pub(crate) enum Output {
 
 /// A job to be launched.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub struct Launch {
     /// The number of ranks.
-    pub(crate) ranks: u32,
+    pub ranks: u32,
     /// The core of each rank, or `None` for ranks that are not bound.
-    pub(crate) cores: Vec<Option<usize>>,
+    pub cores: Vec<Option<usize>>,
     /// Additional variables for all ranks.
-    pub(crate) variables: Vec<(&'static str, String)>,
+    pub variables: Vec<(&'static str, String)>,
     /// The program to run.
-    pub(crate) program: OsString,
+    pub program: OsString,
     /// The arguments of the program.
-    pub(crate) args: Vec<OsString>,
+    pub args: Vec<OsString>,
     /// What happens to its output.
-    pub(crate) output: Output,
+    pub output: Output,
     /// The time after which the job is ended.
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// Runs `doorbell run`.
@@ -96,12 +96,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Launches the job of another command.
-pub(crate) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
+pub fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
     job::launch(launch)
 }
 
 /// Whether processes can be bound to cores, where binding is optional: a failure is reported once.
-pub(crate) fn can_bind() -> bool {
+pub fn can_bind() -> bool {
     static REFUSED: OnceLock<bool> = OnceLock::new();
     !*REFUSED.get_or_init(|| {
         let refusal = pin::refusal();

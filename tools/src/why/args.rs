@@ -6,7 +6,7 @@ use clap::Args;
 use doorbell_fabric::name::RailName;
 
 use crate::cli::values::rail;
-use crate::cli::{exits, settings};
+use crate::{exits, settings};
 
 /// Show which rails lead to a peer, and why the others do not
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ latencies are measured. The verdict is no when no rail leads there; what to name
 Examples:\n  doorbell why 10.0.0.2\n  doorbell why node7 --rail udp:eth0\n  doorbell why 1\n  \
 doorbell why 1 --job 4711 --json | jq '.from[].rails[].reason'\n  \
 doorbell why 10.0.0.2 --probe --rail udp:eth0 --key-file job.key"))]
-pub(crate) struct WhyArgs {
+pub struct WhyArgs {
     /// A rank, an address, or the name of a host
     #[arg(value_name = "PEER")]
     pub(crate) peer: String,

@@ -20,7 +20,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::sentence;
-use crate::hosts::{AMPLE, Running, at, finish};
+use crate::hosts::{AMPLE, Running, at, finish, lab_at};
 
 /// A service that runs until it is dropped.
 pub(crate) struct Service {
@@ -59,7 +59,7 @@ impl Service {
 
     /// One of its clients.
     pub(crate) fn client(&self, words: &[&str]) -> Command {
-        at(None, &[&["acm"], words, &["--service", &self.socket]].concat())
+        client(&[words, &["--service", &self.socket]].concat())
     }
 
     /// The exit status of a client, and what it wrote to its outputs.
@@ -109,6 +109,15 @@ impl Service {
     pub(crate) fn ends(&mut self) {
         self.process.signal(Signal::TERM);
         assert_eq!(self.process.ends(AMPLE), Some(0));
+    }
+}
+
+/// `doorbell acm` with these words; `perf` and `load` are commands of `doorbell-lab`.
+pub(crate) fn client(words: &[&str]) -> Command {
+    match words {
+        ["perf", rest @ ..] => lab_at(None, &[&["acm-perf"], rest].concat()),
+        ["load", rest @ ..] => lab_at(None, &[&["acm-load"], rest].concat()),
+        _ => at(None, &[&["acm"], words].concat()),
     }
 }
 

@@ -64,7 +64,7 @@ fn two_names_of_one_interface_are_no_two_rails() {
 
 #[test]
 fn help_shows_examples_and_version_the_version() {
-    for command in ["run", "info", "pingpong", "stream", "rate", "compare", "budgets"] {
+    for command in ["run", "info", "pingpong", "stream", "rate", "compare"] {
         let out = doorbell().args([command, "--help"]).assert().success();
         let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
         assert!(
@@ -86,7 +86,7 @@ fn help_shows_examples_and_version_the_version() {
 
 #[test]
 fn wrong_usage_names_the_nearest_right_one() {
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 26] = [
         (&["pingpong", "--rate", "0"], "from 1 to 1G"),
         (&["pingpong", "--rate", "fast"], "200k"),
         (&["pingpong", "--rate", "5", "--open-loop"], "cannot be used with"),
@@ -112,10 +112,6 @@ fn wrong_usage_names_the_nearest_right_one() {
         (&["pingpong", "--seconds", "-1"], "above 0"),
         (&["pingpong", "--samples", "x"], "a whole number from 1"),
         (&["run", "-n", "x", "--", "true"], "a whole number from 1 to 1024"),
-        (
-            &["budgets", "--repetitions", "-2"],
-            "a whole number from 1 to 1000",
-        ),
         (&["pingpong", "--window", "5"], "--window"),
         (&["stream", "--hgrm", "x"], "--hgrm"),
         (&["stream", "--posted", "5"], "--posted"),
@@ -683,12 +679,15 @@ fn outputs_that_cannot_be_written_are_refused_before_anything_is_measured() {
         (&["pingpong", "--hlog", "/no/x"], "--hlog"),
         (&["rate", "--plot", "/no/x.svg"], "--plot"),
         (&["pingpong", "--json", &file, "--csv", &file], "same file"),
-        (&["budgets", "--json", "/no/x"], "folder does not exist"),
+        (
+            &["compare", "--json", "/no/x", "a.json", "b.json"],
+            "folder does not exist",
+        ),
     ];
     for (args, word) in cases {
         let mut command = doorbell();
         command.args(args);
-        if args[0] != "budgets" {
+        if args[0] != "compare" {
             command.args(["--sizes", "8", "--seconds", "60"]);
         }
         let out = command.assert().code(2);
@@ -1035,17 +1034,6 @@ fn a_report_of_a_stranger_does_not_steer_the_terminal() {
 }
 
 #[test]
-fn one_that_answers_and_is_not_asked_ends_as_late() {
-    let ports = ["127.0.0.1:7301", "127.0.0.1:7302"];
-    let out = doorbell()
-        .args(["raw-udp", "--answer", "--from", ports[0], "--to", ports[1]])
-        .assert()
-        .code(5);
-    let said = sentence(&out.get_output().stderr);
-    assert!(said.contains("nobody asked"), "{said}");
-}
-
-#[test]
 fn more_samples_than_were_asked_for_are_told() {
     let out = doorbell()
         .args(["pingpong", "--sizes", "8", "--samples", "1", "--no-reference"])
@@ -1059,51 +1047,31 @@ fn more_samples_than_were_asked_for_are_told() {
 }
 
 #[test]
-fn what_would_measure_itself_or_overwrite_its_input_is_refused() {
+fn a_comparison_does_not_overwrite_its_input() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("a.json").display().to_string();
     std::fs::write(&report, "{}").unwrap();
-    let cases: [(&[&str], &str); 7] = [
-        (
-            &["compare", "--json", &report, &report, &report],
-            "name another file",
-        ),
-        (
-            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "127.0.0.1:7300"],
-            "measure itself",
-        ),
-        (
-            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "127.0.0.1:0"],
-            "port 0",
-        ),
-        (
-            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "[::1]:7302"],
-            "two families",
-        ),
-        (
-            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "0.0.0.0:7302"],
-            "not the address of one host",
-        ),
-        (
-            &["raw-udp", "--from", "192.0.2.77:7300", "--to", "192.0.2.1:7302"],
-            "no address of this host",
-        ),
-        (
-            &[
-                "raw-udp",
-                "--from",
-                "127.0.0.1:7304",
-                "--to",
-                "127.0.0.1:7306",
-                "--sizes",
-                "66000",
-            ],
-            "do not fit one datagram",
-        ),
-    ];
-    for (args, words) in cases {
-        let out = doorbell().args(args).assert().code(2);
+    let out = doorbell()
+        .args(["compare", "--json", &report, &report, &report])
+        .assert()
+        .code(2);
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("name another file"), "{said}");
+}
+
+#[test]
+fn commands_of_the_lab_say_where_they_are() {
+    for (words, new) in [
+        (&["budgets"][..], "doorbell-lab budgets"),
+        (&["compare-peers", "--list"], "doorbell-lab compare-peers"),
+        (&["model", "vic"], "doorbell-lab model"),
+        (&["acm", "perf"], "doorbell-lab acm-perf"),
+    ] {
+        let out = doorbell().args(words).assert().code(2);
         let said = sentence(&out.get_output().stderr);
-        assert!(said.contains(words), "{said}");
+        assert!(
+            said.contains(&format!("`{new}`")) && said.trim().lines().count() == 1,
+            "{words:?}: {said}"
+        );
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use doorbell::oob::{Connection, JobKey};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{doorbell, sentence};
+use crate::common::{doorbell, lab_program, sentence};
 use doorbell_testing::netns::{INTERFACE, Lab};
 
 /// Nothing here takes as long, on however busy a machine.
@@ -27,12 +27,20 @@ pub(crate) const LONG: [&str; 4] = ["--sizes", "8", "--seconds", "600"];
 
 /// The program, on one of the hosts of a lab or on this one, without any setting of the environment it is tested in.
 pub(crate) fn at(host: Option<&str>, words: &[&str]) -> Command {
-    const PROGRAM: &str = env!("CARGO_BIN_EXE_doorbell");
+    program_at(Path::new(env!("CARGO_BIN_EXE_doorbell")), host, words)
+}
+
+/// As [`at`], the program `doorbell-lab`.
+pub(crate) fn lab_at(host: Option<&str>, words: &[&str]) -> Command {
+    program_at(&lab_program(), host, words)
+}
+
+fn program_at(program: &Path, host: Option<&str>, words: &[&str]) -> Command {
     let mut command = match host {
-        None => Command::new(PROGRAM),
+        None => Command::new(program),
         Some(name) => {
             let mut command = Command::new("ip");
-            command.args(["netns", "exec", name, PROGRAM]);
+            command.args(["netns", "exec", name]).arg(program);
             command
         }
     };

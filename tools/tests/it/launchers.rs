@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::{doorbell, sentence};
+use crate::common::{built, doorbell, sentence};
 use doorbell_testing::netns::Lab;
 use doorbell_testing::skipped;
 
@@ -92,35 +92,8 @@ pub(crate) fn loop_spawn() -> PathBuf {
 /// An example. `cargo test` builds it beside the program, unless it was told to build one test only.
 fn example(name: &str) -> PathBuf {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
-    let folder = program.parent().unwrap();
-    let example = folder.join("examples").join(name);
-    if !is_fresh(&example) {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "-p", "doorbell-tools", "--example", name]);
-        let profile = folder.file_name().unwrap();
-        if profile != "debug" {
-            build.arg("--profile").arg(profile);
-        }
-        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert!(built.status.success(), "{}", text(&built.stderr));
-    }
-    example
-}
-
-/// Whether a program is younger than all sources that cargo built it from, which it lists beside it. The program that is tested
-/// is no measure: it may be linked before the examples or after them, and to build them for nothing takes minutes from
-/// the tests.
-pub(crate) fn is_fresh(example: &Path) -> bool {
-    let made = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
-    let Some(built) = made(example) else { return false };
-    let Ok(listed) = std::fs::read_to_string(example.with_extension("d")) else {
-        return false;
-    };
-    let sources = listed.split_once(": ").map_or("", |(_, sources)| sources);
-    // A space of a path is written with a backslash.
-    let sources = sources.replace("\\ ", "\0");
-    let mut sources = sources.split_whitespace().map(|source| source.replace('\0', " "));
-    sources.all(|source| made(Path::new(&source)).is_some_and(|changed| changed <= built))
+    let example = program.with_file_name("examples").join(name);
+    built(example, &["-p", "doorbell-tools", "--example", name])
 }
 
 /// A job under a launcher, in an environment without settings of ours; what launchers write goes to `scratch`.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::common::lab_program;
 use crate::hosts::AMPLE;
 use doorbell_testing::skipped;
 
@@ -30,6 +31,8 @@ fn lacking() -> Option<&'static str> {
 }
 
 fn links(words: &[&str]) -> Command {
+    // It is to be beside `doorbell`.
+    lab_program();
     let mut command = Command::new(xtask());
     command.arg("links");
     command

@@ -1,7 +1,6 @@
 //! The program from outside: every command, its output, its exit statuses, and what it leaves behind.
 
 mod acm;
-mod budgets;
 mod commands;
 mod common;
 mod counters;
@@ -13,17 +12,12 @@ mod layers;
 mod limits;
 mod links;
 mod links_of_ranks;
-mod model;
-mod mpi_pair;
 mod output;
-mod peers;
-mod picture;
 mod portals;
 mod rails;
 mod run;
 mod run_hosts;
 mod run_ssh;
-mod scaling;
 mod signals;
 mod slurm;
 mod spawn;

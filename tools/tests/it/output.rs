@@ -5,16 +5,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A job that is ended with its test.
-struct Job(Child);
+struct TerminalJob(Child);
 
-impl Drop for Job {
+impl Drop for TerminalJob {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Job {
+impl TerminalJob {
     fn start(more: &[&str], script: &str) -> Self {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin("doorbell"));
         command.args(["run", "-n", "1"]).args(more);
@@ -45,7 +45,7 @@ const PLACES: [&[&str]; 2] = [&[], &["--hosts", "localhost"]];
 #[test]
 fn a_carriage_return_ends_a_line() {
     for place in PLACES {
-        let mut job = Job::start(
+        let mut job = TerminalJob::start(
             place,
             "printf '50 %%\\r'; read go; printf '100 %%\\r'; read go; echo done",
         );
@@ -66,7 +66,7 @@ fn a_carriage_return_ends_a_line() {
 #[test]
 fn a_prompt_is_shown_after_a_pause_and_its_line_goes_on() {
     for place in PLACES {
-        let mut job = Job::start(place, "printf 'name? '; read name; echo \"hello $name\"");
+        let mut job = TerminalJob::start(place, "printf 'name? '; read name; echo \"hello $name\"");
         job.shows("[0] name? ");
         job.0.stdin.take().unwrap().write_all(b"you\n").unwrap();
         let mut rest = String::new();

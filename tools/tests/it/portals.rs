@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::doorbell;
-use crate::launchers::{is_fresh, on_path};
+use crate::common::{doorbell, is_fresh};
+use crate::launchers::on_path;
 use doorbell_testing::skipped;
 
 /// The folder of the library, which no program of ours links and cargo so does not build for them.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::common::{doorbell, sentence};
+use crate::common::{doorbell, lab_program, sentence};
 use doorbell_testing::skipped;
 
 /// Far longer than anything here takes.
@@ -192,7 +192,12 @@ fn services_under_nohup_stay_when_the_terminal_goes() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let under_nohup = |words: &[&str], here: &Path| {
         let mut command = Command::new("nohup");
-        Running::start(command.arg(program()).args(words).current_dir(here))
+        let program = if words[0] == "model" {
+            lab_program()
+        } else {
+            program()
+        };
+        Running::start(command.arg(program).args(words).current_dir(here))
     };
     let model = ["model", "vic", "--dir", "D", "--vfs", "1"];
     let acm = ["acm", "serve", "--socket", &at("acm.sock"), "--config", &at("")];

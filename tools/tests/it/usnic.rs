@@ -8,8 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::common::lab_program;
+
+/// `doorbell`, or `doorbell-lab` for its command `model`.
 fn doorbell(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_doorbell"));
+    let mut command = match words {
+        ["model", ..] => Command::new(lab_program()),
+        _ => Command::new(env!("CARGO_BIN_EXE_doorbell")),
+    };
     // Three busy processes on two cores would wait for each other.
     command
         .current_dir(folder)
@@ -116,13 +122,13 @@ fn what_is_missing_is_told_with_what_starts_it() {
             "{words:?}: {said}"
         );
     };
-    tells(&[], 1, &["D/vf0.sock", "doorbell model vic --dir D"]);
+    tells(&[], 1, &["D/vf0.sock", "doorbell-lab model vic --dir D"]);
     let early = doorbell(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"])
         .output()
         .unwrap();
     assert_eq!(early.status.code(), Some(3), "{}", text(&early));
     assert!(
-        text(&early).contains("doorbell model vic --dir D"),
+        text(&early).contains("doorbell-lab model vic --dir D"),
         "{}",
         text(&early)
     );
@@ -192,7 +198,7 @@ fn what_is_missing_is_told_with_what_starts_it() {
         &[
             "broken   device",
             "nobody listens at D/vf0.sock any more",
-            "doorbell model vic --dir D",
+            "doorbell-lab model vic --dir D",
         ],
     );
     let mut model = Service::start(here, &["model", "vic", "--dir", "D", "--vfs", "1"]);

@@ -114,13 +114,13 @@ fn receives(world: &doorbell::World) {
 }
 
 /// Two ranks. Dropped, it leaves no process behind.
-struct Job {
+struct FailoverJob {
     ranks: Vec<Child>,
     stop: PathBuf,
     counters: Option<Reader>,
 }
 
-impl Drop for Job {
+impl Drop for FailoverJob {
     fn drop(&mut self) {
         for child in &mut self.ranks {
             let _ = child.kill();
@@ -136,7 +136,7 @@ fn faults() -> String {
     format!("shm:50,{},shm:{between},{}", again(first), again(last))
 }
 
-impl Job {
+impl FailoverJob {
     fn start(lab: &Lab, folder: &Path) -> Self {
         let stop = folder.join("stop");
         let spawn = |rank: u32| {
@@ -296,7 +296,7 @@ fn usnic_udp_and_shm_take_over_from_each_other_and_each_is_used_again() {
     };
     let model = Model::start(options).unwrap();
     let mut steers = agent(folder.path());
-    let mut job = Job::start(&lab, folder.path());
+    let mut job = FailoverJob::start(&lab, folder.path());
     // Shared memory breaks early, and again whenever it is back: the two others carry.
     job.grows(USNIC, USED, 0);
     job.grows(UDP, USED, 0);

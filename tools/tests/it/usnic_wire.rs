@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::common::sentence;
-use crate::hosts::{AMPLE, Running, SOON, Server, at, finish, two_hosts};
+use crate::hosts::{AMPLE, Running, SOON, Server, at, finish, lab_at, two_hosts};
 use doorbell_testing::netns::Lab;
 use doorbell_testing::skipped;
 
@@ -138,7 +138,7 @@ fn a_usnic_rail_and_a_udp_rail_are_peers_on_one_wire() {
     let words = [
         "model", "vic", "--dir", "D", "--vfs", "1", "--bridge", "v0", "--strict",
     ];
-    let mut model = Running::start(beside(at(Some(lab.name(0)), &words), here));
+    let mut model = Running::start(beside(lab_at(Some(lab.name(0)), &words), here));
     model.says("ready: pf, vf0 in D");
     let mut agent = Running::start(beside(at(None, &["agent", "usnic", "--pf", "model/D/pf"]), here));
     agent.says("agent.sock");

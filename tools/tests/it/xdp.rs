@@ -396,20 +396,6 @@ fn frames_that_are_too_long_for_the_other_end_are_refused_at_once() {
     }
 }
 
-#[test]
-fn the_bare_queues_that_cannot_be_had_end_as_any_rail_does() {
-    let words = [
-        "raw-udp",
-        "--from",
-        "127.0.0.1:7118",
-        "--to",
-        "127.0.0.1:7120",
-        "--xdp",
-    ];
-    let (code, said) = fails(at(None, &words));
-    assert!(code == Some(3) && said.contains("loopback"), "{code:?} {said}");
-}
-
 /// A link upon a virtual link is no hardware either: nothing cuts runs of frames up on the way to a peer past the kernel, so the
 /// sender does not make them.
 #[test]

@@ -32,6 +32,8 @@ fn build(workspace: &Workspace, profile: &str) -> Command {
         "--package",
         "doorbell-tools",
         "--package",
+        "doorbell-lab",
+        "--package",
         "doorbell-simulate",
         "--bins",
     ]);
@@ -39,7 +41,7 @@ fn build(workspace: &Workspace, profile: &str) -> Command {
     command
 }
 
-/// The program, which finds `doorbell` beside itself.
+/// The program, which finds `doorbell` and `doorbell-lab` beside itself.
 fn soak(workspace: &Workspace, folder: &str) -> Command {
     let mut command = Command::new(workspace.target.join(folder).join("doorbell-soak"));
     command.current_dir(&workspace.root);

@@ -1,6 +1,6 @@
 //! A little VIC in this process: functions whose registers are reached by calls only, so that everything happens in the call that rings
 //! the doorbell, in the same order each time. It does what the rail needs and lies where it is told to; what the hardware is like, the
-//! model of its own process (`doorbell model vic`) has to say.
+//! model of its own process (`doorbell-lab model vic`) has to say.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;

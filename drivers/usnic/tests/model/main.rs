@@ -573,7 +573,7 @@ fn a_model_that_dies_is_a_device_that_is_gone() {
     let error = UsnicRail::open(&name, &UsnicConfig::default())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("doorbell model vic"), "{error}");
+    assert!(error.contains("doorbell-lab model vic"), "{error}");
 }
 
 #[test]

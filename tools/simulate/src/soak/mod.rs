@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: mixed traffic of several processes for a long time, during which nothing may grow and nothing may be wrong.
 //!
 //! ```text
-//!   supervisor ─┬─ doorbell model vic, every register access a message and judged
+//!   supervisor ─┬─ doorbell-lab model vic, every register access a message and judged
 //!               ├─ doorbell agent usnic
 //!               └─ ranks: epochs of messages, each judged by the simulator's books
 //! ```

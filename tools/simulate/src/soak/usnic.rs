@@ -80,18 +80,22 @@ struct Stage {
 impl Stage {
     fn set_up(options: &Options, folder: &Path) -> Result<Self, String> {
         let program = program(options)?;
-        let doorbell = |words: &[&str]| {
-            let mut command = Command::new(&program);
+        let lab = program.with_file_name("doorbell-lab");
+        let started = |program: &Path, words: &[&str]| {
+            let mut command = Command::new(program);
             command.current_dir(folder).args(words);
             command
         };
         let violations = folder.join("violations.jsonl");
-        let mut command = doorbell(&["model", "vic", "--dir", "D"]);
+        let mut command = started(&lab, &["model", "vic", "--dir", "D"]);
         command.args(STRICT).arg("--vfs").arg(options.ranks.to_string());
         command.arg("--violations").arg(&violations);
         let model = Process::start("model", command)?;
         model.says()?;
-        let agent = Process::start("agent", doorbell(&["agent", "usnic", "--pf", "model/D/pf"]))?;
+        let agent = Process::start(
+            "agent",
+            started(&program, &["agent", "usnic", "--pf", "model/D/pf"]),
+        )?;
         agent.says()?;
         let ranks = (0..options.ranks).map(|rank| start_rank(options, folder, rank));
         let ranks: Vec<Process> = ranks.collect::<Result<_, _>>()?;
@@ -238,7 +242,7 @@ fn bad_end(process: &mut Process) -> Option<String> {
     }
 }
 
-/// The file of the program `doorbell`.
+/// The file of the program `doorbell`, which has `doorbell-lab` beside it.
 fn program(options: &Options) -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("this program's file: {error}"))?;
     let file = options

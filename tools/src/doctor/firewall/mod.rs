@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::rules::{name, of};
 use super::system::System;
-use crate::place::{beside_path, on_path};
+use crate::path::{beside_path, on_path};
 
 /// What the filter does to frames for the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Service, addresses, conforms};
+use super::{Service, addresses, client, conforms};
 use crate::common::sentence;
 use crate::hosts::{AMPLE, Running, at, fails, finish};
 
@@ -144,7 +144,7 @@ fn without_a_service_every_client_says_where_it_looked() {
             &["endpoints"],
             &["load", "10.0.0.1"],
         ] {
-            let (code, said) = fails(at(None, &[&["acm"], words, &["--service", service]].concat()));
+            let (code, said) = fails(client(&[words, &["--service", service]].concat()));
             assert_eq!(code, Some(6), "{words:?}: {said}");
             assert!(
                 said.contains(&format!("no service listens at {service}")),
@@ -184,7 +184,7 @@ fn a_service_that_does_not_answer_or_goes_is_told_from_one_that_refuses() {
     let out = finish(at(None, &words));
     assert_eq!(out.status.code(), Some(6), "{}", sentence(&out.stderr));
     assert!(String::from_utf8_lossy(&out.stdout).contains("closed the connection"));
-    let (code, said) = fails(at(None, &["acm", "perf", "--service", &socket]));
+    let (code, said) = fails(client(&["perf", "--service", &socket]));
     assert_eq!(code, Some(6), "{said}");
     closing.join().unwrap();
 }
@@ -212,7 +212,7 @@ fn wrong_words_are_told() {
         (&["config", "--nodes", "0"], "--nodes"),
         (&["nonsense"], "nonsense"),
     ] {
-        let out = finish(at(None, &[&["acm"], words].concat()));
+        let out = finish(client(words));
         let said = sentence(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.contains(wanted), "{words:?}: {said}");

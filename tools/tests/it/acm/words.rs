@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use super::{Service, conforms, serve};
+use super::{Service, client, conforms, serve};
 use crate::common::sentence;
 use crate::hosts::{AMPLE, Running, at, fails, finish};
 
@@ -129,12 +129,12 @@ fn names_that_no_socket_can_have_are_told_with_the_limit() {
         &["resolve", "10.0.0.1", "--service", &long],
         &["watch", "--once", "--socket", &long],
     ] {
-        let (code, said) = fails(at(None, &[&["acm"], words].concat()));
+        let (code, said) = fails(client(words));
         assert!(code == Some(6) || code == Some(2), "{words:?}: {code:?}");
         assert!(said.contains("at most 107"), "{words:?}: {said}");
     }
     // A socket in the folder is meant by no name of a host.
-    let (code, said) = fails(at(None, &["acm", "perf", "--service", "no-such-host.invalid"]));
+    let (code, said) = fails(client(&["perf", "--service", "no-such-host.invalid"]));
     assert_eq!(code, Some(6), "{said}");
     assert!(said.contains("./acm.sock"), "{said}");
 }

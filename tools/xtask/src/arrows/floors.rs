@@ -130,6 +130,7 @@ const FLOORS: &[Place] = &[
     place(6, "engine", "doorbell", Sees::Below),
     // 7: programs, benchmarks, and libraries for foreign front ends
     place(7, "tools", "doorbell-tools", Sees::Everything),
+    place(7, "tools/lab", "doorbell-lab", Sees::Everything),
     // what the benchmarks and the count of instructions exercise, in a program of nothing else
     place(
         5,

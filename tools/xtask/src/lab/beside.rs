@@ -67,8 +67,8 @@ impl Drop for Folder {
     }
 }
 
-/// The machine's command with the programs beside it.
-pub(super) fn with(programs: &[Beside], folder: &Folder, tested: &Path, machine: Command) -> Command {
+/// The machine's command with the programs beside it: commands of `doorbell-lab`, whose file is `lab`.
+pub(super) fn with(programs: &[Beside], folder: &Folder, lab: &Path, machine: Command) -> Command {
     if programs.is_empty() {
         return machine;
     }
@@ -76,7 +76,7 @@ pub(super) fn with(programs: &[Beside], folder: &Folder, tested: &Path, machine:
     command.args(["-c", SCRIPT, "beside"]);
     command.env("LAB_READY", READY.to_string());
     for program in programs {
-        let words = format!("'{}' {}", tested.display(), folder.in_words(program.words));
+        let words = format!("'{}' {}", lab.display(), folder.in_words(program.words));
         command.arg(words).arg(folder.in_words(program.ready));
     }
     command

@@ -184,7 +184,12 @@ impl Boots<'_> {
             append: guest.append,
         };
         let command = machine.command(&self.images.get(Image::Qemu(guest.qemu))?);
-        let mut command = beside::with(guest.beside, &folder, &self.tested, command);
+        let mut command = beside::with(
+            guest.beside,
+            &folder,
+            &self.tested.with_file_name("doorbell-lab"),
+            command,
+        );
         let said = self
             .programs
             .run(&file_name(name), name, &mut command, guest.limit)?;

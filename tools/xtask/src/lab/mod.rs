@@ -89,7 +89,7 @@ pub(crate) struct Options {
     /// Keep the file that the last guest booted from, to look into it
     #[arg(long)]
     keep: bool,
-    /// The `doorbell` to test, instead of the one that the tests are built with
+    /// The `doorbell` to test, with `doorbell-lab` beside it, instead of the one that tests are built with
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// The most that all may take; what then still runs is killed

@@ -159,7 +159,7 @@ impl Bench<'_> {
 
     fn raw(&mut self, failures: &mut Vec<String>) -> Result<Option<[f64; 2]>, Error> {
         let raw = |bench: &Self, own: Host, other: Host, core: usize| {
-            let mut command = bench.lab.at(own, &bench.doorbell);
+            let mut command = bench.lab.at(own, bench.doorbell.with_file_name("doorbell-lab"));
             let [from, to] = [own, other].map(|host| format!("{}:{RAW_PORT}", host.address()));
             command.args(["raw-udp", "--from", &from, "--to", &to, "--core", CORES[core]]);
             command

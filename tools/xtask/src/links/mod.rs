@@ -108,7 +108,7 @@ pub(crate) fn show(table: &str, report: &str, json: Option<&Path>) -> Result<(),
     Ok(())
 }
 
-/// The program as users have it.
+/// The program as users have it, with `doorbell-lab` beside it.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([
@@ -118,6 +118,8 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
         "--locked",
         "--package",
         "doorbell-tools",
+        "--package",
+        "doorbell-lab",
     ]);
     let status = command.current_dir(&workspace.root).status();
     let status = status.map_err(|source| Error::Start {

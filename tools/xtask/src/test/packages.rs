@@ -55,7 +55,7 @@ const PACKAGES: &[Package] = &[
         program: "iperf3",
         steps: &["test"],
     },
-    // tools/tests/it/peers.rs compares with some of the peers, and looks at the page
+    // tools/lab/tests/it/peers.rs compares with some of the peers, and looks at the page
     Package {
         name: "ucx-utils",
         program: "ucx_perftest",

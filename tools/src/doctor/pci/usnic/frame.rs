@@ -49,7 +49,7 @@ fn between(walk: &mut Walk, rail: &mut UsnicRail, (name, other): (&str, &mut Usn
             format!("{name} was asked for its hardware address through the rings, and nothing came back"),
             there,
             vec![Fix::hand(
-                "`doorbell model vic` says at its end how many frames met no filter or no buffer",
+                "`doorbell-lab model vic` says at its end how many frames met no filter or no buffer",
             )],
         )),
         Ok(Some(came)) => judged(

@@ -1,0 +1,250 @@
+//! `doorbell-lab acm-load`: many clients that ask for known paths at a rate, and how long the answers take.
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use doorbell_acm::address::Address;
+use doorbell_acm::client::{AsyncClient, ClientError, Service};
+use doorbell_fabric::error::Exit;
+use doorbell_tools::acm::{Format, SOON, json, service, written};
+use doorbell_tools::error::ToolError;
+use doorbell_tools::out;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::args::LoadArgs;
+
+/// The longest time that is told apart, in nanoseconds: a minute.
+const LONGEST: u64 = 60_000_000_000;
+
+/// The JSON of `doorbell-lab acm-load`.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    version: &'static str,
+    service: String,
+    clients: u32,
+    /// As it was asked for, questions a second.
+    rate: u32,
+    /// As it was.
+    achieved: f64,
+    seconds: f64,
+    answered: u64,
+    failed: u64,
+    /// Why the first one failed.
+    first_failure: Option<String>,
+    /// From when a question was to be asked to its answer.
+    latency_ns: Percentiles,
+    /// Memory of the service's process that is resident, before and after; where it is a process of this host.
+    resident_kib: Option<[u64; 2]>,
+}
+
+#[derive(Debug, Serialize)]
+struct Percentiles {
+    min: u64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    p99_9: u64,
+    max: u64,
+}
+
+/// What all clients write to.
+struct Seen {
+    times: Histogram<u64>,
+    failed: u64,
+    first_failure: Option<String>,
+}
+
+/// `doorbell-lab acm-load`.
+pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
+    let destinations = written::all(&args.destinations, Format::Any)?.into_iter();
+    let ways = destinations.map(|to| Ok((to.source()?, to.address)));
+    let ways: Rc<[Way]> = ways.collect::<Result<Vec<Way>, ToolError>>()?.into();
+    let service = service(args.service.as_deref())?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| ToolError::System {
+        what: "wait for many clients",
+        source,
+    })?;
+    let process = process_of(&service);
+    let report = LocalSet::new().block_on(&runtime, async {
+        let askers = connect(&service, args.clients).await?;
+        warm(&askers[0], &ways).await?;
+        let before = process.and_then(resident);
+        let seen = Rc::new(RefCell::new(Seen {
+            times: Histogram::new_with_bounds(1, LONGEST, 3)
+                .map_err(|error| ToolError::Usage(error.to_string()))?,
+            failed: 0,
+            first_failure: None,
+        }));
+        let begun = Instant::now();
+        let each = Duration::from_secs_f64(f64::from(args.clients) / f64::from(args.rate));
+        let until = begun + Duration::from_secs_f64(args.seconds);
+        let clients: Vec<_> = askers
+            .into_iter()
+            .enumerate()
+            .map(|(nth, asker)| {
+                // Spread over the time between two questions of one client.
+                let first = begun + each.mul_f64(nth as f64 / f64::from(args.clients));
+                let pace = Pace { first, each, until };
+                tokio::task::spawn_local(ask(asker, nth, pace, Rc::clone(&ways), Rc::clone(&seen)))
+            })
+            .collect();
+        let shown = tokio::task::spawn_local(show(until));
+        for client in clients {
+            // A client that panics has shown where; its questions are missing in the count.
+            let _ = client.await;
+        }
+        shown.abort();
+        out::pass("");
+        let seconds = begun.elapsed().as_secs_f64();
+        let resident = before
+            .zip(process.and_then(resident))
+            .map(|(before, after)| [before, after]);
+        let seen = seen.borrow();
+        Ok::<_, ToolError>(report(args, &service, &seen, seconds, resident))
+    })?;
+    out::print(&if args.json { json(&report) } else { shown(&report) })?;
+    let good = report.failed == 0 && report.answered > 0;
+    Ok(if good { Exit::Done } else { Exit::Verdict }.into())
+}
+
+/// Where a path is to begin, if that is said, and where it is to end.
+type Way = (Option<Address>, Address);
+
+/// When a client asks.
+#[derive(Clone, Copy)]
+struct Pace {
+    first: Instant,
+    each: Duration,
+    until: Instant,
+}
+
+async fn connect(service: &Service, clients: u32) -> Result<Vec<AsyncClient>, ToolError> {
+    let mut askers = Vec::new();
+    for _ in 0..clients {
+        askers.push(AsyncClient::connect(service, SOON).await?);
+    }
+    Ok(askers)
+}
+
+/// Shows a person who looks how long it takes from here.
+async fn show(until: Instant) {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        out::pass(&format!(
+            "questions and answers, {}",
+            out::about(left.as_secs_f64())
+        ));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// So that all of them are known.
+async fn warm(asker: &AsyncClient, ways: &[Way]) -> Result<(), ClientError> {
+    for (source, destination) in ways {
+        asker.resolve(source.clone(), destination.clone(), false).await?;
+    }
+    Ok(())
+}
+
+/// One client: asks when it is time, whatever became of the question before, and never faster.
+async fn ask(asker: AsyncClient, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: Rc<RefCell<Seen>>) {
+    let mut due = pace.first;
+    let mut turn = nth;
+    while due < pace.until {
+        sleep_until(due).await;
+        let (source, destination) = ways[turn % ways.len()].clone();
+        let answer = asker.resolve(source, destination, false).await;
+        let took = u64::try_from(due.elapsed().as_nanos()).unwrap_or(LONGEST);
+        let mut seen = seen.borrow_mut();
+        match answer {
+            Ok(_) => seen.times.saturating_record(took.clamp(1, LONGEST)),
+            Err(error) => {
+                seen.failed += 1;
+                seen.first_failure.get_or_insert_with(|| error.to_string());
+            }
+        }
+        due += pace.each;
+        turn += 1;
+    }
+}
+
+fn report(
+    args: &LoadArgs,
+    service: &Service,
+    seen: &Seen,
+    seconds: f64,
+    resident: Option<[u64; 2]>,
+) -> Report {
+    let at = |quantile| seen.times.value_at_quantile(quantile);
+    Report {
+        schema: "doorbell.acm-load/1",
+        version: env!("CARGO_PKG_VERSION"),
+        service: service.to_string(),
+        clients: args.clients,
+        rate: args.rate,
+        achieved: seen.times.len() as f64 / seconds,
+        seconds,
+        answered: seen.times.len(),
+        failed: seen.failed,
+        first_failure: seen.first_failure.clone(),
+        latency_ns: Percentiles {
+            min: seen.times.min(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: seen.times.max(),
+        },
+        resident_kib: resident,
+    }
+}
+
+/// The process that listens at the service's socket.
+fn process_of(service: &Service) -> Option<u32> {
+    let Service::Unix(path) = service else { return None };
+    let stream = std::os::unix::net::UnixStream::connect(path).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+}
+
+/// Resident memory of a process in KiB.
+fn resident(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn shown(report: &Report) -> String {
+    let times = &report.latency_ns;
+    let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+    let mut text = format!(
+        "{} clients, {} questions in {:.1} s: {:.0} a second of {} asked for, {} failed\n",
+        report.clients, report.answered, report.seconds, report.achieved, report.rate, report.failed
+    );
+    text.push_str(&format!(
+        "answered after (µs)  least {}  half {}  90 % {}  99 % {}  99.9 % {}  most {}\n",
+        us(times.min),
+        us(times.p50),
+        us(times.p90),
+        us(times.p99),
+        us(times.p99_9),
+        us(times.max)
+    ));
+    if let Some([before, after]) = report.resident_kib {
+        text.push_str(&format!(
+            "memory of the service: {before} KiB before, {after} KiB after\n"
+        ));
+    }
+    if let Some(failure) = &report.first_failure {
+        text.push_str(&format!("the first that failed: {failure}\n"));
+    }
+    text
+}

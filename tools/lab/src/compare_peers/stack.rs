@@ -1,0 +1,59 @@
+//! A stack: one way in which a peer, or doorbell, carries messages, and how it is asked for figures.
+
+use doorbell_tools::process::{Runner, Stop};
+
+use super::load::{Figure, Kind, Load};
+use crate::compare_peers::args::Family;
+use crate::place::{Place, Setting};
+
+/// What a stack is measured with.
+pub(crate) struct Lab<'a> {
+    pub(crate) runner: &'a Runner,
+    pub(crate) place: &'a Place<'a>,
+    pub(crate) setting: Setting,
+}
+
+/// One stack.
+pub(crate) trait Stack {
+    /// Its name, with what carries the messages.
+    fn name(&self) -> &str;
+
+    /// Whose it is; none for doorbell itself.
+    fn family(&self) -> Option<Family>;
+
+    /// How it is measured, in a few words.
+    fn how(&self) -> String;
+
+    /// Why a kind of load is not told by it; none when it is.
+    fn untold(&self, kind: Kind) -> Option<&'static str>;
+
+    /// One turn.
+    fn measure(&self, lab: &Lab<'_>, load: &Load) -> Result<Vec<Figure>, Stop>;
+}
+
+/// Rows for all the sizes that were asked for, in their order, or the reason why not.
+pub(crate) fn complete(name: &str, load: &Load, mut figures: Vec<Figure>) -> Result<Vec<Figure>, Stop> {
+    figures.retain(|figure| load.sizes.contains(&figure.bytes));
+    figures.sort_by_key(|figure| load.sizes.iter().position(|bytes| *bytes == figure.bytes));
+    let told = |figure: &Figure| match load.kind {
+        Kind::Latency | Kind::Put | Kind::Am => figure.half_rtt_ns.mean.is_some_and(is_sane),
+        Kind::Stream | Kind::Blocking => figure.messages_per_second.is_some_and(is_sane),
+        Kind::Overlap => figure.overlap.is_some_and(|times| is_sane(times.both)),
+    };
+    let lacks = load.sizes.iter().find(|bytes| {
+        !figures
+            .iter()
+            .any(|figure| figure.bytes == **bytes && told(figure))
+    });
+    match lacks {
+        Some(bytes) => Err(Stop::Failed(format!(
+            "{name} ended well and told nothing that can be read about messages of {bytes} bytes"
+        ))),
+        None => Ok(figures),
+    }
+}
+
+/// A time or a rate that can be.
+fn is_sane(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}

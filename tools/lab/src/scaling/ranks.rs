@@ -1,0 +1,99 @@
+//! Jobs of many ranks on this machine, more than it has cores.
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use doorbell_bench::report::Report;
+use doorbell_bench::stats::mean;
+use doorbell_fabric::error::Exit;
+use doorbell_tools::error::ToolError;
+use doorbell_tools::out;
+use doorbell_tools::process::{Runner, Stop};
+
+use super::measure::{Given, number, own, said};
+use super::report::Key;
+
+/// A job may take so long, in seconds: far more than any takes, so that each ends.
+const LIMIT: &str = "120";
+/// And its launcher ends soon after it.
+const PATIENCE: Duration = Duration::from_secs(130);
+/// Exchanges are measured for so long, in seconds.
+const SECONDS: &str = "0.3";
+/// Barriers for one figure.
+const BARRIERS: u32 = 20;
+
+/// `doorbell run` with so many ranks of this program.
+fn job(ranks: u32) -> Result<Command, ToolError> {
+    let own = own()?;
+    let mut command = Command::new(&own);
+    command
+        .args([
+            "run",
+            "--no-prefix",
+            "--timeout",
+            LIMIT,
+            "-n",
+            &ranks.to_string(),
+            "--",
+        ])
+        .arg(own);
+    Ok(command)
+}
+
+/// Ping-pongs in pairs, all at the same time: the mean of their means.
+pub(super) fn pairs(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
+    let mut command = job(ranks)?;
+    command.args(["pingpong", "--sizes", "8", "--seconds", SECONDS, "--json", "-"]);
+    Ok(said(runner, command, PATIENCE)?.and_then(|out| {
+        let report: Report =
+            serde_json::from_str(&out).map_err(|error| format!("its report is none: {error}"))?;
+        let halves: Vec<f64> = report
+            .results
+            .iter()
+            .filter_map(|row| row.half_rtt_ns.mean)
+            .collect();
+        let half = mean(&halves).ok_or("its report has no figures")?;
+        Ok(vec![(Key::RanksHalf, half)])
+    }))
+}
+
+/// A world of so many: made, used and left.
+pub(super) fn world(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
+    let mut command = job(ranks)?;
+    let start = Instant::now();
+    command.arg("measure-scaling");
+    let out = said(runner, command, PATIENCE)?;
+    let whole = start.elapsed().as_nanos() as f64;
+    Ok(out.and_then(|line| {
+        let built = number(&line, "built_ns").ok_or("it gave no figures")?;
+        let barrier = number(&line, "barrier_ns").ok_or("it gave no figures")?;
+        Ok(vec![
+            (Key::RanksJob, whole),
+            (Key::RanksBuilt, built),
+            (Key::RanksBarrier, barrier),
+        ])
+    }))
+}
+
+/// A rank of such a world; the first one tells.
+pub(super) fn be_rank() -> Result<ExitCode, ToolError> {
+    let start = Instant::now();
+    let world = doorbell::init()?;
+    let built = start.elapsed();
+    // The first one waits for whoever started last.
+    world.barrier()?;
+    let start = Instant::now();
+    for _ in 0..BARRIERS {
+        world.barrier()?;
+    }
+    let each = start.elapsed() / BARRIERS;
+    if world.rank() == 0 {
+        out::print(&format!(
+            "world built_ns={} barrier_ns={}\n",
+            built.as_nanos(),
+            each.as_nanos()
+        ))?;
+    }
+    world.close();
+    Ok(Exit::Done.into())
+}
