@@ -264,7 +264,10 @@ fn a_rank_that_does_not_come_is_named() {
         ended[0].contains("rank 2 did not respond within 1 s, while exchanging segments"),
         "{ended:?}"
     );
-    assert!(ended[1].contains("rank 0 did not respond within 1 s"), "{ended:?}");
+    assert!(
+        ended[1].contains("rank 0 did not respond within 1 s"),
+        "{ended:?}"
+    );
 }
 
 /// A Long that would have to wait for the credits of a packed one goes unpacked, if that has what it needs.
