@@ -59,6 +59,9 @@ pub(crate) mod about {
     pub(crate) const QUEUED: u32 = READY | ACK_NOW | ACK_LATER | TIMEOUT | PROBE;
 }
 
+/// In the place of a peer's index where there is none: half as long as an option, and idle peers are many.
+const NO_PEER: PeerIndex = PeerIndex(u32::MAX);
+
 /// One peer, and its present connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -69,8 +72,8 @@ pub(crate) struct Peer {
     connection: u64,
     /// Frame MACs: ours, and theirs.
     macs: Option<Box<[FrameMac; 2]>>,
-    /// A peer opened before at the same address: an earlier life of the process there.
-    older: Option<PeerIndex>,
+    /// A peer opened before at the same address, or [`NO_PEER`]: an earlier life of the process there.
+    older: PeerIndex,
 
     pub(crate) send: SendWindow,
     pub(crate) recv: RecvWindow,
@@ -114,7 +117,7 @@ impl Peer {
             driver,
             connection: out.connection,
             macs: connection.macs,
-            older: None,
+            older: NO_PEER,
             send: SendWindow::new(ours),
             recv: RecvWindow::new(theirs),
             rtt: Rtt::new(),
@@ -184,12 +187,12 @@ impl Peer {
 
     /// The peer that was opened before at the same address.
     pub(crate) fn older(&self) -> Option<PeerIndex> {
-        self.older
+        (self.older != NO_PEER).then_some(self.older)
     }
 
     /// Notes the peer that was opened before at the same address.
     pub(crate) fn set_older(&mut self, older: Option<PeerIndex>) {
-        self.older = older;
+        self.older = older.unwrap_or(NO_PEER);
     }
 
     /// Whether something waits to be sent.
