@@ -326,12 +326,12 @@ mod tests {
         assert_eq!(fallen_back(0, &[]), None);
         let line = told[0].to_string();
         assert!(
-            line.starts_with("rank 1 at 10.0.0.2: by the system's own tables: no service runs at"),
+            line.starts_with("rank 1 at 10.0.0.2: by the system's own tables: no service listens at"),
             "{line}"
         );
         let named = host(&config, "node1", 1).unwrap().unwrap_err();
         assert!(
-            named.contains("no service runs at /nonexistent/acm.sock"),
+            named.contains("no service listens at /nonexistent/acm.sock"),
             "{named}"
         );
         assert_eq!(host(&config, "10.0.0.2", 1), None, "no name");
