@@ -52,7 +52,7 @@ bound() {
     said=$(vfio-lab chain "$vf0" 2>&1)
     echo "$said"
     says "the chain: a virtual function of the right one" "$said" "^holds device: 8086:10ca, virtual function 0 of $pf"
-    says "the chain: it is alone in its group" "$said" '^holds group: it is alone'
+    says "the chain: the group has no other devices" "$said" '^holds group: no other devices'
     says "the chain: to the end" "$said" '^holds answers: 8086:10ca, BAR 0'
     if grep -qE '^(broken|open|fix)' <<< "$said"; then failed "the chain: nothing is left open" "$said"; else ok "the chain: nothing is left open"; fi
 }
