@@ -647,7 +647,7 @@ fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
     // Both run on one kernel here, and still are two hosts.
     let words = ["--rail", "shm", "--key-file", &key];
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &words));
-    assert!(code == Some(3) && said.contains("another host"), "{said}");
+    assert!(code == Some(3) && said.contains("on different hosts"), "{said}");
     server.says("went after");
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &["--key-file", &other]));
     assert!(code == Some(2) && said.contains("a different key"), "{said}");

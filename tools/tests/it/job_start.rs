@@ -62,7 +62,7 @@ fn all_that_have_come_end_with_the_same_words() {
 #[test]
 fn between_hosts_it_is_the_same() {
     let script = "test $PMI_RANK = 1 && exit 0; exec \"$0\" pingpong --sizes 8";
-    ends_early(2, &["--hosts", "localhost:2"], script, "rank 1 has given nothing");
+    ends_early(2, &["--hosts", "localhost:2"], script, "rank 1 has put no value");
 }
 
 /// Only ranks that have not joined are missed: each may end in its own time.

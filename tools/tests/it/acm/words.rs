@@ -292,12 +292,12 @@ fn what_is_loaded_is_warned_of_once_and_again_when_it_changes() {
     fs::write(folder.path().join("ibacm_opts.cfg"), options).unwrap();
     fs::write(&data, "far ::1\nnonsense\n").unwrap();
     let mut running = Running::start(serve(None, folder.path(), &[]));
-    running.says("hosts.data:2: there is no GID");
+    running.says("hosts.data:2: the line has no GID");
     fs::write(&data, "far ::1\n\nnonsense\n").unwrap();
-    running.says("hosts.data:3: there is no GID");
+    running.says("hosts.data:3: the line has no GID");
     // The same line once more: the file has changed.
     fs::write(&data, "other ::1\n\nnonsense\n").unwrap();
-    running.says("hosts.data:3: there is no GID");
+    running.says("hosts.data:3: the line has no GID");
     running.signal(Signal::TERM);
     assert_eq!(running.ends(AMPLE), Some(0));
 }
