@@ -115,7 +115,7 @@ fn a_pair_without_a_route_is_refused_at_both_ends_with_the_reason() {
     let (code, said) = fails(command(&lab, 1, &rails(&CONNECT, &["udp:z0"], &key)));
     assert_eq!(code, Some(3), "{said}");
     assert!(
-        said.contains("no route") || said.contains("through v0, not z0"),
+        said.contains("no route") || said.contains("through v0, not through z0"),
         "{said}"
     );
     server.says("went after");
