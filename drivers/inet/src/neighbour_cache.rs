@@ -174,7 +174,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Sends the requests that are due, at most [`REQUESTS_PER_POLL`]; the next polls send the rest.
+    /// Sends the requests that are due, at most `REQUESTS_PER_POLL`; the next polls send the rest.
     pub fn poll(&mut self, now: Time, tx: &mut impl PacketSender) {
         if !self.announced {
             self.announced = neighbour_announcement(self.own).is_some_and(|packet| tx.send_own(&packet));

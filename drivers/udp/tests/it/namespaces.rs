@@ -501,7 +501,10 @@ fn the_routing_table_is_asked_as_the_sockets_ask_it() {
         "through the router 10.77.0.2"
     );
     let other = asked(&lab, "udp:d0", "203.0.113.9");
-    assert!(other.contains("through v0 (router 10.77.0.2), not through d0"), "{other}");
+    assert!(
+        other.contains("through v0 (router 10.77.0.2), not through d0"),
+        "{other}"
+    );
     lab.ip(0, "route add default via 10.88.0.254 metric 200");
     assert_eq!(
         asked(&lab, "udp:d0", "203.0.113.9"),
