@@ -37,7 +37,7 @@
 //!
 //! Other differences: 3.3's PUT_END is PUT, SEND_END is SEND, REPLY_END is REPLY. An initiator's event has no
 //! match bits in Portals 4: what the original reads from them is in the user pointer, in the same layout
-//! ([`bits`]), with the local memory's number. What is not longer than the interface copies at once
+//! ([`match_bits`]), with the local memory's number. What is not longer than the interface copies at once
 //! (`max_volatile_size`) leaves from a volatile descriptor: no SEND comes, and its ticket is free when the
 //! call returns.
 //!
