@@ -2,7 +2,7 @@
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::Candidate;
-use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::message::{Incarnation, Message, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Place, Side};
 use doorbell_fabric::rail::Rail;
@@ -14,8 +14,18 @@ use crate::bootstrap::{Hello, RailEntry};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::Error;
-use crate::progress::Way;
 use crate::rails::{AnyRail, reason_of};
+
+/// A way to a peer, as the rail itself numbers it: for one-sided operations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// Our rail.
+    pub(crate) rail: RailId,
+    /// The peer, as our rail numbers it.
+    pub(crate) peer: PeerIndex,
+    /// Which of the peer's own rails is the other end, as the peer numbers them.
+    pub(crate) other: u16,
+}
 
 /// What stands above the rails of this rank, owns them, and opens its peers over them.
 pub(crate) trait Above {

@@ -11,24 +11,25 @@ use doorbell_oob::{Connection, JobKey, Launcher, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
 
-use crate::above;
+use crate::above::{self, Way};
 use crate::bootstrap::invite::Invited;
 use crate::bootstrap::launched::{self, Met};
 use crate::bootstrap::remote::{Life, RANKS, Remote};
-use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, Root, meet};
+use crate::bootstrap::{Hello, Key, Meeting, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol, Resume};
 use crate::control::{self, Fates};
 use crate::cores;
 use crate::directory::{Directory, Source};
 use crate::error::{Error, Waiting};
-use crate::launch;
-use crate::progress::{Clock, Core, Front, Link, Meeting as PeerMeeting, Patience, Watch, Way};
+use crate::launch::{self, Door};
+use crate::progress::{Clock, Core, Front, Link, Meeting as PeerMeeting, Patience, Watch};
 use crate::rails::{AnyRail, open_all};
 use crate::random;
 use crate::raw::OneSided;
 use crate::seen::Seen;
-use crate::spawn::Door;
-use crate::world::{Hook, World};
+use crate::station::Hook;
+use crate::types::MOST_RANKS;
+use crate::world::World;
 
 /// Joins the job that the environment describes: that of `doorbell run` (`DOORBELL_RANK`, `DOORBELL_SIZE`,
 /// `DOORBELL_ROOT`), or of another launcher ([`crate::launcher`]). Without any, the world is one rank that can send to
@@ -166,7 +167,7 @@ impl Builder {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
         if !without_environment {
-            crate::config::warn(&config);
+            launch::warn(&config);
         }
         let door = launch::enter(&mut config, without_environment)?;
         let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
@@ -192,7 +193,7 @@ impl Builder {
         let (mut config, hook) = self.split()?;
         judge(&config)?;
         if !without_environment {
-            crate::config::warn(&config);
+            launch::warn(&config);
         }
         let door = launch::enter(&mut config, without_environment)?;
         let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
@@ -212,7 +213,7 @@ impl Builder {
     ) -> Result<T, Error> {
         let resolved = self.split().and_then(|(config, hook)| {
             judge(&config)?;
-            crate::config::warn(&config);
+            launch::warn(&config);
             Ok((config, hook))
         });
         let (joined, hook, remote) = join_over(connection, layer, resolved)?;
@@ -248,7 +249,7 @@ impl Builder {
     /// # Errors
     /// As [`init`]; [`Error::Refused`] and [`Error::Occupied`] in the words of the other side. It is told ours, too.
     pub fn build_over(self, connection: Connection) -> Result<World, Error> {
-        let resolved = self.split().inspect(|(config, _)| crate::config::warn(config));
+        let resolved = self.split().inspect(|(config, _)| launch::warn(config));
         let (joined, hook, remote) = join_over(connection, Layer::Messages, resolved)?;
         let Joined {
             config,
@@ -852,6 +853,26 @@ mod tests {
         assert_eq!(
             *resolve(Builder::new().job(3, 4, "@x")).unwrap().job.rank.get(),
             Some(3)
+        );
+    }
+
+    #[test]
+    fn what_code_sets_is_checked_before_a_world_is_made() {
+        let mut config = Config::default();
+        config.shm.cells.set(Some(3));
+        let error = local(2, &config).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert_eq!(
+            error.to_string(),
+            "`3` is no value for shm.cells (code): expected a power of two from 2 to 1048576, or `auto`"
+        );
+        let mut config = Config::default();
+        config.pml.unexpected.set(crate::config::Size(0));
+        let net = SimNet::new(1, doorbell_sim::SimConfig::default());
+        let error = simulated(&net, 2, &config).unwrap_err().to_string();
+        assert!(
+            error.contains("pml.unexpected") && error.contains("1 KiB to 4 GiB"),
+            "{error}"
         );
     }
 

@@ -91,6 +91,34 @@ pub enum Awaited {
     },
 }
 
+impl Awaited {
+    /// The ranks that a wait names, and whether it may be about others, too.
+    pub(crate) fn concerned(self) -> (Vec<u32>, bool) {
+        match self {
+            Self::Receive {
+                from: Source::Rank(rank),
+                ..
+            }
+            | Self::Probe {
+                from: Source::Rank(rank),
+                ..
+            }
+            | Self::Send { to: rank, .. }
+            | Self::Collective { peer: rank, .. }
+            | Self::OneSided { peer: rank, .. }
+            | Self::Meeting { peer: rank } => (vec![rank], false),
+            Self::Requests { peers, .. } => {
+                let named = peers.ranks().to_vec();
+                let others = named.is_empty() || peers.and_others();
+                (named, others)
+            }
+            Self::Receive { .. } | Self::Probe { .. } | Self::Abort(_) | Self::Interface { .. } => {
+                (Vec::new(), true)
+            }
+        }
+    }
+}
+
 /// The peers of several requests: the first few that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
@@ -181,7 +209,7 @@ fn below(lines: &[String]) -> String {
 #[non_exhaustive]
 pub enum Error {
     /// A setting or variable that does not exist.
-    #[error("there is no {kind} `{given}`{place}{}", crate::config::suggestion(nearest))]
+    #[error("there is no {kind} `{given}`{place}{}", suggestion(nearest))]
     UnknownName {
         /// What kind of name.
         kind: &'static str,
@@ -657,6 +685,14 @@ fn of_am(error: &AmError) -> Exit {
         // What is left is about arguments, settings and limits.
         _ => Exit::Usage,
     }
+}
+
+/// The end of a sentence that names what was probably meant.
+pub(crate) fn suggestion(nearest: &str) -> String {
+    if nearest.is_empty() {
+        return String::new();
+    }
+    format!("; the nearest is `{nearest}`")
 }
 
 /// "rank 3", "ranks 3 and 5", "ranks 1, 2 and 9", "ranks 1, 2, 3 and 61 more".

@@ -10,15 +10,18 @@
 //! Ranks that a running job has started take their number among the new ones from the launcher, and everything else from
 //! their invitation (`bootstrap::invite`).
 
-use std::sync::{Mutex, PoisonError};
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use doorbell_oob::Launcher;
 use doorbell_oob::launch::singleton::Singleton;
 use doorbell_oob::launch::{Found, Kind, Wanted, detect, open, open_beside};
 
-use crate::config::Config;
+use crate::config::{Config, warning_at};
 use crate::error::Error;
-use crate::spawn::Door;
+
+/// The launcher, as the worlds of a process share it.
+pub(crate) type Door = Arc<Mutex<Box<dyn Launcher>>>;
 
 /// The launcher that a world of this process would join its job by, with the reasons why not by another one. Nothing is
 /// connected to.
@@ -107,6 +110,24 @@ pub(crate) fn keep_open(door: Option<Door>) {
     static KEPT: Mutex<Vec<Door>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     kept.extend(door);
+}
+
+/// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and
+/// are no settings. Once per process, at rank 0 of a job only, and not where a process above has warned of
+/// them ([`warned_variables`](crate::config::warned_variables)).
+pub fn warn_of_unknown_variables() {
+    // What is wrong with a value is an error of the call that needs it.
+    let config = Config::from_environment().unwrap_or_default();
+    warn(&config);
+}
+
+/// As [`warn_of_unknown_variables`], for a process with this configuration.
+pub(crate) fn warn(config: &Config) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let text = warning_at(|| launcher(config).map_or(0, |found| found.rank));
+        let _ = io::stderr().write_all(text.as_bytes());
+    });
 }
 
 /// Whether values go through this launcher.

@@ -1,10 +1,9 @@
-//! Rails of every built-in kind behind one type, by static match. How they are found is in `find`, with what settings
-//! they are made in `settings`.
+//! Rails of every built-in kind behind one type, by static match. How they are found is in `find`, with what
+//! settings they are made in `config::drivers`.
 
 mod capture;
 mod drill;
 mod find;
-mod settings;
 
 pub use capture::{Capture, capture_file};
 
@@ -36,11 +35,10 @@ use doorbell_xdp::XdpRail;
 use drill::Drill;
 pub use find::discover;
 pub(crate) use find::{open_all, reason_of, way};
-pub(crate) use settings::btl_config;
-pub use settings::{shm_config, udp_config, usnic_config, xdp_config};
 
 use crate::bootstrap::{Key, RailEntry};
 use crate::config::Config;
+use crate::config::drivers::{btl_config, igbvf_config, shm_config, udp_config, usnic_config, xdp_config};
 use crate::error::Error;
 use crate::random;
 
@@ -104,7 +102,7 @@ impl AnyRail {
                 Ok(Self::Xdp(made_reliable(driver, config, life)?))
             }
             "igbvf" => {
-                let mut driver = IgbvfRail::open(name, &settings::igbvf_config(config))?;
+                let mut driver = IgbvfRail::open(name, &igbvf_config(config))?;
                 capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
                 let life = driver.incarnation();
                 Ok(Self::Igbvf(made_reliable(driver, config, life)?))

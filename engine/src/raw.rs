@@ -39,8 +39,9 @@ pub use doorbell_pml::{
     Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
 };
 
+use crate::above::Way;
 use crate::error::{Awaited, Error, Peers};
-use crate::progress::{Core, Envelope, Way};
+use crate::progress::{Core, Envelope};
 use crate::types::{Source, Status, Tag};
 use crate::world::World;
 

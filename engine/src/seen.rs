@@ -15,10 +15,10 @@ use doorbell_fabric::select::Choice;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Counters, Drops, PathState, Pml, Rank};
 
+use crate::above::Way;
 use crate::config::CounterPlace;
 use crate::directory::Directory;
 use crate::error::Error;
-use crate::progress::Way;
 use crate::rails::AnyRail;
 use crate::told;
 

@@ -26,18 +26,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::host::Host;
 use crate::bootstrap::remote::{exit_of, shown, within_network};
-use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting};
+use crate::bootstrap::{Hello, Key, Meeting};
 use crate::builder::{Layer, Rails, prepare};
 use crate::collect::{gather_words, share_words};
 use crate::directory::Directory;
 use crate::error::Error;
-use crate::launch;
+use crate::launch::{self, Door};
 use crate::progress::Clock;
 use crate::random;
+use crate::types::MOST_RANKS;
 use crate::world::World;
-
-/// The launcher, as the worlds of a process share it.
-pub(crate) type Door = Arc<Mutex<Box<dyn Launcher>>>;
 
 /// Most ranks that are started at a time: as many as `doorbell run` starts.
 const MOST_NEW: u32 = 1024;

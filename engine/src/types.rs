@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Most ranks of one job.
+pub(crate) const MOST_RANKS: u32 = 65_536;
+
 /// Whom a receive or probe accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {

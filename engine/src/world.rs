@@ -20,13 +20,15 @@ use crate::config::Config;
 use crate::control::{Control, Fates};
 use crate::directory::Directory;
 use crate::error::{Awaited, Error, Waiting};
+use crate::launch::Door;
 use crate::message::Message;
 use crate::progress::{Each, Envelope, Front, LATE, Look};
 use crate::rails::Capture;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};
-use crate::spawn::{self, Door, Spawn};
+use crate::spawn::{self, Spawn};
+use crate::station::Hook;
 use crate::types::{Source, Status, Tag};
 use crate::why::WayNow;
 use crate::within::Within;
@@ -38,9 +40,6 @@ const MEETING: Duration = Duration::from_micros(50);
 
 /// The context of the user's messages.
 pub(crate) const USER: u16 = 0;
-
-/// Told once when a wait has been quiet for long.
-pub(crate) type Hook = Box<dyn FnMut(&Waiting) + Send>;
 
 /// One rank's handle on the job.
 ///

@@ -8,8 +8,8 @@ use doorbell_fabric::time::Time;
 use rustix::fd::BorrowedFd;
 
 use super::clients::Counter;
+use crate::above::Way;
 use crate::portals::{Ground, Ranks, is_cut_off, recorded, troubles};
-use crate::progress::Way;
 use crate::rails::AnyRail;
 use crate::station::Driven;
 

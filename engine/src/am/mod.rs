@@ -54,8 +54,8 @@ use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{Awaited, Error};
+use crate::launch::Door;
 use crate::portals::{LostRank, farewell, give_up, launcher_of};
-use crate::spawn::Door;
 use crate::station::Station;
 
 /// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send

@@ -26,9 +26,10 @@ use serde::{Deserialize, Serialize};
 
 use super::remote::{Word, exit_of, shown, within_network};
 use super::wire::{LONGEST_HELLO, LONGEST_TABLE};
-use super::{Hello, Key, MOST_RANKS, Meeting, host_id};
+use super::{Hello, Key, Meeting, host_id};
 use crate::error::Error;
 use crate::random;
+use crate::types::MOST_RANKS;
 
 /// What a session is for: the meeting of a job and those that it had started.
 const SPAWN: u16 = 2;

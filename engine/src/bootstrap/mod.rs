@@ -50,8 +50,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::random;
 
-/// Most ranks of one job.
-pub(crate) const MOST_RANKS: u32 = 65_536;
 /// Most rails that one rank may publish.
 pub(crate) const MOST_RAILS: usize = RAILS_MAX;
 

@@ -9,11 +9,11 @@ use doorbell_inet::StaticAddress;
 use doorbell_oob::net::{Pattern, Ports};
 use doorbell_shm::ShmConfig;
 
+use super::drivers::btl_config;
 use super::value::{Size, Value};
 use super::{Config, FACTS, Origin};
-use crate::bootstrap::MOST_RANKS;
 use crate::error::Error;
-use crate::rails;
+use crate::types::MOST_RANKS;
 
 /// Fewest bytes of `pml.unexpected`: one envelope must fit many times.
 const LEAST_UNEXPECTED: usize = 1 << 10;
@@ -54,7 +54,7 @@ impl Config {
     /// The first setting of the BTL that cannot be, with the others as they are. Some are bounds of each other, so this
     /// is not asked before all are read.
     fn btl_out_of_bounds(&self) -> Option<Error> {
-        let Err(BtlError::Setting { setting, bounds, .. }) = rails::btl_config(self).validate() else {
+        let Err(BtlError::Setting { setting, bounds, .. }) = btl_config(self).validate() else {
             return None;
         };
         let at = FACTS
@@ -70,7 +70,7 @@ impl Config {
         let alone_with = |other: &usize| {
             let mut changed = defaults.clone();
             let _ = changed.all_mut()[*other].read(&self.all()[*other].show(), Origin::Code);
-            rails::btl_config(&changed).validate().is_err()
+            btl_config(&changed).validate().is_err()
         };
         let to_blame = bounded
             .clone()

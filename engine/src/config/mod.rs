@@ -10,6 +10,7 @@
 //! from it.
 
 mod bounds;
+pub mod drivers;
 mod fault;
 mod setting;
 mod source;
@@ -26,9 +27,10 @@ use doorbell_usnic::UsnicConfig;
 use doorbell_xdp::XdpConfig;
 use serde::Serialize;
 
+pub use crate::launch::warn_of_unknown_variables;
 pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
-pub use unknown::{warn_of_unknown_variables, warned_variables};
+pub use unknown::warned_variables;
 pub use value::{
     ControlPolicy, CounterPlace, IpFamily, Launch, Mode, Protocol, Rails, Resume, Size, UsnicCommandWay,
     UsnicCommands, UsnicControl, Wait, XdpMode,
@@ -36,8 +38,8 @@ pub use value::{
 
 pub(crate) use bounds::mac;
 use setting::AnySetting;
-pub(crate) use unknown::warn;
-pub(crate) use value::{Value, nearest, suggestion};
+pub(crate) use unknown::warning_at;
+pub(crate) use value::{Value, nearest};
 
 /// One line of `doorbell info --config`.
 #[derive(Clone, Debug, Serialize)]

@@ -450,26 +450,6 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
 }
 
 #[test]
-fn what_code_sets_is_checked_before_a_world_is_made() {
-    let mut config = Config::default();
-    config.shm.cells.set(Some(3));
-    let error = crate::local(2, &config).unwrap_err();
-    assert_eq!(error.exit_code(), 2);
-    assert_eq!(
-        error.to_string(),
-        "`3` is no value for shm.cells (code): expected a power of two from 2 to 1048576, or `auto`"
-    );
-    let mut config = Config::default();
-    config.pml.unexpected.set(Size(0));
-    let net = doorbell_sim::SimNet::new(1, doorbell_sim::SimConfig::default());
-    let error = crate::simulated(&net, 2, &config).unwrap_err().to_string();
-    assert!(
-        error.contains("pml.unexpected") && error.contains("1 KiB to 4 GiB"),
-        "{error}"
-    );
-}
-
-#[test]
 fn the_listing_holds_every_setting_once_and_reads_back() {
     let config = Config::default();
     let list = config.list();

@@ -7,14 +7,13 @@
 //! what it starts inherits the names.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write as _};
-use std::sync::Once;
 
 use doorbell_oob::launch::pmix::VARIABLE as INVITATION;
 use doorbell_oob::launch::singleton::VARIABLE as SPAWNED;
 
 use super::source::{OTHERS, PREFIX, TEST_PREFIX};
-use super::{Config, FACTS, nearest, suggestion};
+use super::{FACTS, nearest};
+use crate::error::suggestion;
 
 /// Names the unknown variables, by commas, of which a process above this one has warned.
 pub(super) const WARNED: &str = "DOORBELL_WARNED";
@@ -87,29 +86,17 @@ fn warning(names: &[String], variables: &[(OsString, OsString)]) -> String {
     text
 }
 
-/// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and
-/// are no settings. Once per process, at rank 0 of a job only, and not where a process above has warned of
-/// them ([`warned_variables`]).
-pub fn warn_of_unknown_variables() {
-    // What is wrong with a value is an error of the call that needs it.
-    let config = Config::from_environment().unwrap_or_default();
-    warn(&config);
-}
-
-/// As [`warn_of_unknown_variables`], for a process with this configuration.
-pub(crate) fn warn(config: &Config) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let variables: Vec<_> = std::env::vars_os().collect();
-        let is_started_by_job = [INVITATION, SPAWNED]
-            .iter()
-            .any(|mark| variables.iter().any(|(name, _)| name == mark));
-        let rank = crate::launch::launcher(config).map_or(0, |found| found.rank);
-        if !is_started_by_job && rank == 0 {
-            let text = warning(&unknown(&variables), &variables);
-            let _ = io::stderr().write_all(text.as_bytes());
-        }
-    });
+/// The warning of variables of this process that begin as ours do and are no settings, if it is this process's to write:
+/// nothing is to be written by ranks other than 0, nor by what a job has started.
+pub(crate) fn warning_at(rank: impl FnOnce() -> u32) -> String {
+    let variables: Vec<_> = std::env::vars_os().collect();
+    let is_started_by_job = [INVITATION, SPAWNED]
+        .iter()
+        .any(|mark| variables.iter().any(|(name, _)| name == mark));
+    if is_started_by_job || rank() != 0 {
+        return String::new();
+    }
+    warning(&unknown(&variables), &variables)
 }
 
 /// The variable to be given to processes that this one starts, so that they do not repeat its warning of

@@ -8,6 +8,8 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::RAILS_MAX;
 use doorbell_oob::launch::Kind;
 
+use crate::error::suggestion;
+
 /// A type of setting.
 pub(crate) trait Value: Sized + Clone {
     /// The unit, or the form of the text, as shown in listings.
@@ -270,14 +272,6 @@ pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> 
         .filter(|(distance, _)| *distance <= near)
         .min_by_key(|(distance, _)| *distance)
         .map_or("", |(_, name)| name)
-}
-
-/// The end of a sentence that names what was probably meant.
-pub(crate) fn suggestion(nearest: &str) -> String {
-    if nearest.is_empty() {
-        return String::new();
-    }
-    format!("; the nearest is `{nearest}`")
 }
 
 words! {

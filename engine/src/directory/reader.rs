@@ -9,7 +9,7 @@ use super::{News, Shared};
 use crate::acm;
 use crate::bootstrap::{Hello, launched};
 use crate::config::Config;
-use crate::spawn::Door;
+use crate::launch::Door;
 
 /// Where ranks are asked for.
 #[derive(Clone, Debug)]

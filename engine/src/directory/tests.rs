@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::bootstrap::shelf::{Shelf, Values};
 use crate::config::Config;
 use crate::error::Error;
-use crate::spawn::Door;
+use crate::launch::Door;
 use crate::types::Source;
 use crate::world::World;
 

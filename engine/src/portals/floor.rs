@@ -14,10 +14,9 @@ use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
 use super::collect::{Ground, INTERNAL, refused};
-use crate::above::Above;
+use crate::above::{Above, Way};
 use crate::bootstrap::Hello;
 use crate::error::Error;
-use crate::progress::Way;
 use crate::rails::AnyRail;
 use crate::station::Driven;
 use crate::told;

@@ -53,7 +53,7 @@ use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{Awaited, Error};
-use crate::spawn::Door;
+use crate::launch::Door;
 pub use crate::station::LostRank;
 use crate::station::Station;
 

@@ -17,12 +17,11 @@ use crate::bootstrap::remote::Remote;
 use crate::builder::{Builder, Joined, Layer, crowded, everybody, simulated_rails};
 use crate::config::{Config, Mode};
 use crate::error::Error;
+use crate::launch::Door;
 use crate::progress::{Clock, Patience};
 use crate::rails::open_all;
 use crate::random;
-use crate::spawn::Door;
-use crate::station::Station;
-use crate::world::Hook;
+use crate::station::{Hook, Station};
 
 /// Time for what a launcher is told at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{Message as _, PeerIndex};
+use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
@@ -21,6 +21,7 @@ use super::meeting::Meeting;
 use super::pause::{Clock, Patience, Turn, Waiter, move_on};
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
+use crate::above::Way;
 use crate::bootstrap::remote::Life;
 use crate::control::Fates;
 use crate::directory::Directory;
@@ -29,7 +30,7 @@ use crate::rails::AnyRail;
 use crate::raw::OneSided;
 use crate::seen::Seen;
 use crate::told;
-use crate::types::{Source, Status};
+use crate::types::Status;
 use crate::why::WayNow;
 
 /// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
@@ -40,17 +41,6 @@ const EXPLAINED: usize = 8;
 const HEADER: usize = 16;
 /// Recorded events told with one error, at most.
 const RECORDED: usize = 32;
-
-/// A way to a peer, as the rail itself numbers it: for one-sided operations.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
-    /// Our rail.
-    pub(crate) rail: RailId,
-    /// The peer, as our rail numbers it.
-    pub(crate) peer: PeerIndex,
-    /// Which of the peer's own rails is the other end, as the peer numbers them.
-    pub(crate) other: u16,
-}
 
 /// The rails, the PML, and the clock.
 pub(crate) struct Core {
@@ -509,7 +499,7 @@ impl Core {
     /// The ranks that a wait is about, not too many of them: those it names, and where it may be about others, all that
     /// are lost or have a rail that is not up.
     fn about(&self, what: Awaited) -> Vec<u32> {
-        let (mut about, others) = concerned(what);
+        let (mut about, others) = what.concerned();
         if others {
             let troubled = (0..self.size).filter(|rank| !about.contains(rank) && self.is_troubled(*rank));
             let troubled: Vec<u32> = troubled.take(EXPLAINED - about.len().min(EXPLAINED)).collect();
@@ -783,32 +773,6 @@ fn role(path: &PathReport, alone: bool, turns: bool) -> &'static str {
         (true, false, false) => "small messages, stripes",
         (true, false, true) => "small messages in turn, stripes",
         (false, false, _) => "stripes, spare",
-    }
-}
-
-/// The ranks that a wait names, and whether it may be about others, too.
-pub(crate) fn concerned(what: Awaited) -> (Vec<u32>, bool) {
-    match what {
-        Awaited::Receive {
-            from: Source::Rank(rank),
-            ..
-        }
-        | Awaited::Probe {
-            from: Source::Rank(rank),
-            ..
-        }
-        | Awaited::Send { to: rank, .. }
-        | Awaited::Collective { peer: rank, .. }
-        | Awaited::OneSided { peer: rank, .. }
-        | Awaited::Meeting { peer: rank } => (vec![rank], false),
-        Awaited::Requests { peers, .. } => {
-            let named = peers.ranks().to_vec();
-            let others = named.is_empty() || peers.and_others();
-            (named, others)
-        }
-        Awaited::Receive { .. } | Awaited::Probe { .. } | Awaited::Abort(_) | Awaited::Interface { .. } => {
-            (Vec::new(), true)
-        }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::error::{Awaited, Error, Waiting};
 use crate::raw::Completion;
 use crate::types::{Source, Status, Tag};
 
-pub(crate) use self::core::{Core, Way, concerned};
+pub(crate) use self::core::Core;
 pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;

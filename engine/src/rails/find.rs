@@ -11,7 +11,8 @@ use doorbell_udp::UdpDriver;
 use doorbell_usnic::UsnicDriver;
 use doorbell_xdp::XdpDriver;
 
-use super::{AnyRail, settings};
+use super::AnyRail;
+use crate::config::drivers::{igbvf_config, shm_config, udp_config, usnic_config, xdp_config};
 use crate::config::{Config, Value as _};
 use crate::error::Error;
 
@@ -86,18 +87,18 @@ impl Driver for PortalsDriver {
 /// assert!(found.kinds.iter().any(|report| report.kind == "shm"));
 /// ```
 pub fn discover(config: &Config) -> Discovery {
-    let shm = ShmDriver(settings::shm_config(config));
+    let shm = ShmDriver(shm_config(config));
     let udp = UdpDriver {
-        config: settings::udp_config(config),
+        config: udp_config(config),
     };
     let xdp = XdpDriver {
-        config: settings::xdp_config(config),
+        config: xdp_config(config),
     };
     let igbvf = IgbvfDriver {
-        config: settings::igbvf_config(config),
+        config: igbvf_config(config),
     };
     let usnic = UsnicDriver {
-        config: settings::usnic_config(config),
+        config: usnic_config(config),
     };
     doorbell_fabric::discover::discover(
         &[&shm, &udp, &xdp, &igbvf, &usnic, &PortalsDriver, &SimDriver],
@@ -107,7 +108,7 @@ pub fn discover(config: &Config) -> Discovery {
 
 /// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
 pub(crate) fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
-    let query = settings::udp_config(config).interface_query();
+    let query = udp_config(config).interface_query();
     let way =
         matches!(name.kind(), "udp" | "xdp").then(|| doorbell_inet::next_hop_to(name, &query, address))?;
     Some(way.map(|way| way.to_string()).map_err(reason_of))

@@ -25,8 +25,10 @@ use rustix::fd::{AsFd, BorrowedFd};
 use self::sleep::Sleeper;
 use crate::bootstrap::remote::Life;
 use crate::error::{Awaited, Error, Waiting};
-use crate::progress::{Clock, Patience, Turn, Waiter, concerned, move_on};
-use crate::world::Hook;
+use crate::progress::{Clock, Patience, Turn, Waiter, move_on};
+
+/// Called once when a wait has been quiet for long.
+pub(crate) type Hook = Box<dyn FnMut(&Waiting) + Send>;
 
 /// What is waited for, and moved meanwhile.
 pub(crate) trait Driven {
@@ -420,7 +422,7 @@ impl Station {
     /// recorded.
     #[cold]
     pub(crate) fn expired<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Error {
-        let (about, _) = concerned(what);
+        let (about, _) = what.concerned();
         let recent = about.into_iter().flat_map(|rank| driven.recorded(rank));
         Error::Timeout(Box::new(Waiting {
             recent: recent.collect(),

@@ -1,4 +1,10 @@
-//! What the drivers and the BTL are made with, from the configuration.
+//! With what settings a job opens its rails: for programs that look at one driver alone, as `doorbell doctor` does, and have
+//! to see the rail that a job would have.
+//!
+//! ```
+//! let config = doorbell::Config::default();
+//! assert_eq!(doorbell::drivers::udp_config(&config), doorbell_udp::UdpConfig::default());
+//! ```
 
 use doorbell_btl::BtlConfig;
 use doorbell_igbvf::{IgbvfConfig, PORT};
@@ -7,7 +13,7 @@ use doorbell_udp::{Family, UdpConfig};
 use doorbell_usnic::{Commands, Control, UsnicConfig, VfCommands};
 use doorbell_xdp::{Mode, XdpConfig};
 
-use crate::config::{Config, IpFamily, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
+use super::{Config, IpFamily, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
 
 /// The settings of an shm rail, as a job of this configuration opens it.
 pub fn shm_config(config: &Config) -> ShmConfig {
@@ -72,7 +78,7 @@ pub fn xdp_config(config: &Config) -> XdpConfig {
 
 /// Port and MTU are those of the udp settings: both put the same frames into UDP. The address is the function's alone, and so are
 /// all ports.
-pub(super) fn igbvf_config(config: &Config) -> IgbvfConfig {
+pub(crate) fn igbvf_config(config: &Config) -> IgbvfConfig {
     let (udp, igbvf, default) = (udp_config(config), &config.igbvf, IgbvfConfig::default());
     IgbvfConfig {
         address: igbvf.address.get().clone(),
