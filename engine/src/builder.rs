@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail;
+use doorbell_job::config::{Config, Mode, Origin, Protocol, Resume};
+use doorbell_job::connect::{self, Way};
+use doorbell_job::control::{self, Fates};
+use doorbell_job::cores;
+use doorbell_job::counter_file::Seen;
+use doorbell_job::error::{Error, Waiting};
+use doorbell_job::launcher::{self, Door};
+use doorbell_job::meet::invite::Invited;
+use doorbell_job::meet::launched::{self, Met};
+use doorbell_job::meet::remote::{Life, RANKS, Remote};
+use doorbell_job::meet::{Hello, Key, Meeting, Root, meet};
+use doorbell_job::rails::{AnyRail, open_all};
+use doorbell_job::random;
+use doorbell_job::ranks::{Directory, Source};
+use doorbell_job::types::MOST_RANKS;
+use doorbell_job::wait::Hook;
 use doorbell_oob::launch::Kind;
 use doorbell_oob::{Connection, JobKey, Launcher, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
 
-use crate::above::{self, Way};
-use crate::bootstrap::invite::Invited;
-use crate::bootstrap::launched::{self, Met};
-use crate::bootstrap::remote::{Life, RANKS, Remote};
-use crate::bootstrap::{Hello, Key, Meeting, Root, meet};
-use crate::config::{Config, Mode, Origin, Protocol, Resume};
-use crate::control::{self, Fates};
-use crate::cores;
-use crate::directory::{Directory, Source};
-use crate::error::{Error, Waiting};
-use crate::launch::{self, Door};
 use crate::progress::{Clock, Core, Front, Link, Meeting as PeerMeeting, Patience, Watch};
-use crate::rails::{AnyRail, open_all};
-use crate::random;
 use crate::raw::OneSided;
-use crate::seen::Seen;
-use crate::station::Hook;
-use crate::types::MOST_RANKS;
 use crate::world::World;
 
 /// Joins the job that the environment describes: that of `doorbell run` (`DOORBELL_RANK`, `DOORBELL_SIZE`,
@@ -167,15 +167,15 @@ impl Builder {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
         if !without_environment {
-            launch::warn(&config);
+            launcher::warn(&config);
         }
-        let door = launch::enter(&mut config, without_environment)?;
+        let door = launcher::enter(&mut config, without_environment)?;
         let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
         match raise_through(door.as_ref(), config, hook) {
             // What has only brought an invitation is no launcher.
             Ok(world) => Ok(world.under(door.filter(|door| lock(door).kind() != Kind::Singleton))),
             Err(error) => {
-                launch::keep_open(door);
+                launcher::keep_open(door);
                 Err(error)
             }
         }
@@ -193,14 +193,14 @@ impl Builder {
         let (mut config, hook) = self.split()?;
         judge(&config)?;
         if !without_environment {
-            launch::warn(&config);
+            launcher::warn(&config);
         }
-        let door = launch::enter(&mut config, without_environment)?;
+        let door = launcher::enter(&mut config, without_environment)?;
         let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
         let joined = refuse_invitation(door.as_ref(), &config)
             .and_then(|()| join(door.as_ref(), config, layer, MOST_RANKS))
             .and_then(|joined| raise(joined, hook, door.clone()));
-        joined.inspect_err(|_| launch::keep_open(door))
+        joined.inspect_err(|_| launcher::keep_open(door))
     }
 
     /// As [`Builder::joined`], for two ranks that meet over `connection`.
@@ -213,7 +213,7 @@ impl Builder {
     ) -> Result<T, Error> {
         let resolved = self.split().and_then(|(config, hook)| {
             judge(&config)?;
-            launch::warn(&config);
+            launcher::warn(&config);
             Ok((config, hook))
         });
         let (joined, hook, remote) = join_over(connection, layer, resolved)?;
@@ -249,7 +249,7 @@ impl Builder {
     /// # Errors
     /// As [`init`]; [`Error::Refused`] and [`Error::Occupied`] in the words of the other side. It is told ours, too.
     pub fn build_over(self, connection: Connection) -> Result<World, Error> {
-        let resolved = self.split().inspect(|(config, _)| launch::warn(config));
+        let resolved = self.split().inspect(|(config, _)| launcher::warn(config));
         let (joined, hook, remote) = join_over(connection, Layer::Messages, resolved)?;
         let Joined {
             config,
@@ -364,7 +364,7 @@ pub(crate) fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32)
     let limit = *config.job.timeout.get();
     let (rank, size) = place(&config)?;
     let prepared = prepare(&config, rank, size, layer);
-    let exchange = door.filter(|door| launch::passes_on(&**lock(door)));
+    let exchange = door.filter(|door| launcher::passes_on(&**lock(door)));
     let (rails, key, directory) = match (size, exchange, config.job.root.get()) {
         (1, _, _) => {
             let (rails, own) = prepared?;
@@ -435,7 +435,7 @@ fn raise_invited(
         Err(error) => return Err(seat.refuse(error)),
     };
     seat.start()?;
-    if launch::passes_on(door) {
+    if launcher::passes_on(door) {
         // By this the launcher knows that these ranks have joined: from here on, how they end is the job's matter.
         door.fence(limit)?;
     }
@@ -682,17 +682,18 @@ impl World {
             rail.set_key(&key);
             pml.add_rail(rail)?;
         }
-        let chosen = above::meet_at_once(&mut pml, &config, &candidates, rank, &directory).and_then(|ways| {
-            let place = *config.counters.place.get();
-            let seen = Seen::create(
-                place,
-                rank,
-                &pml,
-                &named_ways(&pml, &ways, &directory),
-                &directory,
-            )?;
-            Ok((ways, seen))
-        });
+        let chosen =
+            connect::meet_at_once(&mut pml, &config, &candidates, rank, &directory).and_then(|ways| {
+                let place = *config.counters.place.get();
+                let seen = Seen::create(
+                    place,
+                    rank,
+                    &pml,
+                    &named_ways(&pml, &ways, &directory),
+                    &directory,
+                )?;
+                Ok((ways, seen))
+            });
         let (ways, seen) = chosen.map_err(|error| match &mut remote {
             Some(remote) => remote.refuse(error),
             None => error,
@@ -867,7 +868,7 @@ mod tests {
             "`3` is no value for shm.cells (code): expected a power of two from 2 to 1048576, or `auto`"
         );
         let mut config = Config::default();
-        config.pml.unexpected.set(crate::config::Size(0));
+        config.pml.unexpected.set(doorbell_job::config::Size(0));
         let net = SimNet::new(1, doorbell_sim::SimConfig::default());
         let error = simulated(&net, 2, &config).unwrap_err().to_string();
         assert!(

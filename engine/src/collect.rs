@@ -9,10 +9,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Awaited, Error};
+use doorbell_job::error::{Awaited, Error};
+use doorbell_job::types::{Source, Tag};
+
 use crate::progress::Envelope;
 use crate::scope::{exchange, post};
-use crate::types::{Source, Tag};
 use crate::world::World;
 
 /// The context of collective operations.

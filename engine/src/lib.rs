@@ -21,46 +21,25 @@
 //! (`dedicated`). No other thread, listener, signal handler or memory hook exists.
 #![deny(unsafe_code)]
 
-mod above;
-pub mod acm;
 pub mod am;
-pub mod bootstrap;
 mod builder;
 mod collect;
-pub mod config;
-pub mod control;
-mod convert;
-mod cores;
-mod directory;
-pub mod error;
-mod launch;
-pub mod lobby;
+mod control;
+#[cfg(test)]
+mod lazy_tests;
 mod message;
 pub mod portals;
 mod progress;
-mod rails;
-mod random;
 pub mod raw;
 mod request;
 #[allow(unsafe_code)]
 mod scope;
-mod seen;
 mod spawn;
-mod station;
-mod told;
-mod types;
-mod why;
 mod within;
 mod world;
 
 pub use am::{Am, local_am, simulated_am};
-#[cfg(fuzzing)]
-pub use bootstrap::fuzzing;
-pub use bootstrap::remote::occupied;
 pub use builder::{Builder, init, local, simulated, simulated_datagrams, terms};
-pub use config::Config;
-pub use config::drivers;
-pub use control::Control;
 pub use doorbell_fabric as fabric;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{
@@ -68,19 +47,50 @@ pub use doorbell_fabric::{
     error::Exit,
     select::{Selection, Unchosen},
 };
+pub use doorbell_job::config::{Config, drivers};
+pub use doorbell_job::control::Control;
+pub use doorbell_job::diagnose::{NOTHING_PASSES, Toward, WayNow, why};
+pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
+pub use doorbell_job::launcher::launcher;
+#[cfg(fuzzing)]
+pub use doorbell_job::meet::fuzzing;
+pub use doorbell_job::meet::remote::occupied;
+pub use doorbell_job::rails::{Capture, capture_file, discover};
+pub use doorbell_job::types::{Source, Status, Tag};
 pub use doorbell_oob as oob;
 pub use doorbell_pml::{Counters, PathState};
 pub use doorbell_sim as sim;
-pub use error::{Awaited, Error, Peers, Waiting};
-pub use launch::launcher;
 pub use message::Message;
 pub use portals::{Portals, local_portals, simulated_portals};
-pub use rails::{Capture, capture_file, discover};
 pub use raw::Raw;
 pub use request::Request;
 pub use scope::{Scope, Stride};
 pub use spawn::Spawn;
-pub use types::{Source, Status, Tag};
-pub use why::{NOTHING_PASSES, Toward, WayNow, why};
 pub use within::Within;
 pub use world::{Peer, PeerRail, World};
+
+/// Where peers are, by the address service.
+pub mod acm {
+    pub use doorbell_job::acm::{How, Resolution, host};
+}
+
+/// How the ranks of a job find each other, and what each publishes about itself.
+pub mod bootstrap {
+    pub use doorbell_job::meet::{Hello, Key, RailEntry};
+}
+
+/// The configuration: typed, small, with the origin of each value.
+pub mod config {
+    pub use doorbell_job::config::*;
+    pub use doorbell_job::launcher::warn_of_unknown_variables;
+}
+
+/// The one error type: what failed, on what, the system's word, the likely cause, and what to do next.
+pub mod error {
+    pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
+}
+
+/// Processes with Portals interfaces, which meet when one needs the other.
+pub mod lobby {
+    pub use doorbell_job::lobby::{Card, Desk, Member, Taken, finish};
+}

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use doorbell_job::error::Error;
+use doorbell_job::types::Status;
 use doorbell_pml::MessageId;
 
-use crate::error::Error;
 use crate::progress::Envelope;
 use crate::scope;
-use crate::types::Status;
 use crate::world::World;
 
 /// A matched message (MPI's matched probe): nobody else can receive it. Dropping it discards it.

@@ -31,6 +31,9 @@ use std::time::Duration;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, FenceScope, Message, OpError, OpId, Refused, RemoteKey};
 use doorbell_fabric::rail::Rail;
+use doorbell_job::connect::Way;
+use doorbell_job::error::{Awaited, Error, Peers};
+use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{LostReason, MultiArgs, RailId, Rank, RecvArgs, SendArgs};
 
 pub use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
@@ -39,10 +42,7 @@ pub use doorbell_pml::{
     Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
 };
 
-use crate::above::Way;
-use crate::error::{Awaited, Error, Peers};
 use crate::progress::{Core, Envelope};
-use crate::types::{Source, Status, Tag};
 use crate::world::World;
 
 /// The interface of one context: see the [module](self).
@@ -506,7 +506,7 @@ impl Core {
         name: &'static str,
         peer: u32,
         other: u16,
-        post: impl FnOnce(&mut crate::rails::AnyRail, Way, OpId) -> Result<(), Refused>,
+        post: impl FnOnce(&mut doorbell_job::rails::AnyRail, Way, OpId) -> Result<(), Refused>,
     ) -> Result<u64, Error> {
         if self.pml.is_unmet(Rank(peer)) {
             self.pml.want(Rank(peer));

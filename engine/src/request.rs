@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Awaited, Error};
+use doorbell_job::error::{Awaited, Error};
+use doorbell_job::types::Status;
+
 use crate::progress::{Each, Envelope, Held, Look, Ticket};
 use crate::scope::Lent;
-use crate::types::Status;
 use crate::world::World;
 
 /// A send or receive that was started and may still be under way.

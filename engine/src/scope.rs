@@ -17,12 +17,12 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
+use doorbell_job::error::{Awaited, Error, Peers};
+use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{AtOnce, MessageId, Payload, Strided, Target};
 
-use crate::error::{Awaited, Error, Peers};
 use crate::progress::{Envelope, Held, Ticket};
 use crate::request::{Phase, Request};
-use crate::types::{Source, Status, Tag};
 use crate::world::{USER, World};
 
 /// Blocks at equal distances in a buffer: `count` blocks of `block` bytes, their starts `stride` bytes apart.

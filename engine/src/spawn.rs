@@ -19,22 +19,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
+use doorbell_job::error::Error;
+use doorbell_job::launcher::{self, Door};
+use doorbell_job::meet::host::Host;
+use doorbell_job::meet::remote::{exit_of, shown, within_network};
+use doorbell_job::meet::{Hello, Key, Meeting};
+use doorbell_job::random;
+use doorbell_job::ranks::Directory;
+use doorbell_job::types::MOST_RANKS;
 use doorbell_oob::Launcher;
 use doorbell_oob::launch::{Kind, Newcomers};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::host::Host;
-use crate::bootstrap::remote::{exit_of, shown, within_network};
-use crate::bootstrap::{Hello, Key, Meeting};
 use crate::builder::{Layer, Rails, prepare};
 use crate::collect::{gather_words, share_words};
-use crate::directory::Directory;
-use crate::error::Error;
-use crate::launch::{self, Door};
 use crate::progress::Clock;
-use crate::random;
-use crate::types::MOST_RANKS;
 use crate::world::World;
 
 /// Most ranks that are started at a time: as many as `doorbell run` starts.
@@ -458,7 +458,7 @@ fn raise(world: &World, meeting: Meeting, things: Option<Rails>, clock: Clock) -
 
 /// The launcher that a world of this rank asks for more processes, when it has not been asked for anything before.
 pub(crate) fn open_door(world: &World) -> Result<Door, Error> {
-    let door = launch::beside(world.config())?;
+    let door = launcher::beside(world.config())?;
     Ok(Arc::new(Mutex::new(door)))
 }
 

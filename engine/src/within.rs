@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use doorbell_job::error::Error;
+use doorbell_job::types::{Source, Status, Tag};
+
 use crate::collect;
-use crate::error::Error;
 use crate::message::Message;
 use crate::progress::Envelope;
 use crate::request::{self, Request};
 use crate::scope::{self, Scope};
-use crate::types::{Source, Status, Tag};
 use crate::world::{USER, World};
 
 /// A world with another deadline: made by [`World::within`]. Every call is as on [`World`].

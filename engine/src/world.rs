@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::select::Selection;
+use doorbell_job::acm::Resolution;
+use doorbell_job::config::Config;
+use doorbell_job::control::{Control, Fates};
+use doorbell_job::diagnose::WayNow;
+use doorbell_job::error::{Awaited, Error, Waiting};
+use doorbell_job::launcher::Door;
+use doorbell_job::meet::Hello;
+use doorbell_job::rails::Capture;
+use doorbell_job::ranks::Directory;
+use doorbell_job::types::{Source, Status, Tag};
+use doorbell_job::wait::Hook;
 use doorbell_oob::launch::Kind;
 use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
-use crate::acm::Resolution;
-use crate::bootstrap::Hello;
-use crate::config::Config;
-use crate::control::{Control, Fates};
-use crate::directory::Directory;
-use crate::error::{Awaited, Error, Waiting};
-use crate::launch::Door;
 use crate::message::Message;
 use crate::progress::{Each, Envelope, Front, LATE, Look};
-use crate::rails::Capture;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};
 use crate::spawn::{self, Spawn};
-use crate::station::Hook;
-use crate::types::{Source, Status, Tag};
-use crate::why::WayNow;
 use crate::within::Within;
 
 /// Time for what a launcher is told at the end.
@@ -162,6 +162,18 @@ impl World {
     }
 
     /// The control plane, where `control.mode` has asked for one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let world = doorbell::Builder::new().set("control.mode", "true").build()?;
+    /// let control = world.control().expect("it was asked for");
+    /// let events = control.oob().events();
+    /// while let Some(event) = events.take() {
+    ///     println!("{event:?}");
+    /// }
+    /// # world.close();
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
     pub fn control(&self) -> Option<&Control> {
         self.control.as_ref().filter(|_| self.front.is_here())
     }
@@ -717,7 +729,7 @@ impl World {
     pub fn meet(&self, rank: u32) -> Result<(), Error> {
         let (mut waited, mut before) = (Duration::ZERO, Instant::now());
         while !self.front.call(move |core| core.meet(rank))?? {
-            // A gap is time in which this process did not run: see `progress::pause`.
+            // A gap is time in which this process did not run: see `doorbell_job::wait::turns`.
             let now = Instant::now();
             waited += now.duration_since(std::mem::replace(&mut before, now)).min(LATE);
             if waited >= self.limit {

@@ -7,9 +7,9 @@ use doorbell_am::Conduit;
 use doorbell_am::threads::{self, Desk, NotTaken, Ticket, Work};
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::ni::Ni;
+use doorbell_job::error::Error;
 use rustix::fd::{AsFd, BorrowedFd};
 
-use crate::error::Error;
 use crate::progress::Bell;
 
 /// What another thread holds to send through an [`Am`](super::Am): cloned for each, or shared. See

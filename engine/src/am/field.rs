@@ -5,13 +5,13 @@ use doorbell_am_portals::{Interface, Node};
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::Ni;
 use doorbell_fabric::time::Time;
+use doorbell_job::connect::Way;
+use doorbell_job::rails::AnyRail;
+use doorbell_job::wait::Driven;
 use rustix::fd::BorrowedFd;
 
 use super::clients::Counter;
-use crate::above::Way;
 use crate::portals::{Ground, Ranks, is_cut_off, recorded, troubles};
-use crate::rails::AnyRail;
-use crate::station::Driven;
 
 /// What a conduit stands on here.
 pub(super) type Below = Interface<AnyRail>;

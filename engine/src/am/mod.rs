@@ -43,6 +43,12 @@ use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::ni::Ni;
 use doorbell_fabric::select::Selection;
+use doorbell_job::config::Config;
+use doorbell_job::error::{Awaited, Error};
+use doorbell_job::launcher::Door;
+use doorbell_job::meet::Hello;
+use doorbell_job::ranks::Directory;
+use doorbell_job::wait::Station;
 use doorbell_oob::launch::Kind as Launched;
 
 pub use self::clients::Client;
@@ -50,13 +56,7 @@ use self::clients::Counter;
 use self::field::{Below, Field};
 use self::interrupt::Interrupt;
 pub use self::setup::{Setup, Waiting, local_am, simulated_am};
-use crate::bootstrap::Hello;
-use crate::config::Config;
-use crate::directory::Directory;
-use crate::error::{Awaited, Error};
-use crate::launch::Door;
 use crate::portals::{LostRank, farewell, give_up, launcher_of};
-use crate::station::Station;
 
 /// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send
 /// through it as its [`Client`]s.

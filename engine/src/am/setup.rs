@@ -10,6 +10,8 @@ use doorbell_fabric::limits::{Limit, Resource};
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::ni::Kind;
+use doorbell_job::config::Config;
+use doorbell_job::error::{Awaited, Error};
 use doorbell_oob::Connection;
 use doorbell_sim::SimNet;
 
@@ -18,8 +20,6 @@ use super::field::{Field, Gathering};
 use super::interrupt::Interrupt;
 use super::wait::told;
 use crate::builder::{Builder, Layer};
-use crate::config::Config;
-use crate::error::{Awaited, Error};
 use crate::portals::{Floor, Parts, clock, jobs_in_process, raise, refuse, simulated_jobs};
 
 /// The interface of the conduit.

@@ -1,9 +1,8 @@
 //! What becomes of the conduit's errors.
 
 use doorbell_am::{AmError, BootError};
-
-use crate::error::Error;
-use crate::station::{Driven, LostRank, Station};
+use doorbell_job::error::Error;
+use doorbell_job::wait::{Driven, LostRank, Station};
 
 /// An error of the conduit, with what is known about a rank that is lost.
 pub(super) fn told<D: Driven>(station: &Station, driven: &D, error: AmError) -> Error {

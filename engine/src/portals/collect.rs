@@ -15,11 +15,11 @@ use doorbell_fabric::ni::{
     AckReq, CtHandle, Entry, EntryHandle, EntryOptions, Kind, List, Md, MdHandle, MdOptions, Memory, Ni,
     NiError, Piece, PtOptions, Put, Target,
 };
+use doorbell_job::error::{Awaited, Error};
+use doorbell_job::rails::AnyRail;
+use doorbell_job::wait::{Driven, Station};
 
 use super::floor::Ranks;
-use crate::error::{Awaited, Error};
-use crate::rails::AnyRail;
-use crate::station::{Driven, Station};
 
 /// The interface of the meeting points: without matching, of processes.
 pub(crate) const INTERNAL: Kind = Kind {

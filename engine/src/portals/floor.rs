@@ -10,16 +10,16 @@ use doorbell_fabric::message::{Incarnation, Message as _};
 use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
+use doorbell_job::connect::{Above, Way};
+use doorbell_job::error::Error;
+use doorbell_job::meet::Hello;
+use doorbell_job::path_report;
+use doorbell_job::rails::AnyRail;
+use doorbell_job::wait::Driven;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
 use super::collect::{Ground, INTERNAL, refused};
-use crate::above::{Above, Way};
-use crate::bootstrap::Hello;
-use crate::error::Error;
-use crate::rails::AnyRail;
-use crate::station::Driven;
-use crate::told;
 
 /// Arrivals shown in one pass.
 const BUDGET: usize = 64;
@@ -243,7 +243,7 @@ fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> 
         let trouble = rail.trouble(way.peer).map(Cow::into_owned);
         let down = report.link == Some(false) || rail.is_suspect(way.peer);
         let facts = (down || trouble.is_some())
-            .then(|| told::facts(&report))
+            .then(|| path_report::facts(&report))
             .flatten();
         let words: Vec<String> = facts.into_iter().chain(trouble).collect();
         (!words.is_empty()).then(|| format!("{}: {}", rail.name(), words.join("; ")))

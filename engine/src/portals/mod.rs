@@ -41,6 +41,12 @@ use doorbell_am_portals::Seen;
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::select::Selection;
+use doorbell_job::config::Config;
+use doorbell_job::error::{Awaited, Error};
+use doorbell_job::launcher::Door;
+use doorbell_job::meet::Hello;
+use doorbell_job::ranks::Directory;
+use doorbell_job::wait::Station;
 use doorbell_oob::launch::Kind as Launched;
 
 pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};
@@ -49,13 +55,7 @@ pub(crate) use self::raise::{
     abort as give_up, clock, farewell, jobs_in_process, launcher_of, raise, refuse, simulated_jobs,
 };
 pub use self::raise::{local_portals, simulated_portals};
-use crate::bootstrap::Hello;
-use crate::config::Config;
-use crate::directory::Directory;
-use crate::error::{Awaited, Error};
-use crate::launch::Door;
-pub use crate::station::LostRank;
-use crate::station::Station;
+pub use doorbell_job::wait::LostRank;
 
 /// One rank's handle on a job of Portals processes. One thread has it at a time.
 ///

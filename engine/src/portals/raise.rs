@@ -4,6 +4,15 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use doorbell_am_portals as ni;
+use doorbell_job::config::{Config, Mode};
+use doorbell_job::connect;
+use doorbell_job::error::Error;
+use doorbell_job::launcher::Door;
+use doorbell_job::meet::Key;
+use doorbell_job::meet::remote::Remote;
+use doorbell_job::rails::open_all;
+use doorbell_job::random;
+use doorbell_job::wait::{Hook, Station};
 use doorbell_oob::Connection;
 use doorbell_oob::launch::Kind as Launched;
 use doorbell_sim::SimNet;
@@ -11,17 +20,8 @@ use doorbell_sim::SimNet;
 use super::collect::{Collect, INTERNAL, refused};
 use super::floor::{Floor, Ranks, node_error};
 use super::{Parts, Portals};
-use crate::above;
-use crate::bootstrap::Key;
-use crate::bootstrap::remote::Remote;
 use crate::builder::{Builder, Joined, Layer, crowded, everybody, simulated_rails};
-use crate::config::{Config, Mode};
-use crate::error::Error;
-use crate::launch::Door;
 use crate::progress::{Clock, Patience};
-use crate::rails::open_all;
-use crate::random;
-use crate::station::{Hook, Station};
 
 /// Time for what a launcher is told at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -188,7 +188,7 @@ pub(crate) fn raise(
             ranks,
             ways: Vec::new(),
         };
-        floor.ways = above::meet_at_once(&mut floor, &config, &candidates, rank, &directory)?;
+        floor.ways = connect::meet_at_once(&mut floor, &config, &candidates, rank, &directory)?;
         let what = "the interface of the meeting points";
         floor.node.ni_init(INTERNAL, None).map_err(refused(what))?;
         let collect = Collect::new(&mut floor, rank, size)?;
@@ -214,7 +214,10 @@ pub(crate) fn raise(
     Ok((floor, parts))
 }
 
-fn node(config: &Config, me: doorbell_fabric::ni::Process) -> Result<ni::Node<crate::rails::AnyRail>, Error> {
+fn node(
+    config: &Config,
+    me: doorbell_fabric::ni::Process,
+) -> Result<ni::Node<doorbell_job::rails::AnyRail>, Error> {
     let mut settings = ni::Config::new(me);
     settings.uid = rustix::process::geteuid().as_raw();
     settings.seed = random::number()?;

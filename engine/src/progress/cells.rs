@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::error::Error;
-use crate::types::Status;
+use doorbell_job::error::Error;
+use doorbell_job::types::Status;
 
 /// Cells of the first chunk; each further chunk is twice as long.
 const FIRST: usize = 64;

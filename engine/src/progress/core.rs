@@ -11,6 +11,17 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
+use doorbell_job::connect::Way;
+use doorbell_job::control::Fates;
+use doorbell_job::counter_file::Seen;
+use doorbell_job::diagnose::WayNow;
+use doorbell_job::error::{Awaited, Error, Waiting};
+use doorbell_job::meet::remote::Life;
+use doorbell_job::path_report;
+use doorbell_job::rails::AnyRail;
+use doorbell_job::ranks::Directory;
+use doorbell_job::types::Status;
+use doorbell_job::wait::turns::{Clock, Patience, Turn, Waiter, move_on};
 use doorbell_pml::{
     self as pml, Aborted, Claimed, LostReason, PathReport, PathState, Pml, RailId, Rank, RequestId,
 };
@@ -18,20 +29,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
 use super::meeting::Meeting;
-use super::pause::{Clock, Patience, Turn, Waiter, move_on};
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
-use crate::above::Way;
-use crate::bootstrap::remote::Life;
-use crate::control::Fates;
-use crate::directory::Directory;
-use crate::error::{Awaited, Error, Waiting};
-use crate::rails::AnyRail;
 use crate::raw::OneSided;
-use crate::seen::Seen;
-use crate::told;
-use crate::types::Status;
-use crate::why::WayNow;
 
 /// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
 const WATCHED: usize = 16;
@@ -450,7 +450,7 @@ impl Core {
         let Some(first) = fds[0] else { return false };
         let mut fds: [PollFd<'_>; WATCHED] =
             std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i].unwrap_or(first), PollFlags::IN));
-        let timeout = crate::bootstrap::as_timespec(longest);
+        let timeout = doorbell_job::meet::as_timespec(longest);
         // An interrupted sleep is a short one.
         let _ = poll(&mut fds[..count], Some(&timeout));
         true
@@ -621,8 +621,8 @@ impl Core {
                 probed: probed.map(|(_, text)| text),
                 passes: probed.map(|(passes, _)| passes),
                 measured_ns: path.latency_ns,
-                acknowledged_ns: told::round_trip(&report).map(|whole| whole / 2),
-                facts: told::facts(&report),
+                acknowledged_ns: path_report::round_trip(&report).map(|whole| whole / 2),
+                facts: path_report::facts(&report),
             }
         };
         paths.iter().map(now).collect()
@@ -648,7 +648,7 @@ impl Core {
                 report.impossible = report.impossible.map(|count| count + drops);
             }
             let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
-            let facts = wanted.then(|| told::facts(&report)).flatten();
+            let facts = wanted.then(|| path_report::facts(&report)).flatten();
             let words: Vec<String> = facts
                 .into_iter()
                 .chain(rail.trouble(way.peer).map(Cow::into_owned))

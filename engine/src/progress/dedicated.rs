@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
 use doorbell_fabric::time::Time;
+use doorbell_job::error::Error;
+use doorbell_job::types::Status;
+use doorbell_job::wait::turns::{Turn, Waiter};
 use doorbell_pml::{Aborted, MessageId, Payload, RecvArgs, RequestId, SendArgs, Sent, Target};
 use doorbell_ring::mpsc::Receiver;
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,10 +18,7 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::cells::{Cells, State};
 use super::core::Core;
-use super::pause::{Turn, Waiter};
 use super::{Envelope, Ticket};
-use crate::error::Error;
-use crate::types::Status;
 
 /// Commands taken in one pass, at most: the duty cycle stays bounded.
 const COMMANDS: usize = 64;

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::time::Time;
+use doorbell_job::error::{Awaited, Error, Waiting};
+use doorbell_job::types::Status;
+use doorbell_job::wait::turns::{Clock, Patience, Turn, Waiter};
 use doorbell_ring::mpsc::{Refused, Sender, mailbox};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -17,10 +20,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::cells::{Cells, State};
 use super::core::Core;
 use super::dedicated::{Bell, Command, Desk, Shared, run};
-use super::pause::{Clock, Patience, Turn, Waiter};
 use super::{Look, Ticket};
-use crate::error::{Awaited, Error, Waiting};
-use crate::types::Status;
 
 /// Time between questions of a long wait for raw completions.
 const ASK_EVERY: Duration = Duration::from_micros(200);
@@ -357,7 +357,7 @@ impl Link {
     #[cold]
     fn sleep(&self, now: Time, until: Time) {
         let bell = self.shared.caller.descriptor();
-        let timeout = crate::bootstrap::as_timespec(until.since(now));
+        let timeout = doorbell_job::meet::as_timespec(until.since(now));
         let _ = poll(
             &mut [PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)],
             Some(&timeout),

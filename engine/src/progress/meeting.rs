@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Caller, Incarnation, Message as _};
 use doorbell_fabric::rail::Work;
+use doorbell_job::config::Config;
+use doorbell_job::connect::connect;
+use doorbell_job::error::Error;
+use doorbell_job::ranks::{Directory, News};
 use doorbell_pml::{PmlError, RailId, Rank};
 
 use super::core::Core;
-use crate::above::connect;
-use crate::config::Config;
-use crate::directory::{Directory, News};
-use crate::error::Error;
 
 /// Most names of strangers that are kept for each rail until somebody is found whose they are: as many as shared memory keeps,
 /// where nobody calls twice.

@@ -11,7 +11,6 @@ mod core;
 mod dedicated;
 mod link;
 mod meeting;
-mod pause;
 mod watch;
 
 use std::cell::{RefCell, RefMut};
@@ -19,21 +18,21 @@ use std::time::Duration;
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
+use doorbell_job::error::{Awaited, Error, Waiting};
+use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{
     self as pml, AtOnce, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
 };
 
-use crate::error::{Awaited, Error, Waiting};
 use crate::raw::Completion;
-use crate::types::{Source, Status, Tag};
 
 pub(crate) use self::core::Core;
 pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
 pub(crate) use self::meeting::Meeting;
-pub(crate) use self::pause::{Clock, LATE, Patience, Turn, Waiter, move_on};
 pub(crate) use self::watch::Watch;
+pub(crate) use doorbell_job::wait::turns::{Clock, LATE, Patience};
 
 /// Names an open request: the PML's own number inline, a cell in dedicated mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

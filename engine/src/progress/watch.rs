@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use doorbell_fabric::rail::{Armed, Rail};
+use doorbell_job::error::Error;
+use doorbell_job::wait::turns::Clock;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::core::Core;
-use super::pause::Clock;
 use super::{Front, Link};
-use crate::error::Error;
 use crate::raw::Completion;
 
 /// What an armed core has.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::ni::{Kind, Ni, NiError};
+use doorbell_job::config::Mode;
 
 use crate::am::{Args, Handlers, NotTaken, Setup, Ticket, Work};
-use crate::config::Mode;
 use crate::{Config, Error, Source, Tag, World};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;

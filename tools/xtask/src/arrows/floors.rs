@@ -126,11 +126,13 @@ const FLOORS: &[Place] = &[
         "doorbell-am",
         Sees::Only(&["fabric", "am/portals", "hotel", "ring"]),
     ),
-    // 6: what composes all of these
-    place(6, "engine", "doorbell", Sees::Below),
-    // 7: programs, benchmarks, and libraries for foreign front ends
-    place(7, "tools", "doorbell-tools", Sees::Everything),
-    place(7, "tools/lab", "doorbell-lab", Sees::Everything),
+    // 6: what composes all of these, for every handle on a job alike
+    place(6, "job", "doorbell-job", Sees::Below),
+    // 7: the handles
+    place(7, "engine", "doorbell", Sees::Below),
+    // 8: programs, benchmarks, and libraries for foreign front ends
+    place(8, "tools", "doorbell-tools", Sees::Everything),
+    place(8, "tools/lab", "doorbell-lab", Sees::Everything),
     // what the benchmarks and the count of instructions exercise, in a program of nothing else
     place(
         5,
@@ -138,11 +140,11 @@ const FLOORS: &[Place] = &[
         "doorbell-pair",
         Sees::Only(&["btl", "fabric", "pml"]),
     ),
-    place(7, "bench", "doorbell-bench", Sees::Everything),
-    place(7, "tools/xtask", "xtask", Sees::Everything),
-    place(7, "tools/simulate", "doorbell-simulate", Sees::Everything),
-    place(7, "fabric/provider", "doorbell-provider", Sees::Below),
-    place(7, "am/portals/abi", "doorbell-portals-abi", Sees::Below),
+    place(8, "bench", "doorbell-bench", Sees::Everything),
+    place(8, "tools/xtask", "xtask", Sees::Everything),
+    place(8, "tools/simulate", "doorbell-simulate", Sees::Everything),
+    place(8, "fabric/provider", "doorbell-provider", Sees::Below),
+    place(8, "am/portals/abi", "doorbell-portals-abi", Sees::Below),
 ];
 
 fn of(folder: &str) -> Option<&'static Place> {

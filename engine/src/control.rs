@@ -1,0 +1,25 @@
+//! The control plane of a world: its ranks exchange where they are over their rails.
+
+use doorbell_job::control::{self, Member};
+use doorbell_job::error::Error;
+use doorbell_job::meet::Key;
+
+use crate::world::World;
+
+impl World {
+    /// The same world with a control plane, if its settings want one. All ranks do this together.
+    pub(crate) fn with_control(mut self, key: &Key) -> Result<Self, Error> {
+        if !*self.config().control.mode.get() {
+            return Ok(self);
+        }
+        let member = Member {
+            config: self.config(),
+            rank: self.rank(),
+            directory: self.directory(),
+            fates: self.fates(),
+        };
+        let control = control::start(&member, key, &|own, all| self.allgather(own, all))?;
+        self.set_control(control);
+        Ok(self)
+    }
+}

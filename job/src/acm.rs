@@ -1,0 +1,379 @@
+//! Where peers are, by the address service (`doorbell acm serve`, or rdma-core's `ibacm`): asked first when `acm.mode` says so.
+//!
+//! ```text
+//!   address of our rail, address of the peer's ──► service ──► a path: which way, how large, how fast
+//!   name of a host                             ──► service ──► an address
+//!             without an answer: the system's own tables and names, and it is told that it was so
+//! ```
+//!
+//! A path of the service is knowledge beside the rails' own: a peer that it knows a path to is not opened otherwise than
+//! without it. What it does not know is no reason against a rail either: a service is asked for help, not for permission.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use doorbell_acm::address::{Address, Gid, Name};
+use doorbell_acm::client::{ClientError, Service, query_all_within};
+use doorbell_acm::path::Path;
+use doorbell_acm::query::Question;
+use doorbell_acm::serve::SocketPaths;
+use doorbell_acm::wire::Response;
+use doorbell_fabric::addr::Address as Place;
+
+use crate::config::Config;
+use crate::meet::Hello;
+
+/// Pairs of addresses that are asked about, at most.
+const MOST: usize = 65_536;
+
+/// How an address of a peer was resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub enum How {
+    /// By the address service.
+    Service {
+        /// Largest payload of a packet by InfiniBand's classes, in bytes; none where it is not said.
+        mtu: Option<u32>,
+        /// Megabits a second; none where it is not said.
+        megabits: Option<u32>,
+        /// How many routers a packet may pass; 0 on one link.
+        hop_limit: u8,
+    },
+    /// By the system's own tables, because the service did not help.
+    System {
+        /// Why it did not.
+        reason: String,
+    },
+}
+
+/// An address of a peer, and how it was resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolution {
+    /// The peer's rank.
+    pub rank: u32,
+    /// The address of our rail.
+    pub from: IpAddr,
+    /// The address of the peer's.
+    pub to: IpAddr,
+    /// How.
+    pub how: How,
+}
+
+impl fmt::Display for Resolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} at {}: ", self.rank, self.to)?;
+        match &self.how {
+            How::Service {
+                mtu,
+                megabits,
+                hop_limit,
+            } => {
+                f.write_str("by the address service")?;
+                if let Some(mtu) = mtu {
+                    write!(f, ", MTU {mtu}")?;
+                }
+                if let Some(megabits) = megabits {
+                    write!(f, ", {} Gb/s", f64::from(*megabits) / 1e3)?;
+                }
+                if *hop_limit > 0 {
+                    f.write_str(", by routers")?;
+                }
+                Ok(())
+            }
+            How::System { reason } => write!(f, "by the system's own tables: {reason}"),
+        }
+    }
+}
+
+/// Asks for the ways from our rails to those of all peers on other hosts; nothing, unless `acm.mode` says so. This ends
+/// within `acm.timeout` and a little more.
+pub fn consult<'a>(
+    config: &Config,
+    own: &Hello,
+    table: impl IntoIterator<Item = &'a Hello>,
+) -> Vec<Resolution> {
+    if !*config.acm.mode.get() {
+        return Vec::new();
+    }
+    let pairs = pairs(own, table);
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    let question = |(from, to): &(IpAddr, IpAddr)| Question::Resolve {
+        source: Some((*from).into()),
+        destination: (*to).into(),
+        no_delay: false,
+    };
+    let asked = service(config)
+        .and_then(|service| query_all_within(&service, pairs.keys().map(question).collect(), limit(config)));
+    let mut found: Vec<Resolution> = match asked {
+        Ok(answers) => pairs
+            .into_iter()
+            .zip(answers)
+            .map(|(((from, to), rank), answer)| Resolution {
+                rank,
+                from,
+                to,
+                how: how(answer),
+            })
+            .collect(),
+        Err(error) => {
+            let how = How::System {
+                reason: error.to_string(),
+            };
+            let of = |((from, to), rank)| Resolution {
+                rank,
+                from,
+                to,
+                how: how.clone(),
+            };
+            pairs.into_iter().map(of).collect()
+        }
+    };
+    found.sort_by_key(|one| (one.rank, one.to, one.from));
+    found
+}
+
+/// Says, on one line, that the service did not help, if it did not.
+pub fn tell(rank: u32, resolutions: &[Resolution]) {
+    if let Some(line) = fallen_back(rank, resolutions) {
+        // Where nobody reads that, there is nobody to be told.
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+fn fallen_back(rank: u32, resolutions: &[Resolution]) -> Option<String> {
+    let mut without = resolutions.iter().filter_map(|one| match &one.how {
+        How::System { reason } => Some((one, reason)),
+        How::Service { .. } => None,
+    });
+    let (first, reason) = without.next()?;
+    let (count, all) = (1 + without.count(), resolutions.len());
+    Some(format!(
+        "doorbell: rank {rank}: the address service did not help with {count} of {all} addresses of peers, and the system's own \
+         tables are used instead (rank {} at {}: {reason})\n",
+        first.rank, first.to
+    ))
+}
+
+/// Every pair of addresses, of a rail of ours and one of a peer's on another host, that may lead to each other; and the rank.
+fn pairs<'a>(own: &Hello, table: impl IntoIterator<Item = &'a Hello>) -> BTreeMap<(IpAddr, IpAddr), u32> {
+    let others = table.into_iter().filter(|peer| peer.host != own.host);
+    let each = others.flat_map(|peer| {
+        let ours = own.rails.iter();
+        ours.flat_map(move |ours| peer.rails.iter().map(move |theirs| (ours, theirs, peer.rank)))
+    });
+    let fitting = each.filter(|(ours, theirs, _)| ours.wire == theirs.wire);
+    fitting
+        .filter_map(|(ours, theirs, rank)| {
+            let (Place::Inet(from), Place::Inet(to)) = (&ours.address.address, &theirs.address.address)
+            else {
+                return None;
+            };
+            let fit =
+                from.is_ipv4() == to.is_ipv4() && !from.ip().is_unspecified() && !from.ip().is_loopback();
+            fit.then(|| ((from.ip(), to.ip()), rank))
+        })
+        .take(MOST)
+        .collect()
+}
+
+fn how(answer: Result<Response, ClientError>) -> How {
+    match answer {
+        Ok(Response::Path { path, .. }) => How::Service {
+            mtu: path.mtu.map(|mtu| mtu.bytes()),
+            megabits: path.rate.map(|rate| rate.megabits()),
+            hop_limit: path.hop_limit,
+        },
+        Ok(_) => How::System {
+            reason: "the service answered another question".to_owned(),
+        },
+        Err(error) => How::System {
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn service(config: &Config) -> Result<Service, ClientError> {
+    Service::of(config.acm.service.get().as_deref(), &SocketPaths::default())
+}
+
+fn limit(config: &Config) -> Duration {
+    *config.acm.timeout.get()
+}
+
+/// The address of a host by its name, by the address service; none where `acm.mode` is off, or it is no name.
+///
+/// ```
+/// # use doorbell_job as doorbell;
+/// let config = doorbell::Config::default();
+/// assert!(doorbell::acm::host(&config, "node1", 7117).is_none(), "acm.mode is off");
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// Why the service does not help, for whoever uses the system's resolver instead.
+pub fn host(config: &Config, name: &str, port: u16) -> Option<Result<SocketAddr, String>> {
+    if !*config.acm.mode.get() || name.parse::<IpAddr>().is_ok() {
+        return None;
+    }
+    let name = Name::new(name).ok()?;
+    Some(ask_for(config, name).map(|ip| SocketAddr::new(ip, port)))
+}
+
+fn ask_for(config: &Config, name: Name) -> Result<IpAddr, String> {
+    let question = Question::Resolve {
+        source: None,
+        destination: Address::Name(name),
+        no_delay: false,
+    };
+    let service = service(config).map_err(|error| error.to_string())?;
+    let answers =
+        query_all_within(&service, vec![question], limit(config)).map_err(|error| error.to_string())?;
+    match answers.into_iter().next() {
+        Some(Ok(Response::Path { path, .. })) => ip_of(&path),
+        Some(Err(error)) => Err(error.to_string()),
+        _ => Err("the service answered another question".to_owned()),
+    }
+}
+
+/// The IP address that a path leads to. A link's own needs the interface's number, which no path has.
+fn ip_of(path: &Path) -> Result<IpAddr, String> {
+    let ip = path.dgid.ip();
+    let is_of_a_link = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+    if path.dgid == Gid::NONE || path.dlid != 0 || is_of_a_link {
+        return Err(format!(
+            "its path leads to the GID {}, which is no address to call",
+            path.dgid
+        ));
+    }
+    Ok(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meet::RailEntry;
+    use doorbell_acm::path::{Mtu, Rate};
+    use doorbell_fabric::addr::RailAddress;
+
+    fn hello(rank: u32, host: &str, rails: &[(&str, &str)]) -> Hello {
+        let rail = |(wire, address): &(&str, &str)| RailEntry {
+            name: format!("{wire}:x"),
+            wire: (*wire).to_owned(),
+            address: RailAddress::inet(wire, address.parse().unwrap()),
+            incarnation: 1,
+            features: Vec::new(),
+            eager: 0,
+            place: doorbell_fabric::pairs::Place::default(),
+        };
+        let mut hello =
+            Hello::of_this_process(rank, 3, BTreeMap::new(), rails.iter().map(rail).collect()).unwrap();
+        hello.host = host.to_owned();
+        hello
+    }
+
+    #[test]
+    fn only_addresses_that_may_lead_to_another_host_are_asked_about() {
+        let own = hello(
+            0,
+            "a",
+            &[
+                ("udp", "10.0.0.1:5"),
+                ("udp", "127.0.0.1:6"),
+                ("udp", "[fd00::1]:7"),
+            ],
+        );
+        let near = hello(1, "a", &[("udp", "10.0.0.9:5")]);
+        let far = hello(
+            2,
+            "b",
+            &[
+                ("udp", "10.0.0.2:5"),
+                ("other", "10.0.0.3:5"),
+                ("udp", "[fd00::2]:7"),
+            ],
+        );
+        let found = pairs(&own, &[own.clone(), near, far]);
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let wanted = BTreeMap::from([
+            ((ip("10.0.0.1"), ip("10.0.0.2")), 2),
+            ((ip("fd00::1"), ip("fd00::2")), 2),
+        ]);
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn without_a_service_it_is_told_why_and_without_the_setting_nobody_is_asked() {
+        let (own, far) = (
+            hello(0, "a", &[("udp", "10.0.0.1:5")]),
+            hello(1, "b", &[("udp", "10.0.0.2:5")]),
+        );
+        let table = [own.clone(), far];
+        let mut config = Config::default();
+        assert!(consult(&config, &own, &table).is_empty());
+        assert_eq!(host(&config, "node1", 1), None);
+        config.acm.mode.set(true);
+        config.acm.service.set(Some("/nonexistent/acm.sock".to_owned()));
+        let told = consult(&config, &own, &table);
+        assert_eq!(told.len(), 1);
+        assert!(
+            fallen_back(0, &told)
+                .unwrap()
+                .contains("1 of 1 addresses of peers")
+        );
+        assert_eq!(fallen_back(0, &[]), None);
+        let line = told[0].to_string();
+        assert!(
+            line.starts_with("rank 1 at 10.0.0.2: by the system's own tables: no service listens at"),
+            "{line}"
+        );
+        let named = host(&config, "node1", 1).unwrap().unwrap_err();
+        assert!(
+            named.contains("no service listens at /nonexistent/acm.sock"),
+            "{named}"
+        );
+        assert_eq!(host(&config, "10.0.0.2", 1), None, "no name");
+    }
+
+    #[test]
+    fn a_path_leads_to_an_address_that_can_be_called() {
+        let to = |gid: &str, dlid| {
+            ip_of(&Path {
+                dgid: gid.parse().unwrap(),
+                dlid,
+                ..Path::default()
+            })
+        };
+        assert_eq!(to("::ffff:10.0.0.2", 0), Ok("10.0.0.2".parse().unwrap()));
+        assert_eq!(to("fd00::2", 0), Ok("fd00::2".parse().unwrap()));
+        for (gid, dlid) in [("fe80::2", 0), ("::", 0), ("fd00::2", 7)] {
+            assert!(to(gid, dlid).is_err(), "{gid}");
+        }
+    }
+
+    #[test]
+    fn what_the_service_says_of_a_path_is_told() {
+        let path = Path {
+            mtu: Mtu::within(2048),
+            rate: Some(Rate::within(25_000)),
+            hop_limit: 64,
+            ..Path::default()
+        };
+        let resolution = Resolution {
+            rank: 3,
+            from: [10, 0, 0, 1].into(),
+            to: [10, 0, 1, 2].into(),
+            how: how(Ok(Response::Path {
+                path: Box::new(path),
+                source: None,
+            })),
+        };
+        assert_eq!(
+            resolution.to_string(),
+            "rank 3 at 10.0.1.2: by the address service, MTU 2048, 25 Gb/s, by routers"
+        );
+    }
+}

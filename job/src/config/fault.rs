@@ -1,0 +1,100 @@
+//! Faults that are wanted: which rail breaks, and when. A test aid (`job/src/rails/drill.rs` does it).
+
+use std::fmt;
+
+use doorbell_fabric::name::RailName;
+
+use super::value::Value;
+
+/// The word for "while we read or write the peer's memory".
+const RENDEZVOUS: &str = "rendezvous";
+
+/// When a rail breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// After so many messages, those sent and those received together.
+    Messages(u64),
+    /// In the middle of a read or write of a peer's memory by us.
+    Rendezvous,
+}
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Our rail.
+    pub rail: RailName,
+    /// When it breaks.
+    pub when: When,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.when {
+            When::Messages(count) => write!(out, "{}:{count}", self.rail),
+            When::Rendezvous => write!(out, "{}:{RENDEZVOUS}", self.rail),
+        }
+    }
+}
+
+/// Faults, in the order in which they happen; those of one rail count from the one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults(pub Vec<Fault>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, fault) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(out, "{comma}{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Value for Faults {
+    const UNIT: &'static str = "RAIL:N|RAIL:rendezvous, by commas";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let faults = text.split(',').map(str::trim).filter(|fault| !fault.is_empty());
+        faults
+            .map(read)
+            .collect::<Option<_>>()
+            .map(Self)
+            .ok_or_else(expected)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Names of rails have colons, too: what follows the last one says when.
+fn read(text: &str) -> Option<Fault> {
+    let (rail, when) = text.rsplit_once(':')?;
+    let when = match when {
+        RENDEZVOUS => When::Rendezvous,
+        count => When::Messages(count.parse().ok().filter(|count| *count > 0)?),
+    };
+    let rail = rail.parse().ok()?;
+    Some(Fault { rail, when })
+}
+
+fn expected() -> String {
+    "rails with the message after which each breaks, such as `shm:2000`, or `shm:rendezvous`".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_name_a_rail_and_a_moment() {
+        let faults = Faults::read("shm:2000, udp:fd77::1:7,shm:rendezvous").unwrap();
+        assert_eq!(faults.show(), "shm:2000,udp:fd77::1:7,shm:rendezvous");
+        assert_eq!(faults.0[1].rail.object(), "fd77::1");
+        assert_eq!(faults.0[2].when, When::Rendezvous);
+        assert_eq!(Faults::read("").unwrap(), Faults::default());
+        for bad in ["shm", "shm:", "shm:0", "shm:-1", ":7", "smh:7", "shm:soon", "7"] {
+            assert!(Faults::read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The control plane of a job: what its ranks tell each other beside the rails, and who is lost, known without one.
+//!
+//! ```text
+//!   rank                                         thread `doorbell-oob`
+//!   waits, posts, polls rails                    TCP over every NIC that was named, along a tree of ranks
+//!   housekeeping looks at ◄── fates ◄─────────── PeerLost, LifelineLost          (policy `end`)
+//!   World::control ───────► Oob ◄──────────────► messages, broadcasts, events    (doorbell_oob::plane)
+//! ```
+//!
+//! It is there when `control.mode` says so, at all ranks. They exchange where they can be reached over their rails, once; the
+//! sessions' key is derived from the job's. Nothing is listened on beyond loopback unless `control.nics` names it.
+//!
+//! With the policy `end`, a rank that all of its ways have failed to reach is lost for the rails as well: what waits for it
+//! ends with [`Error::PeerLost`], also where the rails would have gone on hoping. A rank without a lifeline (its parent in the
+//! tree and all ancestors are gone, the root among them) loses all others. With the policy `tell`, events are all that there is.
+//!
+//! The end of a world is collective then: see [`Control`].
+
+mod fates;
+
+use std::time::Duration;
+
+use doorbell_oob::bytes::Bytes;
+use doorbell_oob::config::{Config as Plan, Policy, Transport};
+use doorbell_oob::contact::Contact;
+use doorbell_oob::event::Event;
+use doorbell_oob::name::{Epoch, Name};
+use doorbell_oob::net::{Chosen, Families, Pattern, Settings};
+use doorbell_oob::plane::Oob;
+use doorbell_oob::routed::Tree;
+use doorbell_oob::{JobKey, OobError, runner};
+use doorbell_pml::Rank;
+
+pub use self::fates::Fates;
+use crate::config::{Config, ControlPolicy};
+use crate::error::Error;
+use crate::meet::Key;
+use crate::meet::remote::exit_of;
+use crate::ranks::Directory;
+
+/// What the key of its sessions is derived for.
+const PURPOSE: &str = "control";
+/// The gathers by which ranks agree that the job is over, and that all are there.
+const END: u32 = u32::MAX;
+const BEGIN: u32 = END - 1;
+/// Children of a rank in the tree.
+const RADIX: u32 = 64;
+/// For closing what is agreed to be over.
+const LAST: Duration = Duration::from_secs(2);
+/// For an answer of a thread that never waits.
+const SOON: Duration = Duration::from_secs(10);
+/// Longest that a rank may have to say about where it can be reached, or why not, in bytes.
+const LONGEST: u32 = 64 << 10;
+
+/// The control plane of this rank, as long as the world is there.
+///
+/// Ranks are named by [`Control::name_of`]; tags below [`RESERVED`](doorbell_oob::rml::RESERVED) are the control plane's
+/// own. The end of a world waits for the other ranks' ends, up to `wait.deadline`: the peers of a process that has ended
+/// cannot tell it from one that is lost. A rank that leaves before the others without that (it is killed, panics, or the
+/// deadline is over) is lost for them.
+#[derive(Debug)]
+pub struct Control {
+    oob: Oob,
+    job: u64,
+}
+
+impl Control {
+    /// Messages, receives, broadcasts, gathers and events. The gathers with the two largest numbers are the world's own.
+    #[must_use]
+    pub fn oob(&self) -> &Oob {
+        &self.oob
+    }
+
+    /// What the control plane calls a rank.
+    #[must_use]
+    pub fn name_of(&self, rank: u32) -> Name {
+        Name::new(self.job, rank)
+    }
+
+    /// Ends it, in agreement with the others, if there is time for that.
+    pub fn end(self, limit: Duration) {
+        // It has no more use for the others, and those who agree first are gone first.
+        if !limit.is_zero()
+            && self.oob.hush().is_ok()
+            && let Ok(agreed) = self.oob.gather(END, Bytes::from(&[]), limit)
+        {
+            let _ = agreed.wait(limit);
+        }
+        self.oob.finish(LAST);
+    }
+}
+
+/// Which rank of which job the control plane is for.
+pub struct Member<'a> {
+    /// The settings of the job.
+    pub config: &'a Config,
+    /// The rank of this process.
+    pub rank: u32,
+    /// The ranks of the job.
+    pub directory: &'a Directory,
+    /// Where the owner of the rails looks for ranks that are lost.
+    pub fates: &'a Fates,
+}
+
+impl Member<'_> {
+    fn size(&self) -> u32 {
+        self.directory.size()
+    }
+}
+
+/// Gathers the bytes of every rank, equally many of each, over the rails.
+pub type AllGather<'a> = &'a dyn Fn(&[u8], &mut [u8]) -> Result<(), Error>;
+
+/// Worlds of one thread cannot do together what all ranks have to.
+pub fn refuse_without_processes(config: &Config) -> Result<(), Error> {
+    if *config.control.mode.get() {
+        return Err(Error::Unsupported {
+            what: "a control plane (control.mode)",
+            by: "a job inside one process".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Starts the control plane of this rank. All ranks do this together.
+///
+/// # Errors
+/// What this rank, or another one, cannot do; ranks that do not come.
+pub fn start(member: &Member<'_>, key: &Key, allgather: AllGather<'_>) -> Result<Control, Error> {
+    let begun = begin(member, key);
+    let own = match &begun {
+        Ok((_, contact)) => {
+            let mut bytes = vec![1];
+            contact.encode(&mut bytes);
+            bytes
+        }
+        Err(error) => [&[0, error.exit().number()], error.to_string().as_bytes()].concat(),
+    };
+    let all = exchange(member.size(), &own, allgather);
+    let (control, _) = begun?;
+    let all = all?;
+    let contacts = contacts(member.size(), &all)?;
+    // Those whom it may have to find; the others are found through them.
+    let tree = Tree::new(member.size(), RADIX);
+    let ancestors = tree
+        .ancestors(member.rank)
+        .map(|rank| contacts[rank as usize].clone());
+    let ready = control
+        .oob
+        .learn(ancestors.collect())
+        .and_then(|()| control.oob.begin());
+    ready.map_err(|busy| ended(&busy.to_string()))?;
+    meet(member.config, &control)?;
+    Ok(control)
+}
+
+/// Waits until all are in the tree: nobody misses who never was there.
+fn meet(config: &Config, control: &Control) -> Result<(), Error> {
+    let limit = *config.job.timeout.get();
+    let there = control.oob.gather(BEGIN, Bytes::from(&[]), limit);
+    let there = there.map_err(|busy| ended(&busy.to_string()))?;
+    // The answer has a while to come when the time is over.
+    let missing = there
+        .wait(limit + SOON)
+        .map_or_else(Vec::new, |there| there.missing);
+    let trouble = control.oob.troubles().into_iter().next_back();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Error::MissingRanks {
+            missing,
+            waited: limit,
+            note: trouble.map_or_else(String::new, |trouble| {
+                format!(" in the control plane ({trouble})")
+            }),
+        }),
+    }
+}
+
+/// Starts this rank's own side.
+fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
+    let config = member.config;
+    let settings = settings(config, member.directory.is_apart())?;
+    let policy = *config.control.policy.get();
+    let zero = member
+        .directory
+        .hello(0)
+        .ok_or_else(|| ended("rank 0 is not known"))?;
+    let job = zero.incarnation;
+    let name = Name::new(job, member.rank);
+    let mut plan = Plan::new(name, Epoch(1), member.size(), vec![Transport::tree("tcp")]);
+    plan.radix = RADIX;
+    plan.grace = *config.control.grace.get();
+    plan.policy = match policy {
+        ControlPolicy::End => Policy::End,
+        ControlPolicy::Tell => Policy::Persist,
+    };
+    let key = JobKey::from_bytes(*key.bytes()).derive(PURPOSE);
+    let oob = Oob::start(plan, settings, Some(key), runner::Settings::default())?;
+    if policy == ControlPolicy::End {
+        let fates = member.fates.clone();
+        fates.begin()?;
+        let (rank, size) = (member.rank, member.size());
+        let told = oob.watch_events(move |event| match event {
+            Event::PeerLost { peer, .. } => fates.tell([Rank(peer.rank)]),
+            Event::LifelineLost => fates.tell((0..size).filter(|other| *other != rank).map(Rank)),
+            _ => {}
+        });
+        told.map_err(|busy| ended(&busy.to_string()))?;
+    }
+    let contact = oob.contact().ok().and_then(|contact| contact.wait(SOON)?);
+    let contact = contact.ok_or_else(|| ended("it does not say where it is"))?;
+    Ok((Control { oob, job }, contact))
+}
+
+fn ended(why: &str) -> Error {
+    Error::Oob(OobError::Thread {
+        what: "the control plane of this rank",
+        source: std::io::Error::other(why.to_owned()),
+    })
+}
+
+/// What listens, and where.
+fn settings(config: &Config, apart: bool) -> Result<Settings, Error> {
+    let control = &config.control;
+    let nics = control.nics.get().as_deref().unwrap_or_default();
+    let unfit = "the interfaces that the control plane may use, as in `eth0` or `10.0.0.0/8`: the ranks are on several hosts";
+    if let Some(error) = config
+        .unfit("control.nics", unfit)
+        .filter(|_| apart && nics.is_empty())
+    {
+        return Err(error);
+    }
+    let patterns = nics.split(',').filter(|text| !text.is_empty());
+    let patterns: Result<Vec<Pattern>, OobError> = patterns.map(|text| text.trim().parse()).collect();
+    Ok(Settings {
+        nics: Chosen::new(patterns?, Vec::new(), Families::Both)?,
+        ports: control.ports.get().as_deref().unwrap_or("any").parse()?,
+        ..Settings::default()
+    })
+}
+
+/// Everybody's bytes, in the order of ranks.
+fn exchange(size: u32, own: &[u8], allgather: AllGather<'_>) -> Result<Vec<Vec<u8>>, Error> {
+    let size = size as usize;
+    let own = &own[..own.len().min(LONGEST as usize)];
+    let mut lengths = vec![0; 4 * size];
+    allgather(&(own.len() as u32).to_le_bytes(), &mut lengths)?;
+    let lengths: Vec<usize> = lengths
+        .chunks_exact(4)
+        .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]).min(LONGEST) as usize)
+        .collect();
+    let longest = lengths.iter().copied().max().unwrap_or_default();
+    let mut padded = vec![0; longest];
+    padded[..own.len()].copy_from_slice(own);
+    let mut all = vec![0; longest * size];
+    allgather(&padded, &mut all)?;
+    let each = all.chunks_exact(longest.max(1)).zip(lengths);
+    Ok(each.map(|(bytes, length)| bytes[..length].to_vec()).collect())
+}
+
+/// Where each rank can be reached, or why one cannot take part.
+fn contacts(size: u32, all: &[Vec<u8>]) -> Result<Vec<Contact>, Error> {
+    let read = |(rank, bytes): (usize, &Vec<u8>)| {
+        let rank = rank as u32;
+        let contact = bytes.split_first().and_then(|(kind, mut rest)| {
+            let contact = (*kind == 1).then(|| Contact::decode(&mut rest))??;
+            (contact.name.rank == rank).then_some(contact)
+        });
+        contact.ok_or_else(|| Error::Withdrawn {
+            rank,
+            exit: exit_of(bytes.get(1).copied().unwrap_or_default()),
+            reason: shown(bytes.get(2..).unwrap_or_default()),
+        })
+    };
+    let contacts: Result<Vec<Contact>, Error> = all.iter().enumerate().map(read).collect();
+    let contacts = contacts?;
+    debug_assert_eq!(contacts.len(), size as usize, "one of each");
+    Ok(contacts)
+}
+
+/// Another rank's words, fit to be shown.
+fn shown(bytes: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(bytes)
+        .chars()
+        .take(400)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    match text.is_empty() {
+        true => "it does not say where its control plane is".to_owned(),
+        false => format!("its control plane: {text}"),
+    }
+}

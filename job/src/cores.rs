@@ -1,0 +1,145 @@
+//! Whether the ranks of a host have cores enough to spin on.
+//!
+//! Each rank tells which cores it may use, as Linux writes lists of them (`0-3,8`). A rank that a launcher has bound to a
+//! core of its own is not crowded, although it may use one only.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+/// The highest core number that is believed: Linux has at most 8,192 cores.
+const HIGHEST: usize = 8191;
+
+/// The cores that this process may use; empty when nobody knows.
+pub fn allowed() -> String {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    write(&cores.into_iter().map(|core| core.id).collect())
+}
+
+fn write(cores: &BTreeSet<usize>) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &core in cores {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == core => *last = core,
+            _ => ranges.push((core, core)),
+        }
+    }
+    let texts = ranges.iter().map(|&(first, last)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    });
+    texts.collect::<Vec<_>>().join(",")
+}
+
+/// What a list says; `None` for an empty one, and for one that is none.
+fn read(list: &str) -> Option<BTreeSet<usize>> {
+    let mut cores = BTreeSet::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last > HIGHEST || first > last {
+            return None;
+        }
+        cores.extend(first..=last);
+    }
+    Some(cores)
+}
+
+/// Whether there are fewer cores than threads that want to spin, for the rank that may use `own`: among all that run on
+/// its host (`here`, itself included, with so many threads each) and share cores with it, or among those that have no others than
+/// its own.
+pub fn are_crowded<'a>(own: &str, here: impl Iterator<Item = &'a str> + Clone, threads: usize) -> bool {
+    let ranks = here.clone().count();
+    let lists: Option<Vec<_>> = here.map(read).collect();
+    let Some((own, lists)) = read(own).zip(lists) else {
+        return thread::available_parallelism().map_or(1, usize::from) < ranks * threads;
+    };
+    let neighbours = neighbourhood(&own, &lists);
+    let want = |cores: &BTreeSet<usize>| lists.iter().filter(|list| list.is_subset(cores)).count() * threads;
+    neighbours.len() < want(&neighbours) || own.len() < want(&own)
+}
+
+/// The same where it is known only how many ranks are on this host: a rank that may not use all of its cores is taken to be
+/// bound to its own.
+pub fn are_crowded_among(own: &str, ranks: usize, threads: usize) -> bool {
+    let all = std::fs::read_to_string("/sys/devices/system/cpu/online");
+    let all = all.ok().and_then(|list| read(list.trim()));
+    match read(own).zip(all) {
+        Some((own, all)) if own.len() < all.len() => own.len() < threads,
+        Some((_, all)) => all.len() < ranks * threads,
+        None => thread::available_parallelism().map_or(1, usize::from) < ranks * threads,
+    }
+}
+
+/// The cores of all that share some with `own`, with those that share some with these, and so on.
+fn neighbourhood(own: &BTreeSet<usize>, lists: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let mut all = own.clone();
+    loop {
+        let before = all.len();
+        for list in lists {
+            if !list.is_disjoint(&all) {
+                all.extend(list);
+            }
+        }
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_they_are_written() {
+        for list in ["0", "0-1", "0-3,8,10-11"] {
+            assert_eq!(write(&read(list).unwrap()), list);
+        }
+        for none in ["", "a", "3-1", "1-", "0-9999", "0-99999999999", "1,,2"] {
+            assert_eq!(read(none), None, "{none}");
+        }
+        assert!(read(&allowed()).is_some_and(|cores| !cores.is_empty()));
+    }
+
+    #[test]
+    fn a_rank_with_a_core_of_its_own_is_not_crowded() {
+        let crowded = |own: &str, here: &[&str], threads| are_crowded(own, here.iter().copied(), threads);
+        assert!(!crowded("0", &["0", "1"], 1), "bound, one core each");
+        assert!(
+            !crowded("0-1", &["0-1", "0-1"], 1),
+            "free, as many cores as ranks"
+        );
+        assert!(crowded("0-1", &["0-1", "0-1", "0-1"], 1), "one core is missing");
+        assert!(
+            crowded("0", &["0", "0", "1", "2"], 1),
+            "two are bound to the same"
+        );
+        assert!(!crowded("1", &["0", "0", "1", "2"], 1), "and these two are not");
+        assert!(crowded("0", &["0", "1"], 2), "a thread beside each");
+        assert!(!crowded("0-1", &["0-1", "2-3"], 2));
+        let chain = ["0-1", "1-2", "0,2", "0-1"];
+        assert!(crowded("1-2", &chain, 1), "four share three");
+        assert!(!crowded("1-2", &chain[..3], 1));
+    }
+
+    #[test]
+    fn of_ranks_that_are_only_counted_the_bound_ones_have_their_own_cores() {
+        let own = allowed();
+        let cores = read(&own).unwrap().len();
+        assert!(are_crowded_among(&own, 100_000, 1) || cores > 1);
+        assert!(are_crowded_among(&own, 1, 100_000));
+        assert!(!are_crowded_among(&own, 1, 1));
+        assert!(are_crowded_among("", 100_000, 1) && !are_crowded_among("", 1, 1));
+    }
+
+    #[test]
+    fn where_nobody_knows_the_machine_is_asked() {
+        let cores = thread::available_parallelism().unwrap().get();
+        let many = vec![""; cores + 1];
+        assert!(are_crowded("", many.iter().copied(), 1));
+        assert!(!are_crowded("", many[..cores].iter().copied(), 1));
+    }
+}

@@ -1,0 +1,324 @@
+//! What others may see of a rank while it runs: its counter file.
+//!
+//! The PML and the rails count in their own memory. Now and then, when housekeeping has the time at hand anyway, the
+//! totals are stored into the words of the file: relaxed stores by the one thread that counts, nothing else. So a file
+//! is at most [`EVERY`] and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
+//! and a message costs nothing for being seen.
+
+use std::path::Path;
+use std::time::Duration;
+
+use doorbell_fabric::counters::{Counter, CounterFile, Gauge, NAME_MAX, Place, Plan};
+use doorbell_fabric::message::Message as _;
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::select::Choice;
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Counters, Drops, PathState, Pml, Rank};
+
+use crate::config::CounterPlace;
+use crate::connect::Way;
+use crate::error::Error;
+use crate::path_report;
+use crate::rails::AnyRail;
+use crate::ranks::Directory;
+
+/// Time between two updates.
+const EVERY: Duration = Duration::from_millis(1);
+
+/// A value of the PML: its name, its unit, its value.
+type Named = (&'static str, &'static str, u64);
+
+/// Most ways (a rail to a peer) with rows of their own: in larger jobs the others have none.
+const WAYS: usize = 256;
+
+/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`PathState::number`]), `.latency` (half of the round trip
+/// of its probes), `.round_trip` (of acknowledgements, with what those waited for), `.unacknowledged`, `.failures`. They are
+/// read where they change seldom: a rail that keeps no such report costs a branch.
+///
+/// A candidate that is not chosen has one row, whose ending says how it stands ([`Unchosen::name`]), such as
+/// `way.RANK.OUR_RAIL.not_named`: the reason, as a text.
+struct Row {
+    rank: u32,
+    way: Way,
+    state: Gauge,
+    latency: Gauge,
+    round_trip: Gauge,
+    unacknowledged: Gauge,
+    failures: Counter,
+}
+
+/// The file, and its words in the order of the plan.
+pub struct Seen {
+    file: CounterFile,
+    pml: Vec<Counter>,
+    live: Gauge,
+    /// Of all rails, one after the other.
+    rails: Vec<Counter>,
+    ways: Vec<Row>,
+    next: Time,
+}
+
+/// The name of a rail as names of counters may be: `%` stands in scoped addresses, and other marks in interfaces' names.
+fn counted_as(rail: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:/".contains(c);
+    rail.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+impl Seen {
+    /// Makes the file of `rank`, where the setting says so.
+    ///
+    /// # Errors
+    /// When the system has no memory or descriptors left.
+    pub fn create(
+        place: CounterPlace,
+        rank: u32,
+        pml: &Pml<AnyRail>,
+        ways: &[(u32, Way, String)],
+        directory: &Directory,
+    ) -> Result<Option<Self>, Error> {
+        if place == CounterPlace::Off {
+            return Ok(None);
+        }
+        let named = named(&Counters::default());
+        let mut plan = named
+            .iter()
+            .fold(Plan::new(), |plan, (name, unit, _)| plan.counter(name, unit));
+        plan = plan.gauge("pml.live_requests", "requests");
+        let mut counted = Vec::new();
+        for (_, rail) in pml.rails() {
+            let of = counted_as(Rail::name(rail).as_str());
+            rail.counts(&mut |name, unit, _| counted.push((format!("{of}.{name}"), unit)));
+        }
+        for (name, unit) in &counted {
+            plan = plan.counter(name, unit);
+        }
+        let mut named_ways: Vec<_> = ways
+            .iter()
+            .take(WAYS)
+            .map(|(rank, way, rails)| (*rank, *way, way_row(*rank, rails)))
+            .collect();
+        // Names of rails that were cut short may have become the same.
+        let mut seen = std::collections::HashSet::new();
+        named_ways.retain(|(_, _, name)| seen.insert(name.clone()));
+        for (_, _, of) in &named_ways {
+            plan = plan
+                .gauge(&format!("{of}.state"), "")
+                .gauge(&format!("{of}.latency"), "ns")
+                .gauge(&format!("{of}.round_trip"), "ns")
+                .gauge(&format!("{of}.unacknowledged"), "frames")
+                .counter(&format!("{of}.failures"), "times");
+        }
+        let mut others: Vec<_> = unchosen(directory).take(WAYS).collect();
+        others.retain(|(name, _)| seen.insert(name.clone()));
+        for (name, _) in &others {
+            plan = plan.text(name);
+        }
+        let file = CounterFile::create(&Place::Memory, rank, &plan)?;
+        for (name, reason) in &others {
+            file.text(name)?.set(reason);
+        }
+        let row = |(rank, way, of): &(u32, Way, String)| {
+            Ok::<_, Error>(Row {
+                rank: *rank,
+                way: *way,
+                state: file.gauge(&format!("{of}.state"))?,
+                latency: file.gauge(&format!("{of}.latency"))?,
+                round_trip: file.gauge(&format!("{of}.round_trip"))?,
+                unacknowledged: file.gauge(&format!("{of}.unacknowledged"))?,
+                failures: file.counter(&format!("{of}.failures"))?,
+            })
+        };
+        Ok(Some(Self {
+            pml: named
+                .iter()
+                .map(|(name, ..)| file.counter(name))
+                .collect::<Result<_, _>>()?,
+            live: file.gauge("pml.live_requests")?,
+            rails: counted
+                .iter()
+                .map(|(name, _)| file.counter(name))
+                .collect::<Result<_, _>>()?,
+            ways: named_ways.iter().map(row).collect::<Result<_, _>>()?,
+            file,
+            next: Time::ZERO,
+        }))
+    }
+
+    /// Where others find it.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Stores the totals, when it is time.
+    #[inline]
+    pub fn update(&mut self, now: Time, pml: &Pml<AnyRail>) {
+        if now >= self.next {
+            self.next = now + EVERY;
+            self.store(pml);
+        }
+    }
+
+    /// Stores the totals.
+    #[cold]
+    pub fn store(&self, pml: &Pml<AnyRail>) {
+        for (word, (.., total)) in self.pml.iter().zip(named(pml.counters())) {
+            word.set(total);
+        }
+        self.live.set(pml.live_requests() as u64);
+        let mut words = self.rails.iter();
+        for (_, rail) in pml.rails() {
+            rail.counts(&mut |_, _, total| {
+                if let Some(word) = words.next() {
+                    word.set(total);
+                }
+            });
+        }
+        self.ways.iter().for_each(|row| row.store(pml));
+    }
+}
+
+impl Row {
+    fn store(&self, pml: &Pml<AnyRail>) {
+        let Some(rail) = pml.rail(self.way.rail) else {
+            return;
+        };
+        let report = rail.report(self.way.peer);
+        self.round_trip.set(path_report::round_trip(&report).unwrap_or(0));
+        self.unacknowledged.set(report.unacknowledged);
+        let (mut state, latency) = pml
+            .path(Rank(self.rank), self.way.rail)
+            .unwrap_or((PathState::Down, None));
+        if state == PathState::Up && rail.is_suspect(self.way.peer) {
+            state = PathState::Suspect;
+        }
+        let before = PathState::from_number(self.state.get()).unwrap_or_default();
+        if before.has_failed(state) {
+            self.failures.add(1);
+        }
+        self.latency.set(latency.unwrap_or(0));
+        self.state.set(state.number());
+    }
+}
+
+/// The candidates that are not chosen, as rows: the name, and the reason.
+fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
+    let selection = |rank| Some((rank, directory.selection(rank)?));
+    let ranked = (0..directory.size()).filter_map(selection);
+    ranked.flat_map(|(rank, selection)| {
+        selection
+            .rails
+            .iter()
+            .filter_map(move |judged| match &judged.choice {
+                Choice::Lost { reason } => {
+                    let ending = reason.unchosen().name();
+                    let mut name = format!("way.{rank}.{}", counted_as(judged.rail.as_str()));
+                    name.truncate(NAME_MAX - 1 - ending.len());
+                    Some((format!("{name}.{ending}"), reason.to_string()))
+                }
+                Choice::Chosen { .. } => None,
+            })
+    })
+}
+
+/// What the rows of a way begin with, as short as names of counters have to be.
+fn way_row(rank: u32, rails: &str) -> String {
+    const LONGEST_ENDING: usize = ".unacknowledged".len();
+    let mut name = format!("way.{rank}.{}", counted_as(rails));
+    name.truncate(NAME_MAX - LONGEST_ENDING);
+    name
+}
+
+/// Every value of the PML by name. A new one does not compile before it stands here.
+fn named(counters: &Counters) -> [Named; 42] {
+    let Counters {
+        sent_eager,
+        sent_rndv,
+        sent_rget,
+        sent_self,
+        sends_queued,
+        arrived,
+        matched,
+        unexpected,
+        held,
+        frags_sent,
+        frags_received,
+        gets,
+        puts,
+        fallbacks,
+        window_full,
+        credits_sent,
+        credits_received,
+        packed_bytes,
+        resent,
+        restarts,
+        resumed_bytes,
+        checked,
+        corrupt,
+        paths_down,
+        paths_returned,
+        calls,
+        probes,
+        peers_lost,
+        drops,
+    } = *counters;
+    let Drops {
+        runt,
+        unknown_kind,
+        unknown_peer,
+        duplicate,
+        too_far_ahead,
+        stale_request,
+        wrong_peer,
+        wrong_state,
+        wrong_identity,
+        bad_range,
+        repeated_bytes,
+        late_word,
+        lost_peer,
+        unknown_operation,
+    } = drops;
+    [
+        ("pml.sent_eager", "messages", sent_eager),
+        ("pml.sent_rndv", "messages", sent_rndv),
+        ("pml.sent_rget", "messages", sent_rget),
+        ("pml.sent_self", "messages", sent_self),
+        ("pml.sends_queued", "messages", sends_queued),
+        ("pml.arrived", "messages", arrived),
+        ("pml.matched", "messages", matched),
+        ("pml.unexpected", "messages", unexpected),
+        ("pml.held", "messages", held),
+        ("pml.frags_sent", "fragments", frags_sent),
+        ("pml.frags_received", "fragments", frags_received),
+        ("pml.gets", "operations", gets),
+        ("pml.puts", "operations", puts),
+        ("pml.fallbacks", "transfers", fallbacks),
+        ("pml.window_full", "messages", window_full),
+        ("pml.credits_sent", "reports", credits_sent),
+        ("pml.credits_received", "reports", credits_received),
+        ("pml.packed_bytes", "bytes", packed_bytes),
+        ("pml.resent", "messages", resent),
+        ("pml.restarts", "messages", restarts),
+        ("pml.resumed_bytes", "bytes", resumed_bytes),
+        ("pml.checked", "messages", checked),
+        ("pml.corrupt", "messages", corrupt),
+        ("pml.paths_down", "paths", paths_down),
+        ("pml.paths_returned", "paths", paths_returned),
+        ("pml.calls", "calls", calls),
+        ("pml.probes", "probes", probes),
+        ("pml.peers_lost", "peers", peers_lost),
+        ("pml.drop.runt", "arrivals", runt),
+        ("pml.drop.unknown_kind", "arrivals", unknown_kind),
+        ("pml.drop.unknown_peer", "arrivals", unknown_peer),
+        ("pml.drop.duplicate", "arrivals", duplicate),
+        ("pml.drop.too_far_ahead", "arrivals", too_far_ahead),
+        ("pml.drop.stale_request", "arrivals", stale_request),
+        ("pml.drop.wrong_peer", "arrivals", wrong_peer),
+        ("pml.drop.wrong_state", "arrivals", wrong_state),
+        ("pml.drop.wrong_identity", "arrivals", wrong_identity),
+        ("pml.drop.bad_range", "arrivals", bad_range),
+        ("pml.drop.repeated_bytes", "bytes", repeated_bytes),
+        ("pml.drop.late_word", "arrivals", late_word),
+        ("pml.drop.lost_peer", "arrivals", lost_peer),
+        ("pml.drop.unknown_operation", "arrivals", unknown_operation),
+    ]
+}

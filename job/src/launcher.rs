@@ -1,0 +1,173 @@
+//! By which launcher this process was started, and what follows for its world.
+//!
+//! | found | rank and size | the ranks meet |
+//! |---|---|---|
+//! | `doorbell` | DOORBELL_RANK, DOORBELL_SIZE | at DOORBELL_ROOT |
+//! | `pmix`, `pmi2`, `pmi1` | the launcher's | through the launcher (`bootstrap::launched`) |
+//! | `environment` | the launcher's variables | at DOORBELL_ROOT, or at a name made of the job's |
+//! | `singleton` | 0 of 1 | |
+//!
+//! Ranks that a running job has started take their number among the new ones from the launcher, and everything else from
+//! their invitation (`bootstrap::invite`).
+
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use doorbell_oob::Launcher;
+use doorbell_oob::launch::singleton::Singleton;
+use doorbell_oob::launch::{Found, Kind, Wanted, detect, open, open_beside};
+
+use crate::config::{Config, warning_at};
+use crate::error::Error;
+
+/// The launcher, as the worlds of a process share it.
+pub type Door = Arc<Mutex<Box<dyn Launcher>>>;
+
+/// The launcher that a world of this process would join its job by, with the reasons why not by another one. Nothing is
+/// connected to.
+///
+/// ```
+/// # if std::env::vars().any(|(name, _)| name.starts_with("PMI") || name.starts_with("SLURM")) { return Ok(()); }
+/// # use doorbell_job as doorbell;
+/// let found = doorbell::launcher(&doorbell::Config::default())?;
+/// assert_eq!(found.kind, doorbell::oob::launch::Kind::Singleton);
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// One that was named (`job.launch`) and is not there; a variable of a launcher that says nonsense.
+pub fn launcher(config: &Config) -> Result<Found, Error> {
+    find(config, false)
+}
+
+fn find(config: &Config, without_environment: bool) -> Result<Found, Error> {
+    let job = &config.job;
+    let wanted = Wanted {
+        kind: job.launch.get().named(),
+        ours: match (*job.rank.get(), *job.size.get()) {
+            (None, None) => None,
+            (rank, size) => Some((rank.unwrap_or(0), size)),
+        },
+        library: job.pmix_library.get().clone(),
+    };
+    // A launcher that is named is to be used, and it speaks through the environment.
+    let blind = without_environment && wanted.kind.is_none();
+    let variables = |name: &str| if blind { None } else { std::env::var(name).ok() };
+    Ok(detect(&wanted, &variables)?)
+}
+
+/// Goes through the launcher's door, where there is one: `config` then says rank and size, and where to meet if values
+/// do not go through it.
+pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Box<dyn Launcher>>, Error> {
+    let found = find(config, without_environment)?;
+    match found.kind {
+        Kind::Doorbell => Ok(None),
+        Kind::Singleton => {
+            if config.job.launch.get().named().is_some() {
+                // Whatever else says otherwise.
+                config.job.rank.learn(None, found.kind.name());
+                config.job.size.learn(None, found.kind.name());
+                config.job.root.learn(None, found.kind.name());
+            }
+            if found.spawned {
+                return Ok(Some(open(&found, *config.job.timeout.get())?));
+            }
+            Ok(None)
+        }
+        Kind::Pmix | Kind::Pmi2 | Kind::Pmi1 | Kind::Environment => {
+            let door = open(&found, *config.job.timeout.get())?;
+            let (name, place) = (found.kind.name(), door.place());
+            config.job.rank.learn(Some(place.rank), name);
+            config.job.size.learn(Some(place.size), name);
+            if place.size > 1
+                && config.job.root.get().is_none()
+                && let Some(meeting) = door.meeting()?
+            {
+                config.job.root.learn(Some(meeting.to_owned()), name);
+            }
+            Ok(Some(door))
+        }
+    }
+}
+
+/// The launcher of a world that went through no door, for what is asked while the job runs: what `doorbell run` leaves
+/// open for its ranks, or nobody, where this process can start others by itself.
+pub fn beside(config: &Config) -> Result<Box<dyn Launcher>, Error> {
+    match *config.job.rank.get() {
+        Some(rank) => {
+            let variables = |name: &str| std::env::var(name).ok();
+            Ok(open_beside(rank, &variables, *config.job.timeout.get())?)
+        }
+        None => Ok(Box::new(Singleton::new())),
+    }
+}
+
+/// Keeps the line to the launcher of a rank that could not take part, until its process ends. A launcher takes a line
+/// that closes for a rank that has died, and kills the others on this host and this one too: before its caller has said why.
+pub fn keep_open(door: Option<Door>) {
+    static KEPT: Mutex<Vec<Door>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.extend(door);
+}
+
+/// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and
+/// are no settings. Once per process, at rank 0 of a job only, and not where a process above has warned of
+/// them ([`warned_variables`](crate::config::warned_variables)).
+pub fn warn_of_unknown_variables() {
+    // What is wrong with a value is an error of the call that needs it.
+    let config = Config::from_environment().unwrap_or_default();
+    warn(&config);
+}
+
+/// As [`warn_of_unknown_variables`], for a process with this configuration.
+pub fn warn(config: &Config) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let text = warning_at(|| launcher(config).map_or(0, |found| found.rank));
+        let _ = io::stderr().write_all(text.as_bytes());
+    });
+}
+
+/// Whether values go through this launcher.
+pub fn passes_on(door: &dyn Launcher) -> bool {
+    matches!(door.kind(), Kind::Pmix | Kind::Pmi2 | Kind::Pmi1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_environment_a_process_is_alone_and_ours_comes_first() {
+        let mut config = Config::default();
+        assert_eq!(find(&config, true).unwrap().kind, Kind::Singleton);
+        config.job.rank.set(Some(1));
+        config.job.size.set(Some(2));
+        let found = find(&config, true).unwrap();
+        assert_eq!((found.kind, found.rank, found.size), (Kind::Doorbell, 1, Some(2)));
+        assert!(enter(&mut config, true).unwrap().is_none());
+        // Named, it is what it says, whatever the launcher said.
+        config.set("job.launch", "singleton").unwrap();
+        assert!(enter(&mut config, true).unwrap().is_none());
+        assert_eq!((*config.job.rank.get(), *config.job.size.get()), (None, None));
+        assert_eq!(config.job.rank.origin().to_string(), "launcher (singleton)");
+    }
+
+    #[test]
+    fn one_that_is_named_and_not_there_is_refused() {
+        let mut config = Config::default();
+        config.set("job.launch", "doorbell").unwrap();
+        let error = enter(&mut config, true).unwrap_err();
+        assert_eq!((error.code(), error.exit_code()), ("launch.not-possible", 2));
+        let text = error.to_string();
+        assert!(
+            text.contains("job.launch = doorbell") && text.contains("DOORBELL_RANK"),
+            "{text}"
+        );
+        let error = config.set("job.launch", "pmi3").unwrap_err().to_string();
+        assert!(
+            error.contains("pmi2|pmi1") && error.contains("nearest"),
+            "{error}"
+        );
+    }
+}

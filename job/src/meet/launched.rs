@@ -1,0 +1,369 @@
+//! How ranks meet that a launcher started which passes on values: each gives its hello to the launcher, and takes those of
+//! the others. No socket of ours listens, and it is the same for one host and for many.
+//!
+//! ```text
+//!   rank k                                   the launcher                        the others
+//!     put   hello {version, hello, key of rank 0}  ──►
+//!     fence ─────────────────────────────────────────────────────────────────────  fence
+//!     get   hello of 0, of 1, … ◄──
+//! ```
+//!
+//! A large job meets rank 0 only, and reads the others' words when they are needed (`crate::ranks`).
+//!
+//! A rank that cannot take part (no rail, a bad setting) puts a *refusal* in place of its hello: all end with its sentence,
+//! instead of waiting for it. The job's key goes the same way, so whoever can read the launcher's values has it, and whoever
+//! can write them is believed: docs/launchers.md says whom that means under which launcher. What comes is parsed as
+//! strictly as from a socket.
+
+use std::time::{Duration, Instant};
+
+use doorbell_oob::Launcher;
+
+use super::remote::{Word, exit_of, shown, within_network};
+use super::wire::LONGEST_HELLO;
+use super::{Hello, Key, Meeting};
+use crate::error::Error;
+
+/// The key of the launcher's store under which each rank has its word.
+const KEY: &str = "hello";
+
+/// Whom a rank has met.
+#[derive(Debug)]
+pub enum Met {
+    /// Everybody.
+    All(Meeting),
+    /// Itself and rank 0. The words of the others are there to be read.
+    Zero {
+        /// The job's key.
+        key: Key,
+        /// What we have published.
+        own: Box<Hello>,
+        /// What rank 0 has published, to which all have to fit.
+        zero: Box<Hello>,
+    },
+}
+
+/// Meets the other ranks through `door`, with what this rank has prepared, or with the reason why it cannot take part: all of
+/// them, or, where there are more than `most`, rank 0 only.
+///
+/// # Errors
+/// Our own reason, when there is one; [`Error::Withdrawn`] of another rank; ranks that do not fit together;
+/// [`Error::Launch`].
+pub fn meet<R>(
+    door: &mut dyn Launcher,
+    prepared: Result<(R, Hello), Error>,
+    limit: Duration,
+    most: u32,
+) -> Result<(R, Met), Error> {
+    let until = Instant::now() + limit;
+    let left = || until.saturating_duration_since(Instant::now());
+    let rank = door.place().rank;
+    let (word, prepared) = match prepared {
+        Ok((rails, mut own)) => {
+            own.host = within_network(own.host);
+            let key = if rank == 0 { Some(Key::random()?) } else { None };
+            let word = Word::Hello {
+                version: own.version.clone(),
+                key,
+                hello: Box::new(own.clone()),
+            };
+            (word, Ok((rails, own, key)))
+        }
+        Err(error) => {
+            let word = Word::Refusal {
+                exit: error.exit().number(),
+                reason: error.to_string(),
+            };
+            (word, Err(error))
+        }
+    };
+    let told = tell(door, &word, left());
+    // Our own reason comes before what then became of telling it.
+    let (rails, own, key) = prepared?;
+    told?;
+    door.fence(left())?;
+    let met = if own.size > most {
+        meet_zero(door, own, key, left())?
+    } else {
+        Met::All(gather(door, own, key, &left)?)
+    };
+    Ok((rails, met))
+}
+
+/// Reads rank 0's word only. Who does not fit to it finds that out here, says so, and ends; whoever asks for such a one finds
+/// the same.
+fn meet_zero(door: &mut dyn Launcher, own: Hello, key: Option<Key>, left: Duration) -> Result<Met, Error> {
+    let (zero, key) = match key {
+        Some(key) => (own.clone(), key),
+        None => {
+            let text = door.get(0, KEY, left)?;
+            let (zero, key) = hear(door, 0, &own, &text)?;
+            (
+                zero,
+                key.ok_or_else(|| disorder(door, "rank 0 gave no key".to_owned()))?,
+            )
+        }
+    };
+    own.check(&zero)
+        .map_err(|reason| Error::Disagreement { reason })?;
+    Ok(Met::Zero {
+        key,
+        own: Box::new(own),
+        zero: Box::new(zero),
+    })
+}
+
+/// What `rank` has published, after a meeting with rank 0 only.
+///
+/// # Errors
+/// As [`meet`].
+pub fn read(door: &mut dyn Launcher, rank: u32, own: &Hello, limit: Duration) -> Result<Hello, Error> {
+    let text = door.get(rank, KEY, limit)?;
+    match hear(door, rank, own, &text)? {
+        (hello, None) => Ok(hello),
+        (_, Some(_)) => Err(disorder(
+            door,
+            format!("rank {rank} gave a key, which is rank 0's to give"),
+        )),
+    }
+}
+
+/// Gives our word to the launcher. One who cannot take part leaves after this: the others get its word at their fence if
+/// the launcher lets them, and otherwise see the launcher end the job.
+fn tell(door: &mut dyn Launcher, word: &Word, left: Duration) -> Result<(), Error> {
+    let text = serde_json::to_vec(word).map_err(|error| disorder(door, error.to_string()))?;
+    if text.len() > LONGEST_HELLO {
+        return Err(disorder(door, "our own hello is too long".to_owned()));
+    }
+    door.put(KEY, &text, left)?;
+    if let Word::Refusal { .. } = word {
+        door.fence(left)?;
+    }
+    Ok(())
+}
+
+fn gather(
+    door: &mut dyn Launcher,
+    own: Hello,
+    key: Option<Key>,
+    left: &dyn Fn() -> Duration,
+) -> Result<Meeting, Error> {
+    let (rank, size) = (own.rank, own.size);
+    let mut key = key;
+    let mut ranks: Vec<Hello> = Vec::with_capacity(size as usize);
+    for other in 0..size {
+        if other == rank {
+            ranks.push(own.clone());
+            continue;
+        }
+        let text = door.get(other, KEY, left())?;
+        let (hello, theirs) = hear(door, other, &own, &text)?;
+        match (other, theirs) {
+            (0, Some(theirs)) => key = Some(theirs),
+            (0, None) => return Err(disorder(door, "rank 0 gave no key".to_owned())),
+            (_, None) => {}
+            (other, Some(_)) => {
+                return Err(disorder(
+                    door,
+                    format!("rank {other} gave a key, which is rank 0's to give"),
+                ));
+            }
+        }
+        ranks.push(hello);
+    }
+    // Every rank judges the same hellos in the same order, so all say the same sentence.
+    for hello in &ranks {
+        hello
+            .check(&ranks[0])
+            .map_err(|reason| Error::Disagreement { reason })?;
+    }
+    let key = key.ok_or_else(|| disorder(door, "nobody gave a key".to_owned()))?;
+    Ok(Meeting { key, ranks })
+}
+
+/// Another rank's word. Read in two steps: of another version, only the version is understood.
+fn hear(door: &dyn Launcher, rank: u32, own: &Hello, text: &[u8]) -> Result<(Hello, Option<Key>), Error> {
+    let bad = |error: serde_json::Error| {
+        disorder(door, format!("the hello of rank {rank} does not parse: {error}"))
+    };
+    if text.len() > LONGEST_HELLO {
+        return Err(disorder(door, format!("the hello of rank {rank} is too long")));
+    }
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(bad)?;
+    let theirs = value
+        .pointer("/hello/version")
+        .and_then(serde_json::Value::as_str);
+    if let Some(theirs) = theirs.filter(|theirs| *theirs != own.version) {
+        let reason = format!(
+            "rank {rank} runs doorbell {}, rank {} runs {}",
+            shown(theirs),
+            own.rank,
+            own.version
+        );
+        return Err(Error::Disagreement { reason });
+    }
+    match serde_json::from_value(value).map_err(bad)? {
+        Word::Hello { hello, .. } if hello.rank != rank => Err(disorder(
+            door,
+            format!("rank {rank} takes itself for rank {}", hello.rank),
+        )),
+        Word::Hello { hello, key, .. } => Ok((*hello, key)),
+        Word::Refusal { exit, reason } => Err(Error::Withdrawn {
+            rank,
+            exit: exit_of(exit),
+            reason: shown(&reason),
+        }),
+        Word::Ready | Word::Table(_) | Word::Occupied { .. } => {
+            Err(disorder(door, format!("rank {rank} says something out of turn")))
+        }
+    }
+}
+
+fn disorder(door: &dyn Launcher, reason: String) -> Error {
+    Error::Meeting {
+        root: format!("the launcher ({})", door.kind()),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Barrier};
+
+    use super::*;
+    use crate::meet::shelf::{Shelf, Values};
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn hello(rank: u32, size: u32) -> Hello {
+        Hello::of_this_process(rank, size, BTreeMap::new(), Vec::new()).unwrap()
+    }
+
+    /// What each of `size` ranks comes to, where `edit` changes what one of them prepares or what it has put.
+    fn job(
+        size: u32,
+        edit: impl Fn(u32, Hello) -> Result<Hello, Error> + Sync,
+        put: &[(u32, &[u8])],
+    ) -> Vec<Result<Meeting, Error>> {
+        let values = Values::of(put.iter().map(|(rank, text)| (*rank, KEY, *text)));
+        let barrier = Arc::new(Barrier::new(size as usize));
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = (0..size)
+                .map(|rank| {
+                    let mut door = Shelf::new((rank, size), &values, &barrier);
+                    let edit = &edit;
+                    scope.spawn(move || {
+                        let prepared = edit(rank, hello(rank, size)).map(|own| ((), own));
+                        let met = meet(&mut door, prepared, LIMIT, u32::MAX)?;
+                        let Met::All(meeting) = met.1 else {
+                            panic!("so few meet at once");
+                        };
+                        Ok(meeting)
+                    })
+                })
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn all_ranks_come_to_the_same_table_and_key() {
+        let met: Vec<Meeting> = job(4, |_, hello| Ok(hello), &[])
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        for meeting in &met {
+            assert_eq!(meeting, &met[0]);
+            assert!((0..4).eq(meeting.ranks.iter().map(|hello| hello.rank)));
+        }
+    }
+
+    #[test]
+    fn one_that_cannot_take_part_is_the_end_for_all_in_its_own_words() {
+        let edit = |rank, hello| match rank {
+            2 => Err(Error::NoRail {
+                peer: 0,
+                reasons: "nothing\u{7} here".to_owned(),
+            }),
+            _ => Ok(hello),
+        };
+        for (rank, met) in job(3, edit, &[]).into_iter().enumerate() {
+            let error = met.unwrap_err();
+            let code = if rank == 2 { "rail.none" } else { "job.withdrawn" };
+            assert_eq!(
+                (error.code(), error.exit()),
+                (code, doorbell_fabric::error::Exit::Rail)
+            );
+            if rank != 2 {
+                let text = error.to_string();
+                assert!(
+                    text.starts_with("rank 2 cannot take part: no rail") && !text.contains('\u{7}'),
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_that_do_not_fit_together_all_say_so() {
+        let edit = |rank, mut hello: Hello| {
+            if rank == 1 {
+                hello.agreed.insert("btl.window".to_owned(), "64".to_owned());
+            } else {
+                hello.agreed.insert("btl.window".to_owned(), "32".to_owned());
+            }
+            Ok(hello)
+        };
+        for met in job(2, edit, &[]) {
+            let text = met.unwrap_err().to_string();
+            assert!(
+                text.contains("btl.window is 64 at rank 1 and 32 at rank 0"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn hostile_words_are_refused() {
+        let other = serde_json::json!({"hello": {"version": "99.0\u{1b}", "key": null, "hello": {}}});
+        let other = other.to_string();
+        let good = serde_json::to_vec(&Word::Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            key: None,
+            hello: Box::new(hello(7, 2)),
+        })
+        .unwrap();
+        let keyed = serde_json::to_vec(&Word::Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            key: Some(Key::of_seed(1)),
+            hello: Box::new(hello(1, 2)),
+        })
+        .unwrap();
+        let long = vec![b' '; LONGEST_HELLO + 1];
+        let ready = serde_json::to_vec(&Word::Ready).unwrap();
+        for (text, word) in [
+            (&b"\xff\x00"[..], "does not parse"),
+            (b"", "does not parse"),
+            (b"{\"hello\": 3}", "does not parse"),
+            (&long, "too long"),
+            (&ready, "out of turn"),
+            (&good, "takes itself for rank 7"),
+            (&keyed, "rank 0's to give"),
+            (other.as_bytes(), "rank 1 runs doorbell 99.0 , rank 0 runs"),
+        ] {
+            let met = job(2, |_, hello| Ok(hello), &[(1, text)]);
+            let text = met[0].as_ref().unwrap_err().to_string();
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let keyless = serde_json::to_vec(&Word::Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            key: None,
+            hello: Box::new(hello(0, 2)),
+        })
+        .unwrap();
+        let met = job(2, |_, hello| Ok(hello), &[(0, &keyless)]);
+        let text = met[1].as_ref().unwrap_err().to_string();
+        assert!(text.contains("rank 0 gave no key"), "{text}");
+    }
+}

@@ -1,0 +1,223 @@
+//! A rail that breaks when it was told to (`fault.inject`): a test aid. It is a kind of rail of its own, so that all others
+//! have nothing of it, not even a branch.
+
+use std::collections::VecDeque;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::Capabilities;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::memory::Room;
+use doorbell_fabric::message::{
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
+    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
+};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+
+use super::AnyRail;
+use crate::config::{Fault, When};
+
+/// Polls of a transfer before it is broken: some of it has moved then, and of a long one not all.
+const MIDDLE: u32 = 2;
+
+/// A rail, and the faults that are still to come.
+pub struct Drill {
+    pub(super) rail: Box<AnyRail>,
+    faults: VecDeque<When>,
+    /// Whether one of them has happened.
+    pub(super) broken: bool,
+    /// Messages since the last fault.
+    messages: u64,
+    /// Polls since a one-sided transfer began; `None`: none did.
+    polls: Option<u32>,
+}
+
+impl Drill {
+    /// The rail itself where no fault names it.
+    pub(super) fn wrap(rail: AnyRail, faults: &[Fault]) -> AnyRail {
+        let ours = faults.iter().filter(|fault| fault.rail == *rail.name());
+        let faults: VecDeque<When> = ours.map(|fault| fault.when).collect();
+        if faults.is_empty() {
+            return rail;
+        }
+        AnyRail::Drilled(Self {
+            rail: Box::new(rail),
+            faults,
+            broken: false,
+            messages: 0,
+            polls: None,
+        })
+    }
+
+    /// Breaks the ways to all peers, when it is time. Between calls, as rails break by themselves.
+    fn keep_to_the_plan(&mut self) {
+        let due = match self.faults.front() {
+            Some(When::Messages(count)) => self.messages >= *count,
+            Some(When::Rendezvous) => self.polls.is_some_and(|polls| polls >= MIDDLE),
+            None => false,
+        };
+        if due {
+            self.faults.pop_front();
+            (self.messages, self.polls) = (0, None);
+            self.broken = true;
+            self.rail.inject_failure(None);
+        }
+    }
+
+    /// A one-sided transfer of ours has begun.
+    fn has_begun(&mut self, done: Result<(), Refused>) -> Result<(), Refused> {
+        if done.is_ok() {
+            self.polls.get_or_insert(0);
+        }
+        done
+    }
+}
+
+impl Rail for Drill {
+    fn name(&self) -> &RailName {
+        self.rail.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.rail.capabilities()
+    }
+
+    fn address(&self) -> RailAddress {
+        self.rail.address()
+    }
+
+    fn progress(&mut self, now: Time) -> Work {
+        self.keep_to_the_plan();
+        self.rail.progress(now)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.rail.next_deadline()
+    }
+
+    fn wants_time(&self) -> bool {
+        self.rail.wants_time()
+    }
+
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        self.rail.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.rail.disarm();
+    }
+
+    fn poll_cost(&self) -> PollCost {
+        self.rail.poll_cost()
+    }
+
+    fn event(&mut self) -> Option<RailEvent> {
+        self.rail.event()
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        Rail::close(&mut *self.rail, now, by)
+    }
+}
+
+impl Message for Drill {
+    fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
+        self.rail.open(address, incarnation)
+    }
+
+    fn stranger(&mut self) -> Option<Caller> {
+        self.rail.stranger()
+    }
+
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        self.rail.caller(address, incarnation)
+    }
+
+    fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        let sent = self.rail.send(peer, head, body);
+        self.messages += u64::from(sent.is_ok());
+        sent
+    }
+
+    fn flush(&mut self) {
+        self.rail.flush();
+    }
+
+    fn flush_soon(&mut self, peer: PeerIndex) -> bool {
+        self.rail.flush_soon(peer)
+    }
+
+    fn flush_for(&mut self, peer: PeerIndex) -> bool {
+        self.rail.flush_for(peer)
+    }
+
+    fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        self.rail.holds_back(peer)
+    }
+
+    fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.keep_to_the_plan();
+        self.polls = self.polls.map(|polls| polls.saturating_add(1));
+        let work = self.rail.poll(budget, sink);
+        self.messages += work as u64;
+        work
+    }
+
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
+        let found = self.rail.look(peer, head, room, watch);
+        self.messages += u64::from(matches!(found, Look::Taken(_)));
+        found
+    }
+
+    fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
+        self.rail.handed_over(peer)
+    }
+
+    fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
+        self.rail.reclaim(peer, each);
+    }
+
+    fn abandon(&mut self, peer: PeerIndex) {
+        self.rail.abandon(peer);
+    }
+
+    fn revive(&mut self, peer: PeerIndex) {
+        self.rail.revive(peer);
+    }
+
+    fn proved_alive(&mut self, peer: PeerIndex) {
+        self.rail.proved_alive(peer);
+    }
+
+    fn report(&self, peer: PeerIndex) -> WayReport {
+        self.rail.report(peer)
+    }
+
+    fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
+        self.rail.expose(memory, access, to)
+    }
+
+    fn withdraw(&mut self, key: RemoteKey) {
+        self.rail.withdraw(key);
+    }
+
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
+        let done = self.rail.get(peer, op, from, into);
+        self.has_begun(done)
+    }
+
+    fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {
+        let done = self.rail.put(peer, op, from, to);
+        self.has_begun(done)
+    }
+
+    fn atomic(&mut self, peer: PeerIndex, op: OpId, at: &Remote, what: AtomicOp) -> Result<(), Refused> {
+        self.rail.atomic(peer, op, at, what)
+    }
+
+    fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
+        self.rail.fence(scope, op)
+    }
+}

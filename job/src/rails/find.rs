@@ -1,0 +1,204 @@
+//! Which rails there are, and opening those that are wanted.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::discover::{Candidate, Discovery, Driver, Outcome};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::Rail;
+use doorbell_igbvf::IgbvfDriver;
+use doorbell_shm::{ShmConfig, ShmRail};
+use doorbell_udp::UdpDriver;
+use doorbell_usnic::UsnicDriver;
+use doorbell_xdp::XdpDriver;
+
+use super::AnyRail;
+use crate::config::drivers::{igbvf_config, shm_config, udp_config, usnic_config, xdp_config};
+use crate::config::{Config, Value as _};
+use crate::error::Error;
+
+/// The drivers of this build, for discovery.
+struct ShmDriver(ShmConfig);
+struct SimDriver;
+struct PortalsDriver;
+
+impl Driver for ShmDriver {
+    fn kind(&self) -> &'static str {
+        "shm"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        let name: RailName = "shm".parse()?;
+        // Opening it is how to know: a socket and a page of memory, gone again at the end of this call.
+        let rail = ShmRail::open(&name, &self.0)?;
+        let pull = if rail.capabilities().features.get {
+            "yes"
+        } else {
+            "no"
+        };
+        Ok(vec![
+            Candidate::usable(name, *rail.capabilities()).fact("reads-from-peers", pull),
+        ])
+    }
+}
+
+impl Driver for SimDriver {
+    fn kind(&self) -> &'static str {
+        "sim"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        Ok(Vec::new())
+    }
+
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let reason = "a simulated network lives in one process";
+        Some(Candidate::rejected(
+            name.clone(),
+            reason,
+            "make its worlds with `doorbell::simulated`",
+        ))
+    }
+}
+
+impl Driver for PortalsDriver {
+    fn kind(&self) -> &'static str {
+        "portals"
+    }
+
+    /// Nothing is loaded for it: what a vendor's library does then is its own matter, and nobody may have asked.
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        Ok(Vec::new())
+    }
+
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let reason = "a Portals interface carries active messages, and no messages of a rail";
+        Some(Candidate::rejected(
+            name.clone(),
+            reason,
+            "open it with `doorbell_portals::Settings`, and make a `doorbell_am::Conduit` of it",
+        ))
+    }
+}
+
+/// Every kind of rail with its verdict, and the reason of each that cannot be used.
+///
+/// ```
+/// # use doorbell_job as doorbell;
+/// let found = doorbell::discover(&doorbell::Config::default());
+/// assert!(found.kinds.iter().any(|report| report.kind == "shm"));
+/// ```
+pub fn discover(config: &Config) -> Discovery {
+    let shm = ShmDriver(shm_config(config));
+    let udp = UdpDriver {
+        config: udp_config(config),
+    };
+    let xdp = XdpDriver {
+        config: xdp_config(config),
+    };
+    let igbvf = IgbvfDriver {
+        config: igbvf_config(config),
+    };
+    let usnic = UsnicDriver {
+        config: usnic_config(config),
+    };
+    doorbell_fabric::discover::discover(
+        &[&shm, &udp, &xdp, &igbvf, &usnic, &PortalsDriver, &SimDriver],
+        &config.rails.list.get().0,
+    )
+}
+
+/// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
+pub fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
+    let query = udp_config(config).interface_query();
+    let way =
+        matches!(name.kind(), "udp" | "xdp").then(|| doorbell_inet::next_hop_to(name, &query, address))?;
+    Some(way.map(|way| way.to_string()).map_err(reason_of))
+}
+
+/// Why a peer cannot be reached, without the words that every such error has around it.
+pub fn reason_of(error: RailError) -> String {
+    match error {
+        RailError::Unreachable { reason, .. } => reason,
+        error => error.to_string(),
+    }
+}
+
+/// Two names of one interface are one rail, which would look like two that stand in for each other.
+fn no_rail_twice(config: &Config, found: &Discovery) -> Result<(), Error> {
+    let list = &config.rails.list;
+    let places: Vec<_> = list
+        .get()
+        .0
+        .iter()
+        .filter_map(|name| Some((name, place(found.named(name).ok()?)?)))
+        .collect();
+    for (at, (name, place)) in places.iter().enumerate() {
+        let Some((other, _)) = places[..at].iter().find(|(_, other)| other == place) else {
+            continue;
+        };
+        return Err(Error::BadValue {
+            name: "rails.list",
+            given: list.get().show(),
+            origin: list.origin().to_string(),
+            expected: format!("each rail once, but `{other}` and `{name}` are the same interface"),
+        });
+    }
+    Ok(())
+}
+
+/// Where a rail is, whatever its name: interface and address, of those that have them.
+fn place(candidate: &Candidate) -> Option<[&str; 2]> {
+    let fact = |name: &str| {
+        let fact = candidate.facts.iter().find(|fact| fact.name == name)?;
+        Some(fact.value.as_str())
+    };
+    Some([fact("interface")?, fact("address")?])
+}
+
+/// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.
+/// The second part is what selection judges: all candidates, also those that could not be opened.
+pub fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error> {
+    let found = discover(config);
+    let named = &config.rails.list.get().0;
+    for name in named {
+        found.named(name)?;
+    }
+    no_rail_twice(config, &found)?;
+    let mut rails = Vec::new();
+    let mut candidates: Vec<Candidate> = found.candidates().cloned().collect();
+    for candidate in &mut candidates {
+        let wanted = if named.is_empty() {
+            candidate.is_automatic()
+        } else {
+            named.contains(&candidate.rail)
+        };
+        if !wanted || !candidate.is_usable() {
+            continue;
+        }
+        match AnyRail::open(&candidate.rail, config) {
+            Ok(rail) => rails.push(rail),
+            Err(error) if !named.is_empty() => return Err(error),
+            // One sick rail hides no other: it is a candidate that lost.
+            Err(error) => {
+                *candidate = Candidate::rejected(candidate.rail.clone(), error.to_string(), error.remedy())
+            }
+        }
+    }
+    // A driver that found nothing because it failed is among the reasons, too.
+    for report in &found.kinds {
+        if let (Outcome::Failed { reason, remedy }, Ok(rail)) = (&report.outcome, report.kind.parse()) {
+            candidates.push(Candidate::rejected(rail, reason.clone(), remedy.as_str()));
+        }
+    }
+    for fault in &config.fault.inject.get().0 {
+        if !rails.iter().any(|rail| *rail.name() == fault.rail) {
+            return Err(Error::BadValue {
+                name: "fault.inject",
+                given: config.fault.inject.get().to_string(),
+                origin: config.fault.inject.origin().to_string(),
+                expected: format!("rails that are in use, which {} is not", fault.rail),
+            });
+        }
+    }
+    Ok((rails, candidates))
+}

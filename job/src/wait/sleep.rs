@@ -1,0 +1,90 @@
+//! Sleeping on descriptors that are known only for the length of a call: an epoll set holds them meanwhile.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::meet::as_timespec;
+
+/// The set. A descriptor that was watched once stays in it, and wakes once for each time.
+pub(super) struct Sleeper {
+    set: OwnedFd,
+    /// All of this turn's descriptors are in the set.
+    whole: bool,
+    any: bool,
+}
+
+impl Sleeper {
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            set: epoll::create(CreateFlags::CLOEXEC)?,
+            whole: true,
+            any: false,
+        })
+    }
+
+    /// Nothing is watched yet.
+    pub(super) fn begin(&mut self) {
+        (self.whole, self.any) = (true, false);
+    }
+
+    /// Watches a descriptor for one sleep.
+    pub(super) fn watch(&mut self, descriptor: BorrowedFd<'_>) {
+        let (data, once) = (EventData::new_u64(0), EventFlags::IN | EventFlags::ONESHOT);
+        let added = match epoll::modify(&self.set, descriptor, data, once) {
+            Err(Errno::NOENT) => epoll::add(&self.set, descriptor, data, once),
+            known => known,
+        };
+        self.whole &= added.is_ok();
+        self.any = true;
+    }
+
+    /// Sleeps for at most `longest`; `false` when it could not.
+    pub(super) fn sleep(&mut self, longest: Duration) -> bool {
+        if !self.whole || !self.any {
+            return false;
+        }
+        let mut woken = [const { MaybeUninit::<Event>::uninit() }; 8];
+        // An interrupted sleep is a short one.
+        let _ = epoll::wait(&self.set, &mut woken, Some(&as_timespec(longest)));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[test]
+    fn it_wakes_by_what_is_watched_and_by_nothing_that_was() {
+        let [one, two] = [(); 2].map(|()| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let mut sleeper = Sleeper::new().unwrap();
+        sleeper.begin();
+        assert!(
+            !sleeper.sleep(Duration::from_secs(60)),
+            "there is nothing to sleep on"
+        );
+        sleeper.watch(one.as_fd());
+        rustix::io::write(&one, &1_u64.to_ne_bytes()).unwrap();
+        let began = Instant::now();
+        assert!(sleeper.sleep(Duration::from_secs(60)));
+        assert!(began.elapsed() < Duration::from_secs(30));
+        // The first one is still readable, but nobody watches it now.
+        sleeper.begin();
+        sleeper.watch(two.as_fd());
+        let began = Instant::now();
+        assert!(sleeper.sleep(Duration::from_millis(30)));
+        assert!(began.elapsed() >= Duration::from_millis(30));
+    }
+}
