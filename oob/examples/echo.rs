@@ -4,13 +4,14 @@
 //! cargo run --release -p doorbell-oob --example echo -- [ROUNDS] [--spin]
 //! ```
 //!
-//! All go over loopback, between threads of this process: 64 bytes there and back, one at a time and then 64 under way.
-//! *Functions* are called by the progress threads, and ask for the next echo there: as many threads are woken for each
-//! as by the plain echo, two. *Waits* is a thread that asks and waits, beside its progress thread: four are woken.
-//! They take turns, so that whatever else the machine does falls on all; the ratios are those of the medians.
+//! All go over loopback, between threads of this process: 64 bytes there and back, one at a time and then 64
+//! in flight. *Functions* are called by the progress threads, and send the next request there: as many
+//! threads are woken for each as by the plain echo, two. *Waits* is a thread that sends a request and waits,
+//! beside its progress thread: four are woken. They take turns, so that any other load on the machine falls
+//! on all; the ratios are those of the medians.
 //!
-//! Where threads run decides what it takes to wake them, and the kernel decides that otherwise for each of the three. So it
-//! is decided here: all on one core, and then each side on a core of its own.
+//! Where threads run decides what it takes to wake them, and the kernel decides that differently for each of
+//! the three. So it is decided here: all on one core, and then each side on a core of its own.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, and talks
 
@@ -33,7 +34,7 @@ use tokio::runtime::Runtime;
 type Failure = Box<dyn std::error::Error>;
 
 const SIZE: usize = 64;
-/// The tags of the two ways of asking.
+/// The tags of the two kinds of requests.
 const WAITS: u32 = 200;
 const FUNCTIONS: u32 = 201;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -44,7 +45,7 @@ const TURNS: usize = 10;
 
 /// Something that sends back what it gets.
 trait Echo {
-    /// So many there and back, `deep` of them under way.
+    /// Makes `count` round trips, `deep` of them in flight.
     fn run(&mut self, count: usize, deep: usize) -> Result<(), Failure>;
 }
 
@@ -163,7 +164,7 @@ impl Control {
         let echo = two.clone();
         let again = move |message: Message| {
             let sent = echo.send(message.from, message.tag, message.body, None);
-            // Whoever waits for it says that it never came.
+            // The side that waits for it reports that it never came.
             drop(sent);
         };
         for tag in [WAITS, FUNCTIONS] {
@@ -174,7 +175,7 @@ impl Control {
     }
 }
 
-/// A thread that asks, and waits.
+/// A thread that sends requests and waits for their answers.
 struct Waits(Oob, Name, Inbox<Message>);
 
 impl Echo for Waits {
@@ -197,9 +198,9 @@ impl Echo for Waits {
 struct Functions {
     oob: Oob,
     to: Name,
-    /// How many are to be asked for still, by whoever gets the last answer.
+    /// Number of requests still to be sent, each from the function that receives an answer.
     left: Arc<AtomicUsize>,
-    /// Each answer that asked for no other one.
+    /// One item for each answer after which no further request was sent.
     ended: Receiver<()>,
 }
 

@@ -1,5 +1,5 @@
-//! Three processes of a job, here all in one, with two transports side by side: `rail` over shared memory, direct, and `tcp`
-//! over loopback, along a tree that is a chain. The rank in the middle has no rail.
+//! Three processes of a job, here all in one, with two transports side by side: `rail` over shared memory,
+//! direct, and `tcp` over loopback, along a tree that is a chain. The rank in the middle has no rail.
 //!
 //! ```text
 //! cargo run --release -p doorbell-oob --example side-by-side
@@ -8,7 +8,8 @@
 //!   └── tcp (tree) ── 1 ── tcp (tree) ───────────┘
 //! ```
 //!
-//! It prints what each transport has carried: between 0 and 2 the rail, since it comes first; to and from 1, `tcp`.
+//! It prints what each transport has carried: between 0 and 2 the rail, since it comes first; to and from 1,
+//! `tcp`.
 
 use std::time::Duration;
 

@@ -7,9 +7,9 @@
 //! └ what it is  └ version           └ 32 random bytes as 64 hexadecimal digits
 //! ```
 //!
-//! Whoever has the file can join the job and read its control traffic: copy it over a channel as secret as
-//! the job (`scp -p`). Files that others can read, files of other users, links, pipes and devices are
-//! refused.
+//! Any user or process that has the file can join the job and read its control traffic: copy it over a
+//! channel as secret as the job (`scp -p`). Files that others can read, files of other users, links, pipes
+//! and devices are refused.
 
 use std::fmt;
 use std::fs::{self, File};

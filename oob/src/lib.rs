@@ -3,10 +3,10 @@
 //! ```text
 //!   key file ──► JobKey ──┐
 //!                         ▼
-//!   Endpoint ──► tcp::Connection / tcp::Listener        sockets, deadlines, limits
+//!   Endpoint ──► tcp::Connection / tcp::Listener    sockets, deadlines, limits
 //!                         │ bytes, time
 //!                         ▼
-//!                session::Session                       Noise handshake, encrypted records; no socket, no clock
+//!                session::Session                   Noise handshake, encrypted records; no socket, no clock
 //! ```
 //!
 //! * [`key`]: the secret of a job, and its file.

@@ -1,4 +1,4 @@
-//! Names of processes, and epochs, which tell a process from its restarted successor.
+//! Names of processes, and epochs, which distinguish a process from its restarted successor.
 //!
 //! A [`Name`] stays the same when a process is restarted; its [`Epoch`] does not. All traffic of the control
 //! plane is between two names *and* two epochs, so that nothing meant for a process, or sent by one, is ever

@@ -105,12 +105,12 @@ pub(crate) struct Hop {
     pub(crate) relay_bytes: usize,
     /// Our own streams that wait for room.
     pub(crate) waiting: VecDeque<(u32, Lane)>,
-    /// Whether the transports were asked for paths.
+    /// Whether paths were requested from the transports.
     pub(crate) asked: bool,
     /// Transports that have not answered yet, one bit each.
     pub(crate) awaited: u32,
     /// The transports over which it may be called, one bit each: all for a neighbour in the tree, and for
-    /// others those that connect to everybody.
+    /// others those that connect to all peers.
     pub(crate) allowed: u32,
     /// Since when it has had neither a link nor a path.
     pub(crate) away: Time,

@@ -1,15 +1,15 @@
 //! The interface between the core and a transport: commands in one direction, events in the other.
 //!
 //! ```text
-//!              ┌────────────────────── core: node::Node (no socket, clock or thread) ─────────────────────┐
-//!              │ messages, routes, which (transport, module) a peer is reached by                         │
-//!              └───┬──────────────────────────────────────────────────────────────────────────────────▲───┘
-//!      Command     │  Reach  Connect  Cancel  Send  Close                                             │ Event
-//!                  ▼                                                                                  │
-//!              ┌───┴──────────────────────────────────────────────────────────────────────────────────┴───┐
-//!              │ transport, such as tcp: sockets, Noise sessions, who-are-you (connect::Meeting)          │
-//!              │   module 0 = eth0          module 1 = eth1             module 2 = …                      │
-//!              └──────────────────────────────────────────────────────────────────────────────────────────┘
+//!            ┌────────────────────── core: node::Node (no socket, clock or thread) ─────────────────────┐
+//!            │ messages, routes, which (transport, module) a peer is reached by                         │
+//!            └───┬──────────────────────────────────────────────────────────────────────────────────▲───┘
+//!    Command     │  Reach  Connect  Cancel  Send  Close                                             │  Event
+//!                ▼                                                                                  │
+//!            ┌───┴──────────────────────────────────────────────────────────────────────────────────┴───┐
+//!            │ transport, such as tcp: sockets, Noise sessions, who-are-you (connect::Meeting)          │
+//!            │   module 0 = eth0          module 1 = eth1             module 2 = …                      │
+//!            └──────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A **transport** carries frames (`tcp`, `rail`); a **module** is one NIC of it; a **link** is one
@@ -40,8 +40,9 @@
 //!    completely left the transport (for the kernel or the device). A partly written frame does not count.
 //!    The core gives a link at most [`Config::link_window`](crate::config::Config::link_window) bytes beyond
 //!    that and one frame; the transport accepts that much without a limit of its own.
-//! 6. **Lost**: exactly one [`Event::Lost`] for each link, whoever ended it, also after [`Command::Close`];
-//!    no further event of the link follows. What was not `Sent` the core sends again, over other links.
+//! 6. **Lost**: exactly one [`Event::Lost`] for each link, ended by either side, also after
+//!    [`Command::Close`]; no further event of the link follows. What was not `Sent` the core sends again,
+//!    over other links.
 //! 7. **Silence**: a link without traffic from the peer for the transport's keep-alive time is lost. The core
 //!    has no heartbeat of its own.
 //! 8. **Size**: the length of an incoming frame is checked against the configured limit *before* memory is

@@ -1,12 +1,12 @@
 //! The header of a frame, in front of each message of the control plane, on any transport.
 //!
 //! ```text
-//!    0               8               16      20      24      28      32      36      40      44   46   48
-//!    │ epoch         │ destination's │origin │ dest. │ tag   │sequen-│ ack   │length │back│win-│ │ │ │ │ body
-//!    │ of the origin │ epoch         │ rank  │ rank  │       │ce     │       │       │    │dow │k f h 0│
-//!    48              56              64                                                 kind ──┘ │ │
-//!    │ origin's job  │ destination's │  only with FOREIGN                              flags ────┘ │
-//!    │               │ job           │                                                 hops ───────┘
+//!  0               8               16      20      24      28      32      36      40      44   46   48
+//!  │ epoch         │ destination's │origin │ dest. │ tag   │sequen-│ ack   │length │back│win-│ │ │ │ │ body
+//!  │ of the origin │ epoch         │ rank  │ rank  │       │ce     │       │       │    │dow │k f h 0│
+//!  48              56              64                                                 kind ──┘ │ │
+//!  │ origin's job  │ destination's │  only with FOREIGN                              flags ────┘ │
+//!  │               │ job           │                                                 hops ───────┘
 //! ```
 //!
 //! All numbers are in network byte order. Nearly every frame has 48 bytes of header: the job of both ends is

@@ -1,5 +1,5 @@
-//! The descriptor that a launcher leaves open: taken once in the life of a process, which is why this is one test in a
-//! program of its own.
+//! The descriptor that a launcher leaves open: taken once in the life of a process, which is why this is one
+//! test in a program of its own.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 

@@ -1,5 +1,5 @@
-//! The two PMI clients against a server of the tests' own: jobs of several ranks, and servers that misbehave. Every error
-//! is one sentence, comes within the limit, and is the last word.
+//! The two PMI clients against a server of the tests' own: jobs of several ranks, and servers that misbehave.
+//! Every error is one sentence, comes within the limit, and ends the session.
 // A server of a test is made of threads and sockets.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -88,14 +88,14 @@ fn an_abort_is_heard_and_nothing_follows_it() {
     fn abort<D: Dialect>(speaks: Speaks, heard: &str) {
         let (mut sockets, mut servers) = serve(speaks, 1, 1024);
         let mut door = open::<D>(sockets.remove(0), 0, 1).unwrap();
-        door.abort(7, "rank 0 says: no\u{7}\u{e9}", LIMIT).unwrap();
+        door.abort(7, "rank 0 aborts: no\u{7}\u{e9}", LIMIT).unwrap();
         assert_eq!(door.put("k", b"v", LIMIT).unwrap_err().code(), "launch.state");
         assert_eq!(door.finalize(LIMIT).unwrap_err().code(), "launch.state");
         drop(door);
         assert_eq!(servers.remove(0).join().unwrap().aborted.as_deref(), Some(heard));
     }
     abort::<Pmi1>(Speaks::One, "7");
-    abort::<Pmi2>(Speaks::Two, "rank 0 says: no  ");
+    abort::<Pmi2>(Speaks::Two, "rank 0 aborts: no  ");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn what_no_launcher_takes_is_not_sent() {
     assert!(long.to_string().contains("a key of"), "{long}");
     let much = door.put("k", &vec![0; (1 << 20) + 1], LIMIT).unwrap_err();
     assert!(much.to_string().contains("a value of 1048577 bytes"), "{much}");
-    // None of this was said to it.
+    // None of this was sent to it.
     door.put("k", b"v", LIMIT).unwrap();
     door.fence(LIMIT).unwrap();
     assert_eq!(door.get(0, "k", LIMIT).unwrap(), b"v");
@@ -169,7 +169,8 @@ fn sentence(error: &LaunchError) -> String {
     text
 }
 
-/// Opens a door, asks for a value, and hears this: the error, with which the door is over.
+/// Opens a launcher handle, requests a value, and receives `answer`; returns the error, after which the
+/// handle is unusable.
 fn fault<D: Dialect>(opening: [&[u8]; 3], answer: &[&[u8]], closes: bool, limit: Duration) -> LaunchError {
     let answers = [&opening[..], answer].concat();
     let (socket, server) = script(&answers, closes);

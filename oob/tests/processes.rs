@@ -1,5 +1,5 @@
-//! Three processes with two transports side by side: they talk over shared memory, one of them is killed, and another one
-//! takes its place.
+//! Three processes with two transports side by side: they communicate over shared memory, one of them is
+//! killed, and another one takes its place.
 //!
 //! reference: oob, section 10.
 
@@ -23,7 +23,7 @@ const JOB: u64 = 78;
 const TAG: u32 = 200;
 const RANKS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
-/// Says to a process of this test which rank it is, and in which life.
+/// The variable that sets the rank and the life of a process of this test.
 const WHO: &str = "DOORBELL_TEST_WHO";
 /// What stands before a contact in the output of such a process.
 const HERE: &str = "contact ";
@@ -62,7 +62,7 @@ fn read(text: &str) -> Contact {
     Contact::decode(&mut &bytes[..]).unwrap()
 }
 
-/// Sends back what comes, until it is told to end.
+/// Sends back what comes, until a message ends it.
 fn echo(rank: u32, epoch: u64) {
     let oob = start(rank, epoch);
     let inbox = oob.inbox(From::ANYBODY, TAG, 1 << 20).unwrap();
@@ -73,7 +73,7 @@ fn echo(rank: u32, epoch: u64) {
     loop {
         let message = inbox
             .wait(LIMIT)
-            .expect("whoever has started this says when it ends");
+            .expect("the starter of this process sends its end");
         if &*message.body == b"end" {
             return oob.finish(LIMIT);
         }
@@ -136,11 +136,11 @@ fn until(events: &Inbox<Event>, what: &str, is: impl Fn(&Event) -> bool) {
     let begun = Instant::now();
     while !is(&events
         .wait(LIMIT.saturating_sub(begun.elapsed()))
-        .unwrap_or_else(|| panic!("never told: {what}")))
+        .unwrap_or_else(|| panic!("no such event: {what}")))
     {}
 }
 
-/// So many there and back, in order and each once.
+/// Makes `count` round trips, in order and each once.
 fn talk(oob: &Oob, to: Name, inbox: &Inbox<Message>, count: u32) {
     let sends: Vec<_> = (0..count)
         .map(|nth| {
@@ -239,7 +239,7 @@ fn processes_talk_over_shared_memory_and_one_that_is_killed_is_replaced() {
     assert_eq!(carried().2, 0, "all by the rail: {:?}", oob.carriages());
     for (process, name) in [(&mut one, names[0]), (&mut two, names[1])] {
         let sent = oob.send(name, TAG, b"end".into(), Some(LIMIT)).unwrap();
-        // It may be gone before it has said that it heard.
+        // It may be gone before its acknowledgement is sent.
         let ended = sent.wait(LIMIT);
         assert!(
             matches!(ended, Some(Ok(Status::Delivered | Status::PeerLost))),

@@ -1,5 +1,5 @@
-//! Strangers at the door, of every kind, while two that belong together go on talking. One test, alone in its process,
-//! because it counts what the process has.
+//! Strangers at the door, of every kind, while two that belong together go on talking. One test, alone in its
+//! process, because it counts what the process has.
 
 #![allow(unreachable_pub)] // modules of several test binaries
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // a test has sockets and clocks
@@ -68,10 +68,10 @@ fn wrong_key(to: SocketAddr) {
 fn garbage(to: SocketAddr) {
     let mut socket = connect(to);
     let _ = socket.write_all(b"GET / HTTP/1.1\r\nHost: doorbell\r\n\r\n");
-    assert!(rest(socket).is_empty(), "strangers are told nothing");
+    assert!(rest(socket).is_empty(), "strangers get no answer");
 }
 
-/// A head that says that a great deal follows.
+/// A head that announces a long message.
 fn oversized(to: SocketAddr) {
     let mut head = caller(key(7), 1000).take_outgoing();
     head[14..16].copy_from_slice(&0xffff_u16.to_le_bytes());
@@ -96,10 +96,10 @@ fn slow(to: SocketAddr) {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    panic!("nobody is waited for so long");
+    panic!("it did not end in time");
 }
 
-/// The first message of somebody else, again; and what he said then.
+/// Replays the first message and the confirmation of another caller.
 fn replayed(to: SocketAddr) {
     let mut session = caller(key(7), 1000);
     let call = session.take_outgoing();
@@ -125,7 +125,7 @@ fn endless(to: SocketAddr) {
     );
 }
 
-/// One that has the key, says so, and then not who it is.
+/// One that has the key and proves it, but does not identify itself.
 fn nameless(to: SocketAddr) {
     let (socket, _session) = member(to, 1000);
     let _ = rest(socket);
@@ -161,7 +161,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Round trips of small messages, until `done` says so; the slowest of 100 and the middle one.
+/// Round trips of small messages, until `done` returns true; returns the slowest of 100 and the median.
 async fn echoes(one: &mut Side, two: &mut Side, mut done: impl FnMut(usize) -> bool) -> [Duration; 2] {
     let link = one.link().unwrap();
     let mut took = Vec::new();
@@ -176,7 +176,7 @@ async fn echoes(one: &mut Side, two: &mut Side, mut done: impl FnMut(usize) -> b
     [took[took.len() * 99 / 100], took[took.len() / 2]]
 }
 
-/// Says to a process of this test whom to attack, and with how many connects.
+/// The variable that sets the address a process of this test attacks, and the number of its connects.
 const ATTACK: &str = "DOORBELL_TEST_ATTACK";
 
 /// The attack, in a process of its own: what it takes is not counted.
@@ -251,7 +251,7 @@ fn strangers_are_refused_and_counted_and_cost_nothing_that_lasts() {
         assert_eq!(more(|all| all.unproved), 20);
         assert!(more(|all| all.late + all.evicted) >= 100, "the silent and the slow");
         assert!(more(|all| all.broken + all.evicted) >= 10_000, "who came and went");
-        assert_eq!(more(|all| all.meeting.strangers), 2, "who has the key and is nobody");
+        assert_eq!(more(|all| all.meeting.strangers), 2, "callers that have the key and no name");
         assert_eq!(more(|all| all.meeting.links), 0);
         assert!(highest < before.0 + (10 << 20) && resident() < before.0 + (10 << 20));
         assert!(one.link().is_some() && two.link().is_some(), "the link is the one that was there before");

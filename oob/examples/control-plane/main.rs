@@ -6,9 +6,10 @@
 //! cargo run --release -p doorbell-oob --example control-plane -- --start
 //! ```
 //!
-//! `--seeds N` runs N storms, in which links, NICs, relays and the network itself fail while everybody talks; `--from S`
-//! begins with that seed; `--seed S` runs one; `--ranks R` fixes the size of the jobs (otherwise 4 to 60, and each
-//! twentieth has 1,000). `--start` prints what starting a job costs: messages, virtual time, memory.
+//! `--seeds N` runs N storms, in which links, NICs, relays and the network itself fail while all ranks
+//! exchange messages; `--from S` begins with that seed; `--seed S` runs one; `--ranks R` fixes the size of
+//! the jobs (otherwise 4 to 60, and each twentieth has 1,000). `--start` prints what starting a job costs:
+//! messages, virtual time, memory.
 
 #[path = "../../tests/simulate/network.rs"]
 mod network;
@@ -20,7 +21,7 @@ mod world;
 
 use std::process::ExitCode;
 
-/// What was asked for.
+/// The options of the command line.
 struct Options {
     seeds: std::ops::Range<u64>,
     ranks: Option<u32>,

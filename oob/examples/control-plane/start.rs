@@ -38,7 +38,11 @@ pub(crate) fn print() {
             world.gather(rank, 1, &Bytes::from(&[7; 60]), within);
         }
         let took = world.run_while(limit, |world| world.gathers.iter().any(|open| !open.is_empty()));
-        assert_eq!(world.whole, u64::from(ranks), "everybody has everybody's");
+        assert_eq!(
+            world.whole,
+            u64::from(ranks),
+            "every rank has the values of all ranks"
+        );
         world.events.clear();
         world.run_for(Duration::from_millis(500));
         line(&world, "and all contacts known", took);

@@ -2,14 +2,16 @@
 //! encrypted session.
 //!
 //! ```text
-//!    0        8         12     13      14    16          24        28          32         40      48        56      64    72
-//!    │bell-who│ version │ kind │ reason│ 0 0 │ from: job │ rank    │ to: rank  │ to: job  │ epoch │ nonce   │ heard │ 0…  │
+//!    0        8         12     13      14    16          24     28
+//!    │bell-who│ version │ kind │ reason│ 0 0 │ from: job │ rank │
+//!    28         32         40      48      56      64    72
+//!    │ to: rank │ to: job  │ epoch │ nonce │ heard │ 0…  │
 //! ```
 //!
 //! All numbers are in network byte order. `nonce` numbers the attempts of an epoch in ascending order; an
 //! answer repeats it. `heard` is the highest nonce that the sender has ever received from the other side: it
-//! tells a call made without knowledge of the existing link (they crossed) from one made because that link is
-//! gone.
+//! distinguishes a call made without knowledge of the existing link (they crossed) from one made because that
+//! link is gone.
 
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -9,12 +9,14 @@
 //!    a stranger dials ─► accepted() ─────────────────────► heard(call) ─► Say(welcome) ─► Up
 //!
 //!                     connect             dialled              heard welcome
-//!    Unconnected ──────────────► Connecting ──────► Greeting ─────────────────► Connected ──► Closed, as Unconnected
+//!    Unconnected ──────────────► Connecting ──────► Greeting ─────────────────► Connected ──► Closed
 //!         │  ▲                    │   ▲  │ all        │ │ nack: tie               ▲   ▲
 //!         │  └── Failed ◄─────────┼───┼──┘ failed ◄───┘ └────────► Yielding ──────┘   │
 //!         │                       │   └───────── waited too long ────────┘  their call │
 //!         └───────────────────────┴── a call that is taken ────────────────────────────┘
 //! ```
+//!
+//! From Closed a peer goes on as from Unconnected.
 //!
 //! # Simultaneous calls
 //!
@@ -24,7 +26,7 @@
 //! the two never wait for each other, and if only one direction works it is found without another attempt.
 //!
 //! A call that comes while a link is up is judged by its nonces. A later call of the process that made the
-//! link, or a call by one that knew of our link, means that the link is gone at the other end: it is
+//! link, or a call by one that has our link on record, means that the link is gone at the other end: it is
 //! replaced. A call without knowledge of our link has crossed it, and gets a nack.
 //!
 //! reference: oob, section 4 (peer states, checks, simultaneous connect) and section 9 (the nack).

@@ -19,7 +19,7 @@ enum Way {
 /// Two meetings and what is between them; connections are known by the dialler's side and number.
 struct World {
     sides: [Meeting; 2],
-    /// Of each connection, by whom it was dialled and its number there: its number at the other side.
+    /// Each connection: its numbers at both sides, and the side that dialled it.
     pairs: Vec<([Option<Conn>; 2], usize)>,
     /// In order for each connection, in any order among them.
     ways: [Vec<Way>; 2],

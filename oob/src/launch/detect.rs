@@ -28,7 +28,7 @@ pub struct Wanted {
     pub library: Option<String>,
 }
 
-/// A launcher, and what its variables say.
+/// A launcher, and the values of its variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The kind of the launcher.
@@ -59,7 +59,7 @@ pub struct Found {
     pub others: Vec<(Kind, String)>,
 }
 
-/// What the variables of one launcher say.
+/// The values of one launcher's variables.
 #[derive(Default)]
 struct Facts {
     because: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Found, Kind, LaunchError, Launcher, Place};
 
-/// What the variables say.
+/// The place that the variables describe.
 #[derive(Debug)]
 pub struct Environment {
     place: Place,
@@ -22,7 +22,7 @@ impl Environment {
     /// would have to find each other; [`LaunchError::Place`].
     pub(super) fn open(found: &Found) -> Result<Self, LaunchError> {
         let what = format!(
-            "the variables that tell rank {} of {} ({})",
+            "the variables that set rank {} of {} ({})",
             found.rank,
             found.size.unwrap_or(0),
             found.because

@@ -129,7 +129,7 @@ pub enum LaunchError {
     /// No value has this key.
     #[error("rank {rank} has put no value `{key}` at the launcher ({kind}): does it run the same program?")]
     Absent {
-        /// The launcher that was asked.
+        /// The launcher that received the request.
         kind: Kind,
         /// The rank whose value was requested.
         rank: u32,
@@ -200,7 +200,7 @@ pub enum LaunchError {
     /// The launcher does not start processes of a running job.
     #[error("the launcher ({kind}) cannot start more ranks of a running job: {remedy}")]
     NoSpawn {
-        /// The launcher that was asked.
+        /// The launcher that received the request.
         kind: Kind,
         /// The remedy to propose.
         remedy: &'static str,

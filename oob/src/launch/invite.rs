@@ -6,7 +6,7 @@
 //!
 //! Our own launcher interprets three more keys, which other launchers treat as ordinary values:
 //!
-//! | key | by whom | |
+//! | key | call | |
 //! |---|---|---|
 //! | `db-token` | preput | the requester's number for the processes |
 //! | `db-spawn-TOKEN-0-0` | get | why they will not start, once that is known |

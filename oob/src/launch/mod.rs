@@ -15,9 +15,9 @@
 //!        └── singleton    one process
 //! ```
 //!
-//! Values are readable by the launcher and by whoever it admits, and they are trusted: a launcher can make
-//! the processes that it starts do anything anyway. Its messages are parsed as untrusted input all the same,
-//! so that a broken launcher causes an error instead of a crash.
+//! Values are readable by the launcher and by every process it admits, and they are trusted: a launcher can
+//! make the processes that it starts do anything anyway. Its messages are parsed as untrusted input all the
+//! same, so that a broken launcher causes an error instead of a crash.
 //!
 //! Every call has a limit. After an error a launcher handle is unusable, and each further call returns an
 //! error.

@@ -1,7 +1,7 @@
 //! PMI-2: frames of words, as spoken by Slurm's `pmi2` plug-in and MPICH's hydra.
 //!
 //! ```text
-//!   cmd=init pmi_version=2 pmi_subversion=0                 cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0
+//!   cmd=init pmi_version=2 pmi_subversion=0      cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0
 //!      (the greeting and its answer are lines of PMI-1; from here on, a length of six characters precedes)
 //!      51cmd=fullinit;pmijobid=3.0;pmirank=0;threaded=FALSE;
 //!                                              114   cmd=fullinit-response;rc=0;…;rank=0;size=2;…;
@@ -136,7 +136,7 @@ impl Dialect for Pmi2 {
                     return Ok(());
                 }
                 Err(format!(
-                    "it reports rank {rank} of {size}, but its variables say rank {} of {}",
+                    "it reports rank {rank} of {size}, but its variables contain rank {} of {}",
                     terms.rank, terms.size
                 ))
             }

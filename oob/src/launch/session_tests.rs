@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::launch::{Pmi1, Pmi2, Program};
 
-/// Asks, and gives the whole answer at once.
+/// Sends a request, and passes the whole answer in one piece.
 fn talk<D: Dialect>(
     session: &mut Session<D>,
     request: Request,
@@ -248,7 +248,8 @@ fn what_may_be_asked_when() {
     assert_eq!(allowed(ended, all()), [""; 0]);
 }
 
-/// Asks `request` of an open session and hears `answer`: the error's code and text; and nothing may be asked after it.
+/// Sends `request` in an open session that receives `answer`, and returns the error's code and text. No
+/// request is possible after it.
 fn fault<D: Dialect>(mut session: Session<D>, request: Request, answer: &[u8]) -> (&'static str, String) {
     session.ask(request).unwrap();
     let error = session.take(answer).unwrap_err();
@@ -362,7 +363,7 @@ fn hostile_answers_of_pmi_2() {
     assert!(text.contains("rc 7, `no`"), "{text}");
 }
 
-/// What is told in the opening is checked as well.
+/// The values in the opening are checked as well.
 #[test]
 fn a_beginning_that_cannot_be_is_refused() {
     fn after<D: Dialect>(answers: &[&str]) -> String {

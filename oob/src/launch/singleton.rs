@@ -1,7 +1,7 @@
 //! A process without a launcher: it can put and get values by itself, and start other processes.
 //!
-//! Those get their invitation on standard input, which ends after it. The variable [`VARIABLE`] says that it
-//! is there, and has the index of the new process.
+//! Those get their invitation on standard input, which ends after it. The variable [`VARIABLE`] announces
+//! that it is there, and has the index of the new process.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};

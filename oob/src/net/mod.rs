@@ -30,8 +30,8 @@
 //!
 //! Only peers that prove the job's key are talked to ([`session`](crate::session)). The handshake carries
 //! job, rank and epoch of both ends, the hello inside the session repeats them, and both must agree. A peer
-//! with a *different* key cannot be told so authentically: the refusal that it gets is an unauthenticated
-//! hint, and only its own check of the answer counts. Without a key only loopback is used.
+//! with a *different* key cannot be informed of that authentically: the refusal that it gets is an
+//! unauthenticated hint, and only its own check of the answer counts. Without a key only loopback is used.
 //!
 //! reference: oob, sections 3 and 4.
 

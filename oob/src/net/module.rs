@@ -105,7 +105,7 @@ pub(super) struct Module {
     /// The last port of each address: peers know it, and find the module there when it comes back.
     ports: BTreeMap<IpAddr, u16>,
     pub(super) runs: Runs,
-    /// Whether the core knows of it.
+    /// Whether it was announced to the core.
     pub(super) told: bool,
 }
 

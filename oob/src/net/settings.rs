@@ -102,11 +102,11 @@ pub struct Settings {
     pub handshake: Duration,
     /// How long a connection that is being closed may take to write the rest.
     pub linger: Duration,
-    /// Idle time before keepalive probes are sent,
+    /// Idle time before keepalive probes are sent.
     pub idle: Duration,
-    /// their number,
+    /// Maximum number of keepalive probes.
     pub probes: u32,
-    /// and their interval; without an answer the link is lost.
+    /// Time between keepalive probes; when none of them is answered, the link is lost.
     pub interval: Duration,
     /// How long sent data may stay unacknowledged by the peer's kernel before the link is lost.
     pub unacknowledged: Duration,

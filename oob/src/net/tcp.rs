@@ -38,7 +38,7 @@ const HEARD: usize = 256;
 const LOOKED: usize = 32;
 /// Number of problems kept for reports.
 pub(crate) const TROUBLES: usize = 64;
-/// Maximum number of connections that are closing and belong to nobody any more.
+/// Maximum number of connections that are closing and have no owner any more.
 const ENDING: usize = 64;
 
 /// A connection, as the transport knows it.
@@ -246,7 +246,7 @@ impl Tcp {
         self.guests.len()
     }
 
-    /// Returns the oldest problem that a user may want to know of; only the latest are kept.
+    /// Returns the oldest problem of interest to a user; only the latest are kept.
     pub fn trouble(&mut self) -> Option<OobError> {
         self.troubles.pop_front()
     }

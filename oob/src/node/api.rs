@@ -168,7 +168,8 @@ impl Node {
         });
     }
 
-    /// Asks a process, through the tree, for its addresses: [`Event::Found`]. It learns ours.
+    /// Requests the addresses of a process, through the tree; [`Event::Found`] has them. The process learns
+    /// ours.
     pub fn look_up(&mut self, now: Time, name: Name) {
         self.at(now);
         if self.is_somebody(name) && name != self.config.name {

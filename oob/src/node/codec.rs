@@ -7,7 +7,7 @@ use crate::bytes::Bytes;
 use crate::contact::take;
 use crate::name::{Epoch, Name};
 
-/// A child asks an ancestor to be its parent.
+/// A child requests that an ancestor be its parent.
 pub(super) const ATTACH: u32 = 1;
 /// The ancestor agrees to be its parent.
 pub(super) const ATTACHED: u32 = 2;

@@ -299,7 +299,7 @@ impl Node {
             Purpose::Attach(_) if status == Status::Delivered => {
                 self.timers.set(Key::Seek, self.now + self.config.grace);
             }
-            // It has restarted, and is asked again.
+            // It has restarted; the request is repeated.
             Purpose::Attach(_) if status == Status::PeerRestarted => {}
             Purpose::Attach(rank) => self.parent_gone(rank),
             Purpose::Check(rank) => self.checked(rank, status),

@@ -70,7 +70,7 @@ pub struct Node {
     local: VecDeque<(u32, Bytes)>,
     /// Streams that may have something to send.
     dirty: BTreeSet<(u32, Lane)>,
-    /// Streams whose sender was told of a narrow window.
+    /// Streams whose sender has received a narrow window.
     shut: BTreeSet<(u32, Lane)>,
     /// Peers for which a send found no room.
     wanted: BTreeSet<u32>,

@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// Allows calls: a peer that is not a neighbour in the tree is called only over transports that connect
-    /// to everybody.
+    /// to all peers.
     fn allow(&mut self, ix: u32) {
         let mut direct = 0;
         for (nth, transport) in self.config.transports.iter().enumerate().take(32) {
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Asks the transports for paths to a peer, once per contact.
+    /// Requests paths to a peer from the transports, once per contact.
     fn ask(&mut self, ix: u32) {
         let Some(contact) = self.of(ix).contact.clone() else {
             return;
@@ -193,7 +193,7 @@ impl Node {
         }
         let name = self.of(ix).name;
         if !self.has_tree() && !self.of(ix).lost {
-            // There is neither another path nor a process to ask.
+            // There is neither another path nor a process that could report one.
             self.mark_lost(ix);
         }
         for parcel in relay {
@@ -203,7 +203,7 @@ impl Node {
         }
     }
 
-    /// Whether this peer can be reached directly, over a transport that connects to everybody.
+    /// Whether this peer can be reached directly, over a transport that connects to all peers.
     pub(super) fn is_direct(&self, ix: u32) -> bool {
         let peer = self.of(ix);
         let transports = self.config.transports.iter().enumerate();

@@ -14,9 +14,9 @@ use crate::runner::{Door, Refused};
 /// Interval at which a request that found the mailbox full is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Who has to be informed that there is room again.
+/// The one to be informed when there is room again.
 pub(super) enum Wants {
-    /// Nobody: without room, items are dropped.
+    /// None: without room, items are dropped.
     Nothing,
     /// The plane: it has cancelled the receive, and posts it again.
     More(Door<Ask>, From, u32),

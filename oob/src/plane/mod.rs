@@ -1,13 +1,13 @@
 //! The control plane for its users: [`Oob`], a handle that any thread may hold, and whose calls never block.
 //!
 //! ```text
-//!   Oob::send ─► Completion   Oob::receive ─► Completion   Oob::inbox ─► Inbox   Oob::broadcasts, events ─► Inbox
-//!        │            ▲             │              ▲            │          ▲                        ▲
-//!        ▼ mailbox    │             ▼              │            ▼          │ bounded                │
-//!  ┌────────────────────────────────────────── progress thread ───────────────────────────────────────────────┐
-//!  │  core::Plane: node::Node, and who waits for what       transports: net::Tcp, a module for each NIC        │
-//!  │                                                                    rail::Rails, a module for each rail    │
-//!  └──────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!  Oob::send ─► Completion  Oob::receive ─► Completion  Oob::inbox ─► Inbox Oob::broadcasts, events ─► Inbox
+//!       │           ▲             │             ▲            │          ▲                                ▲
+//!       ▼ mailbox   │             ▼             │            ▼          │ bounded                        │
+//! ┌────────────────────────────────────────── progress thread ─────────────────────────────────────────────┐
+//! │  core::Plane: node::Node, and who waits for what    transports: net::Tcp, a module for each NIC        │
+//! │                                                                 rail::Rails, a module for each rail    │
+//! └────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A request goes into a bounded mailbox, or is refused at once ([`Busy`]). Results go into a [`Completion`]
@@ -18,14 +18,15 @@
 //! Nothing here is shared with the progress of messages over the ranks' rails: neither delays the other.
 //!
 //! # Functions on the progress thread
-//! [`Oob::send_then`], [`Oob::receive_then`] and [`Oob::receive_each`] take functions that the progress thread calls.
-//! They must not block: everything else waits for them. They may make requests, and may drop the last handle.
-//! If one panics, the control plane of this process ends, and all pending operations with it.
+//! [`Oob::send_then`], [`Oob::receive_then`] and [`Oob::receive_each`] take functions that the progress
+//! thread calls. They must not block: everything else waits for them. They may make requests, and may drop
+//! the last handle. If one panics, the control plane of this process ends, and all pending operations with
+//! it.
 //! # The end
 //! A job ends its control plane together, for example with a [gather](Oob::gather) of nothing: a process that
 //! has ended looks to its peers like one that is lost. [`Oob::finish`], or dropping the last handle, closes
 //! everything. So does the loss of the lifeline, unless [`Policy::Persist`](crate::config::Policy::Persist)
-//! says otherwise; it is the last of the [events](Oob::events).
+//! is configured; it is the last of the [events](Oob::events).
 //!
 //! ```
 //! use std::time::Duration;
@@ -168,7 +169,7 @@ impl Oob {
         self.put(Ask::Learn(contacts))
     }
 
-    /// Asks a process, through the tree, for its addresses. The answer is used, and reported as
+    /// Requests the addresses of a process, through the tree. The answer is used, and reported as
     /// [`Event::Found`].
     ///
     /// # Errors
@@ -301,7 +302,7 @@ impl Oob {
     }
 }
 
-/// Collective operations.
+/// The collective operations: broadcasts and gathers.
 impl Oob {
     /// Broadcasts to all ranks including this one, where it arrives in [`Oob::broadcasts`].
     ///
@@ -380,7 +381,7 @@ impl Oob {
         look(&self.board).carriages.clone()
     }
 
-    /// Returns problems that a user may want to know of: connects without an answer, differing keys, ports in
+    /// Returns problems of interest to a user: connects without an answer, differing keys, ports in
     /// use.
     #[must_use]
     pub fn troubles(&self) -> Vec<OobError> {

@@ -46,7 +46,7 @@ impl Client {
             namespace: [0; abi::NAMESPACE],
             rank: 0,
         };
-        // SAFETY: the process is ours and as large as the header says; no infos are passed.
+        // SAFETY: the process is ours and as large as the header defines; no infos are passed.
         let status = unsafe { (library.init)(&mut process, ptr::null_mut(), 0) };
         let client = Self {
             library,
@@ -75,7 +75,8 @@ impl Client {
                 },
             },
         };
-        // SAFETY: key and value live through the call, and the library copies both; it does not write to the bytes.
+        // SAFETY: key and value live through the call, and the library copies both; it does not write to the
+        // bytes.
         let status = unsafe { (self.library.put)(abi::GLOBAL, key.as_ptr(), &mut value) };
         self.judge("PMIx_Put", status)?;
         // SAFETY: no arguments; the client is initialised.
@@ -137,7 +138,8 @@ impl Client {
             return Ok(Got::Absent);
         }
         let got = read(value);
-        // SAFETY: the library made it by malloc for the caller, who frees it; `read` has freed what it pointed to.
+        // SAFETY: the library made it by malloc for the caller, who frees it; `read` has freed what it
+        // pointed to.
         unsafe { libc::free(value.cast()) };
         got
     }
@@ -172,8 +174,8 @@ impl Client {
             infos: usize::from(host.is_some()),
         };
         let mut namespace: [c_char; abi::NAMESPACE] = [0; abi::NAMESPACE];
-        // SAFETY: one app, whose texts and lists, ended by null, live through the call; the library copies what it needs, and
-        // writes a name of at most so many characters.
+        // SAFETY: one app, whose texts and lists, ended by null, live through the call; the library copies
+        // what it needs, and writes a name no longer than the buffer.
         let status = unsafe { (self.library.spawn)(ptr::null(), 0, &app, 1, namespace.as_mut_ptr()) };
         self.judge("PMIx_Spawn", status)
     }
@@ -189,7 +191,7 @@ impl Client {
 
     /// Ends the connection regularly.
     pub(crate) fn finalize(&self) -> Result<(), LaunchError> {
-        // SAFETY: no infos; the client is initialised, and whoever calls does so once.
+        // SAFETY: no infos; the client is initialised, and the caller does this once.
         let status = unsafe { (self.library.finalize)(ptr::null(), 0) };
         self.judge("PMIx_Finalize", status)
     }
@@ -250,7 +252,7 @@ fn read(value: *mut Value) -> Result<Got, LaunchError> {
     let kind = unsafe { value.cast::<u16>().read() };
     match kind {
         abi::UINT16 => {
-            // SAFETY: as above; the kind says that the data is such a number.
+            // SAFETY: as above; data of this kind is such a number.
             let number = unsafe { data.cast::<u16>().read() };
             Ok(Got::Number(u32::from(number)))
         }
@@ -289,7 +291,7 @@ fn copy_of(bytes: Bytes) -> Result<Vec<u8>, LaunchError> {
             limit: LONGEST_VALUE,
         });
     }
-    // SAFETY: the library says that so many bytes are there, and they are ours until they are freed.
+    // SAFETY: the library set the number of bytes that are there, and they are ours until they are freed.
     let slice = unsafe { std::slice::from_raw_parts(bytes.bytes.cast::<u8>(), bytes.size) };
     Ok(slice.to_vec())
 }
@@ -304,10 +306,10 @@ mod tests {
     }
 
     fn malloced(text: &[u8]) -> Bytes {
-        // SAFETY: any size may be asked for.
+        // SAFETY: any size may be requested.
         let bytes = unsafe { libc::malloc(text.len()) }.cast::<u8>();
         assert!(!bytes.is_null());
-        // SAFETY: just made, of this length, and nobody else has it.
+        // SAFETY: just allocated, of this length, and not shared.
         unsafe { ptr::copy_nonoverlapping(text.as_ptr(), bytes, text.len()) };
         Bytes {
             bytes: bytes.cast(),

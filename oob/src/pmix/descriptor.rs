@@ -15,7 +15,8 @@ pub(crate) fn take(number: i32) -> Result<OwnedFd, String> {
     if number <= 2 {
         return Err(format!("{number} is not the number of a launcher's descriptor"));
     }
-    // SAFETY: borrowed for the two looks below only; a number that is not open makes them fail, and is not used then.
+    // SAFETY: borrowed for the two system calls below only; with a number that is not open they fail, and it
+    // is not used.
     let looked = unsafe { BorrowedFd::borrow_raw(number) };
     let found = rustix::fs::fstat(looked).map_err(|_| "it is not open".to_owned())?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
@@ -23,8 +24,8 @@ pub(crate) fn take(number: i32) -> Result<OwnedFd, String> {
     }
     rustix::io::fcntl_setfd(looked, FdFlags::CLOEXEC)
         .map_err(|error| format!("cannot make it close-on-exec: {error}"))?;
-    // SAFETY: the launcher opened it for this process and named it in PMI_FD, so nothing else in the process owns it;
-    // `launch::take_place` lets one call through in the life of the process.
+    // SAFETY: the launcher opened it for this process and named it in PMI_FD, so nothing else in the process
+    // owns it; `launch::take_place` lets one call through in the life of the process.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

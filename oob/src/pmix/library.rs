@@ -37,8 +37,8 @@ pub(crate) fn loads(name: &str) -> Result<(), LaunchError> {
 macro_rules! function {
     ($handle:expr, $library:expr, $symbol:literal as $type:ty) => {{
         let address = symbol($handle, $library, $symbol)?;
-        // SAFETY: dlsym found the function of this name, whose signature in pmix.h is the one of the type; the library
-        // is never unloaded.
+        // SAFETY: dlsym found the function of this name, whose signature in pmix.h is the one of the type;
+        // the library is never unloaded.
         unsafe { std::mem::transmute::<Symbol, $type>(address) }
     }};
 }
@@ -51,8 +51,8 @@ impl Library {
             reason,
         };
         let c_name = CString::new(name).map_err(|_| refused("its name contains a zero byte".to_owned()))?;
-        // SAFETY: the name ends with a zero byte; what the library does when it is loaded is its own matter, as with any
-        // library that the program was linked to.
+        // SAFETY: the name ends with a zero byte; what the library does when it is loaded is its own matter,
+        // as with any library that the program was linked to.
         let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(refused(last_error()));
@@ -94,8 +94,8 @@ pub(super) fn text_of(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: not null, and whoever calls has it from a function that gives texts with an end, valid until the next
-    // call of it in this thread.
+    // SAFETY: not null, and the caller has it from a function that returns texts ending in a zero byte, valid
+    // until the next call of it in this thread.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())
 }

@@ -1,7 +1,7 @@
 //! A connection over a rail: a session whose bytes go in numbered segments; sans I/O.
 //!
 //! ```text
-//!   orders ─► sealed, 64 KiB at most ─► piece(): 0, 1, 2 … ─► given() ─► the rail ─► handed(): frames that are sent
+//!   orders ─► sealed, 64 KiB at most ─► piece(): 0, 1, 2 … ─► given() ─► the rail ─► handed(): frames sent
 //!   events ◄─ opened ◄─ in order ◄─ ahead (the window at most) ◄─ take() ◄─ the rail
 //! ```
 

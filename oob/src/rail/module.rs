@@ -28,7 +28,7 @@ const AWAKE: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) events: Vec<RailEvent>,
-    /// Messages, copied.
+    /// Messages that arrived, copied, each with its sender.
     pub(super) messages: Vec<(PeerIndex, Vec<u8>)>,
     /// Number of messages longer than any segment, which were not copied.
     pub(super) oversized: u64,

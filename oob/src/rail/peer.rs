@@ -156,17 +156,17 @@ impl Peer {
     }
 }
 
-/// A check that is this much later than due says nothing about the peer.
+/// A check that is this much later than due is no evidence about the peer.
 const LATE: Duration = Duration::from_millis(200);
 
 /// What to do about a peer with links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// Nothing before that time.
+    /// There is nothing to do before that time.
     Wait(Time),
-    /// Probe it.
+    /// A probe has to be sent.
     Ask,
-    /// Give it up: it did not answer in time.
+    /// It has to be given up, because it did not answer in time.
     Silent,
 }
 

@@ -1,5 +1,5 @@
-//! Two transports over a rail that does all that the contract allows, seeded: any order, full now and then, down and up again
-//! at any time, at one end before the other; and somebody who says nonsense over it.
+//! Two transports over a rail that does all that the contract allows, seeded: any order, full now and then,
+//! down and up again at any time, at one end before the other; and a stranger that sends nonsense over it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -169,7 +169,7 @@ impl Endpoint for Fake {
 
     fn event(&mut self) -> Option<RailEvent> {
         let wire = &mut *self.wire.borrow_mut();
-        // An end may hear of it late.
+        // An end may be notified late.
         if !wire.calm && wire.dice.one_in(3) {
             return None;
         }
@@ -255,7 +255,7 @@ impl End {
     fn heard(&mut self, event: Event) {
         match event {
             Event::ModuleUp { addresses, .. } => self.addresses = addresses,
-            Event::ModuleDown { .. } => panic!("nobody said that the rail is down"),
+            Event::ModuleDown { .. } => panic!("the rail never reported that it is down"),
             Event::Ways { ways, .. } => self.ways = ways,
             Event::Connected {
                 link, attempt, peer, ..
@@ -274,7 +274,7 @@ impl End {
                 let book = self
                     .links
                     .get_mut(&link)
-                    .expect("nothing is told of what is lost");
+                    .expect("there is no event of a lost link");
                 assert!(frames > book.sent && frames <= u64::from(book.given));
                 book.sent = frames;
             }
@@ -387,7 +387,7 @@ fn frame(side: usize, link: u32, nth: u32) -> Frame {
     Frame::new(&head, Some(JOB), Bytes::from(vec![7; length(nth)]))
 }
 
-/// Somebody else says something to a side.
+/// Sends random bytes of a stranger to one side.
 fn nonsense(wire: &mut Wire, side: usize) {
     let length = wire.dice.below(80) as usize;
     let mut bytes: Vec<u8> = (0..length).map(|_| wire.dice.below(256) as u8).collect();

@@ -2,7 +2,7 @@
 //! it has one.
 //!
 //! ```text
-//!   Free ── nothing there: arm ──► Armed: the descriptor is in epoll ── readable, or a turn ── disarm ──► Free
+//!   Free ── nothing there: arm ──► Armed: in epoll ── readable, or a turn ── disarm ──► Free
 //!     └──── no descriptor: Polled, from a timer
 //! ```
 

@@ -181,7 +181,7 @@ mod tests {
         assert!(with(Kind::Ask, false, 0, 0, b"") && with(Kind::Gone, true, 7, 0, b""));
         assert!(
             !with(Kind::Call, false, 1, 0, b"x"),
-            "whoever is called does not call"
+            "the called side does not call"
         );
         assert!(!with(Kind::Call, true, 1, 1, b"x") && !with(Kind::Call, true, 1, 0, b""));
         assert!(!with(Kind::Piece, true, 1, 1, b"") && !with(Kind::End, true, 1, 1, b"x"));

@@ -1,13 +1,13 @@
 //! The progress thread: it runs a core and its transports, and does nothing else.
 //!
 //! ```text
-//!    caller ── Ask ──► mailbox (bounded) ──┐       thread `doorbell-oob`, a tokio runtime of its own
-//!                                          ▼
-//!              ┌──────────────── Core (node) ────────────────┐
-//!              │ Command ▼                         ▲ Event   │     one turn: the mailbox, the clock, the events of the
-//!              │   Carrier: tcp     Carrier: rail  …         │     transports, and everything that follows
-//!              └─────────────────────────────────────────────┘
-//!                         sleeps in epoll │ or polls, on a core of its own
+//!  caller ── Ask ──► mailbox (bounded) ──┐       thread `doorbell-oob`, a tokio runtime of its own
+//!                                        ▼
+//!            ┌──────────────── Core (node) ────────────────┐
+//!            │ Command ▼                         ▲ Event   │   one turn: the mailbox, the clock, the events
+//!            │   Carrier: tcp     Carrier: rail  …         │   of the transports, and all that follows
+//!            └─────────────────────────────────────────────┘
+//!                       sleeps in epoll │ or polls, on a core of its own
 //! ```
 //!
 //! It shares nothing with the progress of messages over the ranks' rails: neither ever waits for the other. A

@@ -4,7 +4,7 @@
 //!   rank's bytes ──► heard ──► Guest (one conversation each) ──► Store: this host's copy of the job's values
 //!                                   │
 //!             Output::Say ◄─────────┤ answers, in the order of the requests
-//!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: send this to the other hosts
+//!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: for the other hosts
 //!             Output::Abort ◄───────┤ a rank requests the end of the job
 //!             Output::Wrong ◄───────┘ a rank violates the protocol: its input is ignored from now on
 //!   the other hosts' values ──► fenced ──► Output::Say (barrier_out to all ranks here)

@@ -5,7 +5,7 @@ use crate::launch::{Answer, Pmi1, Request, Session};
 
 const JOB: &str = "job-7";
 
-/// Two hosts with two ranks each, which are what their launcher says they are.
+/// Two hosts with two ranks each, in the places that their launcher assigned.
 struct Hosts {
     servers: Vec<Server>,
     clients: Vec<Session<Pmi1>>,
@@ -87,7 +87,7 @@ fn get(key: &str) -> Request {
     Request::Get { key: key.to_owned() }
 }
 
-/// What a server says to one rank that says this.
+/// What a server sends to one rank that sends `lines`.
 fn said(lines: &str) -> Vec<Output> {
     let mut server = Server::new(JOB, 4, [0, 1], &[(0, 2, 2)]);
     server.heard(0, lines.as_bytes());
@@ -293,7 +293,7 @@ fn an_order_for_processes_is_heard_as_a_client_of_ours_says_it() {
     }
     assert_eq!(server.take(), Some(Output::Spawn(0, Box::new(program.clone()))));
     assert_eq!(token_of(&program), Some("t7"));
-    // It is not heard before it has its answer.
+    // Its next request is not read before it has its answer.
     server.heard(0, b"cmd=get_appnum\n");
     assert_eq!(server.take(), None);
     server.spawned(0, Ok(()));
@@ -305,9 +305,9 @@ fn an_order_for_processes_is_heard_as_a_client_of_ours_says_it() {
         server.take(),
         Some(Output::Say(0, b"cmd=appnum appnum=0\n".to_vec()))
     );
-    // An answer that nobody waits for is none.
+    // An answer that no rank waits for is ignored.
     server.spawned(0, Ok(()));
-    server.spawned(9, Err("nobody"));
+    server.spawned(9, Err("no such rank"));
     assert_eq!(server.take(), None);
 }
 
@@ -499,7 +499,7 @@ fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
     assert_eq!(outputs.last(), Some(&Output::Fence(0, vec![0; 4])));
     assert!(server.fenced(1, []).is_err(), "another barrier");
     server.fenced(0, []).unwrap();
-    // What it had asked behind the barrier is answered behind it.
+    // A request sent after the barrier is answered after it.
     let outputs: Vec<Output> = std::iter::from_fn(|| server.take()).collect();
     assert!(
         matches!(&outputs[..], [Output::Say(0, out), Output::Say(0, maxes)]

@@ -122,7 +122,7 @@ fn records_that_nobody_seals_are_forged_with_their_number() {
         ("a piece of another kind", &[&[9, 1]]),
         ("nothing, and more of it", &[&[more]]),
         ("an end in the middle of a message", &[&[more, 1], &[close]]),
-        ("an end that says something", &[&[close, 1]]),
+        ("an end with contents", &[&[close, 1]]),
     ];
     for (what, records) in cases {
         let (mut caller, mut answerer) = open();

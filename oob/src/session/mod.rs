@@ -12,13 +12,13 @@
 //! ```
 //!
 //! The pattern is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`. NN, because the processes of a job have no
-//! identities of their own: whoever has the job's key is a member. psk0, because then the key is part of the
-//! first message already: a caller without it is rejected before the answerer has sent anything, and learns
-//! nothing to try keys against. Two ephemeral keys give every session secrets of its own: a key that leaks
-//! later does not decrypt recordings. The one weakness of psk0, replay of a recorded first message, ends at
-//! the confirm record: the answerer is not `Ready` before a record that only the live caller can seal.
-//! Version, purpose and whether there is a key are in the prologue; job, rank and incarnation of both are in
-//! the encrypted payloads, so all are part of the hash that [`Session::binding`] returns.
+//! identities of their own: every process that has the job's key is a member. psk0, because then the key is
+//! part of the first message already: a caller without it is rejected before the answerer has sent anything,
+//! and learns nothing to try keys against. Two ephemeral keys give every session secrets of its own: a key
+//! that leaks later does not decrypt recordings. The one weakness of psk0, replay of a recorded first
+//! message, ends at the confirm record: the answerer is not `Ready` before a record that only the live caller
+//! can seal. Version, purpose and whether there is a key are in the prologue; job, rank and incarnation of
+//! both are in the encrypted payloads, so all are part of the hash that [`Session::binding`] returns.
 //!
 //! Without a key, a public constant takes its place. Such a session is used on loopback only, where it guards
 //! against mistakes and not against other users of the host.

@@ -53,7 +53,7 @@ pub(crate) struct Tx {
     soonest: Time,
     /// No replay before this time: at most one per round trip.
     replay_after: Time,
-    /// Nothing is sent before this time: a relay has asked to wait.
+    /// Nothing is sent before this time: a relay has requested a wait.
     not_before: Time,
 }
 

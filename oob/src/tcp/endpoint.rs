@@ -75,7 +75,7 @@ impl Endpoint {
             Ok(Ok(_)) => Err(bad("the name has no address".to_owned())),
             Ok(Err(error)) => Err(bad(format!("cannot look up the name ({error})"))),
             Err(_) => Err(OobError::Late {
-                address: format!("the name service, asked for `{self}`,"),
+                address: format!("the name service, queried for `{self}`,"),
                 step: "answer",
                 waited: limit,
                 remedy: "give the address in numbers",
@@ -136,7 +136,7 @@ impl FromStr for Endpoint {
         if host.is_empty() || host.len() > NAME_MAX || !host.bytes().all(fits) || host.starts_with('-') {
             return bad("it is neither an address nor the name of a host");
         }
-        // By its characters `10.0.0` could be a name, but nobody means it so.
+        // By its characters `10.0.0` could be a name, but is never meant as one.
         if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return bad("it looks like an IPv4 address, but is not valid");
         }

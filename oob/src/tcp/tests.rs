@@ -17,7 +17,7 @@ fn at(address: &str, terms: Terms) -> Listener {
 
 const AMPLE: Duration = Duration::from_secs(20);
 
-/// Accepts until somebody has the key; who was turned away on the way.
+/// Accepts until a caller has the key; returns the errors of those that were turned away before it.
 fn guest(listener: &mut Listener) -> (Connection, Vec<OobError>) {
     let mut away = Vec::new();
     loop {
@@ -155,7 +155,7 @@ fn a_side_that_does_not_read_is_not_waited_for_forever() {
     );
 }
 
-/// What failed in a handshake, when it says that it was with `address`.
+/// Returns what failed in a handshake, after a check that the error names `address`.
 fn from(address: SocketAddr, error: OobError) -> OobError {
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     match error {
@@ -252,7 +252,7 @@ fn what_the_system_refuses_is_told_with_the_cause() {
     assert!(refused.to_string().contains("nothing listens there"), "{refused}");
     let foreign = Listener::bind("192.0.2.1:0".parse().unwrap(), terms(1)).unwrap_err();
     assert!(foreign.to_string().contains("ip addr"), "{foreign}");
-    // It accepts, by its backlog, and never says a word.
+    // It accepts, by its backlog, and never sends anything.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = mute.local_addr().unwrap();
     let to = address.into();
@@ -309,7 +309,7 @@ fn strangers_slow_ones_and_crowds_keep_nobody_out() {
         );
     });
     assert!(listener.half_open() <= HALF_OPEN_MAX);
-    // Nobody stays for longer than a handshake may take.
+    // No caller stays for longer than a handshake may take.
     while listener.half_open() > 0 {
         assert!(!matches!(
             listener.accept(None, Some(AMPLE)).unwrap(),

@@ -119,7 +119,7 @@ fn what_is_not_exactly_a_frame_is_refused() {
     let job = Head::read(&Bytes::from(&GOLDEN), None, 2);
     assert!(
         matches!(job, Err(Malformed::Value { field: "flags", .. })),
-        "a link between jobs says them"
+        "a link between jobs is what names them"
     );
 }
 

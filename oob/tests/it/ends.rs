@@ -43,7 +43,7 @@ fn to_oneself_and_what_is_taken_back_and_what_the_end_finds() {
     );
 }
 
-/// Without its lifeline a process ends, unless it was told to persist.
+/// Without its lifeline a process ends, unless its policy is to persist.
 #[test]
 fn the_loss_of_the_lifeline_is_the_end_unless_it_is_not_to_be() {
     let with = |rank, policy| {
@@ -153,7 +153,7 @@ fn a_function_that_panics_ends_the_control_plane_and_nobody_waits_for_ever() {
     let one = start(config(0, 1), Settings::default());
     let waits = one.receive(From::ANYBODY, TAG + 1).unwrap();
     let events = one.events();
-    one.receive_then(From::ANYBODY, TAG, |_| panic!("as it was told to"))
+    one.receive_then(From::ANYBODY, TAG, |_| panic!("on purpose"))
         .unwrap();
     drop(one.send(one.name(), TAG, b"x".into(), None).unwrap());
     assert_eq!(waits.wait(PATIENCE), Some(Err(NotReceived::Ended)));

@@ -17,7 +17,7 @@ use crate::namespaces::{listening, second_cable};
 use crate::side::PATIENCE;
 use doorbell_testing::netns::Lab;
 
-/// A link that does not get through is not lost by itself: the tests say when.
+/// A link that does not get through is not lost by itself: the tests decide when.
 pub fn nics(names: &[&str]) -> Settings {
     let include = names.iter().map(|name| name.parse().unwrap()).collect();
     Settings {
@@ -84,7 +84,7 @@ pub fn is_lost(event: &Event) -> bool {
     matches!(event, Event::PeerLost { .. })
 }
 
-/// Nobody was thought to be lost.
+/// Checks that no peer was reported lost.
 pub fn assert_nobody_was_lost(events: &Inbox<Event>) {
     while let Some(event) = events.take() {
         assert!(!is_lost(&event), "{event:?}");
@@ -127,7 +127,8 @@ fn a_hundred_thousand_messages_over_nics_that_are_killed_one_after_the_other() {
     finish(all.into());
 }
 
-/// The first NIC takes no more than the kernel's buffers hold; when it goes down, the rest goes over the other one.
+/// The first NIC takes no more than the kernel's buffers hold; when it goes down, the rest goes over the
+/// other one.
 #[test]
 fn what_a_module_had_not_sent_when_it_failed_goes_over_the_other_in_order() {
     let test = "what_a_module_had_not_sent_when_it_failed_goes_over_the_other_in_order";

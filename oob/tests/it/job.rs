@@ -1,4 +1,4 @@
-//! Jobs of whole control planes, for tests: processes that are handles here, and what they say to each other.
+//! Jobs of whole control planes, for tests: processes that are handles here, and the messages between them.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub fn contact(oob: &Oob) -> Contact {
     oob.contact().unwrap().wait(PATIENCE).flatten().unwrap()
 }
 
-/// Tells each where all others are.
+/// Gives each the contacts of all others.
 pub fn introduce(all: &[Oob]) {
     let contacts: Vec<Contact> = all.iter().map(contact).collect();
     all.iter().for_each(|oob| oob.learn(contacts.clone()).unwrap());
@@ -98,7 +98,7 @@ pub fn until(events: &Inbox<Event>, what: &str, is: impl Fn(&Event) -> bool) -> 
     let begun = Instant::now();
     loop {
         let event = events.wait(PATIENCE.saturating_sub(begun.elapsed()));
-        let event = event.unwrap_or_else(|| panic!("never told: {what}; ended: {:?}", events.ended()));
+        let event = event.unwrap_or_else(|| panic!("no such event: {what}; ended: {:?}", events.ended()));
         if is(&event) {
             return event;
         }

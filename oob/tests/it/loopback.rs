@@ -23,7 +23,7 @@ fn families(families: Families) -> Settings {
     }
 }
 
-/// So many messages each way, at once; all arrive, once, in order, unchanged.
+/// Sends `count` messages each way, at once; all arrive, once, in order, unchanged.
 async fn flood(one: &mut Side, two: &mut Side, count: u32, length: impl Fn(u32) -> usize) {
     let mut given = [0; 2];
     let mut heard = [0; 2];
@@ -95,7 +95,8 @@ fn long_messages_arrive_and_longer_ones_end_the_link() {
     });
 }
 
-/// The rest of a frame never comes: nothing of it is delivered, and the link is lost once (the book sees to that).
+/// The rest of a frame never comes: nothing of it is delivered, and the link is lost once (the book checks
+/// that).
 #[test]
 fn who_ends_in_the_middle_of_a_frame_is_lost_and_nothing_of_it_delivered() {
     runtime().block_on(async {
@@ -316,7 +317,7 @@ fn what_cannot_be_listened_on_is_an_error_that_names_the_setting() {
 #[test]
 fn an_attempt_ends_at_its_deadline_and_a_cancelled_one_at_once() {
     runtime().block_on(async {
-        // Accepts, and says nothing.
+        // Accepts, and sends nothing.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = format!("127.0.0.1/8:{}", silent.local_addr().unwrap().port());
         let settings = Settings {

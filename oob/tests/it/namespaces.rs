@@ -1,4 +1,5 @@
-//! Hosts with NICs that come, go, change their names and addresses, and routers between them: in network namespaces.
+//! Hosts with NICs that come, go, change their names and addresses, and routers between them: in network
+//! namespaces.
 
 use std::time::Instant;
 
@@ -237,7 +238,8 @@ fn a_nic_that_is_renamed_stays_and_addresses_are_followed() {
     talk(&mut hosts);
 }
 
-/// Both NICs lead to the peer's address, and the table prefers one: what goes over the other one goes over it all the same.
+/// Both NICs lead to the peer's address, and the table prefers one: what goes over the other one goes over it
+/// all the same.
 #[test]
 fn what_is_sent_by_a_module_leaves_by_its_nic() {
     let Some(lab) = Lab::pair("what_is_sent_by_a_module_leaves_by_its_nic", 1500) else {
@@ -276,7 +278,7 @@ fn who_is_dropped_by_a_firewall_is_told_what_lets_him_in() {
         return;
     };
     let mut hosts = Hosts::start(&lab, &both(&nics(&["v0"], Families::V4)));
-    // Whose address it is can still be asked.
+    // ARP requests still pass.
     lab.drop_longer(1, 50);
     let (peer, addresses) = (hosts.sides[1].name, hosts.sides[1].addresses());
     let attempt = hosts.on(0, |side| side.call(peer, addresses.clone()));
@@ -291,7 +293,7 @@ fn who_is_dropped_by_a_firewall_is_told_what_lets_him_in() {
     );
 }
 
-/// Who comes in from beyond the host and fails too often is not heard any more for a while; others are.
+/// A source beyond the host that fails too often is refused for a while; others are not.
 #[test]
 fn strangers_of_one_address_are_limited_and_others_still_come_in() {
     let test = "strangers_of_one_address_are_limited_and_others_still_come_in";

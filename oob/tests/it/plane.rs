@@ -1,4 +1,4 @@
-//! The control plane whole, over loopback: what can be asked of a handle.
+//! The control plane whole, over loopback: all calls of a handle.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn a_thread_that_spins_does_the_same() {
     both_ways(spin, 1_000);
 }
 
-/// Who takes nothing makes the sender wait, and holds no more than its inbox and the window.
+/// A receiver that takes nothing makes the sender wait, and holds no more than its inbox and the window.
 #[test]
 fn a_full_inbox_holds_the_sender_up_and_loses_nothing() {
     const COUNT: u32 = 3_000;
@@ -141,7 +141,7 @@ fn unmatched_then_posted_one_shot_and_persistent_and_what_cannot_be_posted() {
     assert!(told.recv().is_err(), "the function is gone");
 }
 
-/// An inbox is a receive: there is one of a kind, full or not; and when nobody has it any more, its place is free.
+/// An inbox is a receive: there is one of a kind, full or not; and once it is dropped, its place is free.
 #[test]
 fn the_place_of_an_inbox_is_taken_until_it_is_dropped() {
     let one = start(config(0, 1), Settings::default());
@@ -199,7 +199,7 @@ fn messages_to_unknown_peers_end_with_the_reason_and_can_be_given_up() {
     assert_eq!(
         away.wait(PATIENCE),
         Some(Ok(Status::Unreachable)),
-        "nobody said where it is"
+        "no contact of it is known"
     );
     let (tell, told) = channel();
     let then = move |sent| tell.send(sent).unwrap();

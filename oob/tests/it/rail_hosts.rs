@@ -1,4 +1,5 @@
-//! The transport `rail` over real udp rails between hosts, beside `tcp` on another cable: NICs are killed, and come back.
+//! The transport `rail` over real udp rails between hosts, beside `tcp` on another cable: NICs are killed,
+//! and come back.
 //!
 //! reference: oob, section 10.
 
@@ -118,7 +119,7 @@ fn the_nic_of_tcp_is_killed_and_the_rail_carries_on() {
     finish(all);
 }
 
-/// The kernel tells the host whose cable it is; the other one finds out by itself, too.
+/// The kernel notifies the host with the cut cable; the other one detects it by itself.
 #[test]
 fn both_cables_are_cut_and_the_peer_is_lost_once_and_comes_back_by_either() {
     let test = "both_cables_are_cut_and_the_peer_is_lost_once_and_comes_back_by_either";
@@ -163,7 +164,7 @@ fn both_cables_are_cut_and_the_peer_is_lost_once_and_comes_back_by_either() {
     finish(all);
 }
 
-/// Nobody tells: the frames do not arrive any more, and that is all.
+/// There is no notification: the frames do not arrive any more, and that is all.
 #[test]
 fn a_rail_that_falls_silent_is_given_up_and_tcp_carries_on() {
     let test = "a_rail_that_falls_silent_is_given_up_and_tcp_carries_on";

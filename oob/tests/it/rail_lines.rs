@@ -1,4 +1,5 @@
-//! The transport `rail` without a core: two of them in one thread, and strangers that speak to one over a bare rail.
+//! The transport `rail` without a core: two of them in one thread, and strangers that speak to one over a
+//! bare rail.
 //!
 //! reference: oob, sections 4 and 10.
 
@@ -26,7 +27,7 @@ use crate::side::{JOB, PATIENCE, frame, key, who};
 const PURPOSE: u16 = 3;
 const LONGEST: usize = 1 << 20;
 
-/// A transport without a thread, and a book of what it tells.
+/// A transport without a thread, and a book of its events.
 struct End {
     rails: Rails,
     clock: Clock,
@@ -144,7 +145,7 @@ fn leave(mut one: End, mut two: End) {
 fn five_hundred_times_both_connect_at_once_and_there_is_one_link() {
     let (mut one, mut two) = two();
     for round in 0..500 {
-        // Who is first by a little is left to chance.
+        // Which one is first by a little is left to chance.
         one.connect(1);
         (0..round % 5).for_each(|_| one.turn());
         two.connect(0);
@@ -211,7 +212,7 @@ fn what_is_closed_has_been_said_and_both_know() {
     leave(one, two);
 }
 
-/// Somebody of this user who has a rail, and is known as rank 9.
+/// A process of the same user that has a rail, and is known as rank 9.
 struct Stranger {
     rail: ShmRail,
     to: PeerIndex,
@@ -237,7 +238,7 @@ impl Stranger {
         }
     }
 
-    /// Says it, and has it heard.
+    /// Sends the bytes, and lets `end` receive them.
     fn say(&mut self, end: &mut End, bytes: &[u8]) {
         let begun = Instant::now();
         while self.rail.send(self.to, bytes, Body::Empty) == Err(Refused::Full) {
@@ -257,7 +258,7 @@ impl Stranger {
             fn message(&mut self, _: PeerIndex, inbound: doorbell_fabric::message::Inbound<'_>) {
                 let mut bytes = vec![0; inbound.len()];
                 inbound.copy_to(0, &mut bytes);
-                let (head, piece) = Head::read(&bytes).expect("what it says makes sense");
+                let (head, piece) = Head::read(&bytes).expect("its message is well-formed");
                 self.0.push((head, piece.to_vec()));
             }
             fn completed(
@@ -392,7 +393,7 @@ fn a_message_longer_than_the_limit_ends_the_link_before_memory_is_taken() {
         (&[Loss::Protocol][..], 1)
     );
     assert!(end.came.is_empty(), "nothing of it was handed up");
-    // It is told so, by the end of the line.
+    // It is notified, by the end of the line.
     (0..200).for_each(|_| stranger.hear(&mut end));
     assert!(
         stranger.came.iter().any(|(head, _)| head.kind == Kind::End),
@@ -440,7 +441,7 @@ fn calls_without_end_are_limited_and_who_fails_too_often_is_not_heard() {
     }
     let counted = end.rails.counters().sessions;
     assert!(counted.wrong_key >= 64 && counted.throttled >= 1, "{counted:?}");
-    // An impostor has the key, and says to be somebody else than in the handshake.
+    // An impostor has the key, and its hello names another process than its handshake.
     std::thread::sleep(Duration::from_millis(500));
     let (mut session, sequence) = stranger.member(&mut end, 5000, 9, LONGEST);
     let hello = Hello {

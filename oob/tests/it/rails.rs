@@ -1,4 +1,5 @@
-//! The transport `rail` beside `tcp`, over shm within a host: who carries, and what happens when one of them fails.
+//! The transport `rail` beside `tcp`, over shm within a host: which one carries, and what happens when one of
+//! them fails.
 //!
 //! reference: oob, sections 2 and 10.
 
@@ -40,13 +41,13 @@ pub fn shm() -> Result<Box<dyn Endpoint>, RailError> {
 /// What a test does to rails, from outside of their threads.
 #[derive(Clone, Default)]
 pub struct Fate {
-    /// Nothing passes.
+    /// No message passes while this is set.
     pub cut: Arc<AtomicBool>,
-    /// There is no descriptor to sleep on.
+    /// There is no descriptor to sleep on while this is set.
     pub deaf: Arc<AtomicBool>,
-    /// Every other message is refused, because there is no room.
+    /// Every other message is refused for lack of room while this is set.
     pub full: Arc<AtomicBool>,
-    /// How often somebody looked.
+    /// Number of polls of the rail.
     pub looks: Arc<AtomicU64>,
 }
 
@@ -209,7 +210,8 @@ pub fn both() -> Vec<Transport> {
     vec![Transport::direct("rail"), Transport::direct("tcp")]
 }
 
-/// What stands in tests for a peer that does not answer is cut, or ended: nobody has to wait long.
+/// Short time limits: in tests, a peer that does not answer is one that was cut off or has ended, and no test
+/// has to wait long for it.
 pub fn quick() -> rail::Settings {
     rail::Settings {
         handshake: Duration::from_secs(20),
@@ -378,7 +380,7 @@ fn who_cannot_be_reached_by_the_rail_is_reached_by_the_tree_of_tcp() {
     finish(all);
 }
 
-/// Two that do not know of each other's rails ask through the tree, and both know then.
+/// Two that have no contact of each other's rails look it up through the tree, and then both have it.
 #[test]
 fn who_looks_another_one_up_is_known_to_it_and_the_rail_is_used() {
     let transports = vec![Transport::direct("rail"), Transport::tree("tcp")];
@@ -500,7 +502,7 @@ fn a_wrong_key_is_refused_with_the_reason_on_both_sides_and_counted() {
     ));
     wait_until("it is counted", || rail_counters(&all[1]).sessions.wrong_key >= 1);
     let mut said = Vec::new();
-    wait_until("it is told", || {
+    wait_until("the trouble is reported", || {
         said.extend(all[0].troubles());
         said.iter().any(|trouble| matches!(trouble, OobError::WrongKey))
     });

@@ -14,10 +14,10 @@ use crate::side::{JOB, PATIENCE, Side, drive, key, runtime, who};
 
 /// What sessions of the control plane are for.
 const PURPOSE: u16 = 2;
-/// The version of what is said in them.
+/// The version of the protocol inside them.
 const VERSION: u32 = 1;
 
-/// Nobody is refused for being slow.
+/// Settings under which no peer is refused for being slow.
 fn settings() -> Settings {
     Settings {
         nics: Chosen::new(Vec::new(), Vec::new(), Families::V4).unwrap(),
@@ -57,7 +57,7 @@ impl Hand {
         self.socket.write_all(&self.session.take_outgoing()).unwrap();
     }
 
-    /// What the session has to tell next.
+    /// Waits for the next event of the session.
     fn event(&mut self) -> Event {
         loop {
             if let Some(event) = self.session.event() {
@@ -189,7 +189,7 @@ fn another_version_of_the_session_is_refused_in_its_first_message() {
     });
 }
 
-/// Whoever looks for a process of another job does not get this one, with the same rank and the same key.
+/// A caller of a process of another job does not get this one, with the same rank and the same key.
 #[test]
 fn another_job_with_the_same_key_is_not_taken_for_this_one() {
     runtime().block_on(async {

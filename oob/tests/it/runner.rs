@@ -19,10 +19,10 @@ const TCP: TransportId = TransportId(0);
 
 #[derive(Debug)]
 enum Ask {
-    /// Connect there, and send so many messages.
+    /// Connects there, and sends this many messages.
     Call(Name, Vec<Address>, u32),
     Addresses(Sender<Vec<Address>>),
-    /// Takes its time, as no core should.
+    /// Blocks for this time, which no core should.
     Stall(Duration),
 }
 
@@ -196,7 +196,7 @@ fn a_core_is_pinned_and_one_that_is_not_there_is_refused() {
     assert!(error.to_string().contains("taskset"), "{error}");
 }
 
-/// Nobody who asks waits: what finds no room comes back.
+/// No caller waits: a request that finds no room is returned.
 #[test]
 fn a_full_mailbox_says_so_and_an_ended_thread_too() {
     let settings = Settings {
@@ -215,7 +215,7 @@ fn a_full_mailbox_says_so_and_an_ended_thread_too() {
     assert!(matches!(put(0), Err(Refused::Ended(_))));
 }
 
-/// What was asked for before the end is carried out, and then no thread is left.
+/// Requests made before the end are carried out, and then no thread is left.
 #[test]
 fn the_end_comes_after_what_was_asked_for_and_leaves_nothing() {
     let (one, told) = start(0, Settings::default()).unwrap();
@@ -226,7 +226,7 @@ fn the_end_comes_after_what_was_asked_for_and_leaves_nothing() {
         .unwrap();
     one.finish(PATIENCE);
     assert_eq!(told.try_recv(), Ok(3_000));
-    // The other side is told to end at once, and dropped.
+    // The other side is dropped, and has to end at once.
     drop(two);
     assert!(THREAD.len() <= 15, "the kernel's limit of names");
 }

@@ -1,4 +1,5 @@
-//! A process for a test: a real transport, and in place of the core a book that checks what the transport promises.
+//! A process for a test: a real transport, and in place of the core a book that checks what the transport
+//! promises.
 
 #![allow(dead_code)] // no test binary uses all of it
 
@@ -42,7 +43,7 @@ impl Link {
     }
 }
 
-/// One process.
+/// One process: a transport, and the book of it.
 pub struct Side {
     pub name: Name,
     pub clock: Clock,
@@ -53,9 +54,9 @@ pub struct Side {
     pub refused: Vec<(Attempt, Refusal)>,
     /// Attempts under way.
     pub open: Vec<Attempt>,
-    /// Bodies that came, in order, until somebody takes them.
+    /// Bodies that came, in order, until the test takes them.
     pub bodies: Vec<(LinkId, Bytes)>,
-    /// Send back what comes.
+    /// Whether it sends back what comes.
     pub echo: bool,
     attempts: u64,
 }
@@ -123,7 +124,7 @@ impl Side {
         self.listen();
     }
 
-    /// Asks how `peer` is reached, and what the answer is.
+    /// Requests the ways to `peer`, and returns the answer.
     pub fn reach(&mut self, peer: Name, addresses: Vec<Address>) -> Vec<Way> {
         self.command(Command::Reach { peer, addresses });
         self.ways.get(&peer).cloned().expect("an answer")
@@ -173,7 +174,7 @@ impl Side {
         self.links.get(&link).is_some_and(there)
     }
 
-    /// Hears what happened, and checks it.
+    /// Takes the events of the transport, and checks them.
     pub fn listen(&mut self) {
         while let Some(event) = self.tcp.event() {
             self.hear(event);
@@ -246,8 +247,11 @@ impl Side {
     }
 
     fn alive(&mut self, link: LinkId) -> &mut Link {
-        let link = self.links.get_mut(&link).expect("told of a link that never was");
-        assert!(link.lost.is_none(), "told of a link that is lost");
+        let link = self
+            .links
+            .get_mut(&link)
+            .expect("an event of a link that never was");
+        assert!(link.lost.is_none(), "an event of a link that is lost");
         link
     }
 
@@ -258,7 +262,7 @@ impl Side {
     }
 }
 
-/// Lets all sides go on until `done` says so.
+/// Lets all sides go on until `done` returns true.
 ///
 /// # Panics
 /// When that takes too long.
@@ -326,7 +330,7 @@ impl<'l> Hosts<'l> {
         work(&mut self.sides[host])
     }
 
-    /// Lets all go on until `done` says so.
+    /// Lets all go on until `done` returns true.
     ///
     /// # Panics
     /// When that takes too long.

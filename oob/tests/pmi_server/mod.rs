@@ -1,4 +1,5 @@
-//! A PMI server for tests: both protocols, any number of ranks, each on a socket pair; and one that misbehaves.
+//! A PMI server for tests: both protocols, any number of ranks, each on a socket pair; and one that
+//! misbehaves.
 
 #![allow(dead_code)] // no user of this module uses all of it
 
@@ -51,7 +52,7 @@ pub(crate) fn serve(speaks: Speaks, size: usize, vallen: usize) -> (Vec<OwnedFd>
     (0..size).map(side).unzip()
 }
 
-/// A server that hears `answers.len()` questions, gives these bytes as they are, and then does nothing more but wait for
+/// A server that receives `answers.len()` requests, sends these bytes as they are, and then only waits for
 /// the other side to close; with `closes`, it closes first.
 pub(crate) fn script(answers: &[&[u8]], closes: bool) -> (OwnedFd, JoinHandle<()>) {
     let (client, mut server) = UnixStream::pair().unwrap();
@@ -159,7 +160,7 @@ impl Side {
                 self.seen.aborted = Some(text.unwrap_or_default().to_owned());
                 return false;
             }
-            other => panic!("a client says `{other}`"),
+            other => panic!("a client sends `{other}`"),
         }
         true
     }

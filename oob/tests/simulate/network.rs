@@ -1,11 +1,12 @@
-//! A network for the simulator: subnets, NICs, connections that carry messages in order until they break, and for each
-//! process and transport the real [`Meeting`] that decides about connections.
+//! A network for the simulator: subnets, NICs, connections that carry messages in order until they break, and
+//! for each process and transport the real [`Meeting`] that decides about connections.
 //!
-//! A connection breaks silently where the network does (NIC, partition): what is sent from then on is gone, and both ends
-//! notice after the keep-alive time. Where a process ends, its peers notice after one latency.
+//! A connection breaks silently where the network does (NIC, partition): what is sent from then on is gone,
+//! and both ends notice after the keep-alive time. Where a process ends, its peers notice after one latency.
 //!
-//! A transport that is [`mutual`](Network::mutual) is like one over rails: who was not told of somebody does not answer him; a
-//! frame is sent when it has arrived; and a peer that fell silent is no way, until it answers again.
+//! A transport that is [`mutual`](Network::mutual) is like one over rails: a process does not answer a peer
+//! that was not announced to it; a frame is sent when it has arrived; and a peer that fell silent is no way,
+//! until it answers again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) enum Will {
     Sent(u64, usize, u64),
     Ended(u64, usize, Loss),
     MeetingTick(Port),
-    /// Those that fell silent are called, and again after so long.
+    /// Peers that fell silent are called, and again after this time.
     Revive(Port, Duration),
 }
 
@@ -61,7 +62,7 @@ struct Site {
     meeting: Meeting,
     links: u64,
     booked: Time,
-    /// What it was asked about.
+    /// The peers to which ways were requested, with their addresses.
     asked: BTreeMap<Name, Vec<Address>>,
     /// Of these, those that are silent.
     silent: BTreeSet<Name>,
@@ -82,7 +83,7 @@ pub(crate) struct Network {
     pub(crate) apart: BTreeSet<u32>,
     pub(crate) dead: BTreeSet<u32>,
     pub(crate) lives: Vec<u64>,
-    /// Of each transport, the subnets; each rank has a NIC in those for which this says so.
+    /// The number of subnets of each transport; a rank has a NIC in those for which `has` returns true.
     pub(crate) subnets: Vec<u16>,
     pub(crate) has: fn(u32, u8, u16) -> bool,
     /// Transports like those over rails, one bit each.
@@ -136,7 +137,7 @@ impl Network {
         has(one) && has(other) && self.apart.contains(&one.0) == self.apart.contains(&other.0)
     }
 
-    /// Begins a life of a rank: what its transports tell first.
+    /// Begins a life of a rank, and returns the first events of its transports.
     pub(crate) fn begin(&mut self, name: Name, life: u64) -> Vec<(TransportId, Event)> {
         let mut told = Vec::new();
         for transport in 0..self.subnets.len() as u8 {
@@ -213,7 +214,7 @@ impl Network {
         }
     }
 
-    /// Says by which NICs the peers can be reached that were asked about.
+    /// Reports the NICs by which the requested peers can be reached.
     pub(crate) fn ways(&mut self, now: Time, port: Port) {
         let nics = self.nics(port.0, port.2);
         let Some(site) = self.sites.get(&port) else { return };
@@ -257,7 +258,7 @@ impl Network {
         self.mutual >> port.2 & 1 == 1
     }
 
-    /// Calls those that are silent; when that changes for anybody, the ways are told anew.
+    /// Calls those that are silent; when one of them answers, the ways are reported again.
     fn revive(&mut self, now: Time, port: Port, wait: Duration) {
         let nics = self.nics(port.0, port.2);
         let Some(site) = self.sites.get(&port) else { return };
@@ -430,14 +431,14 @@ impl Network {
             if sides.contains(&side) {
                 self.later(now, Will::Ended(id, side, why));
             } else if !broken {
-                // What was said before the end arrives before it.
+                // What was sent before the end arrives before it.
                 let at = last[1 - side].max(now + after) + Duration::from_micros(30);
                 self.later(at, Will::Ended(id, side, Loss::Closed));
             }
         }
     }
 
-    /// What cannot carry anything any more breaks; both ends notice when they have heard nothing for a while.
+    /// What cannot carry anything any more breaks; both ends notice when nothing has arrived for a while.
     pub(crate) fn check_pipes(&mut self, now: Time) {
         let cut = |network: &Self, pipe: &Pipe| match pipe.ends {
             [Some(one), Some(other)] => !pipe.broken && !network.can_talk(one.port, other.port, pipe.subnet),
@@ -601,7 +602,7 @@ impl Network {
     }
 }
 
-/// Whoever closes a link tells the other end at once.
+/// The end that closes a link notifies the other one at once.
 fn self_latency(_: Loss) -> Duration {
     Duration::from_micros(50)
 }

@@ -1,5 +1,5 @@
-//! One story each: what breaks, and what must come of it. The numbers are those of the reference's test list (oob,
-//! section 10), as far as a core without sockets can show them.
+//! One story each: what breaks, and what must come of it. The numbers are those of the reference's test list
+//! (oob, section 10), as far as a core without sockets can show them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn node(world: &mut World, rank: u32) -> &mut Node {
     world.nodes[rank as usize].as_mut().expect("alive")
 }
 
-/// Sends so many from 0 to 1, with whatever happens in between.
+/// Sends `count` messages from 0 to 1, and calls `between` after each.
 fn flood(world: &mut World, count: u64, mut between: impl FnMut(&mut World, u64)) {
     let mut sent = 0;
     while sent < count {
@@ -72,7 +72,7 @@ fn delivered(world: &World) -> u64 {
         .unwrap_or_default()
 }
 
-/// List, 1.
+/// Number 1 of the list.
 #[test]
 fn a_hundred_thousand_messages_while_the_nics_die_in_turn_arrive_once_and_in_order() {
     let mut world = running(tree(2, 64, 2));
@@ -112,10 +112,7 @@ fn who_had_to_attach_further_up_comes_home() {
             .is_some()
     );
     world.run_for(SECOND * 5);
-    assert!(
-        children_are(&world, 0, &[1, 2]),
-        "nobody is somebody's child twice"
-    );
+    assert!(children_are(&world, 0, &[1, 2]), "no rank is a child twice");
     assert_eq!(node(&mut world, 4).parent(), Some(2));
     // All are reached, and then it is quiet.
     for (from, to) in [(0, 12), (12, 13), (13, 2), (2, 14), (14, 8)] {
@@ -166,7 +163,7 @@ fn peers_are_told_of_new_addresses() {
     let mut world = World::new(tree(2, 64, 2));
     world.network.down.insert((1, 0, 1));
     world.begin(0);
-    // Only the first of its NICs is known to anybody; and it calls nobody by itself again.
+    // Only the first of its NICs is known to the others; and it calls no other rank by itself again.
     world.begin(1);
     assert!(
         world
@@ -208,7 +205,7 @@ fn three_hops_over_different_subnets() {
     assert!(node(&mut world, 0).link_to(name(3)).is_none());
 }
 
-/// List, 6.
+/// Number 6 of the list.
 #[test]
 fn a_peer_is_lost_once_and_only_when_all_transports_have_failed() {
     let direct = Shape {
@@ -269,7 +266,7 @@ fn unmatched_then_posted_persistent_and_one_shot() {
         world.send(0, 1, 100);
     }
     world.run_for(SECOND);
-    assert_eq!(world.received, 0, "nobody has asked");
+    assert_eq!(world.received, 0, "no receive is posted");
     let now = world.now;
     node(&mut world, 1)
         .post(now, From::only(name(0)), TAG, false)
@@ -291,10 +288,11 @@ fn unmatched_then_posted_persistent_and_one_shot() {
     assert_eq!(world.told_of(|event| matches!(event, Event::Cancelled { .. })), 1);
     world.send(0, 1, 100);
     world.run_for(SECOND);
-    assert_eq!(world.received, 4, "nobody asks any more");
+    assert_eq!(world.received, 4, "no receive is posted any more");
 }
 
-/// What nobody receives closes the window: it stays with its sender, in bounds, and arrives when somebody does.
+/// Messages without a receive close the window: they stay with their sender, in bounds, and arrive when a
+/// receive is posted.
 #[test]
 fn a_receiver_that_does_not_receive_costs_bounded_memory_and_loses_nothing() {
     let mut world = World::new(tree(2, 64, 1));
@@ -323,7 +321,7 @@ fn a_receiver_that_does_not_receive_costs_bounded_memory_and_loses_nothing() {
     };
     assert!(matches!(full, Err(SendError::Full { .. })), "{full:?}");
     assert!(node(&mut world, 1).memory() < 60_000 && node(&mut world, 0).memory() < 90_000);
-    // Neither the tree nor anybody else is held up.
+    // Neither the tree nor another rank is held up.
     world.broadcast(0, SECOND * 5);
     world.run_for(SECOND);
     assert_eq!(world.casts, 2);
@@ -337,7 +335,7 @@ fn a_receiver_that_does_not_receive_costs_bounded_memory_and_loses_nothing() {
     assert_eq!(world.told_of(|event| matches!(event, Event::Room { .. })), 1);
 }
 
-/// List, 8.
+/// Number 8 of the list.
 #[test]
 fn a_message_to_somebody_unknown_waits_for_the_contact_and_not_for_ever() {
     let shape = Shape {
@@ -347,7 +345,7 @@ fn a_message_to_somebody_unknown_waits_for_the_contact_and_not_for_ever() {
     let mut world = running(shape);
     assert!(world.send(0, 2, 100));
     world.run_for(SECOND * 3);
-    assert_eq!(delivered(&world), 0, "nobody has said where it is");
+    assert_eq!(delivered(&world), 0, "no contact of it is known");
     let (now, contact) = (world.now, world.contact(2));
     node(&mut world, 0).learn(now, contact);
     world.after(0);
@@ -368,7 +366,7 @@ fn a_message_to_somebody_unknown_waits_for_the_contact_and_not_for_ever() {
     assert_eq!(reserved, Err(SendError::Reserved(100)));
 }
 
-/// List, 10.
+/// Number 10 of the list.
 #[test]
 fn a_restart_under_the_same_name_ends_what_was_pending_and_begins_anew() {
     let mut world = running(tree(5, 2, 1));
@@ -431,7 +429,7 @@ fn a_relay_dies_and_its_children_attach_to_their_grandparent_and_nothing_is_lost
         assert_eq!(node(&mut world, orphan).parent(), Some(1));
     }
     let told = world.told_of(|event| matches!(event, Event::PeerLost { peer, .. } if *peer == name(3)));
-    assert_eq!(told, 14, "everybody is told, once");
+    assert_eq!(told, 14, "every rank is notified, once");
 }
 
 #[test]
@@ -578,7 +576,8 @@ fn routed_and_direct_transports_are_used_together() {
 
 #[test]
 fn a_look_up_through_the_tree_finds_the_contact_and_the_next_message_goes_directly() {
-    // Over this rail, who was not told of somebody does not answer him: the look-up tells both.
+    // Over this rail, a process does not answer a peer that was not announced to it: the look-up announces
+    // both.
     let mut world = running(Shape {
         transports: vec![Transport::direct("rail").mutual(), Transport::tree("tcp")],
         subnets: vec![1, 1],
@@ -598,7 +597,7 @@ fn a_look_up_through_the_tree_finds_the_contact_and_the_next_message_goes_direct
     assert!(node(&mut world, 13).link_to(name(11)).is_some());
 }
 
-/// A rail is silent, and a module of the peer alone: nobody tells us that it is down, or up.
+/// A rail is silent, and a module of the peer alone: there is no event that it is down, or up.
 #[test]
 fn a_rail_that_falls_silent_is_used_again_when_the_peer_answers() {
     let mut world = running(Shape {
@@ -625,7 +624,7 @@ fn a_rail_that_falls_silent_is_used_again_when_the_peer_answers() {
     assert_eq!(world.told_of(|event| matches!(event, Event::PeerLost { .. })), 0);
 }
 
-/// Whoever is not known over there is not answered, and is reached along the tree at once.
+/// A caller that the other side does not know is not answered, and the tree is used at once.
 #[test]
 fn a_rail_that_does_not_answer_holds_nothing_up() {
     let mut world = running(Shape {
@@ -639,7 +638,7 @@ fn a_rail_that_does_not_answer_holds_nothing_up() {
     for _ in 0..20 {
         assert!(world.send(12, 10, 100));
     }
-    // One call that nobody answers takes 0.3 s.
+    // One call without an answer takes 0.3 s.
     world.run_for(SECOND);
     assert_eq!(delivered(&world), 20);
     assert!(node(&mut world, 12).link_to(name(10)).is_none(), "along the tree");
@@ -715,7 +714,7 @@ fn peers_that_nobody_talks_to_take_little_memory() {
     }
     let each = (node.memory() - before) / 10_000;
     assert!(each <= 400, "{each} bytes");
-    assert!(node.output().is_none(), "nobody is called before he is needed");
+    assert!(node.output().is_none(), "no peer is called before it is needed");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A job in a storm: everything breaks while everybody talks, then it heals, and the books must be right.
+//! A job in a storm: everything breaks while all ranks send, then it heals, and the books must be right.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -84,7 +84,7 @@ pub(crate) fn shape(seed: u64, ranks: u32) -> Shape {
             vec![1, 2],
             |rank, transport, _| transport == 1 || rank % 2 == 0,
         ),
-        // One that connects directly, over three subnets, of which nobody has all.
+        // One that connects directly, over three subnets, of which no rank has all.
         _ => (
             vec![Transport::direct("tcp"), Transport::tree("slow")],
             vec![3, 1],
@@ -101,7 +101,7 @@ pub(crate) fn shape(seed: u64, ranks: u32) -> Shape {
     }
 }
 
-/// Runs a storm over a job of so many ranks.
+/// Runs a storm over a job of `ranks` ranks.
 pub(crate) fn storm(seed: u64, ranks: u32) -> Outcome {
     let mut world = World::new(shape(seed, ranks));
     let mut outcome = Outcome {
@@ -110,7 +110,7 @@ pub(crate) fn storm(seed: u64, ranks: u32) -> Outcome {
     };
     world.begin_all();
     let attached = world.run_while(Duration::from_secs(30), |world| !world.is_attached());
-    assert!(attached.is_some(), "seed {seed}: not everybody has a parent");
+    assert!(attached.is_some(), "seed {seed}: not every rank has a parent");
     let mut gathers = 0;
     let end = world.now + STORM;
     let mut healing: Vec<(Time, Heal)> = Vec::new();
@@ -226,7 +226,7 @@ fn judge(mut world: World, mut outcome: Outcome) -> Outcome {
     );
     assert!(
         world.is_attached(),
-        "seed {seed}: somebody has no parent: {:?}",
+        "seed {seed}: a rank has no parent: {:?}",
         world.nodes
     );
     let frames = world.network.frames;
@@ -235,7 +235,7 @@ fn judge(mut world: World, mut outcome: Outcome) -> Outcome {
         world.network.frames, frames,
         "seed {seed}: they never stop talking"
     );
-    // The job works: all who live hear all who live.
+    // The job works: every living rank receives from every other.
     let living: Vec<u32> = (0..world.shape.ranks)
         .filter(|&rank| world.is_alive(rank))
         .collect();
@@ -264,7 +264,7 @@ fn judge(mut world: World, mut outcome: Outcome) -> Outcome {
     let asked = living[living.len() - 1];
     world.broadcast(asked, Duration::from_secs(5));
     world.run_for(Duration::from_secs(30));
-    // Who has learned of a new life says it again, to that one; and nobody learns it twice.
+    // A sender that has learned of a new life sends again, to that one; and none learns it twice.
     let again = std::mem::take(&mut world.learned);
     for &(from, to) in &again {
         assert!(world.send(from, to, 100), "seed {seed}: {from} to {to}, again");
@@ -328,7 +328,8 @@ fn judge(mut world: World, mut outcome: Outcome) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    /// Ranks that live were out of reach for ever: one had attached above the parent of another that is planned below it.
+    /// Ranks that live were out of reach for ever: one had attached above the parent of another that is
+    /// planned below it.
     #[test]
     fn storms_that_left_a_hole_in_the_tree() {
         for (seed, ranks) in [(295, 14), (470, 18)] {

@@ -1,4 +1,5 @@
-//! Whole jobs in one thread, on a virtual clock: nodes, the network between them, and what must hold of it all.
+//! Whole jobs in one thread, on a virtual clock: nodes, the network between them, and what must hold of it
+//! all.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -92,7 +93,7 @@ pub(crate) struct World {
     pub(crate) events: Vec<(u32, Event)>,
     pub(crate) received: u64,
     pub(crate) casts: u64,
-    /// Gathers that ended with everybody in the table.
+    /// Gathers that ended with every rank in the table.
     pub(crate) whole: u64,
     pub(crate) most_memory: usize,
     pub(crate) steps: u64,
@@ -102,8 +103,8 @@ pub(crate) struct World {
     pub(crate) most_steps: u64,
     /// Of each rank and life to each rank: the life of that when a message to it ended last.
     known: BTreeMap<(u32, u64, u32), u64>,
-    /// Messages that ended because the sender had spoken to an earlier life of the receiver, and with this learned of the
-    /// new one.
+    /// Messages that ended because the sender had sent to an earlier life of the receiver, and with this
+    /// learned of the new one.
     pub(crate) learned: Vec<(u32, u32)>,
     /// Ranks that have not posted a receive from the beginning.
     quiet: BTreeSet<u32>,
@@ -167,7 +168,7 @@ impl World {
         }
     }
 
-    /// Begins a life of a rank, which knows where its ancestors are, as a launcher would tell it.
+    /// Begins a life of a rank, with the contacts of its ancestors, as from a launcher.
     pub(crate) fn begin(&mut self, rank: u32) {
         self.begin_as(rank, |config| config, true);
     }
@@ -223,7 +224,7 @@ impl World {
         self.network.lives[rank as usize]
     }
 
-    /// Takes what a node wants and tells, and books its next time.
+    /// Takes a node's commands and events, and books its next time.
     pub(crate) fn after(&mut self, rank: u32) {
         let life = self.life(rank);
         while let Some(output) = self.nodes[rank as usize].as_mut().and_then(Node::output) {
@@ -276,7 +277,7 @@ impl World {
                         letter.2 == rank || self.came.contains(&letter) || self.quiet.contains(&letter.2);
                     assert!(
                         here,
-                        "seed {}: {letter:?} is said to be delivered, and is not",
+                        "seed {}: {letter:?} is reported as delivered, and is not",
                         self.shape.seed
                     );
                 }
@@ -311,7 +312,7 @@ impl World {
         }
     }
 
-    /// Whether a sender learns with this that the receiver, to whom it has spoken before, has a new life.
+    /// Whether a sender learns with this that the receiver, to which it has sent before, has a new life.
     fn learns(&mut self, (from, life, to, _): Letter, status: Status) -> bool {
         let lives = self.life(to);
         let before = match status {
@@ -345,7 +346,7 @@ impl World {
         let seed = self.shape.seed;
         let word = |at: usize| u64::from_be_bytes(body[at..at + 8].try_into().expect("eight bytes"));
         let (life, number, to) = (word(0), word(8), word(16));
-        assert_eq!(to, u64::from(rank), "seed {seed}: somebody else's message");
+        assert_eq!(to, u64::from(rank), "seed {seed}: a message for another rank");
         self.received += 1;
         let key = (rank, self.life(rank), from.rank);
         let before = self.last.insert(key, (life, number));
@@ -356,7 +357,7 @@ impl World {
         self.came.insert((from.rank, life, rank, number));
     }
 
-    /// Sends a message of so many bytes, at least 24.
+    /// Sends a message of `length` bytes, at least 24.
     pub(crate) fn send(&mut self, from: u32, to: u32, length: usize) -> bool {
         let life = self.life(from);
         let count = self.counts.entry((from, life, to)).or_default();

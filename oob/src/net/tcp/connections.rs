@@ -132,7 +132,7 @@ impl Tcp {
         self.end(now, io, end.refusal, loss);
     }
 
-    /// Ends a connection, and informs the meeting and the core if they know of it.
+    /// Ends a connection, and informs the meeting and the core if they have an entry for it.
     pub(super) fn end(&mut self, now: Time, io: Io, refusal: Refusal, loss: Loss) {
         let _ = self.guests.leave(now, io, false, &self.shared.settings);
         let Some(line) = self.drop_line(io) else { return };

@@ -192,8 +192,8 @@ impl Rails {
         self.end(now, id, end.refusal, loss);
     }
 
-    /// Ends a line, and informs the meeting and the core if they know of it. What is sealed is still sent,
-    /// such as the reason of a refusal.
+    /// Ends a line, and informs the meeting and the core if they have an entry for it. What is sealed is
+    /// still sent, such as the reason of a refusal.
     pub(super) fn end(&mut self, now: Time, id: LineId, refusal: Refusal, loss: Loss) {
         let Some(line) = self.lines.get_mut(&id).filter(|line| !line.ghost) else {
             return;

@@ -136,7 +136,7 @@ impl Rails {
         self.guests
     }
 
-    /// Returns the oldest problem that a user may want to know of; only the latest are kept.
+    /// Returns the oldest problem of interest to a user; only the latest are kept.
     pub fn trouble(&mut self) -> Option<OobError> {
         self.troubles.pop_front()
     }

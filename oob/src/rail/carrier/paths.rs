@@ -336,7 +336,7 @@ impl Rails {
             Stand::Down(_, wait) => {
                 let next = (wait * 2).min(settings.revive_max.max(settings.revive));
                 peer.stand = Stand::Down(now + wait, next);
-                // Nobody is expected at an address that its contact no longer has.
+                // No peer is expected at an address that its contact no longer has.
                 if up && !peer.names.is_empty() {
                     module.wake.end(&mut *module.rail);
                     module.rail.revive(spot.peer);
