@@ -27,12 +27,12 @@ use crate::devcmd::{
 };
 use crate::errno::{Errno, Fault};
 use crate::filter::Match;
+use crate::flow_steering::{Request, Trouble};
 use crate::notify::{Look, NOTIFY_BYTES};
 use crate::open::Held;
 use crate::pf::{NO_INTERRUPT, OPEN_KEEPS_CACHES};
 use crate::queue::{Side, Turning};
 use crate::rail::{UsnicRx, UsnicTx};
-use crate::steer::{Request, Trouble};
 
 /// How long the second half of a two-part command may take, and how long an earlier command is waited for.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);

@@ -9,9 +9,9 @@ use doorbell_fabric::name::RailName;
 use doorbell_inet::{StaticAddress, unusable};
 use doorbell_packet::{Bounds, LINK};
 
-use crate::advice;
 use crate::layout::{Layout, RING_MOST};
-use crate::place::Object;
+use crate::rail_name::Object;
+use crate::remedies;
 
 /// The longest IP packet: usNIC's MTU is 68 to 9000.
 pub(crate) const MTU_MAX: usize = 9_000;
@@ -154,7 +154,7 @@ impl UsnicConfig {
             let remedy = if reason.contains("usnic.gateway") {
                 "leave the gateway to itself, or set it to one of that network: `unset DOORBELL_USNIC_GATEWAY`".to_owned()
             } else {
-                let object = advice::quoted(std::path::Path::new(&object.to_string()));
+                let object = remedies::quoted(std::path::Path::new(&object.to_string()));
                 format!(
                     "set usnic.address to one, as in `export DOORBELL_USNIC_ADDRESS={object}=10.0.0.5/24`"
                 )

@@ -9,11 +9,11 @@ use doorbell_inet::rejected;
 use doorbell_packet::capabilities;
 use doorbell_vfio::{Host, PciDevice};
 
-use crate::advice;
 use crate::config::UsnicConfig;
 use crate::open::{agent_socket, limit};
-use crate::place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
 use crate::rail::Usnic;
+use crate::rail_name::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
+use crate::remedies;
 
 /// Finds usnic rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual function. All are used only
 /// when named: an open rail has its device alone.
@@ -96,7 +96,7 @@ fn absent(name: &RailName, object: &Object) -> RailError {
         true => format!("nobody has made a socket of a function in {folder}"),
         false => format!("nobody has made the socket {}", socket.display()),
     };
-    doorbell_inet::unusable(name, reason, advice::make_function(object))
+    doorbell_inet::unusable(name, reason, remedies::make_function(object))
 }
 
 impl Driver for UsnicDriver {

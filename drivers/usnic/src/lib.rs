@@ -21,7 +21,7 @@
 //! | file | job |
 //! |---|---|
 //! | `config` | sizes, switches, each function's address, and what the reference leaves open |
-//! | `place` | what a rail's name means, and where its registers are |
+//! | `rail_name` | what a rail's name means, and where its registers are |
 //! | `table` | the resource table |
 //! | `regs` | the unsafe room: registers, typed |
 //! | `window` | a block of them, mapped or reached by calls |
@@ -29,8 +29,8 @@
 //! | `devcmd/`, `errno` | commands to the firmware, and why they fail |
 //! | `notify` | what the device tells of itself |
 //! | `filter` | what comes to a queue |
-//! | `steer/` | who installs that: the function itself, its physical one, an agent |
-//! | `pf`, `keep`, `agent/` | a physical function that is ours, how it is kept, and the process that has it |
+//! | `flow_steering/` | who installs that: the function itself, its physical one, an agent |
+//! | `pf`, `pf_watchdog`, `agent/` | a physical function that is ours, how it is kept, and the process that has it |
 //! | `layout` | how the memory that the device reaches is cut up |
 //! | `wq`, `rq`, `cq` | the queues |
 //! | `queue`, `bringup` | turning them on and off, step by step |
@@ -61,7 +61,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod advice;
 mod agent;
 mod bringup;
 mod config;
@@ -73,38 +72,39 @@ mod errno;
 #[cfg(test)]
 mod fake;
 pub mod filter;
+pub mod flow_steering;
 mod health;
-mod keep;
 mod layout;
 pub mod notify;
 mod open;
 mod pf;
-mod place;
+mod pf_watchdog;
 mod queue;
 mod rail;
+mod rail_name;
 #[allow(unsafe_code)]
 mod regs;
+mod remedies;
 mod restart;
 mod rq;
 mod rx;
 mod sleep;
 mod stats;
-pub mod steer;
 pub mod table;
 mod window;
 mod wq;
 
-pub use advice::{
-    agent_at, agent_command, is_other_kind, is_stopped, make_function, model_command, see_model, start_model,
-};
 pub use agent::{Agent, Told};
 pub use config::{Commands, Control, PORT, UsnicConfig, VfCommands};
 pub use discover::UsnicDriver;
 pub use doorbell_inet::KeptFrame as UsnicKept;
 pub use errno::{Errno, Fault};
+pub use flow_steering::Trouble;
 pub use open::{agent_socket, pf_of};
 pub use pf::{Pf, PfInfo};
-pub use place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
 pub use rail::{Usnic, UsnicRail, over};
+pub use rail_name::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
+pub use remedies::{
+    agent_at, agent_command, is_other_kind, is_stopped, make_function, model_command, see_model, start_model,
+};
 pub use stats::UsnicStats;
-pub use steer::Trouble;

@@ -15,24 +15,24 @@ use doorbell_inet::{StaticAddress, unusable};
 use doorbell_packet::{LINK, Nic as _, PacketRx, PacketTx, Parts as RailParts, Place};
 use doorbell_vfio::{Bdf, Claim, Error, Host, Role, SharedSlab, Slab};
 
-use crate::advice;
 use crate::bringup::{Bringup, Parts, Since};
 use crate::config::{Control, UsnicConfig, VfCommands};
 use crate::cq::CompletionRing;
 use crate::devcmd::{Devcmd, ring};
 use crate::errno::{Errno, Fault};
+use crate::flow_steering::agent::{Agent, Whose};
+use crate::flow_steering::direct::Direct;
+use crate::flow_steering::proxy::Proxy;
+use crate::flow_steering::{Own, Steering, Trouble};
 use crate::layout::{COMMANDS_AT, FILTER_AT, Layout};
 use crate::notify::{Look, read};
 use crate::pf::Pf;
-use crate::place::{self, DEVICE_ADMIN, DEVICE_PF, DEVICES, Object, Spaces, is_usnic};
 use crate::rail::{Usnic, UsnicRx, UsnicTx};
+use crate::rail_name::{self, DEVICE_ADMIN, DEVICE_PF, DEVICES, Object, Spaces, is_usnic};
+use crate::remedies;
 use crate::rq::{self, ReceiveRing};
 use crate::rx::{self, Queues};
 use crate::sleep::Sleep;
-use crate::steer::agent::{Agent, Whose};
-use crate::steer::direct::Direct;
-use crate::steer::proxy::Proxy;
-use crate::steer::{Own, Steering, Trouble};
 use crate::table::{Kind, Table};
 use crate::window::Window;
 use crate::wq::SendRing;
@@ -147,7 +147,7 @@ fn fix(object: &Object, trouble: &Trouble) -> String {
 }
 
 /// A resource table that cannot be used, as an error of the rail.
-fn told_table(name: &RailName, bad: place::Bad) -> RailError {
+fn told_table(name: &RailName, bad: rail_name::Bad) -> RailError {
     let trouble = bad.into_trouble();
     let is_model = matches!(Object::parse(name.object()), Ok(Object::Model { .. }));
     if !is_model || !matches!(trouble, Trouble::Agent { .. }) {
@@ -238,7 +238,7 @@ fn claim_modelled(
         Some(last) => unclaimed(&plan.object, &last),
         None => {
             let reason = format!("nobody has made a socket of a function in {}", folder.display());
-            (reason, advice::start_model(&plan.object))
+            (reason, remedies::start_model(&plan.object))
         }
     };
     Err(unusable(name, reason, fix))
@@ -252,14 +252,14 @@ fn unclaimed(object: &Object, error: &Error) -> (String, String) {
             source: Some(source), ..
         } => {
             let fix = match source.kind() {
-                ErrorKind::NotFound => advice::make_function(object),
+                ErrorKind::NotFound => remedies::make_function(object),
                 ErrorKind::PermissionDenied => error.fix(),
-                ErrorKind::ConnectionRefused => advice::start_model(object),
-                _ => advice::see_model(object),
+                ErrorKind::ConnectionRefused => remedies::start_model(object),
+                _ => remedies::see_model(object),
             };
             (error.reason(), fix)
         }
-        Error::Gone { .. } | Error::Silent { .. } => (error.reason(), advice::see_model(object)),
+        Error::Gone { .. } | Error::Silent { .. } => (error.reason(), remedies::see_model(object)),
         _ => (error.reason(), error.fix()),
     }
 }
@@ -392,13 +392,13 @@ pub(crate) fn open(
 ) -> Result<RailParts<Usnic>, RailError> {
     let found = claim.config().identity().map_err(|error| told(name, error))?;
     check_identity(name, found)?;
-    let (table, spaces) = place::read(&claim).map_err(|bad| told_table(name, bad))?;
+    let (table, spaces) = rail_name::read(&claim).map_err(|bad| told_table(name, bad))?;
     table
         .check()
-        .map_err(|bad| told_table(name, place::Bad::Table(bad)))?;
+        .map_err(|bad| told_table(name, rail_name::Bad::Table(bad)))?;
     let commands = table
         .commands(config.commands)
-        .map_err(|bad| told_table(name, place::Bad::Table(bad)))?;
+        .map_err(|bad| told_table(name, rail_name::Bad::Table(bad)))?;
     let layout = plan.layout;
     let slab = Slab::new(layout.bytes()).map_err(|error| told(name, error))?;
     let slab = claim.share(slab).map_err(|(_, error)| told(name, error))?;

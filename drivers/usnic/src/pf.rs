@@ -19,9 +19,9 @@ use crate::devcmd::{
     OPEN_STATUS, PROXY_BY_INDEX, arguments, proxy, ring, unwrap_proxy,
 };
 use crate::errno::{Errno, Fault};
+use crate::flow_steering::{Request, Trouble};
 use crate::notify::{Look, NOTIFY_BYTES, News, read};
-use crate::place::{self, DEVICE_PF};
-use crate::steer::{Request, Trouble};
+use crate::rail_name::{self, DEVICE_PF};
 use crate::table::Kind;
 use crate::window::Window;
 
@@ -138,10 +138,10 @@ impl Pf {
                 "name one of 1137:0043, as `doorbell doctor` lists them",
             ));
         }
-        let (table, spaces) = place::read(&claim).map_err(place::Bad::into_trouble)?;
+        let (table, spaces) = rail_name::read(&claim).map_err(rail_name::Bad::into_trouble)?;
         let kind = table
             .commands(Commands::Auto)
-            .map_err(|bad| place::Bad::Table(bad).into_trouble())?;
+            .map_err(|bad| rail_name::Bad::Table(bad).into_trouble())?;
         let block = table.of(kind);
         let space = spaces[usize::from(block.bar)].as_ref();
         let space = space.ok_or(Trouble::Fault(Fault::Nonsense("the resource table")))?;

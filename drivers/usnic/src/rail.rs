@@ -17,6 +17,7 @@ use doorbell_vfio::{Claim, Device};
 
 use crate::bringup;
 use crate::config::UsnicConfig;
+use crate::flow_steering::Trouble;
 use crate::health::{self, Health, Running};
 use crate::layout::Layout;
 use crate::notify::News;
@@ -25,7 +26,6 @@ use crate::restart::{Ending, Restart};
 use crate::rx::Queues;
 use crate::sleep::Sleep;
 use crate::stats::UsnicStats;
-use crate::steer::Trouble;
 use crate::wq::SendRing;
 
 /// Most functions of the same adapter that are kept in mind.

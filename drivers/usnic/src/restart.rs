@@ -16,10 +16,10 @@ use doorbell_fabric::time::Time;
 use doorbell_vfio::Error;
 
 use crate::bringup::{Bringup, Parts};
+use crate::flow_steering::Trouble;
 use crate::open::Held;
 use crate::rail::{UsnicRx, UsnicTx};
 use crate::sleep::Sleep;
-use crate::steer::Trouble;
 
 /// After how long a step that failed is tried again; twice as long after each, up to the second.
 const AGAIN: Duration = Duration::from_millis(50);

@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::door::Peer;
-use crate::steer::Request;
-use crate::steer::wire::{Owner, PACKET, Said};
+use super::listener::Peer;
+use crate::flow_steering::Request;
+use crate::flow_steering::wire::{Owner, PACKET, Said};
 
 /// How long a process may take to say what it wants, and to take an answer.
 const GREETING: Duration = Duration::from_secs(2);

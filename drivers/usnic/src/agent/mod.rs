@@ -7,12 +7,12 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `door` | the socket |
+//! | `listener` | the socket |
 //! | `line` | a process at the other end |
 //! | `work` | what is asked of the device, one at a time |
 
-mod door;
 mod line;
+mod listener;
 mod work;
 
 use std::collections::VecDeque;
@@ -24,13 +24,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::errno::Fault;
 use crate::filter::Match;
-use crate::keep::Keeper;
+use crate::flow_steering::wire::{Said, Why, mac_word};
+use crate::flow_steering::{Request, Trouble};
 use crate::notify::News;
 use crate::pf::{Pf, PfInfo};
-use crate::steer::wire::{Said, Why, mac_word};
-use crate::steer::{Request, Trouble};
-use door::{Door, Peer};
+use crate::pf_watchdog::PfWatchdog;
 use line::{Line, Neighbour};
+use listener::{Listener, Peer};
 use work::{Job, Whom};
 
 /// Most processes at a time, of which a group's members get a [share](Agent::has_share).
@@ -72,9 +72,9 @@ pub enum Told {
 
 /// An agent at work.
 pub struct Agent {
-    keeper: Keeper,
+    watchdog: PfWatchdog,
     name: String,
-    door: Door,
+    listener: Listener,
     lines: Vec<Line>,
     /// Whose turn it is.
     at: usize,
@@ -107,14 +107,14 @@ impl Agent {
     /// As of [`new`](Self::new); where the socket cannot be given to the group.
     pub fn for_group(mut pf: Pf, path: &Path, group: Option<u32>) -> Result<Self, Trouble> {
         pf.check()?;
-        let door = Door::new(path, group)?;
+        let listener = Listener::new(path, group)?;
         let (news, name) = (pf.news(), pf.name());
-        let keeper = Keeper::new(pf);
+        let watchdog = PfWatchdog::new(pf);
         Ok(Self {
-            life: keeper.life(),
-            keeper,
+            life: watchdog.life(),
+            watchdog,
             name,
-            door,
+            listener,
             lines: Vec::new(),
             at: 0,
             job: None,
@@ -132,13 +132,13 @@ impl Agent {
     /// Where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.door.path()
+        self.listener.path()
     }
 
     /// What the physical function says of itself.
     #[must_use]
     pub fn info(&self) -> PfInfo {
-        self.keeper.info()
+        self.watchdog.info()
     }
 
     /// What the physical function is called.
@@ -153,7 +153,7 @@ impl Agent {
     /// Where the physical function is gone, and cannot come back.
     pub fn turn(&mut self, limit: Duration) -> Result<Vec<Told>, Fault> {
         self.wait(limit);
-        for (socket, peer) in self.door.accept() {
+        for (socket, peer) in self.listener.accept() {
             let line = Line::new(socket, peer);
             if self.lines.len() == LINES_MOST || !self.has_share(peer, |_| 1) {
                 line.say(Said::Refused(0, Why::Full));
@@ -168,7 +168,7 @@ impl Agent {
         self.look();
         self.tell();
         self.forget();
-        if !self.keeper.has_hope() {
+        if !self.watchdog.has_hope() {
             return Err(Fault::Gone);
         }
         Ok(std::mem::take(&mut self.told))
@@ -178,7 +178,7 @@ impl Agent {
     fn wait(&mut self, limit: Duration) {
         let is_busy = self.job.is_some() || self.next().is_some();
         let limit = limit.min(if is_busy { SHORT } else { LOOK });
-        let mut waits = vec![PollFd::from_borrowed_fd(self.door.fd(), PollFlags::IN)];
+        let mut waits = vec![PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN)];
         waits.extend(self.lines.iter().filter(|line| !line.is_over).map(Line::wait));
         let limit = Timespec {
             tv_sec: 0,
@@ -267,7 +267,7 @@ impl Agent {
             None => {
                 line.wants = None;
                 let welcome = Said::Welcome {
-                    mac: mac_word(self.keeper.info().mac.unwrap_or_default()),
+                    mac: mac_word(self.watchdog.info().mac.unwrap_or_default()),
                     life: self.life,
                 };
                 if line.say(welcome) {
@@ -305,8 +305,8 @@ impl Agent {
 
     /// The physical function's own news.
     fn look(&mut self) {
-        let is_here = self.keeper.is_here();
-        let (news, life) = (self.keeper.news(), self.keeper.life());
+        let is_here = self.watchdog.is_here();
+        let (news, life) = (self.watchdog.news(), self.watchdog.life());
         if (news, life, is_here) == (self.news, self.life, self.is_here) {
             return;
         }
@@ -323,7 +323,7 @@ impl Agent {
         let news = if self.is_here {
             Said::News {
                 news: self.news,
-                mac: mac_word(self.keeper.info().mac.unwrap_or_default()),
+                mac: mac_word(self.watchdog.info().mac.unwrap_or_default()),
                 life: self.life,
             }
         } else {
@@ -385,7 +385,7 @@ impl Drop for Agent {
                     return;
                 }
                 // What the device does not do for us now, its end does.
-                let _ = self.keeper.run(function, request);
+                let _ = self.watchdog.run(function, request);
             }
         }
     }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::line::Line;
 use super::{Agent, Told};
 use crate::errno::{Errno, Fault};
-use crate::keep::Change;
+use crate::flow_steering::wire::{Said, Why};
+use crate::flow_steering::{Request, Trouble};
 use crate::pf::Pf;
-use crate::steer::wire::{Said, Why};
-use crate::steer::{Request, Trouble};
+use crate::pf_watchdog::Change;
 
 /// After how long it is tried again to take away what could not be.
 const LATER: Duration = Duration::from_secs(1);
@@ -71,14 +71,14 @@ impl Agent {
 
     /// Ends what is done, and begins what is next.
     pub(super) fn work(&mut self) {
-        if let Some(change) = self.keeper.turn(&mut self.ended) {
+        if let Some(change) = self.watchdog.turn(&mut self.ended) {
             self.told.push(match change {
                 Change::Slow(why) => Told::Slow(why),
                 Change::Lost(why) => Told::Lost(why),
                 Change::Back => Told::Back,
             });
         }
-        if !self.keeper.is_here() {
+        if !self.watchdog.is_here() {
             return self.give_up();
         }
         if let Some(ended) = self.ended.take()
@@ -86,10 +86,10 @@ impl Agent {
         {
             self.done(job, ended);
         }
-        while let Some((function, id)) = self.keeper.pf().and_then(Pf::orphan) {
+        while let Some((function, id)) = self.watchdog.pf().and_then(Pf::orphan) {
             self.leave_behind(function, Request::Unsteer(id));
         }
-        if let Some(gone) = self.keeper.pf().and_then(Pf::gone)
+        if let Some(gone) = self.watchdog.pf().and_then(Pf::gone)
             && !self.job.is_some_and(|job| job.for_whom == Whom::Orphan)
         {
             self.orphans
@@ -99,7 +99,7 @@ impl Agent {
             return;
         }
         let Some((job, at)) = self.next() else { return };
-        let Some(pf) = self.keeper.pf().filter(|pf| pf.is_idle()) else {
+        let Some(pf) = self.watchdog.pf().filter(|pf| pf.is_idle()) else {
             return;
         };
         self.at = at + 1;
@@ -137,7 +137,7 @@ impl Agent {
         if let Err(Trouble::Fault(fault)) = &ended
             && (fault.is_gone() || fault.errno().is_some_and(|errno| errno == Errno::STATE))
         {
-            self.keeper.doubt();
+            self.watchdog.doubt();
         }
         if let (Request::Steer(..), Ok(id)) = (request, &ended) {
             // A number that was given out just now is not that of an old filter any more.

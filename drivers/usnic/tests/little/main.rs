@@ -526,8 +526,8 @@ mod agents {
 
     use doorbell_usnic::Told;
     use doorbell_usnic::filter::Match;
-    use doorbell_usnic::steer::Request;
-    use doorbell_usnic::steer::wire::{PACKET, Said, Why};
+    use doorbell_usnic::flow_steering::Request;
+    use doorbell_usnic::flow_steering::wire::{PACKET, Said, Why};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
     /// An agent in a thread.

@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 
-use crate::steer::Trouble;
+use crate::flow_steering::Trouble;
 
 /// Who may connect to a socket waits here.
 const BACKLOG: i32 = 128;
@@ -28,7 +28,7 @@ pub(super) struct Peer {
 }
 
 /// See the module. Dropped, its file is removed, where it still is its own.
-pub(super) struct Door {
+pub(super) struct Listener {
     listener: OwnedFd,
     path: PathBuf,
     /// The socket's file, by device and number.
@@ -37,7 +37,7 @@ pub(super) struct Door {
     has_group: bool,
 }
 
-impl Door {
+impl Listener {
     /// Listens at `path`. A socket that nobody listens at any more is replaced.
     pub(super) fn new(path: &Path, group: Option<u32>) -> Result<Self, Trouble> {
         let failed = |errno: Errno| {
@@ -54,7 +54,7 @@ impl Door {
             .and_then(|()| bind(&listener, &address))
             .map_err(failed)?;
         let there = rustix::fs::lstat(path).map_err(failed)?;
-        let door = Self {
+        let this = Self {
             listener,
             path: path.to_owned(),
             made: (there.st_dev, there.st_ino),
@@ -62,11 +62,11 @@ impl Door {
             has_group: group.is_some(),
         };
         if let Some(group) = group {
-            door.give(group)?;
+            this.give(group)?;
         }
         // Until here nobody could connect.
-        listen(&door.listener, BACKLOG).map_err(failed)?;
-        Ok(door)
+        listen(&this.listener, BACKLOG).map_err(failed)?;
+        Ok(this)
     }
 
     /// Gives the file to a group, and lets it write. The mask of this process may have kept the group out.
@@ -156,7 +156,7 @@ fn replace(path: &Path, address: &SocketAddrUnix, failed: impl Fn(Errno) -> Trou
     ))
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         // What stands there by now may be somebody else's.
         if rustix::fs::lstat(&self.path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.made) {

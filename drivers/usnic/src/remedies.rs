@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::config::UsnicConfig;
 use crate::open::{agent_socket, pf_of};
-use crate::place::Object;
+use crate::rail_name::Object;
 
 /// Functions that a model has which is not told how many.
 const VFS: u32 = 2;

@@ -9,7 +9,7 @@ use doorbell_inet::unusable;
 use doorbell_vfio::{Bdf, Claim, Error, RegionIndex, Space};
 
 use crate::errno::Fault;
-use crate::steer::Trouble;
+use crate::flow_steering::Trouble;
 use crate::table::{BAR_LEAST, BadTable, TABLE_MOST, Table};
 
 /// The ordinary vNIC of a VIC: also the physical function of its usNIC functions.

@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use doorbell_fabric::ether::Mac;
 
 use super::{Own, Parent, Request, Steering, Trouble};
-use crate::keep::{Change, Keeper};
 use crate::pf::Pf;
+use crate::pf_watchdog::{Change, PfWatchdog};
 
 /// See the module.
 pub(crate) struct Proxy {
-    keeper: Keeper,
+    watchdog: PfWatchdog,
     index: u32,
     is_asked: bool,
     /// A request that waits for the end of a question whether the physical function is well.
@@ -26,7 +26,7 @@ impl Proxy {
     /// For the function with this index.
     pub(crate) fn new(pf: Pf, index: u32) -> Self {
         Self {
-            keeper: Keeper::new(pf),
+            watchdog: PfWatchdog::new(pf),
             index,
             is_asked: false,
             wanted: None,
@@ -37,13 +37,13 @@ impl Proxy {
     }
 
     fn turn(&mut self) {
-        if let Some(Change::Lost(why)) = self.keeper.turn(&mut self.ended) {
+        if let Some(Change::Lost(why)) = self.watchdog.turn(&mut self.ended) {
             self.why = why;
         }
         if self.is_stale && self.ended.is_some() {
             (self.is_stale, self.ended) = (false, None);
         }
-        if let Some(pf) = self.keeper.pf() {
+        if let Some(pf) = self.watchdog.pf() {
             if let Some(request) = self.wanted.take_if(|_| pf.is_idle()) {
                 self.ended = pf.begin(self.index, request).err().map(Err);
             }
@@ -64,7 +64,7 @@ impl Proxy {
 impl Steering for Proxy {
     fn begin(&mut self, _: &mut Own, request: Request) -> Result<(), Trouble> {
         self.turn();
-        if !self.keeper.is_here() {
+        if !self.watchdog.is_here() {
             return Err(self.trouble());
         }
         self.is_stale |= self.is_asked && self.wanted.is_none() && self.ended.is_none();
@@ -82,17 +82,17 @@ impl Steering for Proxy {
     fn parent(&mut self) -> Result<Parent, Trouble> {
         // What ends here is somebody's who asks for it.
         self.turn();
-        if !self.keeper.is_here() {
+        if !self.watchdog.is_here() {
             return Err(self.trouble());
         }
         Ok(Parent {
-            news: self.keeper.news(),
-            life: self.keeper.life(),
+            news: self.watchdog.news(),
+            life: self.watchdog.life(),
         })
     }
 
     fn mac(&mut self) -> Option<Mac> {
-        self.keeper.info().mac
+        self.watchdog.info().mac
     }
 
     fn news(&self) -> Option<BorrowedFd<'_>> {
@@ -101,7 +101,7 @@ impl Steering for Proxy {
 
     fn renew(&mut self) -> Result<bool, Trouble> {
         self.turn();
-        if self.keeper.is_here() {
+        if self.watchdog.is_here() {
             Ok(true)
         } else {
             Err(self.trouble())
@@ -109,7 +109,7 @@ impl Steering for Proxy {
     }
 
     fn orphan(&mut self) -> Option<u64> {
-        let (index, id) = self.keeper.pf()?.orphan()?;
+        let (index, id) = self.watchdog.pf()?.orphan()?;
         (index == self.index).then_some(id)
     }
 

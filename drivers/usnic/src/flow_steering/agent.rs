@@ -17,10 +17,10 @@ use rustix::net::{
 
 use super::wire::{Owner, PACKET, Said, Why};
 use super::{Own, Parent, Request, Steering, Trouble};
-use crate::advice;
 use crate::config::UsnicConfig;
 use crate::errno::Fault;
-use crate::place::Object;
+use crate::rail_name::Object;
+use crate::remedies;
 
 /// How long an agent may take to say who it is, and to do something: its device may take 100 ms for each of several clients.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ pub(crate) struct Whose {
 
 impl Whose {
     fn start(&self) -> String {
-        format!("`{}`", advice::agent_command(&self.config, &self.object))
+        format!("`{}`", remedies::agent_command(&self.config, &self.object))
     }
 }
 
@@ -197,7 +197,7 @@ impl Agent {
     fn stuck(&self) -> String {
         let start = self.whose.start();
         match self.process {
-            Some(process) if advice::is_stopped(process) => {
+            Some(process) if remedies::is_stopped(process) => {
                 format!("it is stopped: `kill -CONT {process}` lets it go on")
             }
             Some(process) => format!(
@@ -288,7 +288,7 @@ impl Agent {
             Line::Greeting(..) => self.told("has not answered yet", self.stuck()),
             Line::Ready(_) => self.told(
                 "says that its physical function is gone, or is being opened again",
-                advice::see_model(&self.whose.object),
+                remedies::see_model(&self.whose.object),
             ),
         }
     }
@@ -341,7 +341,7 @@ impl Agent {
             Why::Device(errno) => Trouble::Fault(Fault::Refused(command, errno)),
             Why::Silent => self.told(
                 "says that its physical function does not answer",
-                advice::see_model(&self.whose.object),
+                remedies::see_model(&self.whose.object),
             ),
             Why::Taken(owner) => Trouble::agent(
                 format!(

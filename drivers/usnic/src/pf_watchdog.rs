@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::errno::{Errno, Fault};
+use crate::flow_steering::{Request, Trouble};
 use crate::notify::News;
 use crate::pf::{Ended, Opener, Pf, PfInfo};
-use crate::steer::{Request, Trouble};
 
 /// How often it is asked whether it is still open.
 const ASK: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl Way {
 }
 
 /// A physical function, there or not.
-pub(crate) struct Keeper {
+pub(crate) struct PfWatchdog {
     state: State,
     open: Option<Opener>,
     info: PfInfo,
@@ -79,7 +79,7 @@ pub(crate) struct Keeper {
     patience: Duration,
 }
 
-impl Keeper {
+impl PfWatchdog {
     pub(crate) fn new(pf: Pf) -> Self {
         let info = pf.info();
         Self {
@@ -295,7 +295,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for PfWatchdog {
     fn drop(&mut self) {
         if let State::Opening(thread) = self.take() {
             // Each of its steps has an end. What it has opened goes with it.
