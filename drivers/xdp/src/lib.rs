@@ -32,14 +32,14 @@
 //! | `rights` | which capability is missing |
 //! | `program` | the program that steers frames |
 //! | `attach` | attaching it, and making sure |
-//! | `holder` | who else has a program on the interface |
+//! | `program_owner` | who else has a program on the interface |
 //! | `queue` | a socket and its rings |
 //! | `rail` | peers, link, and the `Rail` contract |
-//! | `hops` | the next station to each peer |
+//! | `next_hops` | the next hop to each peer |
 //! | `sleep` | what wakes the owner |
-//! | `trouble` | what is wrong although the link is up |
+//! | `diagnostics` | what is wrong although the link is up |
 //! | `tx`, `rx` | the two halves |
-//! | `join` | frames that come in several chunks |
+//! | `multibuf` | frames that come in several chunks |
 //! | `raw` | what the queues take by themselves |
 //! | `discover` | candidates for discovery |
 //! | `stats` | what is counted |
@@ -65,15 +65,16 @@
 mod attach;
 mod check;
 mod config;
+mod diagnostics;
 mod discover;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod holder;
-mod hops;
-mod join;
 mod layout;
+mod multibuf;
+mod next_hops;
 mod open;
 mod program;
+mod program_owner;
 mod queue;
 mod rail;
 mod raw;
@@ -83,7 +84,6 @@ mod sleep;
 mod stats;
 #[allow(unsafe_code)]
 mod sys;
-mod trouble;
 mod tx;
 
 pub use check::{has_sockets, locked_bytes};
@@ -91,8 +91,8 @@ pub use config::{Mode, XdpConfig};
 pub use discover::XdpDriver;
 pub use doorbell_inet::Family;
 pub use doorbell_inet::KeptFrame as XdpKept;
-pub use holder::of_program as holder_of_program;
 pub use open::Granted;
+pub use program_owner::of_program as holder_of_program;
 pub use rail::XdpRail;
 pub use raw::XdpRaw;
 pub use rx::XdpRx;

@@ -15,8 +15,8 @@ use doorbell_inet::{Details, Interface, claim, is_up, unusable};
 use crate::attach::{self, Steering};
 use crate::check::{Checked, Plan, in_fewer};
 use crate::config::{Mode, XdpConfig};
-use crate::holder;
 use crate::layout::{Layout, Shape};
+use crate::program_owner;
 use crate::queue::{Queue, Refusal, Sizes};
 use crate::rights;
 use crate::rx::{self, Source};
@@ -375,7 +375,8 @@ fn halves(
 fn told(name: &RailName, interface: &Interface, no: attach::No) -> No {
     match no {
         attach::No::Taken(program) => {
-            let whose = holder::of_program(program).unwrap_or_else(|| "nobody who can be seen".to_owned());
+            let whose =
+                program_owner::of_program(program).unwrap_or_else(|| "nobody who can be seen".to_owned());
             No::Ends(unusable(
                 name,
                 format!(

@@ -26,12 +26,12 @@ use rustix::net::RecvFlags;
 use crate::attach::Steering;
 use crate::check::check;
 use crate::config::{Mode, XdpConfig};
-use crate::hops::Hops;
+use crate::diagnostics::Trouble;
+use crate::next_hops::NextHops;
 use crate::open::{self, Granted};
 use crate::rx::{XdpRx, receiver};
 use crate::sleep::{News, Sleep};
 use crate::stats::XdpStats;
-use crate::trouble::Trouble;
 use crate::tx::XdpTx;
 
 /// How often the link and the neighbours are looked at: a fifth of the bound within which a failure is acted on.
@@ -51,7 +51,7 @@ pub struct XdpRail {
     port: u16,
     pub(crate) tx: XdpTx,
     pub(crate) rx: XdpRx,
-    hops: Hops,
+    next_hops: NextHops,
     link: LinkMonitor,
     trouble: Trouble,
     sleep: Sleep,
@@ -92,8 +92,9 @@ impl XdpRail {
         // in between.
         let link = LinkMonitor::watch(&interface).map_err(refused)?;
         link.request_state();
-        let hops = Hops::watch(interface.index, opened.mac).map_err(refused)?;
-        let sleep = Sleep::new(link.socket(), hops.socket(), rx.queues.sources.len()).map_err(refused)?;
+        let next_hops = NextHops::watch(interface.index, opened.mac).map_err(refused)?;
+        let sleep =
+            Sleep::new(link.socket(), next_hops.socket(), rx.queues.sources.len()).map_err(refused)?;
         Ok(Self {
             capabilities: capabilities(opened.granted.longest),
             name: name.clone(),
@@ -103,7 +104,7 @@ impl XdpRail {
             port: opened.port,
             tx: XdpTx::new(opened.tx),
             rx,
-            hops,
+            next_hops,
             link,
             trouble: Trouble::default(),
             sleep,
@@ -184,7 +185,7 @@ impl XdpRail {
     /// Whether the hardware address of the next station to `peer` is known.
     #[must_use]
     pub fn is_resolved(&self, peer: PeerIndex) -> bool {
-        self.hops.is_resolved(peer.index())
+        self.next_hops.is_resolved(peer.index())
     }
 
     /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
@@ -231,13 +232,13 @@ impl XdpRail {
         self.link.poll(|kind| told.push(kind));
         if !told.is_empty() {
             // The kernel drops routes with their link, and does not tell.
-            self.hops.doubt();
+            self.next_hops.doubt();
         }
         // Where nothing passes anyway, only the end of the device is news.
         told.retain(|kind| !fatal || *kind == EventKind::DeviceGone);
         told.into_iter().for_each(|kind| self.tell(kind));
         if let Some(mac) = self.link.mac() {
-            self.hops.set_own(mac, &mut self.tx);
+            self.next_hops.set_own(mac, &mut self.tx);
         }
         self.trouble.shrunk =
             self.link.mtu() < self.capabilities.limits.message + headers(self.interface.address);
@@ -274,7 +275,7 @@ impl fmt::Debug for XdpRail {
             .field("address", &self.interface.address)
             .field("port", &self.port)
             .field("granted", &self.granted)
-            .field("peers", &self.hops.len())
+            .field("peers", &self.next_hops.len())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -327,13 +328,13 @@ impl Rail for XdpRail {
             self.read_link();
         }
         if due {
-            self.hops.look(now, &self.interface, &mut self.tx);
+            self.next_hops.look(now, &self.interface, &mut self.tx);
             self.look_astray();
             if self.granted.busy_poll_asked && !self.granted.busy_poll {
                 self.granted.busy_poll = self.rx.queues.polls_busily();
             }
         } else if news.neighbours {
-            self.hops.read(&mut self.tx);
+            self.next_hops.read(&mut self.tx);
         }
         let sent = self.look_at_sends();
         if self.trouble.is_fatal() != fatal && self.is_link_up() != was_up {
@@ -397,7 +398,7 @@ impl Rail for XdpRail {
             return false;
         }
         self.held = None;
-        self.hops.clear();
+        self.next_hops.clear();
         self.tx.release();
         self.rx.queues.release();
         self.rx.release();
@@ -418,7 +419,7 @@ impl Datagram for XdpRail {
             return Ok(PeerIndex(known));
         }
         let station = self.station(to[0], address)?;
-        let peer = self.hops.len() as u32;
+        let peer = self.next_hops.len() as u32;
         let own = self.interface.both_sockets(self.port);
         self.tx.ways.push(PeerHeaders::new(own, to));
         to.iter()
@@ -426,7 +427,7 @@ impl Datagram for XdpRail {
         if let Some(tap) = &self.tx.tap {
             tap.add_peer(to);
         }
-        self.hops.add((to[0], station), self.now, &mut self.tx);
+        self.next_hops.add((to[0], station), self.now, &mut self.tx);
         Ok(PeerIndex(peer))
     }
 

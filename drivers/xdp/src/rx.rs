@@ -10,8 +10,8 @@ use doorbell_fabric::memory::RegionSlice;
 use doorbell_inet::Demux;
 use doorbell_packet::{Arrivals, Packet, PacketRx, ReceiveQueues, Shown};
 
-use crate::join::{Joined, Joins};
 use crate::layout::BUFFERS;
+use crate::multibuf::{Joined, Joins};
 use crate::queue::{Fills, Frames, GOES_ON, unpack};
 use crate::sys;
 

@@ -33,13 +33,13 @@ struct Hop {
 }
 
 /// The ways to all peers, by their numbers.
-pub(crate) struct Hops {
+pub(crate) struct NextHops {
     list: Vec<Hop>,
     neighbours: KernelNeighbours,
     own: Mac,
 }
 
-impl Hops {
+impl NextHops {
     /// No ways yet, over the interface with this index and hardware address.
     pub(crate) fn watch(interface: u32, own: Mac) -> Result<Self, Errno> {
         Ok(Self {
