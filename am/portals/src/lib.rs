@@ -59,8 +59,8 @@
 //! | `table`, `entries`, `append` | the portal table, its lists, unexpected headers, searches |
 //! | `events`, `counting`, `triggered` | event queues, counting events, what waits for them |
 //! | `memory`, `bytes` | memory descriptors; bytes in and out of memory in pieces |
-//! | `initiator`, `reading`, `answers` | operations at their initiator: begun, and ended by answers |
-//! | `target`, `take` | requests at their target: which entry takes one, and what it does |
+//! | `initiator`, `initiator_get`, `answers` | operations at their initiator: begun, and ended by answers |
+//! | `target`, `target_match` | requests at their target: which entry takes one, and what it does |
 //! | `short`, `direct` | the short way of small puts; that of one which is waited for by its count |
 //! | `atomics`, `extended` | their arithmetic; that of long doubles |
 //! | `ops`, `pulls`, `serving`, `outbox` | operations in progress, long transfers, answers that wait for the rails |
@@ -130,6 +130,7 @@ mod events;
 mod extended;
 mod iface;
 mod initiator;
+mod initiator_get;
 mod link;
 mod memory;
 mod node;
@@ -137,13 +138,12 @@ mod ops;
 mod outbox;
 mod peers;
 mod pulls;
-mod reading;
 mod serving;
 mod short;
 mod slab;
 mod table;
-mod take;
 mod target;
+mod target_match;
 #[cfg(test)]
 mod tests;
 mod triggered;

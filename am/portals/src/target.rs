@@ -11,7 +11,7 @@ use crate::events::BLANK;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
 use crate::peers::{Heard, NONE, Remembered};
-use crate::take::Taken;
+use crate::target_match::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 
 /// What all requests say.

@@ -6,7 +6,7 @@
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex};
 use doorbell_paths::{Arrival, Place, Seq, on_word};
 
-use super::flight::{AHEAD_MOST, WINDOW, charge};
+use super::in_flight::{AHEAD_MOST, WINDOW, charge};
 use super::{Core, FIRST_LEN, First, NOBODY, PeerId, Upper};
 
 /// The number, and the bit of a kind that is the link's own, in the first eight bytes as one little-endian

@@ -11,9 +11,9 @@
 //! | file | job |
 //! |---|---|
 //! | `send`, `choose` | numbers, how much may be under way; the path that a message takes |
-//! | `waiting`, `own` | what waits for room; messages to this process itself |
+//! | `waiting`, `loopback` | what waits for room; messages to this process itself |
 //! | `arrive` | order: what is expected, held, or here already |
-//! | `flight` | which numbers are under way over which path, and how many may be |
+//! | `in_flight` | which numbers are under way over which path, and how many may be |
 //! | `layer` | what [`doorbell_paths`] needs of the link when a path breaks, returns, or is probed |
 //! | `onesided` | memory for a peer's gets, and gets of ours |
 //! | `types`, `peer`, `path`, `buffers`, `stats` | the nouns |
@@ -24,11 +24,11 @@
 mod arrive;
 mod buffers;
 mod choose;
-mod flight;
 mod held;
+mod in_flight;
 mod layer;
+mod loopback;
 mod onesided;
-mod own;
 mod path;
 mod peer;
 mod send;

@@ -2,7 +2,7 @@
 
 use doorbell_fabric::message::PeerIndex;
 
-use super::flight::Flight;
+use super::in_flight::Flight;
 
 /// One path of a peer.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use doorbell_fabric::message::PeerIndex;
 use doorbell_paths::{Ahead, PeerPaths};
 
 use super::buffers::Kept;
-use super::flight::Window;
+use super::in_flight::Window;
 use super::path::Path;
 use super::types::Sizes;
 

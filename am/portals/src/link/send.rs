@@ -6,7 +6,7 @@
 use doorbell_fabric::message::{Body, Message, MsgId, Refused};
 use doorbell_paths::{Reason, broken};
 
-use super::flight::charge;
+use super::in_flight::charge;
 use super::waiting::seq_of;
 use super::{Core, FIRST_LEN, HEAD_MOST, Link, NO_RUN, PeerId};
 

@@ -8,7 +8,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_sim::{SimConfig, SimNet, SimRail};
 
 use super::world::{self, Heard, Plan, first, head};
-use crate::link::flight::{AHEAD_MOST, WINDOW};
+use crate::link::in_flight::{AHEAD_MOST, WINDOW};
 use crate::link::{Link, LinkStats, PeerId, RailId};
 
 #[test]

@@ -12,7 +12,7 @@ use doorbell_fabric::rail::Rail;
 use super::air::{self, Air, CAN};
 use super::stage::{PEER, Stage, TWO, can, within_host};
 use super::world::{head, length};
-use crate::link::flight::{COST, WINDOW};
+use crate::link::in_flight::{COST, WINDOW};
 use crate::link::{First, Link, LinkConfig, PeerId, Upper};
 
 /// Takes what it is shown for what it is.
