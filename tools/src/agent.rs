@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use doorbell_fabric::error::{Exit, RailError};
 use doorbell_fabric::signals::{self, ENDS};
-use doorbell_usnic::{Agent, Fault, Object, Pf, Told, Trouble, UsnicConfig};
+use doorbell_usnic::{Agent, AgentEvent, Fault, Object, Pf, Trouble, UsnicConfig};
 use doorbell_vfio::Error;
 
 use crate::error::ToolError;
@@ -232,10 +232,10 @@ fn begins(agent: &Agent) -> String {
     )
 }
 
-fn says(told: Told) -> String {
+fn says(told: AgentEvent) -> String {
     match told {
-        Told::Came(function) => format!("vf{function}: a process has it"),
-        Told::Went(function, count) => match count {
+        AgentEvent::Came(function) => format!("vf{function}: a process has it"),
+        AgentEvent::Went(function, count) => match count {
             0 => format!("vf{function}: its process is gone"),
             count => {
                 format!(
@@ -243,13 +243,13 @@ fn says(told: Told) -> String {
                 )
             }
         },
-        Told::Slow(why) => format!("the physical function does not do what it should: {why}"),
-        Told::Lost(why) => {
+        AgentEvent::Slow(why) => format!("the physical function does not do what it should: {why}"),
+        AgentEvent::Lost(why) => {
             format!("{why}: the physical function is opened again, and rails are down until then")
         }
-        Told::Back => "the physical function is there: rails install everything anew".to_owned(),
-        Told::Link(true) => "link up".to_owned(),
-        Told::Link(false) => "link down".to_owned(),
+        AgentEvent::Back => "the physical function is there: rails install everything anew".to_owned(),
+        AgentEvent::Link(true) => "link up".to_owned(),
+        AgentEvent::Link(false) => "link down".to_owned(),
     }
 }
 

@@ -1,18 +1,18 @@
-//! From a function in any state to queues that run, and back: a list of steps, each of which is begun and then looked at, so that a rail
-//! that begins anew stops nobody.
+//! From a function in any state to queues that run, and back: a list of steps, each of which is started and
+//! then polled, so that a rail that restarts blocks nothing else.
 //!
 //! ```text
-//!   queues off ─► OPEN, INIT, MAC_ADDR, NOTIFY ─► rings told ─► old queue pairs off, old filters away ─► filters ─►
-//!   queue pairs on ─► receive queues on, then filled ─► send queues on ─► ENABLE
+//!   queues off ─► OPEN, INIT, MAC_ADDR, NOTIFY ─► rings set ─► old queue pairs off, old filters removed ─►
+//!   filters ─► queue pairs on ─► receive queues on, then filled ─► send queues on ─► ENABLE
 //!
 //!   and the end: queues off ─► queue pairs off, filters away ─► DISABLE, NOTIFY with no area, CLOSE
 //! ```
 //!
 //! Receive queues are on before they are filled: future firmware wants that, and today's takes both orders.
 //!
-//! Sources: libfabric `usd_queues.c` (the order of queues), Linux `usnic_ib_qp_grp.c` (filters first, then QP_ENABLE), DPDK
-//! `enic_main.c` (OPEN to ENABLE). That a usNIC function takes OPEN, INIT and ENABLE is unknown `[U]`: see
-//! [`VfCommands`](crate::VfCommands).
+//! Sources: libfabric `usd_queues.c` (the order of queues), Linux `usnic_ib_qp_grp.c` (filters first, then
+//! QP_ENABLE), DPDK `enic_main.c` (OPEN to ENABLE). That a usNIC function takes OPEN, INIT and ENABLE is
+//! unknown `[U]`: see [`VfCommands`](crate::VfCommands).
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -38,7 +38,7 @@ use crate::rail::{UsnicRx, UsnicTx};
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
 const STATUS_BETWEEN: Duration = Duration::from_millis(1);
 const BUSY_LIMIT: Duration = Duration::from_millis(100);
-/// PACKET_FILTER's bits.
+/// The bits of PACKET_FILTER that are used.
 const DIRECTED: u64 = 1;
 const BROADCAST: u64 = 4;
 
@@ -51,7 +51,7 @@ pub(crate) struct Since {
     pub(crate) link_downs: [Option<u32>; 2],
 }
 
-/// One step.
+/// One step of the list.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Off(Side, usize),
@@ -61,7 +61,7 @@ enum Step {
     /// On the way to a new beginning: nothing that it answers matters.
     Forget(Request),
     Own(Command, [u64; 2]),
-    /// The function's own hardware address, if it tells one.
+    /// The function's own hardware address, if it reports one.
     Mac,
     /// Until its first result is 0.
     Status(Command),
@@ -98,7 +98,7 @@ pub(crate) struct Bringup {
     policy: VfCommands,
     /// The function has refused a command that was only tried: the others are not.
     is_refused: bool,
-    /// On the way out: a step that fails keeps nobody from the next.
+    /// While closing: a step that fails does not keep the next one from being taken.
     is_end: bool,
 }
 
@@ -140,8 +140,9 @@ impl Bringup {
             ]);
         }
         steps.push_back(Step::Program);
-        // A queue pair is turned off while its rings are known: a function that was reset has none. Each is forgotten here once it is known
-        // to be gone there: a bring-up that fails before that is followed by another one.
+        // A queue pair is turned off while its rings are known: a function that was reset has none. Each is
+        // forgotten here once it is known to be gone there: a bring-up that fails before that is followed by
+        // another one.
         let on = (0..2).filter(|&pair| held.pairs[pair as usize]);
         steps.extend(on.map(|pair| Step::Forget(Request::Disable(pair))));
         let filters = held.filters.iter();
@@ -160,8 +161,9 @@ impl Bringup {
         steps.push_back(Step::Fill);
         steps.extend([0, 1].map(|pair| Step::On(Side::Send, pair)));
         if policy != VfCommands::Skip {
-            // What is for everybody comes too: neighbours ask so. In usNIC that is the kernel's matter, and filters bring the rest;
-            // that a function without this gets no broadcasts is inferred from its being a command at all [I].
+            // Broadcasts are received too: ARP requests are broadcast. In usNIC that is the kernel's
+            // business, and filters deliver the rest; that a function without this gets no broadcasts is
+            // inferred from its being a command at all [I].
             steps.push_back(Step::Own(PACKET_FILTER, [DIRECTED | BROADCAST, 0]));
             steps.push_back(Step::Own(ENABLE, [0; 2]));
         }
@@ -175,7 +177,8 @@ impl Bringup {
         }
     }
 
-    /// Queues off, nothing steered any more, and the function closed: what is done before a device is given back.
+    /// Queues off, no frames steered any more, and the function closed: what is done before a device is
+    /// released.
     pub(crate) fn end(held: &mut Held) -> Self {
         let mut this = Self::new(held, (Ipv4Addr::UNSPECIFIED, 0));
         this.steps
@@ -330,7 +333,7 @@ impl Bringup {
         Ok(())
     }
 
-    /// Whether the function may say that it does not have this: it is only tried then.
+    /// Whether the function may refuse this as unsupported: then it is only tried.
     fn may_refuse(&self, fault: &Fault) -> bool {
         fault.is_no() && self.policy == VfCommands::Try
     }
@@ -405,7 +408,7 @@ impl Step {
 }
 
 impl Held {
-    /// What an answer of the function's says of it.
+    /// Records what a reply of the function reveals about it.
     fn learn(&mut self, command: Command, results: &Arguments) -> Result<(), Fault> {
         match command {
             OPEN_STATUS => self.is_open = true,
@@ -454,7 +457,7 @@ fn window<'a>(parts: &'a Parts<'_>, side: Side, pair: usize) -> Result<&'a crate
     found.ok_or(Fault::Gone)
 }
 
-/// All queues are off, and told where everything is.
+/// Writes all addresses to the registers of the queues, which are off.
 fn program(parts: &mut Parts<'_>) -> Result<(), Fault> {
     // Room that was promised is there still: the rings are empty.
     let posted = parts.tx.posted();

@@ -1,4 +1,5 @@
-//! Sizes and switches of the usnic rail, the address that a function is given, and what the reference leaves open.
+//! Sizes and switches of the usnic rail, the address that a function is given, and what the reference leaves
+//! open.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -15,22 +16,23 @@ use crate::remedies;
 
 /// The longest IP packet: usNIC's MTU is 68 to 9000.
 pub(crate) const MTU_MAX: usize = 9_000;
-/// What everybody takes.
+/// An MTU that every Ethernet device has.
 pub(crate) const MTU: usize = 1_500;
 /// Bytes of a tag that may come with Ethernet's header.
 const TAG: usize = 4;
 /// The function does not set the room for frames below this many bytes: lines of 64.
 const LINE: usize = 64;
 
-/// Who installs filters and turns queue pairs on.
+/// The owner of filters and of the switches of queue pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Control {
     /// The agent, where its socket is there; else the function itself.
     #[default]
     Auto,
-    /// The agent, or nobody.
+    /// The agent, and no other way.
     Agent,
-    /// The function's own command block, as on a vNIC that is owned whole. A real usNIC function may refuse it (error 3).
+    /// The function's own command block, as on a vNIC that is owned whole. A real usNIC function may refuse
+    /// it (error 3).
     Direct,
     /// The physical function, which this process opens for itself.
     Proxy,
@@ -63,8 +65,9 @@ pub enum Commands {
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsnicConfig {
-    /// The function's own IPv4 address: `10.0.0.5/24`, or one for each of several functions, separated by blanks or commas:
-    /// `0000:3b:00.1=10.0.0.5/24 model/D/vf1=10.0.0.6/24`. A modelled function without one gets `10.86.0.(number + 1)/24`.
+    /// The function's own IPv4 address: `10.0.0.5/24`, or one for each of several functions, separated by
+    /// blanks or commas: `0000:3b:00.1=10.0.0.5/24 model/D/vf1=10.0.0.6/24`. A modelled function without one
+    /// gets `10.86.0.(number + 1)/24`.
     pub address: Option<String>,
     /// Where packets for other networks go.
     pub gateway: Option<IpAddr>,
@@ -74,29 +77,30 @@ pub struct UsnicConfig {
     pub mtu: usize,
     /// Frames of the data channel that can wait to be received, and to be sent: powers of two.
     pub receive_ring: usize,
-    /// See `receive_ring`.
+    /// Entries of each send ring; see `receive_ring`.
     pub send_ring: usize,
     /// Received frames that can be kept out of the rings at a time.
     pub spare: usize,
     /// Whether the device makes and checks checksums.
     pub checksum: bool,
-    /// Who steers frames to the function's queues.
+    /// The owner of the filters that steer frames to the function's queues.
     pub control: Control,
-    /// The agent's socket; by default beside the model's sockets, or `/run/doorbell/usnic-BDF.sock` of the physical function.
+    /// The agent's socket; by default beside the model's sockets, or `/run/doorbell/usnic-BDF.sock` of the
+    /// physical function.
     pub agent: Option<PathBuf>,
-    /// Whether the function's own command block is told OPEN, INIT, NOTIFY and ENABLE.
+    /// Whether OPEN, INIT, NOTIFY and ENABLE are given to the function's own command block.
     pub vf_commands: VfCommands,
     /// How the function takes commands.
     pub commands: Commands,
-    /// The number by which the physical function's firmware knows this one; by itself the device and function number of its address,
-    /// less one, which is another one inside of a virtual machine.
+    /// The number by which the physical function's firmware knows this one; by itself the device and function
+    /// number of its address, less one, which is another one inside of a virtual machine.
     pub function: Option<u32>,
     /// Whether interrupts may wake a sleeper. Without, one who sleeps looks every millisecond.
     pub interrupts: bool,
-    /// Whether ARP comes by a filter of its own. Without, the rail cannot answer who asks for its address, and stations have to be
-    /// known by who writes first.
+    /// Whether ARP comes by a filter of its own. Without it, the rail cannot answer requests for its address,
+    /// and neighbours have to be learned from peers that send first.
     pub arp: bool,
-    /// The hardware address, where neither the function nor its physical one tells it.
+    /// The hardware address, where neither the function nor its physical one reports one.
     pub mac: Option<Mac>,
 }
 
@@ -201,7 +205,7 @@ impl UsnicConfig {
     }
 }
 
-/// What a modelled function has where nothing is set: nobody else is on its link.
+/// What a modelled function has where nothing is set: no other hosts are on its link.
 fn modelled(index: u32, gateway: Option<IpAddr>) -> StaticAddress {
     StaticAddress {
         ip: Ipv4Addr::new(10, 86, (index / 254) as u8, (index % 254) as u8 + 1).into(),

@@ -1,12 +1,13 @@
-//! A completion queue as we see it: entries in the order in which the device wrote them, told from old ones by their colour.
+//! A completion queue as the host sees it: entries in the order in which the device wrote them, distinguished
+//! from old ones by their colour.
 //!
 //! ```text
-//!   pass 1:  ●●●●●●○○    new entries have colour 1 …          pass 2:  ○○●●●●●●    … then 0, and so on; nothing is cleared
-//!                  ▲ next                                                ▲ next
+//!   pass 1:  ●●●●●●○○  new entries have colour 1 …   pass 2:  ○○●●●●●●  … then 0, and so on; none is cleared
+//!                  ▲ next                                       ▲ next
 //! ```
 //!
-//! Source: libfabric `usd_poll.c` and `cq_desc.h`. The device does not know how far we are: the ring has to have room for every
-//! completion that can be outstanding, or unread ones are overwritten `[I]`.
+//! Source: libfabric `usd_poll.c` and `cq_desc.h`. The device does not know how far we are: the ring has to
+//! have room for every completion that can be outstanding, or unread ones are overwritten `[I]`.
 
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_vfio::{Error, after_completion};
@@ -85,8 +86,8 @@ impl CompletionRing {
         Some(Completion { kind, ..read })
     }
 
-    /// Whether entries wait behind one that never came: the device has written a wrong colour, or passed one over. Nothing
-    /// would ever be read from here again.
+    /// Whether entries wait behind one that never came: the device has written a wrong colour, or passed one
+    /// over. Nothing would ever be read from here again.
     pub(crate) fn is_stuck(&self) -> bool {
         let behind = self.next + 1;
         let (behind, last) = if behind == self.entries {
@@ -97,7 +98,8 @@ impl CompletionRing {
         !self.is_ready() && self.kind(behind) & COLOR != last
     }
 
-    /// Begins anew: the ring is empty, and the device told where it is. To be called while no queue reports to it.
+    /// Starts over: the ring is empty, and its address is written to the device. To be called while no queue
+    /// reports to it.
     pub(crate) fn program(&mut self, interrupt: Option<u32>) -> Result<(), Error> {
         for entry in 0..self.entries {
             self.memory.write(self.place(entry), &[0; ENTRY]);

@@ -1,6 +1,8 @@
-//! Descriptors and completions: what the rings hold. All numbers are little endian, all entries have 16 bytes.
+//! Descriptors and completions: what the rings hold. All numbers are little endian, all entries have 16
+//! bytes.
 //!
-//! Sources: libfabric `usnic_direct/{wq_enet_desc,rq_enet_desc,cq_desc,cq_enet_desc}.h`, DPDK `enic/base/cq_enet_desc.h`.
+//! Sources: libfabric `usnic_direct/{wq_enet_desc,rq_enet_desc,cq_desc,cq_enet_desc}.h`, DPDK
+//! `enic/base/cq_enet_desc.h`.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -16,11 +18,11 @@ pub struct SendDescriptor {
     pub address: U64,
     /// Bits 0 to 13: how many. (0 stands for 16384 `[I]`; it is never sent from here.)
     pub length: U16,
-    /// Bit 1: loopback; bits 2 to 15: `mss`, which asks for checksums where the mode is 0.
+    /// Bit 1: loopback; bits 2 to 15: `mss`, which selects checksums where the mode is 0.
     pub mss: U16,
     /// Bits 0 to 9: header length; 10, 11: offload mode; then the flags below.
     pub flags: U16,
-    /// The tag to insert, where a flag asks for it.
+    /// The tag to insert, where a flag requests it.
     pub vlan: U16,
 }
 
@@ -29,8 +31,8 @@ pub(crate) const SEND_FLAGS: usize = 12;
 /// The end of a frame; a completion is wanted.
 pub(crate) const END: u16 = 1 << 12;
 pub(crate) const REPORT: u16 = 1 << 13;
-/// What usNIC puts into `mss` in mode 0: bit 0 asks for IPv4's checksum, bit 1 for UDP's, from scratch. What bit 2 asks for is
-/// unknown `[U]`; libfabric sets it in every descriptor, so it is set here too.
+/// What usNIC puts into `mss` in mode 0: bit 0 requests IPv4's checksum, bit 1 UDP's, both from scratch. The
+/// meaning of bit 2 is unknown `[U]`; libfabric sets it in every descriptor, so it is set here too.
 const BOTH_CHECKSUMS: u16 = 7 << 2;
 
 impl SendDescriptor {
@@ -62,15 +64,16 @@ impl SendDescriptor {
 pub struct ReceiveDescriptor {
     /// Bus address of the room.
     pub address: U64,
-    /// Bits 0 to 13: how much there is; 14, 15: type, of which 0 is "a frame begins here", 1 "continues here".
+    /// Bits 0 to 13: how much there is; 14, 15: type, of which 0 is "a frame begins here", 1 "continues
+    /// here".
     pub length: U16,
-    /// Zeroes.
+    /// Reserved bytes, which are zero.
     pub reserved: [u8; 6],
 }
 
 impl ReceiveDescriptor {
-    /// Room for a whole frame. Continuation buffers are not used here: how the device skips those that it does not need is only
-    /// inferred `[I]`.
+    /// Room for a whole frame. Continuation buffers are not used here: how the device skips those that it
+    /// does not need is only inferred `[I]`.
     #[must_use]
     pub fn frame(address: u64, length: u16) -> Self {
         Self {
@@ -132,7 +135,7 @@ pub(crate) const IPV4_OK: u8 = 1 << 3;
 pub(crate) const FCS_OK: u8 = 1 << 7;
 
 impl Completion {
-    /// Its type.
+    /// The type of the completion.
     #[inline]
     #[must_use]
     pub fn kind(&self) -> u8 {
@@ -174,7 +177,7 @@ impl Completion {
     pub fn state(&self) -> State {
         const GOOD: u8 = TRANSPORT_OK | IPV4_OK;
         if self.bytes.get() & TRUNCATED != 0 {
-            // The link's checksum was not found right: nothing in it says "no room", and some bytes say "spoilt".
+            // The link's checksum was not found right: a length of zero means "no room", any other "damaged".
             if self.verdict & FCS_OK == 0 && self.length() == 0 {
                 State::Cut
             } else {
@@ -213,7 +216,8 @@ const _: () = assert!(memoffset::offset_of!(Completion, bytes) == 8);
 
 /// A work queue's doorbell with a prefetch hint: what the device is about to read, in lines of 32 bytes.
 ///
-/// Bits 0 to 11: the index; 16 to 20: lines, 0 for more than 31; 21 to 63: the address without its lowest five bits.
+/// Bits 0 to 11: the index; 16 to 20: lines, 0 for more than 31; 21 to 63: the address without its lowest
+/// five bits.
 #[inline]
 #[must_use]
 pub fn hinted(index: u32, address: u64, length: usize) -> u64 {
@@ -259,7 +263,8 @@ mod tests {
 
     #[test]
     fn a_good_usnic_receive_reads_as_one() {
-        // Descriptor 0x123, first and last buffer; queue 5; 64 bytes; everything found right; classified, colour 1.
+        // Descriptor 0x123, first and last buffer; queue 5; 64 bytes; everything found right; classified,
+        // colour 1.
         let good = received([0x23, 0xc1, 5, 0, 9, 0, 2, 0, 64, 0, 0, 0, 0, 0, 0xab, 0x87]);
         assert_eq!(
             (good.kind(), good.descriptor(), good.number(), good.length()),
@@ -313,7 +318,7 @@ mod tests {
         assert_eq!(hinted(1, 0x10000, 100), 0x0000_0001_0004_0001);
         assert_eq!(hinted(0x1fff, 0, 1), 0x0001_0fff, "the index has twelve bits");
         assert_eq!(hinted(2, 31, 2) >> 16 & 31, 2, "two lines are touched");
-        assert_eq!(hinted(2, 0, 32 * 32) >> 16 & 31, 0, "too many to say");
+        assert_eq!(hinted(2, 0, 32 * 32) >> 16 & 31, 0, "too many for the field");
         assert_eq!(hinted(0, u64::MAX, 0) >> 21, (1 << 43) - 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Discovery: the virtual functions of this machine that this driver knows, with what stands in the way, without opening any.
+//! Discovery: finds the virtual functions of this machine that this driver knows, and what keeps them from
+//! being used, without opening any.
 
 use std::io::ErrorKind;
 
@@ -15,8 +16,8 @@ use crate::rail::Usnic;
 use crate::rail_name::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
 use crate::remedies;
 
-/// Finds usnic rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual function. All are used only
-/// when named: an open rail has its device alone.
+/// Finds usnic rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual
+/// function. All are used only when named: an open rail has its device alone.
 #[derive(Clone, Debug, Default)]
 pub struct UsnicDriver {
     /// With what rails will be opened.
@@ -93,8 +94,8 @@ fn absent(name: &RailName, object: &Object) -> RailError {
         );
     }
     let reason = match object.is_any() {
-        true => format!("nobody has made a socket of a function in {folder}"),
-        false => format!("nobody has made the socket {}", socket.display()),
+        true => format!("no process has made a socket of a function in {folder}"),
+        false => format!("no process has made the socket {}", socket.display()),
     };
     doorbell_inet::unusable(name, reason, remedies::make_function(object))
 }

@@ -1,4 +1,4 @@
-//! Why a command failed: what the device says, and what its silence says.
+//! Why a command failed: the device's error numbers, and the meaning of no reply.
 
 use std::fmt;
 
@@ -147,7 +147,8 @@ impl Fault {
         }
     }
 
-    /// Whether the function says that it does not have this at all: errors 3 and 5. What a VF accepts is unknown `[U]`, so these
+    /// Whether the function refuses this as unsupported: errors 3 and 5. What a VF accepts is unknown `[U]`,
+    /// so these two are what a step that is only tried may end with.
     /// two are what a step that is only tried may end with.
     #[must_use]
     pub fn is_no(&self) -> bool {

@@ -12,7 +12,7 @@ use doorbell_vfio::{
 /// How a command ends.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// After so many looks at the status, with these results.
+    /// After this many polls of the status, with these results.
     After(u32, Vec<u64>),
     /// With an error's number.
     Refuse(u64),
@@ -39,7 +39,8 @@ struct State {
     plain: std::collections::HashMap<usize, u32>,
 }
 
-/// See the module. Its BAR 0 is the command block and, behind it, registers that do nothing; it cannot be mapped.
+/// See the module. Its BAR 0 is the command block and, behind it, registers that do nothing; it cannot be
+/// mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Fake(Arc<Mutex<State>>);
 

@@ -15,13 +15,13 @@ pub const FILTER_BYTES: usize = size_of::<Buffer>();
 pub enum Match {
     /// UDP over IPv4 to an address and a port (filter type 1, `IPV4_5TUPLE`).
     Udp {
-        /// To whom.
+        /// The IPv4 address of the destination.
         address: Ipv4Addr,
-        /// Its port.
+        /// The UDP port of the destination.
         port: u16,
     },
-    /// All frames of an ethertype (filter type 0, `USNIC_ID`, with that one flag). Linux's driver never sends it so: that the
-    /// firmware takes it for ARP is inferred from the structure `[I]`.
+    /// All frames of an ethertype (filter type 0, `USNIC_ID`, with that one flag). Linux's driver never sends
+    /// it so: that the firmware takes it for ARP is inferred from the structure `[I]`.
     Ethertype(u16),
 }
 
@@ -89,7 +89,8 @@ impl Match {
         }
     }
 
-    /// The buffer that has the device steer what matches to the receive queue `queue`, as the function numbers its own.
+    /// The buffer of a filter that steers what matches to the receive queue `queue`, in the function's own
+    /// numbering.
     #[must_use]
     pub fn steer_to(&self, queue: u32) -> [u8; FILTER_BYTES] {
         let mut fields = [0; 30];

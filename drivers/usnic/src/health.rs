@@ -1,8 +1,9 @@
-//! Looking after a function: its link, its queues, who steers for it. What it does not do by itself, a look every 20 ms finds.
+//! Health of a function: its link, its queues, the owner of its filters. A poll every 20 ms finds what is not
+//! reported otherwise.
 //!
 //! | what is seen | what is done |
 //! |---|---|
-//! | a register reads as ones, or nobody answers for it; also while the queues are made anew | the rail ends: the device is gone |
+//! | a register reads as ones, or a read gets no reply; also while the queues are set up again | the rail ends: the device is gone |
 //! | `error_status` is set, or a queue does not run | the queues are made anew |
 //! | completions that cannot be, with some missing before; a completion queue that stands still | the same |
 //! | nothing comes of a doorbell | it is rung again; after a second the queues are made anew |
@@ -25,7 +26,7 @@ use crate::rail::{UsnicRx, UsnicTx};
 use crate::regs::{GONE, ReceiveQueue, WorkQueue};
 use crate::window::Window;
 
-/// After so many looks without any progress of a send queue it is made anew.
+/// Polls without any progress of a send queue after which it is set up again.
 const STALLED_MOST: u32 = 50;
 
 /// What a look comes to.
@@ -84,7 +85,8 @@ impl Health {
         self.own.or(self.parent)
     }
 
-    /// Whether the link is there, by what is known: of a function that nobody tells of, it is taken to be `[I]`.
+    /// Whether the link is up, as far as that is known: where neither the function nor its physical one
+    /// reports it, it is taken to be up `[I]`.
     pub(crate) fn is_up(&self) -> bool {
         let fits = |news: News| {
             let mtu = news.mtu as usize;
@@ -105,12 +107,12 @@ impl Health {
         self.since = held.since;
     }
 
-    /// Whether somebody steers, as far as that is known.
+    /// Whether an owner of filters serves the function, as far as that is known.
     pub(crate) fn is_steered(&self) -> bool {
         self.is_steered
     }
 
-    /// Takes in what the device and its physical function tell.
+    /// Reads what the device and its physical function report.
     fn hear(&mut self, held: &mut Held) {
         match held.look() {
             Some(Look::News(news)) => self.own = Some(news),
@@ -127,7 +129,7 @@ impl Health {
         }
     }
 
-    /// One look.
+    /// Polls the device and its queues once.
     pub(crate) fn look(
         &mut self,
         tx: &mut UsnicTx,
@@ -163,15 +165,15 @@ impl Health {
         let mut was_down = false;
         for (before, news) in self.since.link_downs.iter_mut().zip([self.own, self.parent]) {
             let Some(news) = news else { continue };
-            // One that tells of it only now has told of nothing that we know to be before.
+            // The first report only sets the count from which later ones are compared.
             was_down |= *before.get_or_insert(news.link_downs) != news.link_downs;
         }
-        // While it is down nothing can be done; the count tells of it when it is back.
+        // While it is down nothing can be done; the count shows it when it is up again.
         !self.is_steered || life != self.since.life || was_down && is_up
     }
 
-    /// Whether completions do not mean what we mean any more. One that stands still may just be written: it counts when it does so at
-    /// two looks in a row.
+    /// Whether completions do not mean what we mean any more. One that stands still may just be written: it
+    /// counts when it does so at two looks in a row.
     fn is_astray(&mut self, tx: &UsnicTx, rx: &UsnicRx) -> bool {
         let is_stuck = tx.completions.as_ref().is_some_and(CompletionRing::is_stuck) || rx.queues.is_stuck();
         let twice = std::mem::replace(&mut self.was_stuck, is_stuck) && is_stuck;
@@ -194,7 +196,8 @@ impl Health {
             *last = now;
         }
         self.stalled = if is_stalled { self.stalled + 1 } else { 0 };
-        // A receive queue that is full of room says nothing: it is told again when nothing comes.
+        // A receive queue that is full of free chunks reports nothing: the doorbell is rung again when
+        // nothing comes.
         for (ring, last) in rx.queues.rings.iter().zip(&mut self.received) {
             let now = ring.count();
             if *last == now {
@@ -205,8 +208,8 @@ impl Health {
     }
 }
 
-/// Whether a device whose queues are off is not there any more. Registers that are mapped stay readable when the process is gone that
-/// modelled them: the rail looks at its line apart from this.
+/// Whether a device whose queues are off is not there any more. Registers that are mapped stay readable when
+/// the process is gone that modelled them: the rail looks at its line apart from this.
 fn is_gone(tx: &UsnicTx, rx: &UsnicRx) -> bool {
     queues(tx, rx).is_err_and(|fault| fault.is_gone())
 }

@@ -1,11 +1,12 @@
-//! How the memory that the device reaches is cut up.
+//! Layout of the memory that the device reaches.
 //!
 //! ```text
-//!   │ notify, filter │ devcmd2's rings │ 2 send rings │ 2 receive rings │ completions: sent, received (1 or 2) │ chunks: sent ×2 │ received and kept │
+//!   │ notify, filter │ devcmd2's rings │ 2 send rings │ 2 receive rings │ completions: sent, received │
+//!   │ chunks: sent ×2 │ chunks: received and kept │
 //! ```
 //!
-//! A frame to send lies in the chunk of its place in the ring: they come back in the order in which they left. Received frames
-//! are looked at in place and given back in any order, so their chunks move.
+//! A frame to send lies in the chunk of its place in the ring: they come back in the order in which they
+//! left. Received frames are looked at in place and given back in any order, so their chunks move.
 
 use crate::desc::ENTRY;
 use crate::devcmd;
@@ -59,8 +60,8 @@ impl Layout {
         first + if channel == 0 { 0 } else { ring(self.receives[0]) }
     }
 
-    /// Entries of a completion queue that has room for everything in these rings at once: else unread entries would be
-    /// overwritten.
+    /// Entries of a completion queue that has room for everything in these rings at once: else unread entries
+    /// would be overwritten.
     pub(crate) fn completions(rings: &[usize]) -> usize {
         rings.iter().sum::<usize>().next_power_of_two().max(CQ_LEAST)
     }
@@ -71,7 +72,8 @@ impl Layout {
         (at, Self::completions(&self.sends))
     }
 
-    /// The completion queues of the receive queues: the second one may stay unused, and the first is long enough for both.
+    /// The completion queues of the receive queues: the second one may stay unused, and the first is long
+    /// enough for both.
     pub(crate) fn received(&self, number: usize) -> (usize, usize) {
         let (at, entries) = self.sent();
         let first = at + ring(entries);

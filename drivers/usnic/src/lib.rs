@@ -1,4 +1,5 @@
-//! `usnic`: datagrams over the queues of a Cisco VIC's usNIC virtual function, driven from user space through VFIO.
+//! `usnic`: datagrams over the queues of a Cisco VIC's usNIC virtual function, driven from user space through
+//! VFIO.
 //!
 //! ```text
 //!   post ─► chunk, descriptor ─► posted index ═══► the adapter ═══► completion, coloured ─► poll, in place
@@ -6,17 +7,19 @@
 //!   agent ─► physical function ─► filters, queue pairs on
 //! ```
 //!
-//! The frames on the wire are those of the `udp` rail: UDP over IPv4, two neighbouring ports for the two channels, so that rails of
-//! both kinds talk to each other. No system call is made to send or to receive. Each channel is a queue pair of its own; its frames
-//! come to it by a filter.
+//! The frames on the wire are those of the `udp` rail: UDP over IPv4, two neighbouring ports for the two
+//! channels, so that rails of both kinds talk to each other. No system call is made to send or to receive.
+//! Each channel is a queue pair of its own; its frames come to it by a filter.
 //!
-//! **Nothing of this has ever run on a VIC.** It was written from what public drivers do (`docs/usnic.md`); what they state stands
-//! here without a mark, `[I]` is inferred from what they do, `[U]` is unknown and therefore a setting, or left alone. It is tried over a
-//! model of the adapter that was written from the same sources and apart from it: passing there is not passing on a VIC.
+//! **Nothing of this has ever run on a VIC.** It was written from what public drivers do (`docs/usnic.md`);
+//! what they state stands here without a mark, `[I]` is inferred from what they do, `[U]` is unknown and
+//! therefore a setting, or left alone. It is tried over a model of the adapter that was written from the same
+//! sources and apart from it: passing there is not passing on a VIC.
 //!
-//! Filters and queue pairs are not a function's own to set in the shipping stack, but its physical function's: [`Agent`] is the process
-//! that owns that one, and [`Control`] says who is asked. No kernel has the function's IP address, so it is a setting, and the rail asks
-//! for its neighbours and answers them itself.
+//! In the shipping stack a function does not control its own filters and queue pairs: its physical function
+//! does. [`Agent`] is the process that owns the physical function, and [`Control`] selects where requests go.
+//! No kernel has the function's IP address, so it is a setting, and the rail sends and answers ARP requests
+//! itself.
 //!
 //! | file | job |
 //! |---|---|
@@ -27,7 +30,7 @@
 //! | `window` | a block of them, mapped or reached by calls |
 //! | `desc` | descriptors and completions |
 //! | `devcmd/`, `errno` | commands to the firmware, and why they fail |
-//! | `notify` | what the device tells of itself |
+//! | `notify` | what the device reports of itself |
 //! | `filter` | what comes to a queue |
 //! | `flow_steering/` | who installs that: the function itself, its physical one, an agent |
 //! | `pf`, `pf_watchdog`, `agent/` | a physical function that is ours, how it is kept, and the process that has it |
@@ -94,7 +97,7 @@ pub mod table;
 mod window;
 mod wq;
 
-pub use agent::{Agent, Told};
+pub use agent::{Agent, AgentEvent};
 pub use config::{Commands, Control, PORT, UsnicConfig, VfCommands};
 pub use discover::UsnicDriver;
 pub use doorbell_inet::KeptFrame as UsnicKept;

@@ -34,14 +34,14 @@ const _: () = assert!(NOTIFY_BYTES == 40);
 const _: () =
     assert!(memoffset::offset_of!(Area, status) == 24 && memoffset::offset_of!(Area, link_downs) == 32);
 
-/// What the device tells of itself.
+/// What the device reports of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// There is a link.
     pub link: bool,
     /// Mb/s, after rate limiting.
     pub speed: u32,
-    /// The vNIC's MTU; 0 where the device does not tell.
+    /// The vNIC's MTU; 0 where the device does not report it.
     pub mtu: u32,
     /// The firmware has failed.
     pub fatal: bool,

@@ -62,7 +62,7 @@ pub(crate) struct Held {
     pub(crate) since: Since,
     /// The function itself was opened, and has to be closed.
     pub(crate) is_open: bool,
-    /// Its own hardware address, where it tells one.
+    /// Its own hardware address, where it reports one.
     pub(crate) mac: Option<Mac>,
     /// Bytes of the notify area that the device keeps; 0: none.
     pub(crate) notify_kept: usize,
@@ -82,13 +82,14 @@ impl Held {
         (self.notify_kept > 0).then(|| read(memory.as_shared(), self.notify_kept))
     }
 
-    /// The hardware address of frames: the function's own where it has one, else the physical function's (as in usNIC), else the
-    /// setting's.
+    /// The hardware address of frames: the function's own where it has one, else the physical function's (as
+    /// in usNIC), else the setting's.
     pub(crate) fn station(&mut self, config: &UsnicConfig) -> Option<Mac> {
         self.mac.or_else(|| self.steering.mac()).or(config.mac)
     }
 
-    /// The device reaches no memory from here on, and then is given back. Unless the caller `waits`, what takes time is left to a thread,
+    /// Stops the device from reaching memory, then releases it. Unless the caller `waits`, what takes time is
+    /// left to a thread, where the system has one.
     /// where the system has one.
     pub(crate) fn leave(self, waits: bool) -> Option<JoinHandle<()>> {
         let Self {
@@ -100,7 +101,8 @@ impl Held {
         } = self;
         drop(own);
         let leaving = let_go(steering, waits);
-        // Where it does not obey, the IOMMU keeps it from the memory one line further. Nobody else has it: a reset has ended by now.
+        // Where the device does not obey, the IOMMU keeps it from the memory one line further. No other
+        // thread has the claim: a reset has ended by now.
         if let Ok(claim) = Arc::try_unwrap(claim) {
             let _ = claim.close();
         }
@@ -134,11 +136,11 @@ fn fix(object: &Object, trouble: &Trouble) -> String {
     let is_hung = matches!(trouble, Trouble::Fault(Fault::Busy | Fault::TimedOut(_)));
     match object {
         Object::Model { .. } if is_hung => {
-            "the model's script of faults says so, or the model is stopped: start it anew without that rule"
+            "the model's script of faults causes this, or the model is stopped: start it again without that rule"
                 .to_owned()
         }
         Object::Pci(bdf) if is_hung => trouble.fix().replace("BDF", &bdf.to_string()),
-        // Where it is known which physical function is meant, it is said.
+        // The physical function is named where it is known.
         _ => match pf_of(object) {
             Some(pf) => trouble.fix().replace("--pf BDF", &format!("--pf {pf}")),
             None => trouble.fix(),
@@ -156,12 +158,13 @@ fn told_table(name: &RailName, bad: rail_name::Bad) -> RailError {
     unusable(
         name,
         trouble.to_string(),
-        "the model was told so: take the rule out of its script (`table-cut`, `missing`, `count-zero`, `bad-magic`, ...), leave its \
+        "the model is set up so: take the rule out of its script (`table-cut`, `missing`, `count-zero`, `bad-magic`, ...), leave its \
          options for queues (--wq, --rq, --cq) to themselves, and usnic.commands too, and start it anew",
     )
 }
 
-/// Refusals that come of another function's number, where one was set: of a filter (error 1), of a queue pair (error 6).
+/// Refusals that come of another function's number, where one was set: of a filter (error 1), of a queue pair
+/// (error 6).
 fn by_number(config: &UsnicConfig, object: &Object, trouble: Trouble) -> Trouble {
     let (Some(number), Some(Errno::INVALID | Errno::STATE)) = (config.function, trouble.errno()) else {
         return trouble;
@@ -237,14 +240,17 @@ fn claim_modelled(
     let (reason, fix) = match refused {
         Some(last) => unclaimed(&plan.object, &last),
         None => {
-            let reason = format!("nobody has made a socket of a function in {}", folder.display());
+            let reason = format!(
+                "no process has made a socket of a function in {}",
+                folder.display()
+            );
             (reason, remedies::start_model(&plan.object))
         }
     };
     Err(unusable(name, reason, fix))
 }
 
-/// Why a modelled function cannot be had, and what to do.
+/// Why a modelled function cannot be claimed, and what to do.
 fn unclaimed(object: &Object, error: &Error) -> (String, String) {
     match error {
         Error::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => busy(object),
@@ -264,7 +270,7 @@ fn unclaimed(object: &Object, error: &Error) -> (String, String) {
     }
 }
 
-/// Somebody else has it.
+/// Another process has the device.
 fn busy(object: &Object) -> (String, String) {
     if let Object::Model { folder, function } = object
         && function == "pf"
@@ -297,7 +303,8 @@ pub(crate) fn parent_of(object: &Object) -> Option<Bdf> {
     }
 }
 
-/// The physical function as `doorbell agent usnic --pf` takes it: a model's, or that of this machine; `None` where nobody knows it.
+/// The physical function as `doorbell agent usnic --pf` takes it: a model's, or that of this machine; `None`
+/// where it is not known.
 #[must_use]
 pub fn pf_of(object: &Object) -> Option<String> {
     match object {
@@ -306,7 +313,7 @@ pub fn pf_of(object: &Object) -> Option<String> {
     }
 }
 
-/// The socket of the agent that would be asked.
+/// The socket of the agent that would get the requests.
 #[must_use]
 pub fn agent_socket(config: &UsnicConfig, object: &Object) -> Option<PathBuf> {
     if let Some(socket) = &config.agent {
@@ -321,8 +328,9 @@ pub fn agent_socket(config: &UsnicConfig, object: &Object) -> Option<PathBuf> {
     }
 }
 
-/// Whether an agent's socket is there. One that may not be looked for is: then it is told why it cannot be used. A model is mostly followed
-/// by its agent, which may just be starting: that is waited for.
+/// Whether an agent's socket is there. One in a folder that may not be searched counts as there: connecting
+/// reports why it cannot be used. The agent of a model mostly starts just after the model: that is waited
+/// for.
 fn comes(object: &Object, socket: &Path) -> bool {
     let is_there = || socket.try_exists().unwrap_or(true);
     let has_model = matches!(object, Object::Model { folder, .. } if folder.join("pf.sock").exists());
@@ -344,7 +352,7 @@ fn steering(
     let agent = || -> Result<Box<dyn Steering>, Trouble> {
         let socket = agent_socket(config, object).ok_or_else(|| {
             Trouble::agent(
-                "the function has no physical function whose agent could be asked",
+                "the function has no physical function whose agent could steer for it",
                 "set usnic.agent to the agent's socket",
             )
         })?;
@@ -359,7 +367,7 @@ fn steering(
     match config.control {
         Control::Direct => Ok(Box::new(Direct)),
         Control::Agent | Control::Proxy if is_whole => Err(Trouble::agent(
-            "the device is 1137:0043, an ordinary vNIC: nobody steers for it but itself",
+            "the device is 1137:0043, an ordinary vNIC: it steers for itself, and no agent does",
             "set usnic.control to auto or direct, or name one of its functions",
         )),
         Control::Agent => agent(),
@@ -503,7 +511,7 @@ pub(crate) fn finish(mut parts: Parts<'_>, socket: (Ipv4Addr, u16)) -> Result<()
 pub(crate) fn mac(held: &mut Held, config: &UsnicConfig) -> Result<Mac, Trouble> {
     held.station(config).ok_or_else(|| {
         Trouble::agent(
-            "neither the function nor its physical one tells a hardware address",
+            "neither the function nor its physical one reports a hardware address",
             "set usnic.mac to the physical function's",
         )
     })
@@ -552,8 +560,8 @@ impl Build<'_> {
         })
     }
 
-    /// Completion queues by their numbers: those of the receive queues first, then that of the work queues. With two of them,
-    /// both receive queues share one.
+    /// Completion queues by their numbers: those of the receive queues first, then that of the work queues.
+    /// With two of them, both receive queues share one.
     fn halves(&self, address: Ipv4Addr, is_usnic: bool) -> Result<(UsnicTx, UsnicRx), Fault> {
         let receiving = if self.table.of(Kind::Cq).count >= 3 { 2 } else { 1 };
         let cq = |number: u32, (at, entries): (usize, usize)| -> Result<_, Fault> {

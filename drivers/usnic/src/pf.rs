@@ -1,8 +1,10 @@
-//! A physical function that this process drives: its firmware is asked to steer frames to virtual functions.
+//! A physical function that this process drives: its firmware steers frames to virtual functions.
 //!
-//! Its own queues stay off: it neither sends nor receives. What it is opened for are its command block and its notify area.
+//! Its own queues stay off: it neither sends nor receives. What it is opened for are its command block and
+//! its notify area.
 //!
-//! Sources: DPDK `enic_main.c` (the order of coming and going), Linux `usnic_fwd.c` and `enic_api.c` (PROXY_BY_INDEX).
+//! Sources: DPDK `enic_main.c` (the order of coming and going), Linux `usnic_fwd.c` and `enic_api.c`
+//! (PROXY_BY_INDEX).
 
 use std::fmt;
 use std::path::Path;
@@ -33,20 +35,20 @@ const SHARED: usize = RINGS_AT + ring::BYTES;
 pub(crate) const OPEN_KEEPS_CACHES: u64 = 2;
 /// No interrupt of its own.
 pub(crate) const NO_INTERRUPT: u64 = 0xffff << 32;
-/// DEV_SPEC: where the flags are, and the one that says that usNIC is configured `[I]`.
+/// DEV_SPEC: the offset of the flags, and the flag that is set where usNIC is configured `[I]`.
 const SPEC_FLAGS: u64 = 0;
 const FLAG_USNIC: u64 = 0x2000;
 /// The most types of filters that have to be known: UDP over IPv4.
 const FILTER_UDP: u64 = 1;
 /// Between two looks at a command.
 const BETWEEN: Duration = Duration::from_micros(100);
-/// Filters that are remembered until somebody takes them away.
+/// How many filters are remembered until they are removed.
 const ORPHANS_MOST: usize = 256;
 
 /// How the device is claimed, and claimed again.
 pub(crate) type Opener = Arc<dyn Fn() -> Result<Claim, Error> + Send + Sync>;
 
-/// What it says of itself.
+/// What the physical function reports of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PfInfo {
     /// Its hardware address: that of all frames of its functions, in usNIC.
@@ -73,7 +75,8 @@ pub(crate) enum Ended {
 /// A physical function. Dropped, it is closed.
 pub struct Pf {
     devcmd: Devcmd,
-    /// Whoever else holds it is waited for before this goes: the memory below stays until the device reaches it no more.
+    /// Its other holders are waited for before this is dropped: the memory below stays until the device no
+    /// longer reaches it.
     claim: Arc<Claim>,
     slab: SharedSlab,
     kept: usize,
@@ -211,7 +214,7 @@ impl Pf {
         [self.slab.iova(), NOTIFY_BYTES as u64 | NO_INTERRUPT]
     }
 
-    /// What it says of itself.
+    /// What the physical function reported of itself.
     #[must_use]
     pub fn info(&self) -> PfInfo {
         self.info
@@ -241,7 +244,7 @@ impl Pf {
         self.claim.device().name().to_owned()
     }
 
-    /// What it tells of its link; the last that was whole.
+    /// What it reports of its link; the last report that was whole.
     pub fn news(&mut self) -> Option<News> {
         let memory = self.slab.region().whole();
         if let Look::News(news) = read(memory.as_shared(), self.kept) {
@@ -255,8 +258,9 @@ impl Pf {
         self.open.clone()
     }
 
-    /// Whether somebody has reset it since it was opened; `None` while the answer is on its way: look again. Never waits: of a device of
-    /// this machine the answer is there at once, a process that models one may take long, and another thread waits for that.
+    /// Whether another process has reset it since it was opened; `None` while that is being read: call again.
+    /// Never waits: a device of this machine replies at once; a process that models one may take long, and
+    /// another thread waits for that.
     pub(crate) fn was_reset(&mut self) -> Option<Result<bool, Fault>> {
         if let Some(thread) = self.question.take() {
             if thread.is_finished() {
@@ -275,20 +279,20 @@ impl Pf {
                 self.question = Some(thread);
                 None
             }
-            // Without a thread to be had, NOTIFY says it too.
+            // Where no thread can be started, NOTIFY shows it too.
             Err(_) => Some(Ok(false)),
         }
     }
 
-    /// Waits for the answer of a question that nobody is interested in any more; it has an end.
+    /// Waits for the end of a check whose result is not needed any more; it has an end.
     fn hear_out(&mut self) {
         if let Some(thread) = self.question.take() {
             let _ = thread.join();
         }
     }
 
-    /// Opens it again, waiting for each step. It is reset first: that it was reset is only inferred, and everything that was installed has
-    /// to be lost, as nobody takes it away any more.
+    /// Opens it again, waiting for each step. It is reset first: that it was reset is only inferred, and
+    /// everything that was installed has to go, as no connection owns it any more.
     pub(crate) fn begin_anew(&mut self) -> Result<(), Trouble> {
         self.hear_out();
         if self.claim.device().is_resettable() {
@@ -308,7 +312,8 @@ impl Pf {
         self.doing.is_none()
     }
 
-    /// Asks whether it is still as it was left: NOTIFY again, which changes nothing then.
+    /// Checks whether it is still in the state in which it was left: NOTIFY again, which changes nothing
+    /// then.
     pub(crate) fn watch(&mut self) -> Result<(), Fault> {
         let arguments = arguments(&self.watching());
         self.devcmd.begin(NOTIFY, &arguments)?;
@@ -338,7 +343,8 @@ impl Pf {
         Ok(())
     }
 
-    /// A filter whose number came too late is nobody's; one that went late is gone, and its number may be another's next.
+    /// Deals with a late result: a filter that was added belongs to no process, and one that was removed is
+    /// gone, so that its number may be another's next.
     fn adopt(&mut self) {
         let Some((index, request)) = self.unanswered.take() else {
             return;
@@ -355,12 +361,12 @@ impl Pf {
         }
     }
 
-    /// A filter that has gone after its request was given up: told once.
+    /// Returns a filter that was removed after its request had been given up, once.
     pub(crate) fn gone(&mut self) -> Option<(u32, u64)> {
         self.gone.take()
     }
 
-    /// Filters that nobody knows of, with the functions that they are of: each is told once.
+    /// Returns filters that belong to no process, with their functions, each once.
     pub(crate) fn orphan(&mut self) -> Option<(u32, u64)> {
         self.orphans.pop()
     }
@@ -419,10 +425,10 @@ fn is_reset(claim: &Claim) -> Result<bool, Fault> {
     Ok(!claim.config().is_bus_master()?)
 }
 
-/// A filter that is not there any more is taken away, after a reset of the physical function say.
+/// Removing a filter that is not there any more succeeds, for example after a reset of the physical function.
 fn forgiving(request: Request, answer: Result<u64, Fault>) -> Result<u64, Trouble> {
     match (request, answer) {
-        // The proxy's own refusal says nothing of the filter.
+        // This refusal is the proxy's own, for a filter that does not exist.
         (Request::Unsteer(_), Err(Fault::Refused(command, Errno::INVALID))) if command == DEL_FILTER.name => {
             Ok(0)
         }
@@ -435,7 +441,7 @@ impl Drop for Pf {
         self.hear_out();
         // What is under way has an end.
         self.settle();
-        // Who hears of what fails here has left.
+        // The processes that would care about an error here have left.
         for command in [DISABLE, NOTIFY, CLOSE] {
             if self.devcmd.run(command, &[0, NO_INTERRUPT]).is_err() {
                 return;

@@ -1,9 +1,9 @@
-//! Keeping a physical function: asked every second whether it is as it was left, opened again after a reset, and claimed again when it
-//! had gone away. What takes time there is done by a thread of its own, so that nobody waits for it; for a modelled one, that is the
-//! question, too.
+//! Watchdog of a physical function: checks every second whether it is in the state in which it was left,
+//! opens it again after a reset, and claims it again after it was gone. What takes time there is done by a
+//! thread of its own, so that nothing else waits for it; for a modelled one, that includes the check.
 //!
 //! ```text
-//!   here ──not a bus master, or NOTIFY refused as not open: somebody has reset it──► opening ──► here, a life later
+//!   here ──not a bus master, or NOTIFY refused as not open: it was reset──► opening ──► here, a life later
 //!   here ──reads as ones, or does not answer──► away ──50 ms to 2 s──► opening ──► here, a life later
 //! ```
 
@@ -16,12 +16,12 @@ use crate::flow_steering::{Request, Trouble};
 use crate::notify::News;
 use crate::pf::{Ended, Opener, Pf, PfInfo};
 
-/// How often it is asked whether it is still open.
+/// The period at which it is checked.
 const ASK: Duration = Duration::from_secs(1);
 /// After how long it is opened again; twice as long after each try that fails, up to the second.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MOST: Duration = Duration::from_secs(2);
-/// So many questions in a row without a good answer, and it is opened again: one may come in the middle of something slow.
+/// Checks in a row that may fail before it is opened again: one may come in the middle of something slow.
 const STRIKES_MOST: u32 = 5;
 
 /// What a turn finds.
@@ -111,12 +111,12 @@ impl PfWatchdog {
         !matches!(self.state, State::Away(Way::None { .. }))
     }
 
-    /// What it said of itself when it was there last.
+    /// What it reported of itself when it was there last.
     pub(crate) fn info(&self) -> PfInfo {
         self.info
     }
 
-    /// What it tells of its link.
+    /// What it reports of its link.
     pub(crate) fn news(&mut self) -> Option<News> {
         self.pf()?.news()
     }
@@ -126,7 +126,7 @@ impl PfWatchdog {
         self.life
     }
 
-    /// Something was refused that was not expected to be: it is asked at once.
+    /// Checks it at once, after an unexpected refusal.
     pub(crate) fn doubt(&mut self) {
         self.asked = Instant::now().checked_sub(ASK).unwrap_or(self.asked);
     }
@@ -161,14 +161,15 @@ impl PfWatchdog {
         }
     }
 
-    /// Begins the way back, where there is one and the system has a thread for it; else it is tried again later.
+    /// Begins the way back, where there is one and the system has a thread for it; else it is tried again
+    /// later.
     fn go(&mut self) {
         let State::Away(way) = self.take() else { return };
         if matches!(way, Way::None { .. }) {
             self.state = State::Away(way);
             return;
         }
-        // What takes long stays here until there is somebody who does it.
+        // The owner of what takes long stays here until there is a thread that takes it over.
         let (give, taken) = mpsc::channel::<Way>();
         let thread = std::thread::Builder::new().name("usnic-pf".to_owned());
         let gone = move || taken.recv().unwrap_or(Way::None { _old: None }).go();
@@ -196,7 +197,7 @@ impl PfWatchdog {
         self.patience = (self.patience * 2).min(AGAIN_MOST);
     }
 
-    /// Asks it, where it is time to and nothing else is under way.
+    /// Checks it, where that is due and nothing else is under way.
     fn ask(&mut self) -> Option<Change> {
         let State::Here(pf) = &mut self.state else {
             return None;
@@ -283,7 +284,7 @@ impl PfWatchdog {
         }
     }
 
-    /// Does a request and waits for it: at the end, when nobody else is served.
+    /// Carries out a request and waits for it: at the end, when no other request is served.
     pub(crate) fn run(&mut self, index: u32, request: Request) -> Result<u64, Trouble> {
         match self.pf() {
             Some(pf) => {

@@ -1,8 +1,10 @@
 //! Turning queues on and off: each takes its time, which is bounded, and none of it is waited for here.
 //!
-//! A receive queue is turned off twice, as usNIC's library does: once may leave stale entries in the adapter's cache.
+//! A receive queue is turned off twice, as usNIC's library does: once may leave stale entries in the
+//! adapter's cache.
 //!
-//! Sources: libfabric `vnic_wq.c` and `vnic_rq.c` (a work queue: 1000 looks of 10 µs; a receive queue: 20 000 looks, twice).
+//! Sources: libfabric `vnic_wq.c` and `vnic_rq.c` (a work queue: 1000 looks of 10 µs; a receive queue: 20 000
+//! looks, twice).
 
 use std::time::{Duration, Instant};
 
@@ -18,18 +20,19 @@ const RUNNING: usize = offset_of!(WorkQueue, running);
 const _: () =
     assert!(ENABLE == offset_of!(ReceiveQueue, enable) && RUNNING == offset_of!(ReceiveQueue, running));
 
-/// How long a work queue, and each of the two times a receive queue, may take to stop; then how long both may take to start, of which
-/// the drivers say nothing `[I]`.
+/// How long a work queue, and each of the two times a receive queue, may take to stop; then how long both may
+/// take to start, which the drivers do not specify `[I]`.
 const STOP_LOOKS: u32 = 1_000;
 const STOP_LOOKS_RQ: u32 = 20_000;
 const BETWEEN: Duration = Duration::from_micros(10);
 const LIMIT: Duration = Duration::from_millis(100);
-/// However often it is looked, a queue gets so long, and a few looks: who looks seldom does not wait longer for that. (A receive queue's
+/// A queue gets at least this time, and a few polls, however often it is polled: a caller that polls seldom
+/// does not wait longer for that. (A receive queue's polls have no pause between them in the library.)
 /// looks have no pause between them in the library.)
 const LIMIT_STOP: Duration = Duration::from_millis(20);
 const FEW_LOOKS: u32 = 20;
 
-/// Which kind.
+/// The kind of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Send,

@@ -36,8 +36,8 @@ pub type UsnicRail = PacketRail<Usnic>;
 pub(crate) type UsnicTx = PacketTx<SendRing>;
 pub(crate) type UsnicRx = PacketRx<Queues>;
 
-/// A rail over a device that is open, or modelled; its name only selects which address of `config` is its own,
-/// and which number it has at its physical function.
+/// A rail over a device that is open, or modelled; its name only selects which address of `config` is its
+/// own, and which number it has at its physical function.
 ///
 /// # Errors
 /// As of [`PacketRail::open`].
@@ -63,7 +63,7 @@ pub struct Usnic {
     /// What still lets go of a physical function, after that.
     leaving: Option<JoinHandle<()>>,
     health: Health,
-    /// Functions of the same adapter that the agent has told of.
+    /// Functions of the same adapter, as announced by the agent.
     beside: Vec<(Ipv4Addr, Mac)>,
     resources: [u32; 4],
 }
@@ -108,14 +108,14 @@ impl Usnic {
         Ok(self.mac)
     }
 
-    /// Tells the agent where we are, for the functions beside this one.
+    /// Announces our addresses to the agent, for the functions beside this one.
     fn introduce(&mut self) {
         if let Some(held) = &mut self.held {
             held.steering.introduce(self.address, self.mac);
         }
     }
 
-    /// What the function or its physical one tells of the link; `None` where neither does.
+    /// What the function or its physical one reports of the link; `None` where neither does.
     #[must_use]
     pub fn news(&self) -> Option<News> {
         self.health.news()
@@ -133,7 +133,7 @@ impl Usnic {
         self.restart.as_ref().and_then(Restart::fix)
     }
 
-    /// Whether frames that ask for our address reach us.
+    /// Whether ARP requests for our address reach us.
     #[must_use]
     pub fn has_arp(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.has_arp)
@@ -256,7 +256,7 @@ impl Nic for Usnic {
         let Some(held) = &mut self.held else {
             return Verdict::Gone;
         };
-        // The memory of a model that has ended stays mapped, and tells nothing.
+        // The memory of a model that has ended stays mapped, and shows nothing of that.
         if is_over || held.claim.device().is_gone() {
             return Verdict::Gone;
         }

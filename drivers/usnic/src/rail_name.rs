@@ -1,4 +1,5 @@
-//! What a rail's name means: a function of this machine, or one that a process models; and what its BARs say.
+//! The meaning of a rail's name: a function of this machine, or one that a process models; and the contents
+//! of its BARs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use crate::table::{BAR_LEAST, BadTable, TABLE_MOST, Table};
 pub const DEVICE_PF: (u16, u16) = (0x1137, 0x0043);
 /// The usNIC virtual function, the older SR-IOV function, and the ordinary vNIC: what a rail is opened over.
 pub const DEVICES: [(u16, u16); 3] = [(0x1137, 0x00cf), (0x1137, 0x0071), DEVICE_PF];
-/// The stand-alone SR-IOV function of newer adapters: it takes commands over queues of its own, which nothing here speaks.
+/// The stand-alone SR-IOV function of newer adapters: it takes commands over queues of its own, which nothing
+/// here speaks.
 pub const DEVICE_ADMIN: (u16, u16) = (0x1137, 0x02b7);
 
 /// Whether frames come to a function of this kind by filters, as entries of a type of their own.
@@ -24,12 +26,13 @@ pub(crate) fn is_usnic(device: (u16, u16)) -> bool {
     device == DEVICES[0]
 }
 
-/// Which function.
+/// The function that a rail drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// One of this machine.
     Pci(Bdf),
-    /// `model/DIR/vf0`: a process models it, and listens at `DIR/vf0.sock`. `model/DIR/vf*` is any virtual one that nobody has.
+    /// `model/DIR/vf0`: a process models it, and listens at `DIR/vf0.sock`. `model/DIR/vf*` is any virtual
+    /// one that is free.
     Model {
         /// The folder of sockets.
         folder: PathBuf,
@@ -43,7 +46,7 @@ const MODEL: &str = "model/";
 const ANY: &str = "vf*";
 
 impl Object {
-    /// Reads the object of a rail's name, or what an agent is told.
+    /// Parses the object of a rail's name, or an agent's argument.
     ///
     /// # Errors
     /// Why it is neither, as a part of a sentence.
@@ -120,7 +123,8 @@ impl Object {
             .collect()
     }
 
-    /// The number by which the physical function's firmware knows it: on PCI, the device and function number less one.
+    /// The number by which the physical function's firmware knows it: on PCI, the device and function number
+    /// less one.
     #[must_use]
     pub fn index(&self) -> u32 {
         match self {
@@ -142,7 +146,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// Why the BARs say nothing that can be used.
+/// Why the BARs contain nothing that can be used.
 #[derive(Debug)]
 pub(crate) enum Bad {
     Table(BadTable),
@@ -190,7 +194,7 @@ pub(crate) fn read(claim: &Claim) -> Result<(Table, Spaces), Bad> {
     let mut bytes = Vec::with_capacity(most);
     while bytes.len() < most {
         bytes.extend(first.read32(bytes.len() as u64)?.to_le_bytes());
-        // Nobody reads on behind the end, and behind a header that is none.
+        // Reading on is of no use behind the end of the table, nor behind a header that is none.
         if bytes.len() == BAR_LEAST && Table::read(&bytes, &lengths) != Err(BadTable::Endless) {
             break;
         }

@@ -1,10 +1,13 @@
-//! Unsafe room: the registers of a vNIC, typed. All that is unsafe here is the promise that these structures are made of registers.
+//! Unsafe room: the registers of a vNIC, typed. All that is unsafe here is the promise that these structures
+//! are made of registers.
 //!
-//! Queue registers sit on 8-byte spacing; ring bases and message addresses have 64 bits, all others 32 (the upper half is unused),
-//! and a control block has 128 bytes. Where the blocks are, the resource table says ([`Table`](crate::table::Table)).
+//! Queue registers sit on 8-byte spacing; ring bases and message addresses have 64 bits, all others 32 (the
+//! upper half is unused), and a control block has 128 bytes. Where the blocks are, the resource table says
+//! ([`Table`](crate::table::Table)).
 //!
-//! Sources, as the public drivers have them: DPDK `drivers/net/enic/base/vnic_{wq,rq,cq,intr,devcmd}.h`; libfabric
-//! `prov/usnic/src/usnic_direct/vnic_{wq,rq,cq,intr,devcmd}.h`; Linux `drivers/net/ethernet/cisco/enic`.
+//! Sources, as the public drivers have them: DPDK `drivers/net/enic/base/vnic_{wq,rq,cq,intr,devcmd}.h`;
+//! libfabric `prov/usnic/src/usnic_direct/vnic_{wq,rq,cq,intr,devcmd}.h`; Linux
+//! `drivers/net/ethernet/cisco/enic`.
 
 use doorbell_vfio::Registers;
 use memoffset::offset_of;
@@ -21,7 +24,8 @@ pub(crate) struct WorkQueue {
     pub(crate) ring_base: RW<u64>,
     pub(crate) ring_size: RW<u32>,
     _0c: RO<u32>,
-    /// The doorbell: one past the last descriptor that is filled. Also written 64 bits wide, with a prefetch hint ([`Hinted`]).
+    /// The doorbell: one past the last descriptor that is filled. Also written 64 bits wide, with a prefetch
+    /// hint ([`Hinted`]).
     pub(crate) posted: RW<u32>,
     _14: RO<u32>,
     pub(crate) cq_index: RW<u32>,
@@ -53,7 +57,8 @@ const _: () = assert!(offset_of!(WorkQueue, error_status) == 0x50);
 /// The ring of devcmd2 has a work queue's registers.
 pub(crate) type CommandRing = WorkQueue;
 
-/// A receive queue. Up to `fetch` as a work queue, then not: no `dca_value` stands before the error registers.
+/// A receive queue. Up to `fetch` as a work queue, then not: no `dca_value` stands before the error
+/// registers.
 #[repr(C)]
 pub(crate) struct ReceiveQueue {
     pub(crate) ring_base: RW<u64>,
@@ -133,7 +138,7 @@ const _: () = assert!(offset_of!(CompletionQueue, message_enable) == 0x48);
 const _: () = assert!(offset_of!(CompletionQueue, interrupt_offset) == 0x50);
 const _: () = assert!(offset_of!(CompletionQueue, message_address) == 0x58);
 
-/// An interrupt.
+/// The control block of an interrupt.
 #[repr(C)]
 pub(crate) struct Interrupt {
     pub(crate) coalescing_timer: RW<u32>,

@@ -1,4 +1,5 @@
-//! What to type where something is missing: commands with the folder, function and socket that are meant, and who is in the way.
+//! Commands to type where something is missing, with the folder, function and socket that are meant, and the
+//! process that is in the way.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +13,7 @@ use crate::config::UsnicConfig;
 use crate::open::{agent_socket, pf_of};
 use crate::rail_name::Object;
 
-/// Functions that a model has which is not told how many.
+/// Functions that a model has where their number is not given.
 const VFS: u32 = 2;
 
 /// The command that starts an agent for a function, where these settings look for it.
@@ -123,7 +124,7 @@ pub fn make_function(object: &Object) -> String {
 /// The number of the process that listens at an agent's socket; one of another pid namespace has none here.
 ///
 /// # Errors
-/// Where nobody does, it may not be reached, or it is a socket of another kind ([`is_other_kind`]).
+/// Where no process does, it may not be reached, or it is a socket of another kind ([`is_other_kind`]).
 pub fn agent_at(path: &Path) -> io::Result<Option<u32>> {
     Ok(listener(path, SocketType::SEQPACKET)?)
 }

@@ -1,8 +1,9 @@
-//! Beginning anew while a rail is open: queues off, everything told and steered again; after a step that fails, later once more,
-//! with a reset of the function before. And the end: everything off and taken away, as far as the device obeys soon.
+//! Restart of a rail that is open: queues off, everything set up and steered again; after a step that fails,
+//! once more later, with a reset of the function before. And the end: everything off and removed, as far as
+//! the device obeys soon.
 //!
 //! ```text
-//!   waiting ─► somebody who steers ─► (a reset, in a thread: it takes 100 ms and more) ─► step by step ─► running
+//!   waiting ─► filters have an owner ─► (a reset, in a thread: it takes 100 ms and more) ─► steps ─► running
 //!      ▲                                    any of it fails │
 //!      └───────────── 50 ms to 2 s ─────────────────────────┘
 //! ```
@@ -29,7 +30,7 @@ const STEP: Duration = Duration::from_micros(250);
 /// How long a rail that leaves waits for its device to obey.
 const QUIT: Duration = Duration::from_secs(1);
 
-/// A reset under way. Dropped, it is waited for: nobody touches the device meanwhile.
+/// A reset under way. It is waited for when dropped: the device is not touched meanwhile.
 #[derive(Debug)]
 struct Reset(Option<JoinHandle<Result<(), Error>>>);
 
@@ -118,12 +119,13 @@ impl Restart {
         }
     }
 
-    /// Who steers is there again: it is tried at once.
+    /// Tries at once: the owner of the filters is back.
     pub(crate) fn hasten(&mut self, now: Time) {
         self.at = self.at.min(now);
     }
 
-    /// When it is time for a step. Who waits for an agent or for a reset looks as often as a rail that runs.
+    /// When the next step is due. While it waits for an agent or for a reset, it is polled as often as a rail
+    /// that runs.
     pub(crate) fn due(&self) -> Time {
         match self.stage {
             Stage::Waiting | Stage::Steps(_) => self.at,
@@ -155,7 +157,8 @@ impl Restart {
         stepped.or_else(|trouble| self.fail(now, &trouble))
     }
 
-    /// Before the steps: somebody who steers, and from the second try on a device that was reset.
+    /// What comes before the steps: connecting to the owner of the filters, and from the second try on a
+    /// reset of the device.
     fn prepare(&mut self, held: &mut Held, sleep: &Sleep, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
         match &mut self.stage {
             Stage::Connecting => {
@@ -171,7 +174,7 @@ impl Restart {
                 if config.is_bus_master()? {
                     sleep.program()?;
                 } else {
-                    // Somebody has reset it: it may not reach memory, and has forgotten its vectors.
+                    // Another process has reset it: it may not reach memory, and has forgotten its vectors.
                     config.set_bus_master(true)?;
                     was_reset(held, sleep)?;
                 }
@@ -211,7 +214,8 @@ fn forgotten(held: &mut Held) {
     (held.notify_kept, held.is_open) = (0, false);
 }
 
-/// The way out, after which the device is given back: the end of a reset that is under way, then the steps, within their time.
+/// The way out, after which the device is given back: the end of a reset that is under way, then the steps,
+/// within their time.
 #[derive(Default)]
 pub(crate) struct Ending {
     reset: Option<Reset>,

@@ -12,7 +12,8 @@ use crate::desc::{ENTRY, ReceiveDescriptor};
 use crate::regs::ReceiveQueue;
 use crate::window::Window;
 
-/// So many chunks are given back at a time while frames come in: each time is a write of a register. (Open
+/// Chunks that are given back at a time while frames come in: each time is a write of a register. (Open MPI's
+/// BTL: 16.)
 /// MPI's BTL: 16.)
 const GIVE_BACK: u64 = 32;
 
@@ -35,14 +36,15 @@ enum Bell {
     Called(Window),
 }
 
-/// What an entry of a completion queue says of a receive queue.
+/// What an entry of a completion queue means for a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// This chunk is ours again.
     Chunk(u32),
-    /// The device has nothing like it: said twice, or never given.
+    /// The device has nothing like it: completed twice, or never given.
     Nothing,
-    /// It has, but others before it were not told of: something was lost, and what those chunks are is not
+    /// It has, but others before it were not completed: something was lost, and what those chunks are is not
+    /// known.
     /// known.
     Gap,
 }
@@ -120,7 +122,7 @@ impl ReceiveRing {
         self.lent.pending() >= GIVE_BACK.min(self.place.entries as u64 / 4)
     }
 
-    /// Tells the device of everything given.
+    /// Rings the doorbell for everything given.
     #[inline]
     pub(crate) fn tell(&mut self) {
         if self.lent.pending() > 0 {
@@ -129,7 +131,7 @@ impl ReceiveRing {
         }
     }
 
-    /// Tells it once more what it was told: one that has lost the doorbell would drop everything `[I]`.
+    /// Rings the doorbell again: a device that has lost it would drop everything `[I]`.
     #[cold]
     pub(crate) fn ring_again(&self) {
         self.ring(self.lent.tail());

@@ -42,7 +42,7 @@ pub struct Queues {
     believes: bool,
     /// Chunks that the device may have next.
     fresh: Vec<u32>,
-    /// The device tells of its queues what cannot be: they have to be made anew.
+    /// The device has reported completions that cannot be: the queues have to be set up again.
     pub(crate) is_astray: bool,
     /// Packets longer than the room for them, and those that were not as on the wire.
     pub(crate) cut: u64,
@@ -83,13 +83,13 @@ impl Queues {
         Ok(())
     }
 
-    /// Gives the device all chunks that are free, and tells it.
+    /// Gives the device all chunks that are free, and rings the doorbell.
     pub(crate) fn start(&mut self) {
         self.give();
         self.rings.iter_mut().for_each(ReceiveRing::tell);
     }
 
-    /// The shorter ring first: what is left over is the longer one's, whoever has kept how much.
+    /// The shorter ring first: what is left over goes to the longer one, however many chunks each has lent.
     #[inline]
     fn give(&mut self) {
         for ring in &mut self.rings {
@@ -134,7 +134,8 @@ impl Queues {
         } else {
             let is_taken = match entry.state() {
                 State::Good => self.show(chunk, entry.length(), self.believes, arrivals),
-                // Neighbours' words have no checksums that the device knows of. All others are looked at
+                // ARP and neighbour discovery have no checksums that the device checks. All others are
+                // checked here.
                 // here.
                 State::Unchecked | State::Doubtful => self.show(chunk, entry.length(), false, arrivals),
                 State::Cut => {

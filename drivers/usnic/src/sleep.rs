@@ -38,7 +38,7 @@ pub(crate) struct Sleep {
     is_released: bool,
 }
 
-/// What wakes.
+/// What wakes a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Interrupts,
@@ -82,7 +82,7 @@ impl Sleep {
         }
     }
 
-    /// Tells the device how its interrupts behave; none is let through yet.
+    /// Programs how the device's interrupts behave; all are masked yet.
     pub(crate) fn program(&self) -> Result<(), Error> {
         for window in &self.registers {
             for (at, value) in [
@@ -173,7 +173,7 @@ impl Sleep {
             .check(limit, || claim.device().raise(Irq::Msix, 0).is_ok())
     }
 
-    /// Lets go of the registers. Nothing of the device wakes anybody any more.
+    /// Releases the registers. No interrupt of the device wakes a sleeper any more.
     pub(crate) fn release(&mut self) {
         self.registers.clear();
         self.wake.release();

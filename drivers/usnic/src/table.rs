@@ -1,12 +1,13 @@
-//! The resource table at the beginning of BAR 0: where the function's registers are. Nothing about places is known beforehand.
+//! The resource table at the beginning of BAR 0: where the function's registers are. Nothing about places is
+//! known beforehand.
 //!
 //! ```text
 //!   │ magic 4 │ version 4 │ entry 12 │ entry 12 │ … │ type 0 │                    an ordinary vNIC
 //!   │ magic 4 │ version 4 │ lif 2 │ slot 2 │ serial 16 │ entry 12 │ … │ type 0 │  the management vNIC
 //! ```
 //!
-//! Sources: libfabric `usnic_direct/vnic_resource.h` and `vnic_dev.c`; DPDK and Linux's enic alike. Where they stop (their lists
-//! of types differ), so does what they say: an unknown type is passed over, and one that is absent has a count of 0.
+//! Sources: libfabric `usnic_direct/vnic_resource.h` and `vnic_dev.c`; DPDK and Linux's enic alike. Their
+//! lists of types differ: an unknown type is skipped, and one that is absent has a count of 0.
 
 use std::fmt;
 
@@ -20,11 +21,11 @@ const MAGIC: u32 = 0x766e_6963;
 const MAGIC_MANAGEMENT: u32 = 0x544d_474d;
 const HEADER: usize = 8;
 const HEADER_MANAGEMENT: usize = 28;
-/// Types of DPDK's list, the longest one: parsers ask a BAR 0 to have room for as many entries.
+/// Types of DPDK's list, the longest one: parsers require a BAR 0 to have room for as many entries.
 const TYPES: usize = 52;
 /// The shortest BAR 0.
 pub const BAR_LEAST: usize = HEADER + TYPES * size_of::<RawEntry>();
-/// Entries that are read at most: nobody's table has more, and one without an end is none.
+/// Entries that are read at most: no known table has more, and one without an end is none.
 const ENTRIES_MOST: usize = 256;
 /// Bytes of BAR 0 that a table can have.
 pub const TABLE_MOST: usize = HEADER_MANAGEMENT + (ENTRIES_MOST + 1) * size_of::<RawEntry>();
@@ -47,11 +48,11 @@ const _: () = assert!(size_of::<RawEntry>() == 12);
 pub enum Kind {
     /// Work queues: to send.
     Wq = 1,
-    /// Receive queues.
+    /// The receive queues of the function.
     Rq = 2,
-    /// Completion queues.
+    /// The completion queues of the function.
     Cq = 3,
-    /// Interrupts.
+    /// The interrupts of the function.
     Interrupts = 10,
     /// The command block.
     Devcmd = 16,
@@ -93,7 +94,7 @@ impl Kind {
 /// Where something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The BAR.
+    /// The number of the BAR.
     pub bar: u8,
     /// Offset in it, in bytes.
     pub at: u64,
@@ -114,9 +115,9 @@ impl Place {
 pub enum BadTable {
     /// BAR 0 is shorter than any such table.
     Short(u64),
-    /// Neither header.
+    /// The magic number and version of neither kind of vNIC.
     Magic(u32, u32),
-    /// All ones: nobody is there.
+    /// All ones: no device answers.
     Gone,
     /// No end within what can be one.
     Endless,
@@ -170,7 +171,7 @@ impl BadTable {
             }
             Self::Gone => "plug it in again, or name another rail",
             Self::Endless | Self::Beyond(_) => {
-                "reset the adapter; a firmware that goes on saying so is broken"
+                "reset the adapter; a firmware that goes on reporting this is broken"
             }
             Self::Missing(Kind::Devcmd | Kind::Devcmd2) => {
                 "leave usnic.commands to itself where it is set (`unset DOORBELL_USNIC_COMMANDS`); else update the adapter's firmware"
@@ -182,7 +183,7 @@ impl BadTable {
     }
 }
 
-/// What BAR 0 says.
+/// The contents of the table, as far as they are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     places: [Place; KINDS.len()],
@@ -278,7 +279,8 @@ impl Table {
         Ok(())
     }
 
-    /// Where commands go: the block, or the ring where that is wanted or alone there. It is all that a physical function needs here.
+    /// Where commands go: the block, or the ring where that is wanted or alone there. It is all that a
+    /// physical function needs here.
     ///
     /// # Errors
     /// [`BadTable::Missing`].
@@ -440,7 +442,8 @@ mod tests {
         }
     }
 
-    /// Bytes of no meaning, and tables with a few bytes changed: never a panic, and never a place that is not inside.
+    /// Bytes of no meaning, and tables with a few bytes changed: never a panic, and never a place that is not
+    /// inside.
     #[test]
     fn hostile_tables_give_places_inside_or_none() {
         let mut random = doorbell_testing::Random::new(1);

@@ -10,7 +10,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whoever makes one has checked that the block is inside of the BAR.
+    /// The caller has checked that the block is inside of the BAR.
     pub(crate) fn new(space: &Space, at: u64) -> Self {
         Self {
             space: space.clone(),

@@ -18,7 +18,7 @@ use crate::desc::{ENTRY, SEND_FLAGS, SENT, SendDescriptor, hinted};
 use crate::regs::{Hinted, WorkQueue};
 use crate::window::Window;
 
-/// So many descriptors go without a report.
+/// One descriptor out of this many requests a report.
 const REPORT_EVERY: u64 = 32;
 
 /// How the doorbell is rung.
@@ -39,7 +39,8 @@ pub struct SendRing {
     slots: Slots,
     cq: u32,
     checksums: bool,
-    /// What the last entry says, which the device does not know of yet and reports nothing on: it is not read
+    /// The last entry, which the device has not been notified of yet and which requests no report: it is not
+    /// read back from memory that others may write.
     /// back from memory that others may write.
     tail: Option<SendDescriptor>,
     hint: (u64, usize),
@@ -102,7 +103,8 @@ impl SendRing {
         set(offset_of!(WorkQueue, enable), 0)
     }
 
-    /// Tells the device once more what it was told: one that has lost the doorbell would wait for ever. That
+    /// Rings the doorbell again: a device that has lost it would wait for ever. That writing the same index
+    /// again does nothing else is inferred `[I]`.
     /// writing the same index again does nothing else is inferred `[I]`.
     #[cold]
     pub(crate) fn ring_again(&self) {
@@ -241,7 +243,7 @@ mod tests {
                 }
                 assert_eq!(ring.slots.free(), 0, "posted never wraps onto fetch");
                 assert!(ring.doorbell() && !ring.doorbell());
-                // The device reports on what it was asked to, in order.
+                // The device reports on the descriptors that request it, in order.
                 for at in 0..entries as u64 - 1 {
                     let count = round * (entries as u64 - 1) + at;
                     let slot = count as usize % entries;
@@ -265,7 +267,7 @@ mod tests {
         ring.doorbell();
         for slot in 0..9 {
             assert_eq!(descriptor(&memory, slot).flags.get(), END, "{slot}");
-            assert!(!ring.slots.complete(slot), "nobody asked for a report on it");
+            assert!(!ring.slots.complete(slot), "no report was requested on it");
         }
         assert_eq!(
             (descriptor(&memory, 9).flags.get(), ring.slots.free()),
@@ -281,7 +283,7 @@ mod tests {
         for at in 0..32 {
             ring.post(60, true, [0, at + 1]);
         }
-        // The 32nd asks for a report when it is posted; the device does not know of it.
+        // The 32nd requests a report when it is posted; the device has not been notified of it.
         assert!(!ring.slots.complete(31));
         ring.doorbell();
         assert!(!ring.slots.complete(4095) && !ring.slots.complete(30) && ring.slots.complete(31));

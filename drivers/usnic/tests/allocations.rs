@@ -1,5 +1,5 @@
-//! Nothing is allocated for a frame, and no message is sent for one: counted by the allocator itself, over functions of a model whose
-//! queues are mapped.
+//! Nothing is allocated for a frame, and no message is sent for one: counted by the allocator itself, over
+//! functions of a model whose queues are mapped.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ fn frames_allocate_nothing() {
         UsnicRail::open(&name.parse().unwrap(), &config).unwrap()
     };
     let (mut a, mut b) = (open("vf0"), open("vf1"));
-    // The first to be opened has the model's one filter for ARP, and hears who asks.
+    // The first to be opened has the model's one filter for ARP, and receives requests.
     let (to_a, to_b) = (a.address(), b.address());
     b.open(&to_a, Incarnation(1)).unwrap();
     let peer = a.open(&to_b, Incarnation(1)).unwrap();

@@ -1,7 +1,8 @@
-//! A process at the other end of an agent's line: what it has, what it asked for, and what it has to be told.
+//! An agent's connection to a process: what it owns, what it has requested, and what is still to be sent to
+//! it.
 //!
-//! Nothing waits in a queue for a process that does not listen: news and neighbours are told as they are when there is room again, and
-//! one answer waits, for a while.
+//! Nothing is queued for a process that does not read: link news and neighbours are sent in their newest
+//! state once there is room again, and one reply waits, for a while.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -16,16 +17,17 @@ use super::listener::Peer;
 use crate::flow_steering::Request;
 use crate::flow_steering::wire::{Owner, PACKET, Said};
 
-/// How long a process may take to say what it wants, and to take an answer.
+/// How long a process may take to request a function, and to read a reply.
 const GREETING: Duration = Duration::from_secs(2);
 const TAKING: Duration = Duration::from_secs(5);
-/// So many neighbours are told in so long at most: fewer than a rail that looks every 20 ms takes.
+/// At most [`NEIGHBOURS`] neighbours are sent every [`NEIGHBOURS_EVERY`]: fewer than a rail that polls every
+/// 20 ms reads.
 const NEIGHBOURS: usize = 16;
 const NEIGHBOURS_EVERY: Duration = Duration::from_millis(20);
-/// Most times that a process may say where it is.
+/// How often a process may announce its own hardware address at most.
 const HERES_MOST: u32 = 64;
 
-/// A neighbour as everybody is told of it, and the count at which it was.
+/// A neighbour as it is sent to all processes, and the count at which it was announced.
 pub(super) type Neighbour = (u64, Ipv4Addr, Mac);
 
 /// See the module.
@@ -33,19 +35,19 @@ pub(super) struct Line {
     socket: OwnedFd,
     pub(super) peer: Peer,
     since: Instant,
-    /// What it asked for, until it gets it.
+    /// The function and address that it has requested, until it gets them.
     pub(super) wants: Option<(u32, Ipv4Addr)>,
-    /// What it has.
+    /// The function and address that it owns.
     pub(super) own: Option<(u32, Ipv4Addr)>,
     pub(super) filters: Vec<u64>,
     pub(super) pairs: Vec<u32>,
-    /// What it says to be, for the others.
+    /// The addresses that it has announced for itself, to be sent to the others.
     pub(super) here: Option<Neighbour>,
     heres: u32,
     /// A request that waits for its turn, or is under way.
     pub(super) asked: Option<(u32, Request)>,
     answer: Option<(Said, Instant)>,
-    /// How much it knows: of neighbours, and of news.
+    /// How far it is up to date: the count of neighbours, then that of news.
     met: u64,
     told: u64,
     next: Instant,
@@ -82,7 +84,7 @@ impl Line {
         self.left
     }
 
-    /// How many filters it has, with the one that it has asked for.
+    /// The number of its filters, with one that it is just requesting.
     pub(super) fn filter_count(&self) -> usize {
         let asks = matches!(self.asked, Some((_, Request::Steer(..))));
         self.filters.len() + usize::from(asks)
@@ -142,7 +144,7 @@ impl Line {
         }
     }
 
-    /// Says something at once; false where there is no room, or nobody.
+    /// Sends a packet at once; returns false where there is no room, or the process is gone.
     pub(super) fn say(&self, said: Said) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         send(&self.socket, &said.to_bytes(), flags).is_ok()
@@ -156,7 +158,8 @@ impl Line {
         }
     }
 
-    /// It says where it is; false where that is not its own to say, or is said too often.
+    /// Records the hardware address that it announces for its IP address; returns false where that address is
+    /// not its own, or it announces too often.
     pub(super) fn place(&mut self, ip: Ipv4Addr, mac: Mac, count: &mut u64) -> bool {
         if self.own.is_none_or(|(_, own)| own != ip) || self.heres == HERES_MOST {
             return false;
@@ -169,18 +172,19 @@ impl Line {
         true
     }
 
-    /// Whether it has taken longer than it may, to say what it wants or to take an answer.
+    /// Whether it has taken longer than it may to request a function or to read a reply.
     pub(super) fn is_late(&self) -> bool {
         let is_mute = self.own.is_none() && self.wants.is_none() && self.since.elapsed() > GREETING;
         is_mute || self.answer.is_some_and(|(_, end)| Instant::now() > end)
     }
 
-    /// Whether it has waited too long for a function that somebody else has.
+    /// Whether it has waited too long for a function that another process has.
     pub(super) fn has_waited(&self) -> bool {
         self.since.elapsed() > GREETING
     }
 
-    /// Tells what it does not know yet, as far as there is room; a process that is to be told later is told what is true then.
+    /// Sends what it does not have yet, as far as there is room; what does not fit is sent later, in its
+    /// newest state.
     pub(super) fn tell(&mut self, (count, news): (u64, Said), neighbours: &[Neighbour]) {
         if let Some((said, _)) = self.answer {
             if !self.say(said) {

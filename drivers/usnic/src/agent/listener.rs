@@ -1,4 +1,4 @@
-//! Where an agent listens: a socket that only its own user may use, root, and a group where it is told one.
+//! The agent's listening socket, which only its own user and root may use, and a group where one is given.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use rustix::net::{
 
 use crate::flow_steering::Trouble;
 
-/// Who may connect to a socket waits here.
+/// Processes that may connect to a socket wait here.
 const BACKLOG: i32 = 128;
 /// Most that are let in at one turn.
 const AT_A_TURN: usize = 16;
 
-/// Who has come, by the kernel's word.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) user: u32,
@@ -38,7 +38,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. A socket that nobody listens at any more is replaced.
+    /// Listens at `path`. A socket on which no process listens any more is replaced.
     pub(super) fn new(path: &Path, group: Option<u32>) -> Result<Self, Trouble> {
         let failed = |errno: Errno| {
             Trouble::agent(
@@ -49,7 +49,8 @@ impl Listener {
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         replace(path, &address, failed)?;
         let listener = new_socket().map_err(failed)?;
-        // The file gets the socket's own mode: nothing is changed by its name, which somebody else may have taken by then.
+        // The mode is set on the socket itself, not by the name of its file, which another user may have
+        // replaced by then.
         rustix::fs::fchmod(&listener, Mode::from_raw_mode(0o600))
             .and_then(|()| bind(&listener, &address))
             .map_err(failed)?;
@@ -64,7 +65,7 @@ impl Listener {
         if let Some(group) = group {
             this.give(group)?;
         }
-        // Until here nobody could connect.
+        // No process can connect before this.
         listen(&this.listener, BACKLOG).map_err(failed)?;
         Ok(this)
     }
@@ -102,7 +103,7 @@ impl Listener {
         self.listener.as_fd()
     }
 
-    /// Who has come and may: a few at a time.
+    /// Accepts the processes that have connected and may: a few at a time.
     pub(super) fn accept(&self) -> Vec<(OwnedFd, Peer)> {
         let mut come = Vec::new();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -114,7 +115,7 @@ impl Listener {
                 continue;
             };
             let user = peer.uid();
-            // Of a group's members the file's mode lets in nobody else.
+            // The mode of the file keeps out all who are not members of the group.
             let is_own = user == self.user || user == 0;
             if is_own || self.has_group {
                 let process = peer.pid().unsigned_abs();
@@ -135,7 +136,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Only a socket that nobody serves any more is replaced.
+/// Removes a socket that no process serves any more, and nothing else.
 fn replace(path: &Path, address: &SocketAddrUnix, failed: impl Fn(Errno) -> Trouble) -> Result<(), Trouble> {
     let Ok(there) = rustix::fs::lstat(path) else {
         return Ok(());
@@ -146,7 +147,7 @@ fn replace(path: &Path, address: &SocketAddrUnix, failed: impl Fn(Errno) -> Trou
         return rustix::fs::unlink(path).map_err(failed);
     }
     let what = if is_socket {
-        "somebody listens at"
+        "a process listens at"
     } else {
         "there is a file that is no socket:"
     };
@@ -158,7 +159,7 @@ fn replace(path: &Path, address: &SocketAddrUnix, failed: impl Fn(Errno) -> Trou
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // What stands there by now may be somebody else's.
+        // Another process may have put its own file there by now.
         if rustix::fs::lstat(&self.path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.made) {
             let _ = rustix::fs::unlink(&self.path);
         }

@@ -1,15 +1,16 @@
 //! The agent: a process that has a physical function, and steers frames to virtual ones for other processes.
 //!
-//! Who connects is looked at first: the user of the agent, root, and a group's members where it is told one. Each process has one
-//! function and one address, which nobody else gets while it lives; what it installed is taken away when its line ends, however that
-//! happens. One request is under way at a time, of each line in turn, and nobody is waited for: not for a device that is slow, and not
-//! for a process that does not listen. Lines, filters and what waits to be said are bounded.
+//! The credentials of each process that connects are checked: they have to be the agent's own user, root, or
+//! a member of a group where one is given. Each process has one function and one address, which no other
+//! process gets while it lives; what it installed is removed when its connection ends, however that happens.
+//! One request is under way at a time, of each connection in turn, and nothing is waited for: neither a slow
+//! device nor a process that does not read. Connections, filters and what is queued to be sent are bounded.
 //!
 //! | file | |
 //! |---|---|
 //! | `listener` | the socket |
 //! | `line` | a process at the other end |
-//! | `work` | what is asked of the device, one at a time |
+//! | `work` | requests to the device, one at a time |
 
 mod line;
 mod listener;
@@ -37,8 +38,9 @@ use work::{Job, Whom};
 const LINES_MOST: usize = 64;
 /// Most filters of one process; a rail has three.
 const FILTERS_MOST: usize = 16;
-/// Most lines, and most filters, of one user that is neither root nor the agent's own; and of all such users together. A firmware is
-/// assumed to have 64 filters: what is left is root's and the agent's own user's.
+/// Most connections, and most filters, of one user that is neither root nor the agent's own; and of all such
+/// users together. A firmware is assumed to have 64 filters: what is left is for root and the agent's own
+/// user.
 const USER_MOST: usize = 36;
 const OTHERS_MOST: usize = 48;
 /// Most queue pairs of one.
@@ -53,20 +55,21 @@ const QUIT: Duration = Duration::from_secs(1);
 /// ARP's ethertype: the only one that is steered for others.
 const ARP: u16 = 0x0806;
 
-/// What a turn did, for those who tell people.
+/// What a turn did, for reports to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// A process has a function now.
+pub enum AgentEvent {
+    /// A process owns this function now.
     Came(u32),
-    /// It is gone, with this many filters and queue pairs taken away.
+    /// A process has left its function; this many filters and queue pairs were removed.
     Went(u32, usize),
-    /// The physical function does not answer as it should, for this reason.
+    /// The physical function does not reply as it should, for this reason.
     Slow(String),
-    /// The physical function was reset, or is gone, for this reason: everything was lost, and it is opened again.
+    /// The physical function was reset, or is gone, for this reason: everything was lost, and it is opened
+    /// again.
     Lost(String),
-    /// It is there again.
+    /// The physical function is open again.
     Back,
-    /// Its link came or went.
+    /// The link of the physical function came up or went down.
     Link(bool),
 }
 
@@ -76,7 +79,7 @@ pub struct Agent {
     name: String,
     listener: Listener,
     lines: Vec<Line>,
-    /// Whose turn it is.
+    /// The connection that is next to have a request carried out.
     at: usize,
     job: Option<Job>,
     ended: Option<Result<u64, Trouble>>,
@@ -89,11 +92,12 @@ pub struct Agent {
     news: Option<News>,
     life: u64,
     is_here: bool,
-    told: Vec<Told>,
+    told: Vec<AgentEvent>,
 }
 
 impl Agent {
-    /// Listens at `path`, which only the agent's user may use. A socket that nobody listens at any more is replaced.
+    /// Listens at `path`, which only the agent's user may use. A socket on which no process listens any more
+    /// is replaced.
     ///
     /// # Errors
     /// Where the physical function cannot steer, or the socket cannot be made.
@@ -135,7 +139,7 @@ impl Agent {
         self.listener.path()
     }
 
-    /// What the physical function says of itself.
+    /// The physical function's own properties.
     #[must_use]
     pub fn info(&self) -> PfInfo {
         self.watchdog.info()
@@ -147,11 +151,12 @@ impl Agent {
         &self.name
     }
 
-    /// One turn: waits for somebody for `limit` at most, and does what is asked, as far as it can be done at once.
+    /// One turn: waits at most `limit` for a packet or connection, and carries out requests as far as that is
+    /// possible at once.
     ///
     /// # Errors
     /// Where the physical function is gone, and cannot come back.
-    pub fn turn(&mut self, limit: Duration) -> Result<Vec<Told>, Fault> {
+    pub fn turn(&mut self, limit: Duration) -> Result<Vec<AgentEvent>, Fault> {
         self.wait(limit);
         for (socket, peer) in self.listener.accept() {
             let line = Line::new(socket, peer);
@@ -184,19 +189,19 @@ impl Agent {
             tv_sec: 0,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // Whatever it says, everybody is looked at.
+        // Whatever `poll` returns, every connection is checked.
         let _ = rustix::event::poll(&mut waits, Some(&limit));
         let hung_up = |wait: &PollFd<'_>| wait.revents().intersects(PollFlags::HUP | PollFlags::ERR);
         let ends: Vec<bool> = waits[1..].iter().map(hung_up).collect();
         let lines = self.lines.iter_mut().filter(|line| !line.is_over);
         for (line, ends) in lines.zip(ends) {
-            // What it had asked before is of no use to anybody.
+            // A request that it had sent before is of no use any more.
             line.is_over = ends;
         }
     }
 
-    /// Whether its user may have one more, of what is counted: of others than root and the agent's own user not everything, so that no
-    /// member of a group keeps the rest, or root, out.
+    /// Whether its user may have one more of what is counted. Users other than root and the agent's own do
+    /// not get everything, so that no member of a group keeps the others, or root, out.
     fn has_share(&self, peer: Peer, count: impl Fn(&Line) -> usize) -> bool {
         let of = |is_meant: &dyn Fn(&Peer) -> bool| {
             let lines = self.lines.iter().filter(|line| is_meant(&line.peer));
@@ -253,7 +258,8 @@ impl Agent {
         }
     }
 
-    /// A process wants a function, for an address: it gets them, or hears who has them. One who has just left is waited for.
+    /// A process requests a function for an address: it gets them, or a reply that names their owner. An
+    /// owner that has just left is waited for.
     fn hello(&mut self, at: usize) {
         let Some((function, ip)) = self.lines[at].wants else {
             return;
@@ -272,7 +278,7 @@ impl Agent {
                 };
                 if line.say(welcome) {
                     line.own = Some((function, ip));
-                    self.told.push(Told::Came(function));
+                    self.told.push(AgentEvent::Came(function));
                 } else {
                     line.is_over = true;
                 }
@@ -283,7 +289,7 @@ impl Agent {
         line.is_over = true;
     }
 
-    /// Who has the function, or the address; and whether it is only still being cleared away.
+    /// Returns the owner of the function or the address, and whether only its filters remain to be removed.
     fn holder(&mut self, at: usize, function: u32, ip: Ipv4Addr) -> Option<(Why, bool)> {
         for (other, line) in self.lines.iter_mut().enumerate() {
             let Some(own) = line.own.filter(|_| other != at) else {
@@ -312,13 +318,13 @@ impl Agent {
         }
         let link = |news: Option<News>| news.is_some_and(|news| news.link);
         if link(news) != link(self.news) {
-            self.told.push(Told::Link(link(news)));
+            self.told.push(AgentEvent::Link(link(news)));
         }
         (self.news, self.life, self.is_here) = (news, life, is_here);
         self.news_count += 1;
     }
 
-    /// Everybody hears what it does not know yet.
+    /// Sends every connection what it does not have yet.
     fn tell(&mut self) {
         let news = if self.is_here {
             Said::News {
@@ -349,7 +355,7 @@ impl Agent {
                 return true;
             }
             if let Some(function) = line.function() {
-                told.push(Told::Went(function, line.left()));
+                told.push(AgentEvent::Went(function, line.left()));
             }
             false
         });
@@ -361,7 +367,7 @@ fn judge(line: &Line, request: Request) -> Option<Result<u64, Why>> {
     let own = line.own.map(|(_, ip)| ip);
     match request {
         Request::Steer(Match::Ethertype(kind), _) if kind != ARP => Some(Err(Why::Never)),
-        // Nobody hears what is for another address than its own.
+        // No process may receive packets for another address than its own.
         Request::Steer(Match::Udp { address, .. }, _) if own != Some(address) => Some(Err(Why::Never)),
         Request::Steer(..) if line.filters.len() == FILTERS_MOST => Some(Err(Why::Full)),
         Request::Enable(pair) if line.pairs.len() == PAIRS_MOST && !line.pairs.contains(&pair) => {

@@ -1,10 +1,10 @@
-//! What an agent asks of the device: one request at a time, of its lines in turn; then what those who have left had; then what could not
-//! be taken away before.
+//! An agent's requests to the device: one at a time, from its connections in turn; then clean-up after
+//! processes that have left; then what could not be removed before.
 
 use std::time::{Duration, Instant};
 
 use super::line::Line;
-use super::{Agent, Told};
+use super::{Agent, AgentEvent};
 use crate::errno::{Errno, Fault};
 use crate::flow_steering::wire::{Said, Why};
 use crate::flow_steering::{Request, Trouble};
@@ -28,14 +28,15 @@ pub(super) struct Job {
 pub(super) enum Whom {
     /// The process that has the function.
     Line,
-    /// Nobody: what one who has left had.
+    /// No process: clean-up after one that has left.
     Left,
-    /// Nobody: what was left behind.
+    /// No process: something that could not be removed before.
     Orphan,
 }
 
 impl Agent {
-    /// The next thing to ask the device for: of lines in turn, of those who have left, of what was left behind.
+    /// The next request for the device: from the connections in turn, after processes that have left, then
+    /// what could not be removed before.
     pub(super) fn next(&self) -> Option<(Job, usize)> {
         let count = self.lines.len();
         for turn in 0..count {
@@ -73,9 +74,9 @@ impl Agent {
     pub(super) fn work(&mut self) {
         if let Some(change) = self.watchdog.turn(&mut self.ended) {
             self.told.push(match change {
-                Change::Slow(why) => Told::Slow(why),
-                Change::Lost(why) => Told::Lost(why),
-                Change::Back => Told::Back,
+                Change::Slow(why) => AgentEvent::Slow(why),
+                Change::Lost(why) => AgentEvent::Lost(why),
+                Change::Back => AgentEvent::Back,
             });
         }
         if !self.watchdog.is_here() {
@@ -109,7 +110,7 @@ impl Agent {
         }
     }
 
-    /// Nothing can be asked of the device, and all that was installed is gone with it.
+    /// The device takes no requests, and all that was installed is lost.
     fn give_up(&mut self) {
         (self.job, self.ended) = (None, None);
         self.orphans.clear();
@@ -174,8 +175,8 @@ impl Agent {
         }
     }
 
-    /// What could not be taken away is tried again later. A queue pair that stays on without filters receives nothing, and the next
-    /// process that has the function turns it on anyway.
+    /// Keeps a filter that could not be removed, to try again later. A queue pair that stays on without
+    /// filters receives nothing, and the next process that has the function turns it on anyway.
     fn leave_behind(&mut self, function: u32, request: Request) {
         if !matches!(request, Request::Unsteer(_)) {
             return;

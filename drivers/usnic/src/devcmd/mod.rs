@@ -32,7 +32,7 @@ type Answer = Result<Arguments, Fault>;
 /// How long a command may take: 1000 looks, 100 µs apart, in all public drivers.
 const LOOKS: u32 = 1000;
 const BETWEEN: Duration = Duration::from_micros(100);
-/// The same for who looks seldom: so many looks at least, and so long.
+/// The same for a caller that polls seldom: this many polls at least, and this much time.
 const LOOKS_LEAST: u32 = 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the second half of a two-part command may take.
@@ -76,7 +76,8 @@ pub struct Devcmd {
     /// The device knows where results go; of a block there is nothing to know.
     is_ready: bool,
     pending: Option<Pending>,
-    /// A command whose answer did not come in time: it may still come, and until then the device may read what it was given.
+    /// A command whose answer did not come in time: it may still come, and until then the device may read
+    /// what it was given.
     late: Option<Command>,
     belated: Option<(Command, Arguments)>,
 }
@@ -87,7 +88,8 @@ impl Devcmd {
         Self::over(Way::Block(Block::new(window)), true)
     }
 
-    /// The ring whose registers are at this place, over [`ring::BYTES`] of memory that the device finds at `bus`.
+    /// The ring whose registers are at this place, over [`ring::BYTES`] of memory that the device finds at
+    /// `bus`.
     pub(crate) fn ring(window: Window, memory: RegionSlice, bus: u64) -> Self {
         Self::over(Way::Ring(Ring::new(window, memory, bus)), false)
     }
@@ -107,7 +109,7 @@ impl Devcmd {
         matches!(self.way, Way::Ring(_))
     }
 
-    /// The function was reset: nothing is under way there, and a ring has to be told again.
+    /// Forgets what is under way after a reset of the function; a ring has to be set up again.
     pub fn forget(&mut self) {
         (self.pending, self.late) = (None, None);
         if let Way::Ring(ring) = &mut self.way {
@@ -116,7 +118,7 @@ impl Devcmd {
         }
     }
 
-    /// Nobody waits any more for what is under way.
+    /// Gives up the command under way; its result may still come.
     pub(crate) fn abandon(&mut self) {
         if let Some(pending) = self.pending.take().filter(|pending| !pending.command.is_nowait()) {
             self.late = Some(pending.command);
@@ -155,7 +157,8 @@ impl Devcmd {
         Ok(false)
     }
 
-    /// Whether no command is taken now: the device still works on one that nobody waits for, or was not waited for; or the ring is full.
+    /// Whether no command is taken now: the device still works on one that was abandoned or has no reply; or
+    /// the ring is full.
     ///
     /// # Errors
     /// [`Fault::Gone`], or where the registers cannot be reached.
@@ -178,11 +181,12 @@ impl Devcmd {
         self.belated.take()
     }
 
-    /// Starts a command. One without an answer is done with this, but for the device, which is waited for before the next one.
+    /// Starts a command. One without a reply is done with this; only the device's work on it is waited for
+    /// before the next one.
     ///
     /// # Errors
-    /// [`Fault::Busy`] where an earlier one is under way or the ring is not [`ready`](Self::ready), [`Fault::Gone`], or where the
-    /// registers cannot be reached.
+    /// [`Fault::Busy`] where an earlier one is under way or the ring is not [`ready`](Self::ready),
+    /// [`Fault::Gone`], or where the registers cannot be reached.
     pub fn begin(&mut self, command: Command, arguments: &Arguments) -> Result<(), Fault> {
         if self.pending.is_some() || !self.is_ready || self.is_busy()? {
             return Err(Fault::Busy);
@@ -212,7 +216,8 @@ impl Devcmd {
         }
     }
 
-    /// Looks whether the command is done: at most every 100 µs, whoever calls, and 1000 times, or for half a second.
+    /// Polls the command under way: at most every 100 µs, however often it is called, and for 1000 polls or
+    /// half a second.
     ///
     /// # Errors
     /// Its end in an error is in the answer.
@@ -240,8 +245,8 @@ impl Devcmd {
         Some(ended)
     }
 
-    /// What became of a command without an answer, by the status that stands there once the device is done with it: public drivers do
-    /// not look. `None` while it works, and nothing bad where there is no such word.
+    /// The outcome of a command without a reply, by the status register once the device is done with it:
+    /// public drivers do not read it. `None` while the device works; success where there is no such register.
     pub(crate) fn aftermath(&mut self, command: Command) -> Option<Result<(), Fault>> {
         match &self.way {
             Way::Block(block) => Some(block.look(command)?.map(drop)),
@@ -249,7 +254,8 @@ impl Devcmd {
         }
     }
 
-    /// Does a command and waits for it; also for an earlier one without an answer, as long as for one with one.
+    /// Runs a command and waits for it; also for an earlier one without a reply, as long as for one with a
+    /// reply.
     ///
     /// # Errors
     /// [`Fault`].
@@ -275,7 +281,8 @@ impl Devcmd {
         }
     }
 
-    /// Asks for the end of a two-part command until its first result is 0, for two seconds. Returns the second one.
+    /// Polls a two-part command until its first result is 0, for two seconds at most. Returns the second
+    /// result.
     ///
     /// # Errors
     /// [`Fault`].
@@ -293,10 +300,10 @@ impl Devcmd {
         }
     }
 
-    /// Whether the device has a command. Two ways of saying no are known, and both are taken.
+    /// Whether the device has a command. Devices are known to refuse in two ways, and both are taken for no.
     ///
     /// # Errors
-    /// [`Fault`], where it does not say.
+    /// [`Fault`], where the device gives neither answer.
     pub fn has(&mut self, command: Command) -> Result<bool, Fault> {
         match self.run(CAPABILITY, &[command.word.into()]) {
             Ok(said) => Ok(said[0] == 0),
@@ -305,11 +312,11 @@ impl Devcmd {
         }
     }
 
-    /// The highest type of filter that the device has; `None` where it has none, or not for this function. Of this command the
-    /// answer is the other way round: 1 says that it counts.
+    /// The highest type of filter that the device has; `None` where it has none, or not for this function.
+    /// For this command the reply is the other way round: 1 means that it is supported.
     ///
     /// # Errors
-    /// [`Fault`], where it does not say.
+    /// [`Fault`], where the device gives neither answer.
     pub fn highest_filter(&mut self) -> Result<Option<u64>, Fault> {
         match self.run(CAPABILITY, &[ADD_FILTER.word.into()]) {
             Ok(said) => Ok((said[0] == 1).then_some(said[1])),

@@ -1,13 +1,15 @@
-//! devcmd2: commands in a ring of memory, results in another one, which are told from old ones by their colour.
+//! devcmd2: commands in a ring of memory, results in another one, in which new ones differ from old ones in
+//! colour.
 //!
 //! ```text
-//!   registers as a work queue's: entry ─► barrier ─► posted index       then: result of the other colour ─► barrier ─► the rest of it
+//!   like a work queue: entry ─► barrier ─► posted index   then: new colour ─► barrier ─► rest of the result
 //! ```
 //!
-//! The device's next index is left as it is found: commands begin there. The ring is full when one more would make the indices equal. A
-//! command without an answer has a flag that keeps its result away.
+//! The device's next index is left as it is found: commands begin there. The ring is full when one more would
+//! make the indices equal. A command without an answer has a flag that keeps its result away.
 //!
-//! Sources: libfabric `usnic_direct/vnic_dev.c`, Linux `enic/vnic_dev.c`, DPDK `enic/base/vnic_devcmd.h` (the structures).
+//! Sources: libfabric `usnic_direct/vnic_dev.c`, Linux `enic/vnic_dev.c`, DPDK `enic/base/vnic_devcmd.h` (the
+//! structures).
 
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_vfio::{after_completion, before_doorbell};
@@ -46,7 +48,7 @@ const _: () = assert!(size_of::<Entry>() == ENTRY);
 const _: () = assert!(offset_of!(Entry, flags) == 2 && offset_of!(Entry, command) == 4);
 const _: () = assert!(offset_of!(Entry, arguments) == 8);
 
-/// A result.
+/// A result, as the device writes it into its ring.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Outcome {
@@ -102,7 +104,8 @@ impl Ring {
         self.stage = Stage::Off;
     }
 
-    /// Goes on towards taking commands, without waiting; true once it does. The first one has to say where the results are.
+    /// Makes progress towards taking commands, without waiting; returns true once it takes them. The first
+    /// command sets the address of the ring of results.
     pub(super) fn begin(&mut self) -> Result<bool, Fault> {
         match &mut self.stage {
             Stage::Begun => return Ok(true),
@@ -179,7 +182,8 @@ impl Ring {
             .write32(offset_of!(CommandRing, posted), self.posted)?)
     }
 
-    /// One look at what became of the last command with an answer. Results of others, which nobody waits for any more, are passed over.
+    /// Looks once for the result of the last command with a reply. Results of others, which were abandoned,
+    /// are skipped.
     pub(super) fn look(&mut self, command: Command) -> Option<Answer> {
         if let Err(fault) = self.fetched() {
             return Some(Err(fault));
@@ -264,7 +268,7 @@ mod tests {
             self.window.write32(at, (index % ENTRIES) as u32).unwrap();
         }
 
-        /// The device is done with a slot, and says so.
+        /// The device is done with a slot, and writes its result.
         fn answer(&mut self, slot: usize, error: u8, first: u64) {
             let mut bytes = [0; ENTRY];
             bytes[..8].copy_from_slice(&first.to_le_bytes());
@@ -276,7 +280,7 @@ mod tests {
             self.set_fetch(slot + 1);
         }
 
-        /// Until commands are taken: the ring is told, then where the results go.
+        /// Until commands are taken: first the ring is set up, then the address of the results.
         fn ready(&mut self, fetch: usize) {
             while self.get(offset_of!(CommandRing, enable)) == 0 {
                 assert!(!self.devcmd.ready().unwrap());

@@ -43,21 +43,21 @@ commands! {
     SOFT_RESET = 0x0101_c013;
     /// IOVA of the notify area, size and interrupt; then the size that is kept.
     NOTIFY = 0xc001_c015;
-    /// Flags.
+    /// Opens the device; its argument is flags.
     OPEN = 0x4101_c017;
-    /// Then: 0 when it is open.
+    /// Reports progress of OPEN: 0 when it is open.
     OPEN_STATUS = 0x8001_c018;
-    /// The end.
+    /// Closes the device again.
     CLOSE = 0x0001_c019;
-    /// Receiving begins.
+    /// Starts receiving, without a reply.
     ENABLE = 0x4101_c01c;
-    /// The same, with an answer.
+    /// Starts receiving, with a reply.
     ENABLE_WAIT = 0x4001_c01c;
-    /// Receiving ends.
+    /// Stops receiving, without a reply.
     DISABLE = 0x0001_c01d;
-    /// Then: 0 when done, and an error's number.
+    /// Reports progress of INIT: 0 when done, and an error's number.
     INIT_STATUS = 0x8001_c01f;
-    /// Flags.
+    /// Initializes the device; its argument is flags.
     INIT = 0x4101_c023;
     /// A command's word; then 0 where it is there.
     CAPABILITY = 0xc001_c024;
@@ -67,16 +67,16 @@ commands! {
     INITIALIZE_DEVCMD2 = 0x4001_c039;
     /// IOVA of a filter, size; then its number.
     ADD_FILTER = 0xc000_403a;
-    /// Its number.
+    /// Removes the filter with this number.
     DEL_FILTER = 0x4000_403b;
     /// A queue pair, and 0 for both of its queues.
     QP_ENABLE = 0x4000_403c;
-    /// The same.
+    /// A queue pair to turn off, and 0 for both of its queues.
     QP_DISABLE = 0x4000_403d;
 }
 
 impl Command {
-    /// Its number.
+    /// The number of the command, without its flags.
     #[must_use]
     pub fn number(self) -> u32 {
         self.word & 0x3fff

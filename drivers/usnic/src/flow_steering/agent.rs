@@ -1,4 +1,5 @@
-//! A process that has the physical function does it: asked over a Unix socket, without ever waiting once connected.
+//! Steering by a process that has the physical function: requests go over a Unix socket, without ever waiting
+//! once connected.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -22,7 +23,8 @@ use crate::errno::Fault;
 use crate::rail_name::Object;
 use crate::remedies;
 
-/// How long an agent may take to say who it is, and to do something: its device may take 100 ms for each of several clients.
+/// How long an agent may take to send its welcome, and to carry out a request: its device may take 100 ms for
+/// each of several clients.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Between two tries to connect to one whose queue of callers is full.
 const BETWEEN: Duration = Duration::from_millis(10);
@@ -37,7 +39,7 @@ const FULL: Duration = Duration::from_secs(2);
 /// What to do where an agent does not let us in. One of another user than root would not be believed.
 const REACH: &str = "run as its user, or have root start it with `--group` and a group that this user is in";
 
-/// Why there is nobody.
+/// Why no agent is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     Never,
@@ -58,12 +60,13 @@ impl Absent {
             Self::Closed => "closed the line: it serves no processes of this user, or it is just ending",
             Self::Refused => "has refused us",
             Self::Foreign => "does not speak this version of the protocol",
-            Self::Odd => "answers what nobody asked",
+            Self::Odd => "replies to requests that were not sent",
         }
     }
 }
 
-/// Whose agent it is, for advice: the function, and the settings that say where it is looked for.
+/// The function that the agent steers for, and the settings by which the agent is found, for advice to the
+/// user.
 #[derive(Clone, Debug)]
 pub(crate) struct Whose {
     pub(crate) object: Object,
@@ -79,7 +82,7 @@ impl Whose {
 /// How far we are with one.
 #[derive(Debug)]
 enum Line {
-    /// Nobody, for this reason.
+    /// No agent, for this reason.
     None(Absent),
     /// Connected; a welcome is waited for until then.
     Greeting(OwnedFd, Instant),
@@ -92,7 +95,7 @@ enum Line {
 pub(crate) struct Agent {
     path: PathBuf,
     whose: Whose,
-    /// Its process, once somebody was connected to.
+    /// The number of the agent's process, once one was connected.
     process: Option<u32>,
     function: u32,
     address: Ipv4Addr,
@@ -111,13 +114,13 @@ pub(crate) struct Agent {
     is_away: bool,
     /// How often another agent was found, or the same one anew: its lives begin at 1 again.
     renewed: u64,
-    /// Our own hardware address, and those of others that nobody has taken yet.
+    /// Our own hardware address, and those of others that the rail has not taken yet.
     own: Option<(Ipv4Addr, Mac)>,
     neighbours: VecDeque<(Ipv4Addr, Mac)>,
 }
 
 impl Agent {
-    /// Connects, and asks for the function. Waits for the answer.
+    /// Connects, and requests the function. Waits for the reply.
     pub(crate) fn connect(
         path: &Path,
         function: u32,
@@ -193,7 +196,7 @@ impl Agent {
         self.told(why.words(), fix)
     }
 
-    /// What to do about one that listens, and says nothing.
+    /// What to do about an agent that listens, and sends no reply.
     fn stuck(&self) -> String {
         let start = self.whose.start();
         match self.process {
@@ -214,7 +217,7 @@ impl Agent {
         let user = rustix::process::geteuid().as_raw();
         match errno {
             SystemErrno::NOENT | SystemErrno::CONNREFUSED => {
-                self.trouble("does not run: nobody listens there")
+                self.trouble("does not run: no process listens there")
             }
             SystemErrno::PROTOTYPE => Trouble::agent(
                 format!("{path} is the socket of something else than an agent"),
@@ -222,7 +225,7 @@ impl Agent {
             ),
             SystemErrno::ACCESS | SystemErrno::PERM => Trouble::agent(
                 format!(
-                    "user {user} may not reach the agent at {path}: it serves its own user and root, and who else it was told to"
+                    "user {user} may not reach the agent at {path}: it serves its own user and root, and the group that it was started with"
                 ),
                 REACH,
             ),
@@ -234,7 +237,8 @@ impl Agent {
         }
     }
 
-    /// Connects and says what we want. Where that fails, whether it is just that too many do at once.
+    /// Connects and requests the function. An error comes with whether it is just that too many processes
+    /// connect at once.
     fn dial(&mut self, end: Instant) -> Result<(), (Trouble, bool)> {
         let failed = |this: &Self, step: &str, errno: SystemErrno| {
             (this.failed(step, errno), errno == SystemErrno::AGAIN)
@@ -244,7 +248,7 @@ impl Agent {
         let line = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|errno| failed(self, "make a socket", errno))?;
         connect(&line, &address).map_err(|errno| failed(self, "connect", errno))?;
-        // Whoever may write in the folder can listen there: what it says is believed of nobody but root and ourselves.
+        // Any user that may write in the folder can listen there: the agent has to be root or our own user.
         let peer = getsockopt(&line, PeerCredentials).map_err(|errno| {
             failed(
                 self,
@@ -264,7 +268,7 @@ impl Agent {
         self.process = u32::try_from(peer.pid()).ok().filter(|number| *number != 0);
         let hello = Said::Hello(self.function, self.address).to_bytes();
         match send(&line, &hello, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            // Who has hung up by now may have said why.
+            // An agent that has closed the connection by now may have sent the reason before.
             Ok(_) | Err(SystemErrno::PIPE | SystemErrno::CONNRESET) => {}
             Err(errno) => return Err(failed(self, "write", errno)),
         }
@@ -287,7 +291,7 @@ impl Agent {
             Line::None(why) => self.absent(why),
             Line::Greeting(..) => self.told("has not answered yet", self.stuck()),
             Line::Ready(_) => self.told(
-                "says that its physical function is gone, or is being opened again",
+                "reports that its physical function is gone, or is being opened again",
                 remedies::see_model(&self.whose.object),
             ),
         }
@@ -301,7 +305,7 @@ impl Agent {
             tv_nsec: left.subsec_nanos().into(),
         };
         if let Some(fd) = self.fd() {
-            // Whatever it says, we look.
+            // Whatever `poll` returns, the socket is read.
             let _ = rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit));
         }
     }
@@ -340,12 +344,12 @@ impl Agent {
         match why {
             Why::Device(errno) => Trouble::Fault(Fault::Refused(command, errno)),
             Why::Silent => self.told(
-                "says that its physical function does not answer",
+                "reports that its physical function does not answer",
                 remedies::see_model(&self.whose.object),
             ),
             Why::Taken(owner) => Trouble::agent(
                 format!(
-                    "the agent says that another process has function {}: {}",
+                    "another process has function {}, by the agent's word: {}",
                     self.function,
                     name(owner)
                 ),
@@ -353,7 +357,7 @@ impl Agent {
             ),
             Why::AddressTaken(owner) => Trouble::agent(
                 format!(
-                    "the agent says that {} has the address {} already, for function {}",
+                    "by the agent's word, {} has the address {} already, for function {}",
                     name(owner),
                     self.address,
                     owner.function
@@ -372,7 +376,7 @@ impl Agent {
         }
     }
 
-    /// Hears what there is. After the end everything under way has failed.
+    /// Reads all packets that are there. After the end of the connection everything under way has failed.
     fn listen(&mut self) {
         for _ in 0..BATCH {
             let Some(line) = self.fd() else { return };
@@ -435,7 +439,7 @@ impl Agent {
     }
 }
 
-/// Who a process is, as far as this one may know.
+/// Names a process, as far as this one may see it.
 fn name(owner: Owner) -> String {
     let process = owner.process;
     if process == 0 {
@@ -459,7 +463,7 @@ fn hear(line: &OwnedFd) -> Heard {
     let mut packet = [0; PACKET + 1];
     let mut heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
     if heard.is_err_and(|errno| errno == SystemErrno::CONNRESET) {
-        // It hung up before it had read everything of ours; what it said before is still there.
+        // It closed the connection before it had read all our packets; what it sent before can still be read.
         heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
     }
     match heard {

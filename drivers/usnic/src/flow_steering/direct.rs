@@ -8,7 +8,7 @@ use super::{Own, Parent, Request, Steering, Trouble};
 use crate::devcmd::{ADD_FILTER, arguments};
 use crate::errno::Fault;
 
-/// Filters that are remembered until somebody takes them away.
+/// How many filters are remembered until they are removed.
 const ORPHANS_MOST: usize = 16;
 
 /// See the module.

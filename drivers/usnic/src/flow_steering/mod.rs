@@ -1,12 +1,14 @@
-//! Who installs filters and turns queue pairs on: in the shipping stack not the function, but whoever owns the physical one.
+//! Owners of filters and of the switches of queue pairs: in the shipping stack not the function itself, but
+//! the owner of the physical one.
 //!
 //! | way | what it is |
 //! |---|---|
 //! | `direct` | the function's own command block, as DPDK does on a vNIC that it owns |
 //! | `proxy` | a physical function that this process drives, wrapped in PROXY_BY_INDEX |
-//! | `agent` | a process that drives it, asked over a Unix socket |
+//! | `agent` | a process that drives it, over a Unix socket |
 //!
-//! Sources: Linux `usnic_fwd.c`, `enic_api.c`; DPDK `enic/base/vnic_dev.c`. No public code drives a usNIC function alone.
+//! Sources: Linux `usnic_fwd.c`, `enic_api.c`; DPDK `enic/base/vnic_dev.c`. No public code drives a usNIC
+//! function alone.
 
 pub(crate) mod agent;
 pub(crate) mod direct;
@@ -25,10 +27,11 @@ use crate::errno::{Errno, Fault};
 use crate::filter::Match;
 use crate::notify::News;
 
-/// What is asked for.
+/// A request to change the steering of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// What matches comes to this receive queue, as the function numbers its own. The answer is the filter's number.
+    /// Frames that match go to this receive queue, in the function's own numbering. The reply is the filter's
+    /// number.
     Steer(Match, u32),
     /// The filter with this number is taken away.
     Unsteer(u64),
@@ -64,13 +67,13 @@ impl Request {
 /// Why something was not done.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The device says so.
+    /// The device reported an error.
     Fault(Fault),
-    /// Nobody answers at the agent's socket, or not as the protocol says.
+    /// The agent is not there, refuses, or breaks the protocol.
     Agent {
-        /// What happened.
+        /// What happened, for people.
         reason: String,
-        /// What to do.
+        /// What to do about it.
         fix: String,
     },
 }
@@ -133,16 +136,17 @@ pub struct Own {
     pub(crate) devcmd: Devcmd,
     /// Where a filter is written, for us and for the device.
     pub(crate) buffer: (RegionSlice, u64),
-    /// Filters whose numbers came when nobody waited for them any more.
+    /// Filters whose numbers came after the request had been given up.
     pub(crate) orphans: Vec<u64>,
 }
 
 /// What is known of the physical function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parent {
-    /// What it tells of its link; `None` where it does not.
+    /// What it reports of its link; `None` where it does not.
     pub news: Option<News>,
-    /// Counts up each time that everything installed is lost: the physical function was reset, or its owner began anew.
+    /// Counts up each time that everything installed is lost: the physical function was reset, or its owner
+    /// began anew.
     pub life: u64,
 }
 
@@ -177,7 +181,8 @@ pub trait Steering: Send {
         Ok(true)
     }
 
-    /// The next filter of this function that was installed when nobody waited for it any more, and was not told yet.
+    /// Returns the next filter of this function that was installed after its request had been given up, each
+    /// once.
     fn orphan(&mut self) -> Option<u64> {
         None
     }
@@ -195,12 +200,12 @@ pub trait Steering: Send {
     /// Lets other functions of the adapter know our hardware address.
     fn introduce(&mut self, _: Ipv4Addr, _: Mac) {}
 
-    /// The next addresses of another function of the adapter that were told. Never waits.
+    /// Returns the next addresses of another function of the adapter, as announced by the agent. Never waits.
     fn neighbour(&mut self) -> Option<(Ipv4Addr, Mac)> {
         None
     }
 
-    /// For people.
+    /// The way of steering, for people.
     fn how(&self) -> &'static str;
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Proxy {
     /// A request that waits for the end of a question whether the physical function is well.
     wanted: Option<Request>,
     ended: Option<Result<u64, Trouble>>,
-    /// The answer that comes next is that of a request that nobody waits for any more.
+    /// The reply that comes next is that of a request that was given up.
     is_stale: bool,
     /// Why it is not there.
     why: String,
@@ -56,7 +56,7 @@ impl Proxy {
     fn trouble(&self) -> Trouble {
         Trouble::agent(
             format!("the physical function is being opened again ({})", self.why),
-            "wait; if it stays so, see what `doorbell doctor` says of it",
+            "wait; if it stays so, see what `doorbell doctor` reports",
         )
     }
 }
@@ -80,7 +80,7 @@ impl Steering for Proxy {
     }
 
     fn parent(&mut self) -> Result<Parent, Trouble> {
-        // What ends here is somebody's who asks for it.
+        // What ends here belongs to the caller that polls for it.
         self.turn();
         if !self.watchdog.is_here() {
             return Err(self.trouble());

@@ -1,4 +1,5 @@
-//! What a rail and the agent of its physical function say to each other: packets of 56 bytes over a Unix socket that keeps them apart.
+//! The protocol between a rail and the agent of its physical function: packets of 56 bytes over a Unix socket
+//! that keeps their boundaries.
 //!
 //! ```text
 //!   rail                                agent
@@ -6,12 +7,14 @@
 //!                    ◄──────────────── WELCOME (hardware address, life)   or REFUSED
 //!   STEER … ─────────────────────────►
 //!                    ◄──────────────── DONE (the same number), or REFUSED
-//!                    ◄──────────────── NEWS (link, MTU, hardware address, life), whenever they change; AWAY where the physical function is
+//!                    ◄──────────────── NEWS (link, MTU, hardware address, life), on each change
+//!                    ◄──────────────── AWAY where the physical function is gone
 //!   HERE (own hardware address) ─────►
-//!                    ◄──────────────── NEIGHBOUR (another function's), for each that says so
+//!                    ◄──────────────── NEIGHBOUR (another function's), for each that sent HERE
 //! ```
 //!
-//! Both ends are processes of this machine; numbers are little endian all the same. Everything is checked by whoever receives it.
+//! Both ends are processes of this machine; numbers are little endian all the same. The receiver checks every
+//! field.
 
 use std::net::Ipv4Addr;
 
@@ -24,7 +27,7 @@ use crate::errno::Errno;
 use crate::filter::Match;
 use crate::notify::News;
 
-/// "dusn".
+/// The bytes "dusn", which begin each packet.
 const MAGIC: u32 = 0x6e73_7564;
 /// Of these packets: both ends have the same.
 pub const VERSION: u16 = 3;
@@ -99,7 +102,7 @@ pub enum Said {
     Welcome {
         /// Six bytes, the first lowest.
         mac: u64,
-        /// See [`Parent`](super::Parent).
+        /// Counts losses of everything installed; see [`Parent`](super::Parent).
         life: u64,
     },
     /// The request with this number is done.
@@ -108,21 +111,21 @@ pub enum Said {
     Refused(u32, Why),
     /// Another function of the adapter has these addresses.
     Neighbour(Ipv4Addr, Mac),
-    /// What the physical function tells of itself.
+    /// What the physical function reports of itself.
     News {
         /// What stands in its notify area; `None` where nothing does.
         news: Option<News>,
-        /// As of the welcome.
+        /// The hardware address, as in the welcome.
         mac: u64,
-        /// See [`Parent`](super::Parent).
+        /// Counts losses of everything installed; see [`Parent`](super::Parent).
         life: u64,
     },
-    /// It is gone, and may come back: NEWS tell of it.
+    /// The physical function is gone, and may come back: NEWS follows then.
     Away,
 }
 
 impl Said {
-    /// As bytes.
+    /// Encodes the packet as its bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; PACKET] {
         let (kind, number, words) = match self {

@@ -1,5 +1,5 @@
-//! The rail over a little VIC in this process (`vic.rs`): the promises of `Datagram`, each way of steering, and what a device may write
-//! that cannot be true, one by one and in the same order each time.
+//! The rail over a little VIC in this process (`vic.rs`): the promises of `Datagram`, each way of steering,
+//! and false values that a device may write, one by one and in the same order each time.
 
 mod vic;
 
@@ -152,7 +152,8 @@ fn the_promises_of_datagrams_hold() {
     }
 }
 
-/// 42 bytes of headers with both checksums made by the device; 18 bytes make the shortest frame, 950 was what usNIC copies.
+/// 42 bytes of headers with both checksums made by the device; 18 bytes make the shortest frame, 950 was what
+/// usNIC copies.
 #[test]
 fn lengths_0_1_17_18_19_950_951_mtu_minus_28_and_mtu_minus_27_refused() {
     let mut pair = Pair::new(&config());
@@ -460,7 +461,8 @@ fn each_policy_of_a_function_is_met_by_its_setting() {
     assert_eq!(open_with(Policy::Permissive, &own), Ok([2, 0, 0, 0, 1, 0]));
 }
 
-/// Filters and queue pairs that were installed before the step that fails are not left behind, nor the function open.
+/// Filters and queue pairs that were installed before the step that fails are not left behind, nor the
+/// function open.
 #[test]
 fn an_opening_that_fails_leaves_nothing_installed() {
     let vic = Vic::new(1, 6);
@@ -488,14 +490,16 @@ const LAST: [u32; 3] = [0x0001_c01d, 0xc001_c015, 0x0001_c019];
 fn a_rail_that_leaves_takes_everything_away_also_where_its_queues_do_not_stop() {
     for stuck in [None, Some(1)] {
         let all = Instant::now();
-        // It has a second for it, by the clock: on a machine that gives it no core for so long, it is let try again.
+        // It has a second for it, by the clock: on a machine that gives it no core for that time, it is tried
+        // again.
         while leaves(stuck) >= Duration::from_secs(1) {
             assert!(all.elapsed() < SOON, "{stuck:?}: it never takes less than it may");
         }
     }
 }
 
-/// A rail leaves, with this queue running on, and everything is taken away, if there was time for that; how long it took.
+/// Closes a rail, with this queue running on; returns how long that took. Everything is removed, if there was
+/// time for that.
 fn leaves(stuck: Option<u32>) -> Duration {
     let mut pair = Pair::new(&config());
     assert_eq!(pair.vic.steered(0), (3, 2));
@@ -524,7 +528,7 @@ mod agents {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use doorbell_usnic::Told;
+    use doorbell_usnic::AgentEvent;
     use doorbell_usnic::filter::Match;
     use doorbell_usnic::flow_steering::Request;
     use doorbell_usnic::flow_steering::wire::{PACKET, Said, Why};
@@ -534,7 +538,7 @@ mod agents {
     pub(super) struct Running {
         pub(super) socket: PathBuf,
         stop: Arc<AtomicBool>,
-        thread: Option<std::thread::JoinHandle<Vec<Told>>>,
+        thread: Option<std::thread::JoinHandle<Vec<AgentEvent>>>,
         _folder: tempfile::TempDir,
     }
 
@@ -564,7 +568,7 @@ mod agents {
             }
         }
 
-        pub(super) fn end(mut self) -> Vec<Told> {
+        pub(super) fn end(mut self) -> Vec<AgentEvent> {
             self.stop.store(true, Ordering::Relaxed);
             self.thread.take().unwrap().join().unwrap()
         }
@@ -601,7 +605,7 @@ mod agents {
         assert!(pair.a.nic().has_arp() && pair.a.nic().news().is_some_and(|news| news.link));
         pair.passes("by an agent");
         assert_eq!(vic.steered(0), (3, 2));
-        // Nobody else has a function that somebody has.
+        // No other process gets a function that is taken.
         let error = open(&vic, 0, &by(&agent.socket)).unwrap_err();
         assert!(error.contains("another process has function 0"), "{error}");
         drop(pair);
@@ -612,7 +616,7 @@ mod agents {
         }
         let told = agent.end();
         assert!(
-            told.contains(&Told::Came(0)) && told.contains(&Told::Came(1)),
+            told.contains(&AgentEvent::Came(0)) && told.contains(&AgentEvent::Came(1)),
             "{told:?}"
         );
     }
@@ -681,7 +685,8 @@ mod agents {
             loop {
                 let mut bytes = [0; PACKET];
                 match rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::empty()) {
-                    // It hung up before it had read what we said; what it said itself is still there.
+                    // It closed the connection before it had read our packet; what it sent itself can still
+                    // be read.
                     Err(rustix::io::Errno::CONNRESET) => {}
                     Ok((PACKET, _)) => match Said::read(&bytes) {
                         Some(Said::News { .. }) => {}
@@ -744,7 +749,8 @@ mod agents {
         assert_eq!(vic.state().filters(1), 3, "the rail's filters are there");
         rail.progress(Time::from_nanos(1));
         assert!(rail.is_link_up());
-        // One that asks for ever and never listens is ended; the rail's requests are served meanwhile.
+        // A client that sends requests for ever and never reads is disconnected; the rail's requests are
+        // served meanwhile.
         let mute = Client::new(&agent.socket);
         drop(client);
         let begun = Instant::now();
@@ -776,7 +782,8 @@ mod agents {
         agent.end();
     }
 
-    /// Who says nothing, or says where it is for ever, or asks for what is another's, holds up nobody and gets nothing.
+    /// A process that sends nothing, or announces addresses for ever, or requests what is another's, blocks
+    /// no other one and gets nothing.
     #[test]
     fn one_process_can_neither_end_nor_starve_others() {
         let vic = real(2);
@@ -818,7 +825,8 @@ mod agents {
             };
             assert!(is_refused, "{function}: {said:?}");
         }
-        // It says so often where it is that its line ends; the rail, which never listens meanwhile, keeps its own.
+        // It announces itself so often that its connection is closed; the rail, which never reads meanwhile,
+        // keeps its own.
         let mut ended = false;
         for number in 0..100_000u32 {
             let [a, b, c, d] = number.to_le_bytes();
@@ -828,7 +836,7 @@ mod agents {
                 break;
             }
         }
-        assert!(ended, "it may say so a few times");
+        assert!(ended, "it may announce itself a few times");
         for turn in 1..50u64 {
             rail.progress(Time::from_nanos(turn * 50_000_000));
         }
@@ -861,7 +869,8 @@ mod agents {
         }
     }
 
-    /// What a thread of its own does as nobody: user and group 65534. `None` where this process may not become somebody else.
+    /// Runs code in a thread of the user and group 65534, `nobody` on most systems. `None` where this process
+    /// may not change its user.
     fn as_nobody<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
         as_user(65_534, what)
     }
@@ -887,12 +896,12 @@ mod agents {
         if as_nobody(|| ()).is_none() {
             return skipped(
                 "usnic::users_are_told_apart_by_the_kernels_word",
-                "only root can be somebody else",
+                "only root can change its user",
             );
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        // Somebody else listens there: what he says is not believed.
+        // Another user's process listens there: its packets are not believed.
         let socket = folder.path().join("theirs.sock");
         let theirs = rustix::net::socket_with(
             AddressFamily::UNIX,
@@ -934,14 +943,15 @@ mod agents {
         }
     }
 
-    /// A group's members share what is left beside root's and the agent's own user's part, and none of them gets all of it.
+    /// A group's members share what is left beside root's and the agent's own user's part, and none of them
+    /// gets all of it.
     #[test]
     fn no_user_of_a_group_gets_all_lines_or_all_filters() {
         use std::os::unix::fs::PermissionsExt;
         if as_nobody(|| ()).is_none() {
             return skipped(
                 "usnic::no_user_of_a_group_gets_all_lines_or_all_filters",
-                "only root can be somebody else",
+                "only root can change its user",
             );
         }
         let begin = |vic: &Vic| {
@@ -1003,7 +1013,8 @@ mod agents {
         agent.end();
     }
 
-    /// The model is stopped, or slow, when it is asked whether it was reset: who greets meanwhile is answered.
+    /// The model is stopped, or slow, when it is checked for a reset: a process that connects meanwhile is
+    /// served.
     #[test]
     fn an_agent_waits_for_no_model_that_is_slow() {
         let vic = real(2);
@@ -1011,7 +1022,7 @@ mod agents {
         vic.state().is_held = true;
         let begun = Instant::now();
         while vic.state().holds == 0 {
-            assert!(begun.elapsed() < SOON, "it is asked every second");
+            assert!(begun.elapsed() < SOON, "it is checked every second");
             std::thread::sleep(Duration::from_millis(1));
         }
         let client = Client::new(&agent.socket);
@@ -1043,7 +1054,7 @@ mod agents {
         let socket = folder.path().join("agent.sock");
         let error = open(&vic, 0, &by(&socket)).unwrap_err();
         assert!(
-            error.contains("nobody listens there") && error.contains("doorbell agent usnic"),
+            error.contains("no process listens there") && error.contains("doorbell agent usnic"),
             "{error}"
         );
         std::fs::write(&socket, "").unwrap();

@@ -1,6 +1,7 @@
-//! A little VIC in this process: functions whose registers are reached by calls only, so that everything happens in the call that rings
-//! the doorbell, in the same order each time. It does what the rail needs and lies where it is told to; what the hardware is like, the
-//! model of its own process (`doorbell-lab model vic`) has to say.
+//! A little VIC in this process: functions whose registers are reached by calls only, so that everything
+//! happens in the call that rings the doorbell, in the same order each time. It does what the rail needs, and
+//! writes false values where a test sets it up so; how the hardware behaves is for the model in a process of
+//! its own (`doorbell-lab model vic`) to show.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_vfio::{Backend, Bar, Claim, Device, Error, Irq, IrqInfo, Range, RegionIndex, RegionInfo};
 
-/// The longest that anybody is held: then `is_held` is over.
+/// The longest that a reader is held: then `is_held` is over.
 const HELD_MOST: Duration = Duration::from_secs(10);
 
 const BAR: usize = 0x1_0000;
@@ -60,7 +61,7 @@ pub(crate) struct Function {
     tails: HashMap<usize, (u32, u8)>,
     pub(crate) lies: VecDeque<Lie>,
     pub(crate) is_gone: bool,
-    /// Doorbells of work queues that are not heard.
+    /// Doorbells of work queues that are ignored.
     pub(crate) deaf: u32,
     pub(crate) stuck_running: Option<u32>,
     pub(crate) commands: Vec<u32>,
@@ -75,10 +76,10 @@ pub(crate) struct State {
     pub(crate) pf: Function,
     next_filter: u64,
     pub(crate) frames: Vec<Vec<u8>>,
-    /// What happens to frames on their way: called with each, says how often it arrives.
+    /// The number of coming frames that are lost on their way.
     pub(crate) drops: u32,
     pub(crate) tags: bool,
-    /// Who reads the physical function's configuration space waits for as long as this is set; and how many have.
+    /// While set, readers of the physical function's configuration space wait; and how many have.
     pub(crate) is_held: bool,
     pub(crate) holds: u32,
 }
@@ -95,7 +96,7 @@ struct Handle {
 }
 
 impl Vic {
-    /// With so many functions, each with this many completion queues.
+    /// A VIC with this many functions, each with this many completion queues.
     pub(crate) fn new(functions: usize, completions: u32) -> Self {
         let vic = Self::default();
         let mut state = vic.state();
@@ -557,7 +558,7 @@ impl State {
         }
     }
 
-    /// The link as a function's notify area tells it.
+    /// Writes an error to the status register of a work queue.
     pub(crate) fn error_status(&mut self, number: usize, queue: usize) {
         self.functions[number].bar.insert(WQ + queue * 128 + 0x50, 5);
     }

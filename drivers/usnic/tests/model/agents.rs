@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Whether something was told by now.
-fn has_told(pair: &Pair, what: impl Fn(&Told) -> bool) -> bool {
+/// Whether such an event was reported by now.
+fn has_told(pair: &Pair, what: impl Fn(&AgentEvent) -> bool) -> bool {
     pair.lab.told.lock().unwrap().iter().any(what)
 }
 
@@ -12,7 +12,8 @@ fn comes_back(pair: &mut Pair, fault: &str) {
     pair.passes("before");
     pair.lab.model.inject(fault).unwrap();
     pair.until(fault, |pair| {
-        has_told(pair, |told| matches!(told, Told::Lost(_))) && has_told(pair, |told| *told == Told::Back)
+        has_told(pair, |told| matches!(told, AgentEvent::Lost(_)))
+            && has_told(pair, |told| *told == AgentEvent::Back)
     });
     pair.lab.has_fired(fault);
     pair.until(fault, |pair| {
@@ -26,7 +27,7 @@ fn a_physical_function_that_is_reset_or_cut_off_is_opened_again_and_rails_come_b
     for fault in ["at 0s pf reset", "at 0s pf disconnect", "at 0s pf removed"] {
         let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
         comes_back(&mut pair, fault);
-        // What is just being sent when all queue pairs are turned off is nobody's fault.
+        // Frames that are just being sent when all queue pairs are turned off are no fault.
         let list = pair.lab.model.violations().list();
         let mine = list.iter().find(|one| one.kind != Kind::NoQpEnable);
         assert!(mine.is_none(), "{fault}: {mine:?}");
@@ -101,7 +102,7 @@ fn an_agent_outlives_its_model() {
     lab.is_forgiven("another one");
 }
 
-/// A device that is slow, or says no, is not one that was reset.
+/// A device that is slow, or refuses a command, is not one that was reset.
 #[test]
 fn slow_and_refused_questions_of_an_agent_end_nothing() {
     for fault in [
@@ -111,7 +112,9 @@ fn slow_and_refused_questions_of_an_agent_end_nothing() {
     ] {
         let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
         pair.lab.model.inject(fault).unwrap();
-        pair.until(fault, |pair| has_told(pair, |told| matches!(told, Told::Slow(_))));
+        pair.until(fault, |pair| {
+            has_told(pair, |told| matches!(told, AgentEvent::Slow(_)))
+        });
         let later = Instant::now();
         while later.elapsed() < Duration::from_millis(1_500) {
             pair.turn();
@@ -119,12 +122,16 @@ fn slow_and_refused_questions_of_an_agent_end_nothing() {
         }
         pair.passes(fault);
         assert_eq!(pair.a.stats().resets + pair.b.stats().resets, 0, "{fault}");
-        assert!(!has_told(&pair, |told| matches!(told, Told::Lost(_))), "{fault}");
+        assert!(
+            !has_told(&pair, |told| matches!(told, AgentEvent::Lost(_))),
+            "{fault}"
+        );
         pair.lab.has_fired(fault);
     }
 }
 
-/// Its word alone is that it was reset: nothing that was installed before is in anybody's way, as it is reset to be sure.
+/// An error alone reports the reset: the device is reset to be sure, so nothing that was installed before is
+/// in the way.
 #[test]
 fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -140,7 +147,7 @@ fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() 
                     .map(str::to_owned),
             );
         }
-        has_told(pair, |told| *told == Told::Back)
+        has_told(pair, |told| *told == AgentEvent::Back)
             && [&pair.a, &pair.b]
                 .into_iter()
                 .all(|rail| rail.stats().resets > 0 && rail.is_link_up())
@@ -151,7 +158,8 @@ fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() 
     pair.passes(fault);
 }
 
-/// Functions that tell no address of their own have the physical one's, which may be another one when that is back.
+/// Functions that report no address of their own have the physical one's, which may be another one when that
+/// is back.
 #[test]
 fn another_hardware_address_of_the_physical_function_is_heard_from_an_agent_that_stays() {
     let config = UsnicConfig {
@@ -162,7 +170,7 @@ fn another_hardware_address_of_the_physical_function_is_heard_from_an_agent_that
     assert_eq!(pair.a.mac(), pair.b.mac());
     let new = [2, 0, 0, 0, 0x77, 9];
     assert_ne!(pair.a.mac(), new);
-    // It has the new one from the first command after its reset on, and says so when it is asked.
+    // It has the new one from the first command after its reset on, and reports it when queried.
     let fault = "at 0s pf reset\nevery 1 commands pf mac 02:00:00:00:77:09";
     pair.lab.model.inject(fault).unwrap();
     pair.until("made anew", |pair| {
@@ -171,14 +179,15 @@ fn another_hardware_address_of_the_physical_function_is_heard_from_an_agent_that
             .all(|rail| rail.stats().resets > 0 && rail.is_link_up())
     });
     assert!(
-        !has_told(&pair, |told| *told == Told::Went(0, 0)),
+        !has_told(&pair, |told| *told == AgentEvent::Went(0, 0)),
         "it is the same line"
     );
     assert_eq!([pair.a.mac(), pair.b.mac()], [new; 2]);
     faults::recovers(&mut pair, fault);
 }
 
-/// A filter is installed after its request was given up: it is found, and taken away. There is room for no other.
+/// A filter is installed after its request was given up: it is found, and taken away. There is room for no
+/// other.
 #[test]
 fn a_filter_whose_answer_came_too_late_is_taken_away() {
     let mut options = Options {
@@ -242,7 +251,7 @@ fn a_function_that_was_just_let_go_of_can_be_had_at_once() {
     lab.is_forgiven("again and again");
 }
 
-/// Somebody listens and never answers: the rail is down, and whoever turns it is not held up.
+/// A process listens and never replies: the rail is down, and its caller is not held up.
 #[test]
 fn a_mute_agent_holds_nobody_up() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -276,7 +285,8 @@ fn a_mute_agent_holds_nobody_up() {
 #[test]
 fn what_is_lost_while_queues_are_made_anew_is_noticed() {
     let mut options = Options::default();
-    // Long enough to be met in the middle of it, and far from what a queue may take: the model may not get a core at once.
+    // Long enough to be met in the middle of it, and far from what a queue may take: the model may not get a
+    // core at once.
     options.timing.enable = Duration::from_millis(20);
     options.behaviour.link_loses_filters = true;
     let mut pair = Pair::new(options, &UsnicConfig::default());

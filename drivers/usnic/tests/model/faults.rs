@@ -1,4 +1,5 @@
-//! Every fault of a script, one by one: each ends in an error at opening, in a recovery, or in the end of the rail, and none in a hang.
+//! Every fault of a script, one by one: each ends in an error at opening, in a recovery, or in the end of the
+//! rail, and none in a hang.
 
 use super::*;
 
@@ -60,7 +61,8 @@ fn traffic(pair: &mut Pair) {
     }
 }
 
-/// The rail goes on by itself, frames pass again, and each of these totals of both rails has moved: the fault was there, and was seen.
+/// The rail goes on by itself, frames pass again, and each of these totals of both rails has moved: the fault
+/// was there, and was seen.
 fn mended(fault: &str, moves: &[&str]) {
     mended_by(Options::default(), fault, moves);
 }
@@ -132,13 +134,14 @@ fn queues_that_stop_or_do_not_hear_recover() {
     ] {
         mended(fault, moves);
     }
-    // A receive queue without room for anything has nothing new to say: it says the same again, which has to be heard.
+    // A receive queue without room has nothing new to report: it completes the same index again, which the
+    // rail has to read.
     let mut hears = Options::default();
     hears.behaviour.same_index = true;
     mended_by(hears, "always vf1.rq1 lost-doorbell times 3", &[]);
 }
 
-/// One frame alone: nobody rings after it but the rail that sees nothing come of it.
+/// One frame alone: no later doorbell follows it but the rail's own, once it sees no progress.
 #[test]
 fn a_doorbell_that_nobody_heard_is_rung_again() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -212,11 +215,11 @@ fn links_and_physical_functions_that_come_and_go_recover() {
     recovers(&mut pair, "mtu down and up");
 }
 
-/// A rail that says it is down is: the peer hears nothing of it, whatever the queues could do.
+/// A rail that reports itself as down is: the peer receives nothing from it, whatever the queues could do.
 fn passes_nothing(pair: &mut Pair) {
     let lost = pair.a.stats().unresolved;
     for channel in [Channel::Priority, Channel::Data] {
-        pair.post(channel, b"nobody hears this");
+        pair.post(channel, b"no one receives this");
     }
     assert_eq!(pair.a.stats().unresolved, lost + 2);
     let begun = Instant::now();
@@ -234,7 +237,7 @@ fn a_device_that_is_pulled_out_is_gone() {
     ended("at 0s vf0 removed");
 }
 
-/// What a rail says that cannot be opened, and how long it takes to say it.
+/// The error of a rail that cannot be opened, and how long it takes to come.
 #[test]
 fn what_is_wrong_at_opening_is_an_error_with_its_reason_in_time() {
     for (fault, word) in [
@@ -275,7 +278,7 @@ fn what_is_wrong_at_opening_is_an_error_with_its_reason_in_time() {
     lab.model.inject(fault).unwrap();
     assert!(lab.open("vf0", &UsnicConfig::default()).unwrap().is_link_up());
     lab.has_fired(fault);
-    // Of the physical function, whose agent asks: it says nothing of usNIC then, and steers all the same.
+    // Of the physical function, through its agent: it does not report usNIC then, and steers all the same.
     let fault = "always pf.devcmd.2 zeros";
     let mut lab = Lab::new(Options::default());
     lab.stop_agent();
@@ -388,7 +391,8 @@ fn lines_that_end_and_models_that_begin_anew_end_the_rail_and_the_next_one_works
     }
 }
 
-/// Nothing ends a fatal error but the firmware's own beginning anew: the rail is down, says so, and can be closed.
+/// Nothing ends a fatal error but the firmware's own restart: the rail is down, reports it, and can be
+/// closed.
 #[test]
 fn a_firmware_that_has_failed_takes_the_link_down() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -431,7 +435,7 @@ fn a_torn_notify_area_is_counted_and_what_was_whole_counts() {
     }
 }
 
-/// The rail's own frames say its old address until it begins anew.
+/// The rail's own frames carry its old address until it restarts.
 #[test]
 fn another_hardware_address_is_taken_in_when_the_queues_are_made_anew() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -457,7 +461,8 @@ fn another_hardware_address_is_taken_in_when_the_queues_are_made_anew() {
     });
 }
 
-/// After a reset that nobody here asked for, the first try works: bus mastering is on again, and interrupts lead here.
+/// After a reset by another process, the first try works: bus mastering is on again, and interrupts lead
+/// here.
 #[test]
 fn a_function_that_somebody_reset_is_made_anew_at_the_first_try() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -471,7 +476,8 @@ fn a_function_that_somebody_reset_is_made_anew_at_the_first_try() {
     pair.lab.is_forgiven("reset");
 }
 
-/// One who sleeps until he is woken, or until the rail is due: frames come, whatever becomes of interrupts.
+/// A thread that sleeps until it is woken, or until the rail is due: frames come, whatever becomes of
+/// interrupts.
 #[test]
 fn interrupts_that_are_lost_late_early_or_for_nothing_lose_no_frame() {
     for fault in [
@@ -549,7 +555,8 @@ fn memory_that_cannot_be_reached_or_is_slow_recovers() {
     }
 }
 
-/// The model says late that it has let go of a mapping, and goes on using it until then: whoever leaves waits for its word.
+/// The model reports late that it has released a mapping, and goes on using it until then: a rail that closes
+/// waits for the report.
 #[test]
 fn a_mapping_that_is_let_go_of_late_holds_nobody_up_for_ever() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());

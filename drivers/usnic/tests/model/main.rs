@@ -16,7 +16,7 @@ use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::datagram::{self, Ends};
-use doorbell_usnic::{Agent, Control, Object, Pf, Told, UsnicConfig, UsnicRail, VfCommands};
+use doorbell_usnic::{Agent, AgentEvent, Control, Object, Pf, UsnicConfig, UsnicRail, VfCommands};
 use doorbell_vic::{Behaviour, Counts, Kind, LayoutOptions, Model, Options, Policy, Timing, Trap};
 
 /// Longer than anything takes here, on a machine with other work.
@@ -27,8 +27,8 @@ struct Lab {
     model: Model,
     stop: Arc<AtomicBool>,
     agent: Option<std::thread::JoinHandle<()>>,
-    /// What agents told of.
-    told: Arc<Mutex<Vec<Told>>>,
+    /// The events that agents reported.
+    told: Arc<Mutex<Vec<AgentEvent>>>,
 }
 
 impl Lab {
@@ -74,7 +74,7 @@ impl Lab {
         UsnicRail::open(&name.parse().unwrap(), config).map_err(|error| error.to_string())
     }
 
-    /// Every fault that was asked for has happened: what nothing went wrong with shows nothing.
+    /// Checks that every injected fault has happened: a test whose faults never came shows nothing.
     fn has_fired(&self, what: &str) {
         assert_eq!(
             self.model.unfired(),
@@ -277,7 +277,7 @@ fn resources_are_discovered_with_shuffled_tables_all_types_and_both_header_magic
     }
 }
 
-/// 8.9.6.
+/// Section 8.9.6 of the reference: lengths around the limits arrive whole.
 #[test]
 fn lengths_0_1_17_18_19_950_951_mtu_minus_28_and_mtu_minus_27_refused() {
     for mtu in [1500, 9000] {
@@ -349,7 +349,7 @@ fn rings_wrap_and_colours_flip_and_credits_never_let_posted_wrap_onto_fetch() {
     }
 }
 
-/// 8.9.8.
+/// Section 8.9.8 of the reference: closing a loaded rail ends in time.
 #[test]
 fn disable_under_load_ends_within_the_time_outs() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
@@ -552,7 +552,7 @@ fn an_agent_that_dies_takes_the_rails_down_and_the_next_one_brings_them_back() {
 fn a_model_that_dies_is_a_device_that_is_gone() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     let folder = pair.lab.model.dir().to_owned();
-    // The agent is told of its end by its device: it may end before.
+    // The agent learns of its end from its device: it may end before.
     pair.lab.stop_agent();
     let other = Model::start(Options {
         vfs: 0,
@@ -598,7 +598,7 @@ fn a_physical_function_of_the_rails_own_process_steers_too() {
     assert!(Pf::connect(&object.socket().unwrap()).is_err());
 }
 
-/// The physical function is an ordinary vNIC, too: it has no number at anybody's agent, and steers for
+/// The physical function is an ordinary vNIC, too: no agent has a number for it, and it steers for itself.
 /// itself.
 #[test]
 fn an_ordinary_vnic_asks_nobody() {
