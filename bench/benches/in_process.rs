@@ -1,4 +1,5 @@
-//! The whole software path on one thread, so that no cache line moves between cores: what is left is instructions.
+//! The whole software path on one thread, so that no cache line moves between cores: what is left is
+//! instructions.
 //!
 //! * `shm`: two worlds of one thread; a message is sent by the one, received by the other, and back: a
 //!   whole exchange, two messages.

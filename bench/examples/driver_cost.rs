@@ -1,15 +1,17 @@
-//! What a driver takes for a frame, to be counted by callgrind: a batch of frames is posted with one doorbell in [`post_frames`], and
-//! looked at in [`poll_frames`]; between them the device, or the kernel, has time. The `igbvf` rail is over a model of its device,
-//! and so is the `usnic` one, whose model is a process of its own and is not counted. Without callgrind, the time of both is told.
+//! What a driver takes for a frame, to be counted by callgrind: a batch of frames is posted with one doorbell
+//! in [`post_frames`], and polled for in [`poll_frames`]; between them the device, or the kernel, has time.
+//! The `igbvf` rail is over a model of its device, and so is the `usnic` one, whose model is a process of its
+//! own and is not counted. Without callgrind, the time of both is printed.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg rustix_use_libc" cargo build --release -p doorbell-bench --example driver_cost
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*post_frames*' \
-//!     target/release/examples/driver_cost igbvf 200
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
+//!     --toggle-collect='*post_frames*' target/release/examples/driver_cost igbvf 200
 //! ```
 //!
-//! (Valgrind shows no ELF header where the crate rustix looks for its own; with the C library it does not look.) The count, divided by
-//! batches and by 16, is that of a frame. System calls count what they take in user space alone.
+//! (Valgrind shows no ELF header where the crate rustix looks for its own; with the C library it does not
+//! look.) The count, divided by batches and by 16, is that of a frame. System calls count what they take in
+//! user space alone.
 
 #[path = "../../drivers/igbvf/tests/model/vf.rs"]
 #[allow(dead_code)]
@@ -130,7 +132,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let [kind, batches] = &words[..] else {
-        eprintln!("driver_cost: say `driver_cost igbvf|usnic|udp BATCHES`");
+        eprintln!("driver_cost: type `driver_cost igbvf|usnic|udp BATCHES`");
         return ExitCode::from(2);
     };
     let Ok(batches) = batches.parse() else {

@@ -1,13 +1,14 @@
-//! The way of a frame between two usnic rails of one modelled adapter, as a multiple of the bare exchange of a cache line, and beside the
-//! udp rail over the loopback, in one run.
+//! The way of a frame between two usnic rails of one modelled adapter, as a multiple of the bare exchange of
+//! a cache line, and beside the udp rail over the loopback, in one run.
 //!
 //! ```text
 //! cargo run --release -p doorbell-bench --example usnic_trip [ROUNDS]
 //! ```
 //!
-//! Both ends are polled by this thread, and the model's engine looks for doorbells on another core: two cores are what there is on many a
-//! machine. Each end in a process of its own would take three, and add the way of the frame's bytes into another core's cache. Over udp
-//! nobody needs the other core: the kernel does its part in our own call. What is measured is the model and not an adapter.
+//! Both ends are polled by this thread, and the model's engine looks for doorbells on another core: many
+//! machines have no more than two cores. Each end in a process of its own would take three, and add the way
+//! of the frame's bytes into another core's cache. Over udp the other core is not needed: the kernel does its
+//! part in our own call. What is measured is the model and not an adapter.
 
 mod vic;
 
@@ -51,7 +52,7 @@ fn halves<D: Datagram>(mut a: D, mut b: D, clock: &Clock, rounds: usize) -> Vec<
     let (to_a, to_b) = (a.address(), b.address());
     let known = a.open(&to_b, Incarnation(1)).and(b.open(&to_a, Incarnation(1)));
     known.expect("two rails on one wire know each other");
-    // Neighbours are asked for, and answer.
+    // ARP requests are sent, and answered.
     for _ in 0..100 {
         for rail in [&mut a, &mut b] {
             rail.split().1.poll(Channel::Data, 1);
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Ok(rounds) = words.first().map_or(Ok(50), |word| word.parse()) else {
-        eprintln!("usnic_trip: say `usnic_trip [ROUNDS]`");
+        eprintln!("usnic_trip: type `usnic_trip [ROUNDS]`");
         return ExitCode::from(2);
     };
     let cores = pin::allowed();
@@ -130,7 +131,7 @@ fn main() -> ExitCode {
     );
     if cores.len() < 3 {
         println!(
-            "{} cores: whoever else wants one is in the figures; best ones tell most",
+            "{} cores: the figures include the load of other programs; the best ones are the most reliable",
             cores.len()
         );
     }

@@ -1,9 +1,9 @@
-//! The bare exchange: the same two processes on the same two cores hand one cache line to and fro, with nothing
-//! else in between. It is the floor under every shared-memory figure, and it moves: on virtual machines the same
-//! two cores are at one moment near each other and at the next one far apart.
+//! The bare exchange: the same two processes on the same two cores pass one cache line to and fro, with
+//! nothing else in between. It is the floor under every shared-memory figure, and it moves: on virtual
+//! machines the same two cores are at one moment near each other and at the next one far apart.
 //!
-//! It is made in two ways by turns, looking without a rest and looking with a pause instruction in between, because
-//! neither is the faster one everywhere; the faster one counts.
+//! It is measured in two ways by turns, spinning without a pause and spinning with a pause instruction in
+//! between, because neither is the faster one everywhere; the faster one counts.
 //!
 //! ```text
 //!   rank 0: line 0 := n ──────────────► rank 1 sees n
@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 
-/// Up to this half round trip of the bare exchange, in nanoseconds, two "cores" are the hardware threads of one core,
-/// and share its nearest cache.
+/// Up to this half round trip of the bare exchange, in nanoseconds, two "cores" are the hardware threads of
+/// one core, and share its nearest cache.
 pub const SIBLING_NS: f64 = 36.0;
 /// Up to this one, two cores are near each other.
 pub const NEAR_NS: f64 = 100.0;
@@ -36,9 +36,9 @@ pub const NEAR_NS: f64 = 100.0;
 pub enum Band {
     /// A bare half round trip of at most [`SIBLING_NS`].
     Sibling,
-    /// Of at most [`NEAR_NS`].
+    /// A bare half round trip above that, and of at most [`NEAR_NS`].
     Near,
-    /// Above it.
+    /// A bare half round trip above [`NEAR_NS`].
     Far,
 }
 
@@ -57,7 +57,7 @@ impl Band {
     /// All of them, from the nearest.
     pub const ALL: [Self; 3] = [Self::Sibling, Self::Near, Self::Far];
 
-    /// Its name.
+    /// The band's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sibling => "sibling",
@@ -83,7 +83,7 @@ pub struct Bare {
 pub struct Place {
     /// The maker's process, as its pid namespace numbers it.
     pub pid: u32,
-    /// That namespace; 0 where the system does not tell.
+    /// The number of that namespace; 0 where the system does not report it.
     pub namespace: u64,
     /// The descriptor in it.
     pub descriptor: i32,
@@ -91,7 +91,7 @@ pub struct Place {
     pub serial: u64,
 }
 
-/// The number of this process's pid namespace; 0 where the system does not tell.
+/// The number of this process's pid namespace; 0 where the system does not report it.
 fn namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino())
 }
@@ -104,21 +104,23 @@ const ROUND: u64 = 1_000;
 const BATCH: u64 = 100;
 /// Spins before the time slice is given away: two processes may be on one core.
 const SPINS: u32 = 1 << 14;
-/// A look takes a few milliseconds; one between processes on one core would take seconds, and ends after this …
+/// A look takes a few milliseconds; one between processes on one core would take seconds, and ends after this
+/// time, if the last [`SHARED`] exchanges all took time slices.
 const LOOK: Duration = Duration::from_millis(50);
-/// … when so many exchanges in a row took time slices: on a busy machine only some do, and the others are worth waiting
-/// for …
+/// After this many exchanges in a row that took time slices, the two processes share a core; on a busy
+/// machine only some exchanges do, and the others are worth waiting for.
 const SHARED: u32 = 32;
-/// … but no longer than this.
+/// A look on a busy machine takes no longer than this.
 const LOOK_MOST: Duration = Duration::from_secs(1);
-/// Give up after so long without an answer: time, and not turns, because on a busy machine each turn takes a time slice.
+/// A wait for an answer is given up after this: a time, and not a number of turns, because on a busy machine
+/// each turn takes a time slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Bare {
     /// Makes the page; rank 0's side.
     ///
     /// # Errors
-    /// When shared memory cannot be had.
+    /// When shared memory cannot be allocated.
     pub fn make() -> Result<Self, BenchError> {
         Self::over(Object::new("doorbell-bare", 1)?, 0, APART)
     }
@@ -181,9 +183,10 @@ impl Bare {
         }
     }
 
-    /// Rank 0: `rounds` rounds of exchanges; the median half round trip of batches in nanoseconds, of the faster of
-    /// the two ways. The peer calls [`Bare::pong`] with the same number. Where the two share a core, an exchange takes
-    /// some time slices: such a look ends after 50 ms, with what was seen until then.
+    /// Rank 0: makes `rounds` rounds of exchanges; returns the median half round trip of batches in
+    /// nanoseconds, of the faster of the two ways. The peer calls [`Bare::pong`] with the same number. Where
+    /// the two share a core, an exchange takes some time slices: such a look ends after 50 ms, with what was
+    /// measured until then.
     ///
     /// # Errors
     /// When the peer does not answer.
@@ -205,7 +208,7 @@ impl Bare {
             };
             for n in first + 1..=first + BATCH {
                 to.store(n, Ordering::Release);
-                // The time is only asked for where the answer was long in coming.
+                // The clock is read only where the answer took long.
                 if wait_for(from, n, Pause::of(turn), NO_END)? != Came::Late {
                     late = 0;
                     continue;
@@ -271,10 +274,11 @@ enum Came {
     End,
 }
 
-/// The half round trip between two cores as it is now, in nanoseconds: two threads of this process, one on each.
+/// Measures the half round trip between two cores as it is now, in nanoseconds: two threads of this process,
+/// one on each.
 ///
 /// # Errors
-/// When a core cannot be used, or memory cannot be had.
+/// When a core cannot be used, or memory cannot be allocated.
 pub fn between(clock: &Clock, cores: [usize; 2]) -> Result<f64, BenchError> {
     const ROUNDS: u32 = 5;
     let ended = |reason: &str| BenchError::Thread {
@@ -344,7 +348,8 @@ fn wait_longer(word: &AtomicU64, n: u64, end: u64) -> Result<Came, BenchError> {
     })
 }
 
-/// For tests whose threads are bound to cores: one at a time, or each waits for the others' threads to give a core away.
+/// Serialises tests whose threads are bound to cores: otherwise each waits for the others' threads to give a
+/// core away.
 #[cfg(test)]
 pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -374,8 +379,8 @@ mod tests {
         answering.join().unwrap().unwrap();
     }
 
-    /// Bound to one core, an exchange takes two time slices: 10,000 of them would take a minute, and the next look has to
-    /// find both sides where they belong.
+    /// Bound to one core, an exchange takes two time slices: 10,000 of them would take a minute, and the next
+    /// look has to find both sides where they belong.
     #[test]
     fn a_look_between_two_on_one_core_ends_and_the_next_one_works() {
         let _alone = alone();

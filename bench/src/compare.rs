@@ -2,18 +2,18 @@
 //!
 //! Every figure of either report is an interval, drawn from that run's own noise:
 //!
-//! * **Order statistics of the samples.** Of n samples, the value at quantile q lies, with 99 % confidence and whatever
-//!   the distribution, between the samples of ranks n·q ± 2.576·√(n·q·(1 − q)) (David and Nagaraja, Order Statistics,
-//!   section 7.1, with the normal approximation of the binomial distribution).
-//! * **Repeats.** A row is made of slices some tens of milliseconds apart, and each is a repetition. The median of the
-//!   repetitions lies between the r-th smallest and the r-th largest of them, for the largest r with
-//!   2·P(Bin(k, ½) < r) ≤ 1 %; with fewer than eight repetitions between the smallest and the largest. Samples that
-//!   follow each other are alike, and this sees what the first interval cannot.
-//! * **The machine.** When the bare exchange beside the rows differs between the two runs, both intervals are widened
-//!   by that share. Half of the clock's step is added at either end.
+//! * **Order statistics of the samples.** Of n samples, the value at quantile q lies, with 99 % confidence
+//!   and whatever the distribution, between the samples of ranks n·q ± 2.576·√(n·q·(1 − q)) (David and
+//!   Nagaraja, Order Statistics, section 7.1, with the normal approximation of the binomial distribution).
+//! * **Repeats.** A row is made of slices some tens of milliseconds apart, and each is a repetition. The
+//!   median of the repetitions lies between the r-th smallest and the r-th largest of them, for the largest r
+//!   with 2·P(Bin(k, ½) < r) ≤ 1 %; with fewer than eight repetitions between the smallest and the largest.
+//!   Samples that follow each other are alike, and this sees what the first interval cannot.
+//! * **The machine.** When the bare exchange beside the rows differs between the two runs, both intervals are
+//!   widened by that share. Half of the clock's step is added at either end.
 //!
-//! The interval of a figure is the hull of these. A figure is worse (or better) when the two intervals do not touch.
-//! What was measured under other conditions is not compared at all, and the reason is said.
+//! The interval of a figure is the hull of these. A figure is worse (or better) when the two intervals do not
+//! touch. Figures that were measured under other conditions are not compared at all, and the reason is given.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ const Z: f64 = 2.576;
 /// What is left outside of an interval.
 const OUTSIDE: f64 = 0.01;
 
-/// What is said of a figure.
+/// The verdict on one figure of two reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -51,14 +51,14 @@ pub enum Finding {
     Better,
     /// The second run is slower.
     Worse,
-    /// The conditions differ; the line says how.
+    /// The conditions differ; the line has the difference.
     NotComparable,
 }
 
 /// A figure and where it may lie, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The figure.
+    /// The figure itself, of this run.
     pub value: f64,
     /// Not below this.
     pub low: f64,
@@ -105,12 +105,12 @@ impl Interval {
 /// One figure of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Message size.
+    /// The message size in bytes.
     pub bytes: u64,
     /// The two ranks.
     pub pair: [u32; 2],
-    /// `mean`, `p50`, `p90`, `p99` or `p999`; of half round trips, of full ones for open loops, of the time for each
-    /// message of streams.
+    /// `mean`, `p50`, `p90`, `p99` or `p999`; of half round trips, of full ones for open loops, of the time
+    /// for each message of streams.
     pub figure: String,
     /// The first run's; `None` when a run has too few samples for it.
     pub first_ns: Option<Interval>,
@@ -120,7 +120,7 @@ pub struct Line {
     pub change: Option<f64>,
     /// The smallest rise above the first run's figure that would be called worse, as a share.
     pub threshold: Option<f64>,
-    /// The finding.
+    /// The verdict on this figure.
     pub finding: Finding,
     /// Why it cannot be compared.
     pub reason: Option<String>,
@@ -129,13 +129,13 @@ pub struct Line {
 /// Two reports, compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// [`SCHEMA`].
+    /// The value of [`SCHEMA`].
     pub schema: String,
     /// The first report's file.
     pub first: PathBuf,
     /// The second report's file.
     pub second: PathBuf,
-    /// [`METHOD`].
+    /// The value of [`METHOD`].
     pub method: String,
     /// Why the runs are doubted: a change may come from there.
     #[serde(default)]
@@ -439,7 +439,7 @@ impl Figures {
             };
         }
         let recorder = row.recorded().unwrap_or_default();
-        // Open loops are asked for round trips: half of a queue is nobody's.
+        // Of open loops, round trips are compared: half of a queue belongs to neither direction.
         let factor = row.share_shown();
         let percentile = |q: f64, repeats: Vec<f64>| {
             let value = recorder.at(q)?;

@@ -21,7 +21,7 @@ pub enum BenchError {
     /// A plan that cannot be carried out.
     #[error("{what} cannot be measured: {reason}")]
     BadPlan {
-        /// The setting.
+        /// The setting that is refused.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -33,7 +33,7 @@ pub enum BenchError {
         #[from]
         source: doorbell::Error,
     },
-    /// The other rank said something that this version does not understand.
+    /// The other rank sent a message that this version does not understand.
     #[error(
         "rank {rank} answered out of order ({what}): both ranks have to run the same version of doorbell"
     )]
@@ -46,13 +46,13 @@ pub enum BenchError {
     /// A message arrived with the wrong length or contents.
     #[error("rank {from} sent {expected} bytes and {found} arrived: the rail `{rail}` damages messages")]
     Damaged {
-        /// The sender.
+        /// The rank that sent the message.
         from: u32,
-        /// Bytes sent.
+        /// Number of bytes sent.
         expected: usize,
-        /// Bytes received.
+        /// Number of bytes received.
         found: usize,
-        /// The rail.
+        /// The rail that carried it.
         rail: String,
     },
     /// A core that the process may not use.
@@ -60,7 +60,7 @@ pub enum BenchError {
     Core {
         /// The core's number.
         core: usize,
-        /// Why not.
+        /// Why it cannot be used.
         reason: &'static str,
         /// The cores that can be used.
         allowed: String,
@@ -71,26 +71,26 @@ pub enum BenchError {
         doorbell_fabric::error::advice(source).unwrap_or("measure without binding")
     )]
     Bind {
-        /// The core.
+        /// The number of the core.
         core: usize,
         /// The system's error.
         source: std::io::Error,
     },
-    /// The shared page of the bare exchange could not be had.
+    /// The shared page of the bare exchange could not be shared.
     #[error("the page for the bare cache-line exchange could not be shared: {0}")]
     Bare(#[from] doorbell_fabric::error::RailError),
     /// A plot of a kind that is not offered.
     #[error("`{}` cannot be plotted to: give a name that ends in .svg or .html", path.display())]
     PlotKind {
-        /// The file.
+        /// The file to be written.
         path: PathBuf,
     },
     /// A file that is no report.
     #[error("`{}` is not a report to compare: {reason}; make one with `doorbell pingpong --json FILE`", path.display())]
     BadReport {
-        /// The file.
+        /// The file that was given.
         path: PathBuf,
-        /// Why not.
+        /// Why it is not a report.
         reason: String,
     },
     /// Two reports of different things.
@@ -102,7 +102,7 @@ pub enum BenchError {
         first: PathBuf,
         /// The second one.
         second: PathBuf,
-        /// What differs.
+        /// The difference between them.
         reason: String,
     },
     /// A picture could not be drawn: not a matter of the data, which are kept in the report.
@@ -123,7 +123,7 @@ pub enum BenchError {
     /// The other rank went away in the middle of a measurement that no rail carries.
     #[error("the other rank stopped answering during {what}: it has ended or hangs; look at its own output")]
     Silent {
-        /// The measurement.
+        /// The measurement that was interrupted.
         what: &'static str,
     },
     /// A deadline passed in the middle of a measurement, and nothing was lost.
@@ -132,19 +132,19 @@ pub enum BenchError {
          time: look at its own output", waited.as_secs_f64()
     )]
     Late {
-        /// The measurement.
+        /// The measurement that was interrupted.
         what: &'static str,
-        /// The deadline.
+        /// The deadline of the wait.
         waited: Duration,
     },
-    /// Nobody came to be answered.
-    #[error("nobody asked within {:.0} s: start the side that asks while this one waits, and check both addresses",
+    /// The answering side received no request.
+    #[error("no request came within {:.0} s: start the side that sends while this one waits, and check both addresses",
         waited.as_secs_f64())]
     Nobody {
         /// How long was waited.
         waited: Duration,
     },
-    /// The buffers of a size could not be had.
+    /// The buffers of a message size could not be allocated.
     #[error(
         "there is no memory for a buffer of {bytes} bytes: measure smaller messages, or raise the limit (`ulimit -v`)"
     )]
@@ -155,9 +155,9 @@ pub enum BenchError {
     /// A thread of a measurement could not be started or did not come back.
     #[error("`{what}` could not be measured: {reason}")]
     Thread {
-        /// The measurement.
+        /// The measurement that could not be made.
         what: &'static str,
-        /// Why.
+        /// Why it could not be made.
         reason: String,
     },
 }
@@ -185,7 +185,8 @@ impl BenchError {
     }
 }
 
-/// An error of the engine as one sentence: what failed, and what to do next unless it says so already.
+/// Formats an error of the engine as one sentence: what failed, and what to do next, unless the error names
+/// it already.
 pub fn told(error: &doorbell::Error) -> String {
     const SHOWS_RAILS: &str = "`doorbell info`";
     let text = error.to_string();
@@ -216,9 +217,9 @@ mod tests {
             step: "listen",
             object: "@root".into(),
             source: io::Error::other("no"),
-            remedy: "ask again",
+            remedy: "try again",
         };
-        assert_eq!(told(&io), "could not listen (@root): no; ask again");
+        assert_eq!(told(&io), "could not listen (@root): no; try again");
         let rail = doorbell::Error::Rail(RailError::NoRail {
             peer: "rank 1".into(),
             reasons: "none".into(),

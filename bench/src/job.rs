@@ -287,7 +287,8 @@ fn is_apart(world: &World) -> bool {
 /// Slower pairs than this, compared with one's own, are not waited for beyond the deadline.
 const SLOWER: u32 = 4;
 
-/// How long the other pairs may still take: the plan is the same for all, so what it took here is what is known of it.
+/// Returns how long the other pairs may still take: the plan is the same for all, so the best estimate is the
+/// time that it took here.
 fn other_pairs(world: &World, begun: Instant) -> Duration {
     let deadline = *world.config().wait.deadline.get();
     deadline.saturating_add(begun.elapsed().saturating_mul(SLOWER - 1))
@@ -302,7 +303,7 @@ fn lead_pair<L: Link>(
     let no_reference = if plan.reference {
         session.share_page()?.err()
     } else {
-        Some("it was not asked for".to_owned())
+        Some("it was not requested".to_owned())
     };
     let rows = lead(session, plan, progress)?;
     let no_one_way = session.no_one_way().map(str::to_owned);
@@ -465,7 +466,7 @@ mod tests {
         );
     }
 
-    /// Ranks 0 and 1 of a job whose other ranks never say anything.
+    /// Ranks 0 and 1 of a job whose other ranks never send anything.
     fn half_of_a_job(size: u32) -> Vec<BenchError> {
         let mut config = doorbell::Config::default();
         config.set("wait.deadline", "1s").unwrap();

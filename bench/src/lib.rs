@@ -1,14 +1,14 @@
 //! Honest latency, bandwidth and rate: load, histograms, reports.
 //!
 //! ```text
-//!   plan ──► load (two ranks, closed and open loops) ──► rows ──┐
-//!               ▲   ▲                                  ├──► report: table, JSON, CSV, .hgrm, .hlog, SVG, HTML
-//!   bare exchange   memcpy          environment, doubts┘
+//!   plan ──► load (closed and open loops) ──► rows ──┐
+//!              ▲    ▲                                 ├──► report: table, JSON, CSV, .hgrm, .hlog, SVG, HTML
+//!  bare exchange   memcpy       environment, doubts ──┘
 //! ```
 //!
-//! A figure without its circumstances is a rumour. Every row carries what the machine itself could do at the same
-//! moment ([`bare`]), every report the record of the machine and every reason to doubt it ([`mod@env`]), and a percentile
-//! that the samples cannot support is not shown ([`stats`]).
+//! A figure without its circumstances is a rumour. Every row carries what the machine itself could do at the
+//! same moment ([`bare`]), every report the record of the machine and every reason to doubt it ([`mod@env`]),
+//! and a percentile that the samples cannot support is not shown ([`stats`]).
 #![forbid(unsafe_code)]
 
 pub mod bare;

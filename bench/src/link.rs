@@ -1,4 +1,5 @@
-//! What a load needs from the two ranks it runs between: one trait, so that the loops can be tested without a rail.
+//! What a load needs from the two ranks it runs between: one trait, so that the loops can be tested without a
+//! rail.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ pub const CONTROL_MAX: usize = 1 << 24;
 /// How the messages of a stream are kept under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Messages outstanding.
+    /// Number of messages outstanding.
     pub window: usize,
     /// Whether each message is a request, however short: where not, short ones are blocking calls.
     pub posted: bool,
@@ -21,9 +22,10 @@ pub struct Flow {
     pub plain: bool,
 }
 
-/// One rank's side of a pair. The two sides never speak at once except where a method says so.
+/// One rank's side of a pair. The two sides never send at once, except where a method's documentation allows
+/// it.
 pub trait Link {
-    /// This rank.
+    /// The number of this rank.
     fn rank(&self) -> u32;
 
     /// The other rank of the pair.
@@ -38,8 +40,8 @@ pub trait Link {
     /// When the peer is lost or the wait's deadline passes.
     fn send(&mut self, body: &[u8]) -> Result<(), BenchError>;
 
-    /// What the last [`Link::recv`] or [`Link::stream_in`] brought is put into `into`, where that is not yet so: a link whose
-    /// messages land in memory of its own copies nothing while it is measured.
+    /// Copies what the last [`Link::recv`] or [`Link::stream_in`] brought to `into`, where it is not there
+    /// yet: a link whose messages land in memory of its own copies nothing while it is measured.
     fn settle(&mut self, into: &mut [u8]) {
         let _ = into;
     }
@@ -55,8 +57,9 @@ pub trait Link {
         true
     }
 
-    /// Sends `body` `count` times with at most the flow's window of messages outstanding; fewer where the link
-    /// [ends early](Link::ends_early) and `go_on`, which is asked now and then, says no. Returns how many were sent.
+    /// Sends `body` `count` times with at most the flow's window of messages outstanding; fewer where the
+    /// link [ends early](Link::ends_early) and `go_on`, which is called now and then, returns false. Returns
+    /// how many were sent.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -68,14 +71,15 @@ pub trait Link {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<u64, BenchError>;
 
-    /// Receives `count` messages, at most the flow's window of receives posted ahead; fewer when an empty one comes. The
-    /// messages land in `sinks` in turn, each `bytes` long. Returns how many came.
+    /// Receives `count` messages, at most the flow's window of receives posted ahead; fewer when an empty one
+    /// comes. The messages land in `sinks` in turn, each `bytes` long. Returns how many came.
     ///
     /// # Errors
     /// As [`Link::recv`].
     fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<u64, BenchError>;
 
-    /// As [`Link::stream_out`], with messages of their own: `fill` is called with each buffer before it leaves.
+    /// Sends messages as [`Link::stream_out`] does, each with contents of its own: `fill` is called with each
+    /// buffer before it leaves.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -87,8 +91,9 @@ pub trait Link {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), BenchError>;
 
-    /// Receives messages until an empty one comes, which is expected behind `count` others; `look` is called with each
-    /// before it, in the order of their receives, and with nothing for one that is longer than the sinks.
+    /// Receives messages until an empty one comes, which is expected behind `count` others; `look` is called
+    /// with each before it, in the order of their receives, and with nothing for one that is longer than the
+    /// sinks.
     ///
     /// # Errors
     /// As [`Link::recv`].
@@ -100,8 +105,8 @@ pub trait Link {
         look: &mut dyn FnMut(&[u8]),
     ) -> Result<(), BenchError>;
 
-    /// Prepares for [`Link::try_send`] and [`Link::try_recv`] of messages of up to `bytes` bytes, `under_way` of them in
-    /// each direction.
+    /// Prepares for [`Link::try_send`] and [`Link::try_recv`] of messages of up to `bytes` bytes, `under_way`
+    /// of them in each direction.
     ///
     /// # Errors
     /// When memory runs out or the peer is lost.
@@ -116,8 +121,8 @@ pub trait Link {
     /// As [`Link::send`].
     fn can_send(&mut self) -> Result<bool, BenchError>;
 
-    /// Starts to send one message without waiting for its receiver; `false` when too many are under way already. The
-    /// body may be changed when this returns.
+    /// Starts to send one message without waiting for its receiver; `false` when too many are under way
+    /// already. The body may be changed when this returns.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -129,7 +134,8 @@ pub trait Link {
     /// As [`Link::recv`].
     fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
 
-    /// Receives one message of the load if it is there already, or on its way; `None` when nothing comes any more.
+    /// Receives one message of the load if it is there already, or on its way; `None` when nothing comes any
+    /// more.
     ///
     /// # Errors
     /// As [`Link::recv`].
@@ -144,7 +150,7 @@ pub trait Link {
     /// As [`Link::send`].
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError>;
 
-    /// Receives a control message, at most for [`Link::deadline`]: between two of them, nobody measures.
+    /// Receives a control message, at most for [`Link::deadline`]: between two of them, nothing is measured.
     ///
     /// # Errors
     /// As [`Link::recv`].
@@ -179,12 +185,13 @@ impl Sinks {
         Ok(Self { buffers, bytes })
     }
 
-    /// How many there are of `bytes` bytes for a window: what either side of a stream knows of the other's.
+    /// Returns the number of buffers of `bytes` bytes for a window; so either side of a stream knows the
+    /// other's.
     pub fn count_for(bytes: usize, window: usize) -> usize {
         (SINKS_BYTES / bytes.max(1)).clamp(2, window.max(2))
     }
 
-    /// The buffers.
+    /// Returns all of the buffers.
     pub fn buffers(&mut self) -> &mut [Vec<u8>] {
         &mut self.buffers
     }
@@ -200,7 +207,8 @@ impl Sinks {
     }
 }
 
-/// A buffer of `bytes` bytes, each of them `value`. The user chooses how many: too many are an error, not an abort.
+/// Allocates a buffer of `bytes` bytes, each of them `value`. The user chooses how many: too many are an
+/// error, not an abort.
 ///
 /// # Errors
 /// [`BenchError::NoMemory`].
@@ -249,7 +257,7 @@ mod tests {
         assert_eq!(pattern(3, 7).unwrap(), pattern(3, 7).unwrap());
     }
 
-    /// As with `ulimit -v`: the sizes are the user's, and an abort says nothing.
+    /// As with `ulimit -v`: the sizes are the user's, and an abort gives no reason.
     #[test]
     fn memory_that_is_not_there_is_an_error() {
         let most = isize::MAX as usize;

@@ -19,8 +19,8 @@ pub fn allowed() -> Vec<usize> {
     cores
 }
 
-/// The same with one hardware thread of each core before the second ones: what is taken from the front shares no core
-/// as long as there are enough of them.
+/// The same cores, with one hardware thread of each core before the second ones: those taken from the front
+/// share no core as long as there are enough of them.
 pub fn apart() -> Vec<usize> {
     apart_under(Path::new("/"), allowed())
 }

@@ -56,10 +56,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A measurement.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The load.
+    /// The kind of load.
     pub kind: Kind,
     /// Message sizes, in this order.
     pub sizes: Vec<Size>,
@@ -71,7 +71,8 @@ pub struct Plan {
     pub window: usize,
     /// Whether short messages of streams are non-blocking requests, too.
     pub posted: bool,
-    /// Whether long messages of streams, too, are sent out of ordinary memory and received into it, instead of regions.
+    /// Whether long messages of streams, too, are sent out of ordinary memory and received into it, instead
+    /// of regions.
     pub plain: bool,
     /// Whether the bare exchange is measured beside the load.
     pub reference: bool,
@@ -98,14 +99,14 @@ pub enum Asked {
 
 /// The shares of the knee that are measured.
 pub const SHARES: [f64; 3] = [0.5, 0.8, 0.95];
-/// Lowest rate of an open loop: a peer that is asked less often than its waits last gives up.
+/// Lowest rate of an open loop: a peer that receives requests less often than its waits last gives up.
 pub const RATE_MIN: f64 = 1.0;
 /// Highest rate of an open loop.
 pub const RATE_MAX: f64 = 1e9;
 
 /// Longest measurement of one size, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
-/// Largest window.
+/// The largest window allowed.
 const WINDOW_MAX: usize = 1 << 16;
 
 impl Plan {
@@ -169,7 +170,7 @@ impl Plan {
         if self.spoil.is_some() && !self.verify {
             return bad(
                 "spoilt messages",
-                "nobody looks for them without `--verify`".to_owned(),
+                "they are not looked for without `--verify`".to_owned(),
             );
         }
         layer::check(self)?;

@@ -1,15 +1,15 @@
-//! Recording: a histogram of fixed size that never loses a value, and percentiles that are refused when there are
-//! too few samples to know them.
+//! Recording: a histogram of fixed size that never loses a value, and percentiles that are refused when there
+//! are too few samples to know them.
 //!
-//! Recorded values are full round trips in nanoseconds. Half round trips are the same values halved: nothing here
-//! pretends to know one direction by itself.
+//! Recorded values are full round trips in nanoseconds. Half round trips are the same values halved: nothing
+//! here pretends to know one direction by itself.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// The highest value that keeps its place in the histogram: one minute, in nanoseconds. Anything longer is counted
-/// in the overflow bucket, and its true maximum is kept beside it.
+/// The highest value that keeps its place in the histogram: one minute, in nanoseconds. Anything longer is
+/// counted in the overflow bucket, and its true maximum is kept beside it.
 pub const HIGHEST_NS: u64 = 60_000_000_000;
 
 /// How many samples have to lie beyond a percentile before it is shown.
@@ -50,8 +50,8 @@ impl Recorder {
         self.record_exact(nanos as f64);
     }
 
-    /// Records one value, in nanoseconds with their fraction: the histogram rounds it, the mean and both extremes
-    /// keep it.
+    /// Records one value, in nanoseconds with their fraction: the histogram rounds it, the mean and both
+    /// extremes keep it.
     #[inline]
     pub fn record_exact(&mut self, nanos: f64) {
         let whole = nanos.round() as u64;
@@ -94,8 +94,8 @@ impl Recorder {
         knows(self.samples(), quantile).then(|| self.shown(self.histogram.value_at_quantile(quantile)))
     }
 
-    /// A value of the histogram as every view shows it. A bucket is shown by its top, the last one by the longest value
-    /// that was really seen.
+    /// A value of the histogram as every view shows it. A bucket is shown by its top, the last one by the
+    /// longest value that was really seen.
     pub fn shown(&self, value: u64) -> f64 {
         if value >= self.histogram.max() {
             return self.longest;
@@ -158,7 +158,8 @@ impl Recorder {
         Some(recorder)
     }
 
-    /// As [`Recorder::decoded`], with the extremes and the mean of `exact`, which the histogram keeps to three digits.
+    /// Decodes as [`Recorder::decoded`] does, with the extremes and the mean of `exact`, which the histogram
+    /// keeps to three digits.
     pub fn decoded_with(text: &str, exact: &Percentiles) -> Option<Self> {
         let mut recorder = Self::decoded(text)?;
         recorder.longest = exact.max.unwrap_or(recorder.longest);
@@ -173,26 +174,26 @@ impl Recorder {
 /// Whether `samples` are enough to speak of `quantile`: at least [`BEYOND`] of them lie beyond it.
 pub fn knows(samples: u64, quantile: f64) -> bool {
     let tail = (1.0 - quantile).max(0.0);
-    // Rounded: a tenth of 100 samples is ten, whatever the last bit of 0.9 says.
+    // Rounded: a tenth of 100 samples is ten, whatever the last bit of 0.9 is.
     (samples as f64 * tail * 1e6).round() >= BEYOND * 1e6
 }
 
 /// Percentiles in nanoseconds; `None` where the samples are too few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// The smallest.
+    /// The smallest sample.
     pub min: Option<f64>,
-    /// The median.
+    /// The 50th percentile.
     pub p50: Option<f64>,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90: Option<f64>,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99: Option<f64>,
-    /// 99.9 %.
+    /// The 99.9th percentile.
     pub p999: Option<f64>,
-    /// 99.99 %.
+    /// The 99.99th percentile.
     pub p9999: Option<f64>,
-    /// The largest.
+    /// The largest sample.
     pub max: Option<f64>,
     /// The mean of the same samples.
     pub mean: Option<f64>,
@@ -236,13 +237,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// The smallest, middle and largest of a few values, and their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The smallest.
+    /// The smallest value.
     pub min: Option<f64>,
-    /// The middle.
+    /// The median value.
     pub p50: Option<f64>,
-    /// The largest.
+    /// The largest value.
     pub max: Option<f64>,
-    /// The mean.
+    /// The mean value.
     pub mean: Option<f64>,
 }
 

@@ -1,8 +1,8 @@
-//! Stamps on messages: a sequence number and a CRC-32C, so that the receiver can say of every message whether it is
-//! the one that was sent, whole, once and in its turn.
+//! Stamps on messages: a sequence number and a CRC-32C, by which the receiver can check for every message
+//! whether it is the one that was sent, whole, once and in its turn.
 //!
 //! ```text
-//!   bytes of the message    sequence   checksum   (both little endian, at the front; the rest is the pattern)
+//!   bytes of the message    sequence   checksum (both little endian, at the front; the rest is the pattern)
 //!   12 and more             64 bits    32 bits    CRC-32C, Castagnoli: RFC 3720, appendix B.4
 //!    8 … 11                 32 bits    32 bits
 //!    4 …  7                 16 bits    16 bits    the low half of the CRC
@@ -10,20 +10,20 @@
 //!    1                       4 bits     4 bits    its lowest nibble, above the sequence
 //! ```
 //!
-//! The checksum covers the sequence number and the rest of the message, and begins with the sender's rank and the
-//! length, so that a message of another rank or of another length does not pass for this one.
+//! The checksum covers the sequence number and the rest of the message, and begins with the sender's rank and
+//! the length, so that a message of another rank or of another length does not pass for this one.
 //!
-//! What is found, by size: damage with 32 bits of checksum always when it lies within 32 bits in a row, otherwise all
-//! but one case in 4·10⁹; with 16 bits all but one in 65,536, with 8 all but one in 256, with 4 all but one in 16 (of a
-//! single flipped bit none is missed at any size). A lost message is missed by no size, as both sides count. A
-//! message that is delivered again or out of its turn is told by its number as long as it is less than half the
-//! numbers away: 2⁶³, 2³¹, 32,768, 128 or 8 messages.
+//! What is found, by size: damage with 32 bits of checksum always when it lies within 32 bits in a row,
+//! otherwise all but one case in 4·10⁹; with 16 bits all but one in 65,536, with 8 all but one in 256, with 4
+//! all but one in 16 (of a single flipped bit none is missed at any size). A lost message is missed by no
+//! size, as both sides count. A message that is delivered again or out of its turn is identified by its
+//! number as long as it is less than half the numbers away: 2⁶³, 2³¹, 32,768, 128 or 8 messages.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What one side of a pair knows of its messages.
+/// The counts of messages of one side of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Messages that it sent.
@@ -56,11 +56,12 @@ pub struct Verified {
     pub misordered: u64,
     /// Received with a wrong length or checksum.
     pub corrupt: u64,
-    /// The longest time from one message to the next at a receiver, in nanoseconds: a stall, where it is much longer than
-    /// messages take. Of a stream, messages are looked at a window at a time.
+    /// The longest time from one message to the next at a receiver, in nanoseconds: a stall, where it is much
+    /// longer than messages take. Of a stream, messages are looked at a window at a time.
     #[serde(default)]
     pub longest_gap_ns: u64,
-    /// What stamping and checking one message of this size costs, in nanoseconds; both are inside the figures.
+    /// What stamping and checking one message of this size costs, in nanoseconds; both are inside the
+    /// figures.
     pub cost_ns: f64,
 }
 
@@ -136,8 +137,8 @@ pub struct Stamper {
 }
 
 impl Stamper {
-    /// For the messages of rank `from`. With `spoil`, one bit of every that many-th message is flipped behind its
-    /// checksum's back, to see that it is found.
+    /// Creates the stamper for the messages of rank `from`. With `spoil`, one bit of every that many-th
+    /// message is flipped after its checksum is computed, to see that it is found.
     pub fn new(from: u32, spoil: Option<u64>) -> Self {
         Self {
             from,
@@ -175,7 +176,7 @@ impl Stamper {
         self.sent = self.sent.saturating_sub(1);
     }
 
-    /// How many were stamped since the last time this was asked.
+    /// Returns how many were stamped since the last call.
     pub fn take_sent(&mut self) -> u64 {
         std::mem::take(&mut self.sent)
     }
@@ -243,7 +244,7 @@ fn read(seed: u32, body: &[u8]) -> Option<u64> {
     (sum > 0 && number(found) == right).then(|| number(sequence))
 }
 
-/// So many of the latest numbers are remembered one by one.
+/// Number of the latest sequence numbers that are remembered one by one.
 const REMEMBERED: u64 = 4096;
 const WORDS: usize = REMEMBERED as usize / 64;
 
@@ -302,7 +303,7 @@ impl Checker {
             self.mark(number);
             self.tally.distinct += 1;
         } else if away.unsigned_abs() > REMEMBERED || self.is_marked(number) {
-            // Too long ago to remember: a second copy, as far as can be told, and the first one's loss stays counted.
+            // Too long ago to remember: counted as a second copy, and the first one's loss stays counted.
             self.tally.duplicated += 1;
         } else {
             self.mark(number);
@@ -336,7 +337,7 @@ impl Checker {
         self.seen[Self::word(number)] & Self::bit(number) != 0
     }
 
-    /// What was counted since the last time this was asked; `sent` is the caller's own number.
+    /// Returns what was counted since the last call; `sent` is the caller's own number.
     pub fn take(&mut self, sent: u64) -> Tally {
         Tally {
             sent,
@@ -376,7 +377,7 @@ impl Gaps {
         self.last = now;
     }
 
-    /// The longest since this was last asked.
+    /// Returns the longest since the last call.
     pub fn take(&mut self) -> u64 {
         std::mem::take(&mut self.longest)
     }

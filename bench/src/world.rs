@@ -17,11 +17,11 @@ const DATA: u64 = 0xda7a;
 const CONTROL: u64 = 0xc0;
 /// What has arrived is found within this time: it only waits to be looked at.
 const LEFTOVER: Duration = Duration::from_millis(100);
-/// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the rail's own
-/// queue is the window. Above it, requests are kept outstanding.
+/// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the
+/// rail's own queue is the window. Above it, requests are kept outstanding.
 const TAKEN_AT_ONCE: usize = 4096;
-/// From this size on, streams send out of owned regions and receive into them, as a program would that cares: the
-/// receiver of the same host then copies by itself, once, without the kernel.
+/// From this size on, streams send out of owned regions and receive into them, as a tuned program would: the
+/// receiver on the same host then copies by itself, once, without the kernel.
 pub const REGIONS_FROM: usize = 64 << 10;
 
 /// One rank's side of a pair in a world.
@@ -72,7 +72,7 @@ impl<'a> Turns<'a> {
 impl<'a> WorldLink<'a> {
     /// The link to `peer`.
     pub fn new(world: &'a World, peer: u32) -> Self {
-        // Whoever cannot be met is found out by the first message to it.
+        // A peer that cannot be met is found out by the first message to it.
         let _ = world.meet(peer);
         let rails = world.peer(peer).map_or_else(Vec::new, |peer| peer.rails);
         let rail = rails.iter().find(|rail| rail.carries).or_else(|| rails.first());
@@ -87,8 +87,8 @@ impl<'a> WorldLink<'a> {
         }
     }
 
-    /// All rails to the peer with what they are for: the one of small messages first, the others in the order of their
-    /// pairs.
+    /// All rails to the peer with what they are for: the one of small messages first, the others in the order
+    /// of their pairs.
     pub fn rails(&self) -> Vec<RailUse> {
         let mut ways = self.world.ways(self.peer).unwrap_or_default();
         ways.sort_by_key(|way| !way.carries);
@@ -184,7 +184,7 @@ impl Link for WorldLink<'_> {
                 break;
             }
             if is_blocking(body.len(), flow) {
-                // All but the last of each window say that more follows.
+                // All but the last of each window announce that more follows.
                 for _ in 1..batch {
                     world.send_more(peer, DATA, body)?;
                 }
@@ -425,8 +425,8 @@ fn is_end(posted: &[Request<'_>]) -> bool {
     first.is_some_and(|status| status.len == 0)
 }
 
-/// When the sender of a stream asks whether to go on: so seldom that it costs nothing, and only where the receiver posts
-/// its next receives.
+/// When the sender of a stream calls `go_on`: so seldom that it costs nothing, and only where the receiver
+/// posts its next receives.
 struct Pace {
     /// Receives that are posted together at the other side.
     posted: u64,
@@ -481,8 +481,8 @@ impl WorldLink<'_> {
         Ok(&self.regions[..count])
     }
 
-    /// Ends a stream before its count, of which `left` are missing: an empty message for each receive of those that the
-    /// other side posts together.
+    /// Ends a stream before its count, of which `left` are missing: an empty message for each receive of
+    /// those that the other side posts together.
     fn end_stream(&mut self, left: u64, posted: u64) -> Result<(), BenchError> {
         (0..left.min(posted)).try_for_each(|_| self.send(&[]))
     }
@@ -582,8 +582,9 @@ impl WorldLink<'_> {
     }
 }
 
-/// Receives a control message of whatever length. Between two of them a pair does nothing that takes long and does not
-/// wait itself, so that the deadline of every wait is the right one: a rank that has stopped is told, and not waited for.
+/// Receives a control message of any length. Between two of them a pair does nothing that takes long and does
+/// not wait itself, so that the deadline of every wait is the right one: a rank that has stopped is reported,
+/// and not waited for.
 fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
     hear_within(world, from, *world.config().wait.deadline.get())
 }
@@ -625,7 +626,8 @@ fn batches(count: u64, window: usize) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    /// However its messages go: both sides know how many there were, and what comes next is not mistaken for one.
+    /// For all kinds of flow: both sides know how many there were, and what comes next is not mistaken for
+    /// one.
     #[test]
     fn a_stream_that_ends_early_is_counted_alike_by_both_sides() {
         let flow = |window, posted, plain| Flow {

@@ -13,8 +13,8 @@ fn schema() -> jsonschema::Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// A report of two ranks in two threads, which are bound to cores: one such job at a time, or each waits for the other's
-/// threads to give a core away.
+/// A report of two ranks in two threads, which are bound to cores: one such job at a time, or each waits for
+/// the other's threads to give a core away.
 fn report(kind: Kind) -> Value {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());

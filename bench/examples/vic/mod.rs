@@ -1,4 +1,5 @@
-//! A modelled VIC with its agent in another process, so that what is measured here is the driver alone: this program starts itself.
+//! A modelled VIC with its agent in another process, so that what is measured here is the driver alone: this
+//! program starts itself.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -27,8 +28,8 @@ impl Vic {
         command.arg(ROLE).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program starts");
         let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("it was asked for"));
-        out.read_line(&mut line).expect("it says where it is");
+        let mut out = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        out.read_line(&mut line).expect("it prints its folder");
         let folder = PathBuf::from(line.trim_end());
         Self { child, folder }
     }
@@ -49,7 +50,7 @@ impl Drop for Vic {
     }
 }
 
-/// The other process: until whoever started it is gone.
+/// The other process: runs the model until its starter is gone.
 pub(crate) fn serve() {
     let options = Options {
         idle: Idle::Spin,
@@ -58,7 +59,7 @@ pub(crate) fn serve() {
     let model = Model::start(options).expect("a model starts");
     let folder = model.dir().to_owned();
     let pf = Pf::connect(&folder.join("pf.sock")).expect("it has a physical function");
-    let mut agent = Agent::new(pf, &folder.join("agent.sock")).expect("nobody else has it");
+    let mut agent = Agent::new(pf, &folder.join("agent.sock")).expect("the path is free");
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {

@@ -16,7 +16,7 @@ const TAG: u64 = 7;
 const PAYLOAD: usize = 8;
 /// Time goes on by so much with each message, in nanoseconds, as it would on a busy rail.
 const STEP: u64 = 100;
-/// Housekeeping after so many messages.
+/// Number of messages between two rounds of housekeeping.
 const EVERY: u64 = 64;
 
 /// PML or BTL refused what it must not refuse, or a message did not arrive: in its words.
@@ -41,8 +41,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both ranks, connected over as many rails as there are latencies, in nanoseconds, which the rails are said to have:
-    /// small messages take the least of them.
+    /// Both ranks, connected over as many rails as there are latencies, in nanoseconds, which the rails
+    /// report: small messages take the least of them.
     ///
     /// # Errors
     /// When PML or BTL refuses what it must not refuse; for more than 64 rails.
@@ -50,7 +50,7 @@ impl Pair {
         Self::among(latencies_ns, 0)
     }
 
-    /// The same, where each rank is connected to `idle` more, which nobody writes to.
+    /// The same, where each rank is connected to `idle` more, which receive no message.
     ///
     /// # Errors
     /// As [`Pair::over`].
@@ -66,14 +66,14 @@ impl Pair {
         Ok(Self {
             ends: [rank(0, near, idle)?, rank(1, far, idle)?],
             now: 0,
-            // A few bytes, leaked: a loan without anybody's promise has to live for ever.
+            // A few bytes, leaked: a loan without a lifetime of its own has to live for ever.
             from: ConstLoan::of_static(&[7; PAYLOAD]),
             into: MutLoan::of_static(vec![0; PAYLOAD].leak()),
         })
     }
 
-    /// Sends a message from the first rank and receives it at the second one, by a request that is posted before and
-    /// tested after.
+    /// Sends a message from the first rank and receives it at the second one, by a request that is posted
+    /// before and tested after.
     ///
     /// # Errors
     /// When it does not arrive.
@@ -133,7 +133,7 @@ impl Pair {
         black_box(self.ends[0].poll());
     }
 
-    /// Time goes on, and now and then somebody tells the ranks.
+    /// Advances the time, and now and then calls the ranks' housekeeping.
     #[inline]
     fn pass(&mut self, nanos: u64) {
         self.now += nanos;
@@ -144,7 +144,8 @@ impl Pair {
         }
     }
 
-    /// The frames of an exchange, one by one and of both ends, over as many messages as are exchanged by `exchange`.
+    /// Returns the frames of an exchange, one by one and of both ends, over as many messages as `exchange`
+    /// exchanges.
     ///
     /// # Errors
     /// Those of `exchange`.

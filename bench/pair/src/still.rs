@@ -1,6 +1,7 @@
 //! What is common to the rails that measurements make of memory: no clock, no link, no sleep, no events.
 
-/// The contract [`Rail`](doorbell_fabric::rail::Rail) for a type with the fields `name` and `can`, at `address`.
+/// Implements the contract [`Rail`](doorbell_fabric::rail::Rail) for a type with the fields `name` and `can`,
+/// at `address`.
 #[macro_export]
 macro_rules! stands_still {
     ($rail:ty, $address:expr) => {

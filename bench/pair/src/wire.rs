@@ -11,7 +11,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
 use doorbell_fabric::name::RailName;
 
-/// Longest frame.
+/// The longest frame in bytes.
 const MTU: usize = 256;
 /// Frames between the two ends.
 const ROOM: usize = 256;
@@ -48,7 +48,7 @@ const fn index(channel: Channel) -> usize {
 /// Frames of one kind: where they went, and how long they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The channel.
+    /// The channel it was posted on.
     pub channel: Channel,
     /// Bytes before the body.
     pub head: usize,
@@ -61,7 +61,7 @@ pub struct Shape {
 pub struct Tx {
     wire: Wire,
     posted: [u64; 2],
-    /// The frames posted, one by one, while somebody wants to know.
+    /// The frames posted, one by one, while they are recorded.
     seen: Option<Vec<Shape>>,
 }
 
@@ -176,7 +176,7 @@ pub struct End {
 }
 
 impl End {
-    /// Both ends of a wire, and what its latency is said to be.
+    /// Creates both ends of a wire, with the latency that its rails report.
     pub fn pair(number: usize, latency_ns: u64) -> Result<[Self; 2], RailError> {
         let name: RailName = format!("sim:{number}").parse()?;
         let (there, back) = (wire(), wire());

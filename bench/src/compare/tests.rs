@@ -292,7 +292,7 @@ fn doubts_of_the_runs_stand_above_the_lines_and_what_one_has_alone_is_named() {
         !text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
     );
-    // The same reports: nothing changed, and nothing is said of it.
+    // The same reports: nothing changed, and nothing is reported.
     let same = files(&file("a", &a), &file("a2", &a)).unwrap();
     assert!(same.table().contains("doubt, both:") && !same.table().contains("alone"));
 }

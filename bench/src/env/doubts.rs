@@ -26,7 +26,7 @@ impl Doubt {
     }
 }
 
-/// Rails that break because somebody asked for it are no rails to be measured.
+/// A doubt where faults are injected: rails that break on request are not fit to be measured.
 pub(crate) fn injected(faults: &str) -> Option<Doubt> {
     (!faults.is_empty()).then(|| {
         let text =
@@ -96,7 +96,7 @@ fn open(rows: &[Row], found: &mut Vec<Doubt>) {
                 unsent => format!("; {unsent} messages never left and are in no figure"),
             };
             let text = format!(
-                "{asked} of {bytes} B were asked and {} answered: the queue grows, and times from the intended send \
+                "{asked} of {bytes} B were requested and {} answered: the queue grows, and times from the intended send \
                  grow with the length of the run{unsent}",
                 crate::report::per_second(answered, "msg")
             );
@@ -373,7 +373,7 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
         found.push(Doubt::new(
             "unsteady",
             format!(
-                "{unsteady} rows hold fewer samples than asked for: the band would not stay (marked `~`)"
+                "{unsteady} rows hold fewer samples than requested: the band would not stay (marked `~`)"
             ),
         ));
     }

@@ -1,5 +1,5 @@
-//! What `/sys` and `/proc` say about the machine. Everything is optional: a file that is missing is not an error,
-//! but a thing that cannot be known, and is shown as such.
+//! What `/sys` and `/proc` report about the machine. Everything is optional: a missing file is not an error,
+//! but a fact that cannot be known, and is shown as such.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,18 +7,19 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine.
+/// The machine of rank 0, as the kernel describes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name.
+    /// The host name of the machine.
     pub name: String,
     /// The processor's model.
     pub cpu_model: Option<String>,
     /// Cores that are online.
     pub cores_online: usize,
-    /// Cores that the measurement might use, before it bound its ranks; under a launcher, those that it gave rank 0.
+    /// Cores that the measurement might use, before it bound its ranks; under a launcher, those that it gave
+    /// rank 0.
     pub cores_allowed: Vec<usize>,
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: Option<String>,
     /// The kernel's own clock source.
     pub clock_source: Option<String>,
@@ -29,8 +30,8 @@ pub struct Host {
     pub threads: BTreeMap<usize, String>,
     /// The driver of idle states.
     pub idle_driver: Option<String>,
-    /// Idle states of the first measuring core that are not disabled, shallow to deep, with their exit latency in
-    /// microseconds.
+    /// Idle states of the first measuring core that are not disabled, shallow to deep, with their exit
+    /// latency in microseconds.
     pub idle_states: Vec<(String, u64)>,
     /// Cores kept from the scheduler (`isolcpus`), as the kernel lists them.
     pub isolated: String,

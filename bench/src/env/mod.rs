@@ -25,7 +25,7 @@ pub struct Environment {
     pub rails: Vec<RailUse>,
     /// `inline` or `dedicated`.
     pub mode: String,
-    /// The machine.
+    /// The machine that the leader runs on.
     pub host: Host,
     /// The leader's clock.
     pub clock: ClockRecord,
@@ -33,7 +33,7 @@ pub struct Environment {
     pub ranks: Vec<RankRecord>,
     /// Whether a rank could not share the page of the bare exchange, and why.
     pub no_reference: Option<String>,
-    /// Why there are no figures of single directions, when they were asked for.
+    /// Why there are no figures of single directions, when they were requested.
     #[serde(default)]
     pub no_one_way: Option<String>,
     /// Every reason to doubt the figures.
@@ -43,7 +43,7 @@ pub struct Environment {
 /// A rail to the peer, and what it does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RailUse {
-    /// Its name.
+    /// The name of the rail.
     pub rail: String,
     /// The peer's rail at its other end.
     pub to: String,
@@ -64,7 +64,7 @@ pub struct ClockRecord {
     pub step_ns: f64,
     /// What one reading costs, in nanoseconds. It is made while a message is under way.
     pub read_ns: f64,
-    /// Drift against the system's raw clock over the run, in millionths, where it could be told.
+    /// Drift against the system's raw clock over the run, in millionths, where it could be measured.
     pub drift_ppm: Option<f64>,
     /// Why this source.
     pub how: String,
@@ -122,9 +122,9 @@ pub(crate) fn read_cost(clock: &Clock) -> f64 {
 /// One rank's part of the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankRecord {
-    /// The rank.
+    /// The number of the rank.
     pub rank: u32,
-    /// Its process.
+    /// The number of its process.
     pub pid: u32,
     /// The core that its measuring thread was bound to; `None` when it was not bound.
     pub core: Option<usize>,
@@ -147,7 +147,7 @@ pub struct RankRecord {
 pub struct CaptureRecord {
     /// The file, on the rank's machine.
     pub file: String,
-    /// The rail.
+    /// The name of the rail.
     pub rail: String,
     /// Frames in it.
     pub frames: u64,
@@ -162,7 +162,7 @@ pub struct CaptureRecord {
 impl CaptureRecord {
     /// Those of a world, which end with this.
     pub fn of(world: &doorbell::World) -> Vec<Self> {
-        // A world that has ended has said why, and its captures ended with it.
+        // A world that has ended has reported why, and its captures ended with it.
         let captures = world.end_captures().unwrap_or_default();
         let record = |capture: doorbell::Capture| Self {
             file: capture.file.display().to_string(),

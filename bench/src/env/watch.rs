@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// A look at the kernel's counters of this thread, of its core and of its control group; and, from there on, at the cores
-/// that the thread may use.
+/// Snapshots of the kernel's counters of this thread, of its core and of its control group; and, from the
+/// first one on, of the cores that the thread may use.
 #[derive(Debug)]
 pub struct Watch {
     at: Instant,
@@ -40,14 +40,14 @@ struct Quota {
 pub struct Moved {
     /// Nanoseconds since the measurement began.
     pub after_ns: u64,
-    /// The cores.
+    /// The cores that it was allowed to use from then on.
     pub cores: Vec<usize>,
 }
 
 /// What happened between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noise {
-    /// Ticks (a hundredth of a second each) that the hypervisor gave to somebody else.
+    /// Ticks (a hundredth of a second each) that the hypervisor gave to another guest.
     pub steal_ticks: u64,
     /// How often this thread had to give its core to another one.
     pub involuntary_switches: u64,
@@ -95,8 +95,8 @@ impl Watch {
         }
     }
 
-    /// Notes where this thread may run now, when that has changed. One call of the system: for the time between two
-    /// loops.
+    /// Notes where this thread may run now, when that has changed. One call of the system: for the time
+    /// between two loops.
     pub fn look_at_cores(&self) {
         self.note(crate::pin::allowed());
     }
@@ -111,7 +111,8 @@ impl Watch {
         }
     }
 
-    /// Where else this thread might run since the first look, in the order of time; empty when that never changed.
+    /// Where else this thread might run since the first look, in the order of time; empty when that never
+    /// changed.
     pub fn moved(&self) -> Vec<Moved> {
         self.look_at_cores();
         self.cores.borrow()[1..].to_vec()
@@ -166,7 +167,7 @@ impl Counts {
 }
 
 impl Quota {
-    /// Of the groups that `/proc/self/cgroup` names and of all above them, together (cgroups(7), of both versions).
+    /// Sums the groups that `/proc/self/cgroup` names and all above them (cgroups(7), of both versions).
     fn under(root: &Path, groups: &str) -> Self {
         let mut all = Self::default();
         for line in groups.lines() {
@@ -211,7 +212,8 @@ impl Quota {
     }
 }
 
-/// How long a thread ran, and how long it waited to run, in nanoseconds (Documentation/scheduler/sched-stats.rst).
+/// Returns how long a thread ran, and how long it waited to run, in nanoseconds
+/// (Documentation/scheduler/sched-stats.rst).
 fn times(schedstat: &str) -> (u64, u64) {
     let mut numbers = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

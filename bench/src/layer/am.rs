@@ -1,8 +1,9 @@
-//! A pair's link by active messages. An exchange is a request and the reply of its handler, so the follower's half of it is
-//! done inside its polls: it counts what came, and has nothing left to send.
+//! A pair's link by active messages. An exchange is a request and the reply of its handler, so the follower's
+//! half of it is done inside its polls: it counts what came, and has nothing left to send.
 //!
-//! Up to eight bytes travel as arguments of a Short, as long as they fit in Mediums, and else in Longs, which land in the
-//! other's segment. What came last is kept, so that it can be looked at when nothing is measured.
+//! Up to eight bytes travel as arguments of a Short, larger messages in Mediums as long as they fit, and
+//! others in Longs, which land in the other's segment. The last message is kept, so that it can be checked
+//! when nothing is measured.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +35,8 @@ const PIECE: usize = 512;
 /// The rank that follows.
 const FOLLOWER: u32 = 1;
 
-/// What a rank's handlers have seen. One thread runs them and looks at it: nothing is ordered by these numbers.
+/// The counts of a rank's handlers. One thread runs them and reads the counts: nothing is ordered by these
+/// numbers.
 #[derive(Debug)]
 struct Seen {
     asked: AtomicU64,
@@ -192,7 +194,7 @@ impl Answers {
         if self.ours.len() != length {
             self.make(length);
         }
-        // A reply that cannot be is none: the other side waits for it in vain, and says so.
+        // A reply that cannot be sent is left out: the other side waits for it in vain, and reports that.
         let _ = match payload {
             Payload::None => {
                 let args = words(&self.ours);
@@ -237,7 +239,7 @@ pub struct AmLink<'a> {
     answered: u64,
     taken: u64,
     ends: u64,
-    /// A stream has come, and its end is to be told.
+    /// A stream has come, and its end has to be acknowledged.
     owes_end: bool,
     /// What was waited for last was the end of a stream.
     ended: bool,
@@ -245,8 +247,10 @@ pub struct AmLink<'a> {
     out: Region,
     prepared: (usize, usize),
     medium: usize,
-    /// Messages carry stamps: so many places they have, of so many bytes, and so many have left.
+    /// The number of places for messages with stamps, and the bytes of each; `None` where messages carry
+    /// none.
     stamped: Option<(u64, usize)>,
+    /// The number of messages with stamps that were sent.
     sent: u64,
 }
 
@@ -285,7 +289,7 @@ impl<'a> AmLink<'a> {
             sent: 0,
             am,
         };
-        // The leader says whether messages carry stamps.
+        // The leader sends whether messages carry stamps.
         if link.am.rank() == FOLLOWER {
             let verify = link.hear()? == [1];
             link.stamped = verify.then_some(stamps);

@@ -1,7 +1,8 @@
-//! Orders and answers between two ranks by puts: piece after piece into one buffer, each with leave of its reader.
+//! Orders and answers between two ranks by puts: piece after piece into one buffer, each with the permission
+//! of its reader.
 //!
 //! ```text
-//!   teller                                   hearer
+//!   sender                                   receiver
 //!     put a piece, hdr_data = bytes left ───►  an event; it is copied out
 //!     ◄──────────────────────── put nothing    the buffer is free again
 //! ```
@@ -26,7 +27,7 @@ const LEAVE: u64 = 2;
 /// Bytes of a piece at most.
 const ROOM: usize = 32 << 10;
 
-/// One side.
+/// One side of the control channel.
 #[derive(Debug)]
 pub(super) struct Control {
     peer: u32,
@@ -100,7 +101,7 @@ impl Control {
         Ok(())
     }
 
-    /// Says something; there is at least one piece.
+    /// Sends a text, in pieces of which there is at least one.
     pub(super) fn tell(&mut self, job: &mut Portals, text: &[u8]) -> Result<(), BenchError> {
         let mut left = text.len() as u64;
         let mut pieces = text.chunks(ROOM);
@@ -120,7 +121,7 @@ impl Control {
         }
     }
 
-    /// Hears all pieces of something.
+    /// Receives all pieces of a text.
     pub(super) fn hear(&mut self, job: &mut Portals) -> Result<Vec<u8>, BenchError> {
         let mut text = Vec::new();
         loop {

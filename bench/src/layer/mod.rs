@@ -25,12 +25,12 @@ use crate::plan::Plan;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
-    /// Tagged messages.
+    /// Tagged messages of a world.
     #[default]
     Pml,
     /// Puts of a Portals interface.
     Portals,
-    /// Active messages.
+    /// Active messages between the ranks.
     Am,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn check(plan: &Plan) -> Result<(), BenchError> {
         Some((_, what)) => Err(BenchError::BadPlan {
             what,
             reason: format!(
-                "it is for tagged messages, and `--layer {}` was asked for: leave one of them out",
+                "it is for tagged messages, and `--layer {}` was given: leave one of them out",
                 plan.layer
             ),
         }),
@@ -90,8 +90,9 @@ fn places(most: usize) -> u64 {
     (PLACES_BYTES / most.max(1)).clamp(2, PLACES as usize) as u64
 }
 
-/// Messages with stamps in the order in which they were sent: a long one may end behind others that came after it. What is
-/// behind its turn came twice, and is given at once, to be found.
+/// Puts messages with stamps into the order in which they were sent: a long one may end after others that
+/// came later. A message whose number has passed is a duplicate, and is returned at once, so that it is
+/// found.
 #[derive(Debug)]
 struct InOrder<T> {
     next: u64,
@@ -126,7 +127,8 @@ impl<T> InOrder<T> {
 /// What has arrived is found within this time: it only waits to be looked at.
 const LEFTOVER: Duration = Duration::from_millis(100);
 
-/// The part of a link whose streams with stamps are messages like any other, and whose field `$job` has the deadlines.
+/// Implements the part of a link whose streams with stamps are messages like any other, and whose field
+/// `$job` has the deadlines.
 macro_rules! one_by_one {
     ($job:ident) => {
         fn stream_out_each(

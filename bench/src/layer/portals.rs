@@ -1,4 +1,5 @@
-//! A pair's link by puts: each side has memory that the other one writes to, and polls the event that counts how often.
+//! A pair's link by puts: each side has memory that the other one writes to, and polls the event that counts
+//! how often.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::size::LARGEST;
 pub(super) const KIND: Kind = Kind::MATCHING_LOGICAL;
 /// Portal table entry of the load.
 const DATA: u32 = 4;
-/// Operations that a lost peer leaves behind fail before its loss is told, by no more than this.
+/// Operations that a lost peer leaves behind fail before its loss is reported, by no more than this.
 const LOSS_IS_TOLD: Duration = Duration::from_secs(2);
 /// Those of messages with stamps, and of the leave to send more of them.
 const STAMPED: u32 = 6;
@@ -50,7 +51,8 @@ pub struct PortalsLink<'a> {
     stamped: Option<Stamped>,
 }
 
-/// Messages of which each is looked at: full events tell of them, and each lies in a place of its own until it was read.
+/// Messages that are checked one by one: full events announce them, and each lies in a place of its own until
+/// it is read.
 struct Stamped {
     room: Region,
     out: Region,
@@ -165,7 +167,8 @@ impl Stamped {
 }
 
 impl<'a> PortalsLink<'a> {
-    /// The link to the other of two ranks, for messages of up to `most` bytes: what the one says who wants more. Both call it.
+    /// Creates the link to the other of two ranks, for messages of up to `most` bytes: the larger of the two
+    /// ranks' values. Both call it.
     ///
     /// # Errors
     /// When memory runs out, or the peer is lost.
@@ -228,7 +231,8 @@ impl<'a> PortalsLink<'a> {
         })
     }
 
-    /// The bytes are where they are put from. They are the same for every message of a load, as a program's would lie in
+    /// Copies the body to where it is put from. The bytes are the same for every message of a load, as a
+    /// program's would lie in
     /// memory that it has bound: they are copied once.
     #[inline]
     fn prepare(&mut self, body: &[u8]) {
@@ -271,7 +275,8 @@ impl<'a> PortalsLink<'a> {
         Ok(())
     }
 
-    /// Operations failed: the peer is lost, which a wait says; or it is not as it should be.
+    /// Returns the error of failed operations: the peer is lost, which a wait reports; or they should not
+    /// have failed.
     #[cold]
     fn failed(&mut self, count: u64) -> BenchError {
         self.job.set_deadline(LOSS_IS_TOLD);

@@ -1,5 +1,5 @@
-//! The odd rank of a pair: carries out orders until it is told to stop. What it does with stamped messages is in
-//! `verified`, with times in `one_way`.
+//! The odd rank of a pair: carries out orders until an order ends it. What it does with stamped messages is
+//! in `verified`, with times in `one_way`.
 
 use super::{APART, Answer, Order, POISON, Session, json};
 use crate::bare::{Bare, Place};
@@ -97,7 +97,8 @@ fn bare<L: Link>(session: &mut Session<'_, L>, rounds: u32) -> Result<(), BenchE
     session.bare.as_mut().map_or(Ok(()), |bare| bare.pong(rounds))
 }
 
-/// The buffers of one size, kept from order to order: filling them anew may take longer than the order itself.
+/// The buffers of one size, kept from order to order: filling them anew may take longer than the order
+/// itself.
 #[derive(Debug, Default)]
 struct Buffers {
     bytes: usize,

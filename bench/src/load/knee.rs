@@ -1,11 +1,11 @@
-//! The knee: the highest rate of an open loop that is sustained. Above it the queue grows for as long as one asks, and
-//! a latency says more about the length of the run than about the rail.
+//! The knee: the highest rate of an open loop that is sustained. Above it the queue grows as long as the load
+//! lasts, and a latency depends more on the length of the run than on the rail.
 //!
-//! A trial asks at one rate for some tens of milliseconds, or for two hundred exchanges where they are slow. It is
-//! sustained when the last answer comes about as long behind its intended time as a single exchange takes: a queue that
-//! grows would be behind by (1 - capacity / rate) of the whole trial by then. A trial that fails is made once more,
-//! because a machine that looks away for a moment is not a limit. The rate is doubled until it is not sustained any more,
-//! then the gap is halved (geometrically).
+//! A trial sends requests at one rate for some tens of milliseconds, or two hundred of them where exchanges
+//! are slow. It is sustained when the last answer comes about as long behind its intended time as a single
+//! exchange takes: a queue that grows would be behind by (1 - capacity / rate) of the whole trial by then. A
+//! trial that fails is made once more, because a machine that pauses for a moment is not a limit. The rate is
+//! doubled until it is not sustained any more, then the gap is halved (geometrically).
 
 use serde::{Deserialize, Serialize};
 
@@ -41,9 +41,9 @@ const BEHIND: f64 = 0.02;
 /// And by this many exchanges.
 const EXCHANGES: f64 = 4.0;
 
-/// The length of a trial, in nanoseconds, when a row takes so many seconds and an exchange `each` nanoseconds: so long
-/// that [`EXCHANGES`] are no more than [`BEHIND`] of it, or slow exchanges would have their knee found too high by what
-/// they may be behind. No longer than a row.
+/// Returns the length of a trial, in nanoseconds, for rows of `seconds` seconds and exchanges of `each`
+/// nanoseconds. It is long enough that [`EXCHANGES`] are no more than [`BEHIND`] of it: otherwise the knee of
+/// slow exchanges would be found too high by the delay that they are allowed. It is no longer than a row.
 pub(crate) fn trial_nanos(seconds: f64, each: f64) -> f64 {
     let row = seconds * 1e9;
     let exact = (EXCHANGES / BEHIND * each).min(row);

@@ -19,8 +19,8 @@ enum Load {
     Open(OpenLoop),
 }
 
-/// Carries out `plan` with the follower at the other end; one row per size, up to the one in which a stamped message
-/// was lost for good.
+/// Carries out `plan` with the follower at the other end; returns one row per size, up to the one in which a
+/// stamped message was lost for good.
 ///
 /// # Errors
 /// When the plan cannot be carried out, the peer is lost, or messages arrive damaged.
@@ -89,7 +89,7 @@ fn one_size<L: Link>(
     Ok(rows)
 }
 
-/// The rows of an open loop: one at the rate that was asked, or some below the knee.
+/// Measures the rows of an open loop: one at the requested rate, or some below the knee.
 fn open_rows<L: Link>(
     session: &mut Session<'_, L>,
     plan: &Plan,
@@ -169,8 +169,9 @@ fn one_row<L: Link>(
     while !slices.done(elapsed()) && !session.is_cut() {
         let left = slices.left(elapsed());
         let slice = load.slice(session, each, left, plan.samples)?;
-        // The band may have changed since the warm-up: the next slice is planned with what this one took. With the median
-        // where there is one: after a single stall, the mean would plan a slice of a few exchanges.
+        // The band may have changed since the warm-up: the next slice is planned with what this one took.
+        // With the median where there is one: after a single stall, the mean would plan a slice of a few
+        // exchanges.
         let middle = slice.recorder.at(0.5).or_else(|| mean(&slice.rounds));
         each = middle.unwrap_or(each).max(1.0);
         let after = session.reference()?;

@@ -1,8 +1,8 @@
 //! The closed loops, and how the two ranks of a pair agree on them.
 //!
-//! The even rank of a pair leads: it sends an *order* over the control channel, the odd rank answers "ready" and
-//! carries it out; nothing of that is inside the measured time. An order is bounded, so that the follower needs no
-//! clock and no idea of the plan.
+//! The even rank of a pair leads: it sends an *order* over the control channel, the odd rank answers "ready"
+//! and carries it out; nothing of that is inside the measured time. An order is bounded, so that the follower
+//! needs no clock and no idea of the plan.
 //!
 //! ```text
 //!   leader                                   follower
@@ -12,18 +12,19 @@
 //!     next order …                             checks what arrived
 //! ```
 //!
-//! How the time is taken: every exchange is timed, end to end: each reading closes one sample and opens the next, so no
-//! nanosecond is outside of some sample, a stall cannot hide between two of them, and every figure of a row (mean,
-//! percentiles, maximum, histogram) is of the same exchanges. The clock is read while a message is under way and this
-//! side has nothing to do but wait. (Two cores that did nothing but exchange a cache line, the shortest exchange there
-//! is, took 90 to 102 ns without a reading, 94 to 102 with one under way, and 103 to 109 with one behind the answer.)
+//! How the time is taken: every exchange is timed, end to end: each reading closes one sample and opens the
+//! next, so no nanosecond is outside of some sample, a stall cannot hide between two of them, and every
+//! figure of a row (mean, percentiles, maximum, histogram) is of the same exchanges. The clock is read while
+//! a message is in flight and this side has nothing to do but wait. (Two cores that did nothing but exchange
+//! a cache line, the shortest exchange there is, took 90 to 102 ns without a reading, 94 to 102 with one
+//! while the message was in flight, and 103 to 109 with one behind the answer.)
 //!
-//! Every loop is bounded by time as well as by its count: where the two ranks lose a core in the middle of a slice, an
-//! exchange takes a thousand times longer than planned. The leader then ends the loop by an empty message; over links that
-//! do not look at what comes ([`Link::ends_early`]), orders are for a round or a few milliseconds at most, and what is
-//! missing of a round is sent at once.
-//! Closed loops measure service time: a peer that stalls is not asked anything meanwhile. Open loops (`open`) ask at a
-//! stated rate whatever happens. With stamps (`verified`), every message is checked by its receiver.
+//! Every loop is bounded by time as well as by its count: where the two ranks lose a core in the middle of a
+//! slice, an exchange takes a thousand times longer than planned. The leader then ends the loop by an empty
+//! message; over links that do not look at what comes ([`Link::ends_early`]), orders are for a round or a few
+//! milliseconds at most, and what is missing of a round is sent at once. Closed loops measure service time: a
+//! stalled peer receives no request meanwhile. Open loops (`open`) send requests at a stated rate whatever
+//! happens. With stamps (`verified`), every message is checked by its receiver.
 
 mod follower;
 mod knee;
@@ -56,7 +57,7 @@ pub use open::LATE_NS;
 pub use row::{Hiccups, Open, Reference, Repeat, Rounds, Row, WarmUp};
 pub(crate) use verified::{fitting, until_empty};
 
-/// Told about the course of a measurement.
+/// Receives the progress of a measurement.
 pub trait Progress {
     /// A size begins: its index, of how many, in bytes.
     fn size(&mut self, index: usize, of: usize, bytes: usize);
@@ -69,7 +70,7 @@ impl Progress for () {
     fn share(&mut self, _: f64) {}
 }
 
-/// What the leader asks of the follower.
+/// An order of the leader to the follower.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
@@ -81,25 +82,26 @@ pub(crate) enum Order {
     Echo { bytes: usize, exchanges: u64 },
     /// Receive that many messages, then send one byte.
     Sink { bytes: usize, count: u64, flow: Flow },
-    /// Answer every stamped message of that size with one, both numbered from `first`, until an empty one comes; return
-    /// that one, too.
+    /// Answer every stamped message of that size with one, both numbered from `first`, until an empty one
+    /// comes; return that one, too.
     Serve { bytes: usize, first: u64 },
     /// Answer every message of that size with one, until an empty one comes; return that one, too.
     Return { bytes: usize },
-    /// Return that many messages of that size, note the times, and say them.
+    /// Return that many messages of that size, note the times, and send them.
     Note { bytes: usize, exchanges: u64 },
-    /// Receive about that many stamped messages, numbered from `first`, until an empty one comes; then send one byte.
+    /// Receive about that many stamped messages, numbered from `first`, until an empty one comes; then send
+    /// one byte.
     Inspect {
         bytes: usize,
         count: u64,
         flow: Flow,
         first: u64,
     },
-    /// Say what was counted of stamped messages, and begin anew.
+    /// Send the counts of stamped messages, and begin again at zero.
     Tally,
     /// Send a text of your own, made by the caller.
     Tell,
-    /// The end.
+    /// End: there are no further orders.
     Quit,
 }
 
@@ -140,22 +142,23 @@ pub struct Session<'a, L> {
     watch: Option<&'a Watch>,
     /// Which clock `clock` is.
     identity: Identity,
-    /// Why there is no figure of single directions, when they were asked for.
+    /// Why there is no figure of single directions, when they were requested.
     no_one_way: Option<String>,
     /// Counts the messages, when they carry stamps.
     verifier: Option<Box<Verifier>>,
     /// The number of the next stamped message of either direction.
     next: u64,
-    /// A stamped message did not arrive within the deadline: the measurement ends there, with a result when one is lost.
+    /// A stamped message did not arrive within the deadline: the measurement ends there, with a result when
+    /// one is lost.
     cut: Option<Cut>,
-    /// What the follower counted, when it was asked for before its turn.
+    /// What the follower counted, when it was requested before its turn.
     far: Option<Tally>,
 }
 
 /// How a measurement was cut short.
 #[derive(Debug)]
 struct Cut {
-    /// The deadline.
+    /// The error of the deadline that passed.
     error: BenchError,
     /// It passed while this side sent: what did not leave is not lost.
     sending: bool,
@@ -256,7 +259,7 @@ impl<'a, L: Link> Session<'a, L> {
             .transpose()
     }
 
-    /// Asks the follower for the text that its caller made, such as its part of the environment record.
+    /// Requests the follower's text, made by its caller, such as its part of the environment record.
     ///
     /// # Errors
     /// When the peer is lost.
@@ -273,7 +276,7 @@ impl<'a, L: Link> Session<'a, L> {
         self.order(Order::Quit)
     }
 
-    /// Why there is no figure of single directions, when they were asked for and could not be told.
+    /// Why there is no figure of single directions, when they were requested and could not be determined.
     pub fn no_one_way(&self) -> Option<&str> {
         self.no_one_way.as_deref()
     }

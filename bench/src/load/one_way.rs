@@ -1,12 +1,13 @@
-//! One way: how long a message takes in one direction. That needs both ranks' clocks, and how far they may be apart is
-//! part of the result; where it is not known, there is no figure.
+//! One way: how long a message takes in one direction. That needs both ranks' clocks, and how far they may be
+//! apart is part of the result; where it is not known, there is no figure.
 //!
-//! * **One machine, one clock.** Both ranks read the same counter. A reading may be off by its own cost and by the
-//!   clock's step, and that is the bound.
-//! * **Two clocks.** Each exchange has four readings: it left at t0, arrived at t1, the answer left at t2 and arrived
-//!   at t3. The follower's clock is ahead by ((t1 - t0) + (t2 - t3)) / 2, off by at most half of the time that both
-//!   were on their way, ((t3 - t0) - (t2 - t1)) / 2, whatever each direction took (RFC 5905, section 8). The exchange
-//!   with the shortest way bounds it best; what the clocks drift apart meanwhile is added.
+//! * **One machine, one clock.** Both ranks read the same counter. A reading may be off by its own cost and
+//!   by the clock's step, and that is the bound.
+//! * **Two clocks.** Each exchange has four readings: it left at t0, arrived at t1, the answer left at t2 and
+//!   arrived at t3. The follower's clock is ahead by ((t1 - t0) + (t2 - t3)) / 2, off by at most half of the
+//!   time that both were on their way, ((t3 - t0) - (t2 - t1)) / 2, whatever each direction took (RFC 5905,
+//!   section 8). The exchange with the shortest way bounds it best; what the clocks drift apart meanwhile is
+//!   added.
 //!
 //! ```text
 //!   leader    t0 ─────────┐                ┌──────► t3
@@ -27,7 +28,7 @@ use crate::stats::{Percentiles, Recorder};
 pub struct OneWay {
     /// From the leader to the follower.
     pub there_ns: Percentiles,
-    /// And back.
+    /// The way back, from the follower to the leader.
     pub back_ns: Percentiles,
     /// Every figure may be off by this much, in nanoseconds.
     pub bound_ns: f64,
@@ -42,11 +43,12 @@ pub struct OneWay {
 pub struct Identity(pub String);
 
 impl Identity {
-    /// Of the clock that this process reads: its source, the machine as it was booted, and the namespace of its time.
+    /// Of the clock that this process reads: its source, the machine as it was booted, and the namespace of
+    /// its time.
     pub fn own(clock: &doorbell_fabric::clock::Clock) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
-        // A machine that does not say who it is shares its clock with nobody.
+        // A machine without an identity shares its clock with no other process.
         let boot = if boot.is_empty() {
             format!("process {}", std::process::id())
         } else {
@@ -92,8 +94,8 @@ const NANOS: f64 = 100e6;
 const LONGEST: Duration = Duration::from_millis(400);
 
 impl<L: Link> Session<'_, L> {
-    /// Measures one way for messages of `bytes` bytes, when an exchange takes about `each` nanoseconds. `Err` is the
-    /// reason why there is no figure.
+    /// Measures one way for messages of `bytes` bytes, when an exchange takes about `each` nanoseconds. `Err`
+    /// is the reason why there is no figure.
     pub(super) fn one_way(&mut self, bytes: usize, each: f64) -> Result<Result<OneWay, String>, BenchError> {
         let exchanges = super::warm::fitting(NANOS, each, 20, EXCHANGES);
         let out = pattern(self.link.rank(), bytes)?;
@@ -144,7 +146,7 @@ impl<L: Link> Session<'_, L> {
     /// The follower's side of [`Session::one_way`].
     pub(super) fn note(&mut self, ours: &[u8], into: &mut [u8], exchanges: u64) -> Result<(), BenchError> {
         let mut times = Vec::with_capacity(EXCHANGES as usize);
-        // The other rank's number: no more is kept than any leader asks for.
+        // The other rank's number: no more is kept than any leader requests.
         for _ in 0..exchanges.min(EXCHANGES) {
             if self.link.recv(into)? == 0 {
                 break;
@@ -210,7 +212,8 @@ fn figures(all: &[Readings], near: &Side, far: &Side, reading: f64) -> Result<On
     })
 }
 
-/// Turns ticks of two clocks into nanoseconds since a reading of each: differences of large numbers lose digits.
+/// Turns ticks of two clocks into nanoseconds since a reading of each: differences of large numbers lose
+/// digits.
 struct Base {
     near: (u64, f64),
     far: (u64, f64),

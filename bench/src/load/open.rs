@@ -1,13 +1,13 @@
-//! Open loop, the leader's half: messages leave at intended times, one every so many nanoseconds, whether or not the
-//! one before was answered. A peer or a machine that stalls is asked meanwhile, too, and each of those answers counts
-//! its time from when its question should have left. (A closed loop would not ask during the stall, and so would leave
-//! the slow moments out: "coordinated omission", described by Gil Tene, wrk2.)
+//! Open loop, the leader's half: messages leave at intended times, at a fixed interval, whether or not the
+//! one before was answered. A peer or a machine that stalls receives requests meanwhile, too, and each of
+//! those answers counts its time from when its request should have left. (A closed loop would not send during
+//! the stall, and so would leave the slow moments out: "coordinated omission", described by Gil Tene, wrk2.)
 //!
 //! ```text
 //!   intended   |     |     |     |     |        every 1 / rate
 //!   left       |     | stall  || |     |        late ones at once, one after the other
 //!   answered     |     |       |||   |     |
-//!   latency from the intended time: what a user sees who asks at that rate
+//!   latency from the intended time: what a user sees at that rate
 //!   latency from the time of leaving: what the rail and the peer took
 //! ```
 
@@ -97,8 +97,8 @@ impl OpenLoop {
         self.per_second = per_second;
     }
 
-    /// The highest rate that is sustained, in messages per second; `each` is what one exchange takes in a closed loop,
-    /// in nanoseconds, and `seconds` what the row may take.
+    /// The highest rate that is sustained, in messages per second; `each` is what one exchange takes in a
+    /// closed loop, in nanoseconds, and `seconds` what the row may take.
     pub(crate) fn find_knee<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
@@ -207,7 +207,7 @@ impl OpenLoop {
         Ok(())
     }
 
-    /// Asks at the intended times until `count` answers are in, or none has come for the deadline.
+    /// Sends requests at the intended times until `count` answers are in, or none has come for the deadline.
     fn ask<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,

@@ -38,8 +38,8 @@ impl Pingpong {
         })
     }
 
-    /// `exchanges` exchanges for the warm-up, fewer when they take more than `limit` nanoseconds: how many, and the time
-    /// that they took, in nanoseconds.
+    /// Makes `exchanges` exchanges for the warm-up, fewer when they take more than `limit` nanoseconds;
+    /// returns how many, and the time that they took, in nanoseconds.
     pub(crate) fn block<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
@@ -134,8 +134,8 @@ impl Pingpong {
             session.link.recv(&mut self.into)?;
             return Ok(());
         }
-        // Its receiver counts what comes, and goes by the count: the rest is sent without waiting for each answer, which
-        // takes a few time slices where an exchange takes one.
+        // Its receiver counts what comes, and goes by the count: the rest is sent without waiting for each
+        // answer, which takes a few time slices where an exchange takes one.
         (0..left).try_for_each(|_| session.link.send(&self.out))?;
         (0..left).try_for_each(|_| session.link.recv(&mut self.into).map(drop))
     }
@@ -163,10 +163,11 @@ impl Pingpong {
             .saturating_add(session.clock.ticks_in(limit)))
     }
 
-    /// A round in which every exchange is timed, ended when `until` has passed; the recorder is filled behind it. The clock is read while a message is
-    /// under way, when there is nothing else to do: a sample lasts from one such moment to the next, so that no
-    /// nanosecond is outside of them, and no reading makes one longer. What is before the first of these moments and
-    /// what is behind the last is one exchange together.
+    /// Makes a round in which every exchange is timed, ended when `until` has passed; the recorder is filled
+    /// after it. The clock is read while a message is in flight, when there is nothing else to do: a sample
+    /// lasts from one such moment to the next, so that no nanosecond is outside of them, and no reading makes
+    /// one longer. What is before the first of these moments and what is behind the last is one exchange
+    /// together.
     fn round<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
@@ -206,8 +207,8 @@ impl Pingpong {
         Ok(nanos(start, end))
     }
 
-    /// A round with a number and a checksum in each message; ends early when one is lost. The clock is read when an answer
-    /// has come, as the time between two of them is looked at anyway.
+    /// A round with a number and a checksum in each message; ends early when one is lost. The clock is read
+    /// when an answer has come, as the time between two of them is looked at anyway.
     fn verified_round<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,

@@ -11,7 +11,7 @@ use crate::verify::Verified;
 /// The result of one size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Message size.
+    /// The message size in bytes.
     pub bytes: u64,
     /// The two ranks.
     pub pair: [u32; 2],
@@ -20,8 +20,8 @@ pub struct Row {
     /// The time in which they were measured, in nanoseconds.
     #[serde(default)]
     pub measured_ns: f64,
-    /// The time that the whole row took, in nanoseconds: what was measured, the looks at the bare exchange in between,
-    /// what was thrown away, and the orders. Without the warm-up.
+    /// The time that the whole row took, in nanoseconds: what was measured, the looks at the bare exchange in
+    /// between, what was thrown away, and the orders. Without the warm-up.
     #[serde(default)]
     pub elapsed_ns: f64,
     /// Half round trips, of every exchange. Empty for `stream` and `rate`.
@@ -44,10 +44,10 @@ pub struct Row {
     #[serde(default)]
     pub verified: Option<Verified>,
     /// The open loop, when it was one: then `rtt_ns` and `histogram` count from the intended times, and
-    /// `half_rtt_ns` is empty, because half of a queue is nobody's.
+    /// `half_rtt_ns` is empty, because half of a queue belongs to neither direction.
     #[serde(default)]
     pub open: Option<Open>,
-    /// Each direction by itself, when that was asked for and could be told.
+    /// Each direction by itself, when that was requested and could be determined.
     #[serde(default)]
     pub one_way: Option<OneWay>,
     /// The figures of each slice: repetitions, a few tens of milliseconds apart.
@@ -55,8 +55,8 @@ pub struct Row {
     pub repeats: Vec<Repeat>,
     /// The warm-up, which is in none of the figures above.
     pub warm_up: WarmUp,
-    /// All samples: HdrHistogram V2 (deflate, base64) of full round trips in nanoseconds; empty for `stream` and
-    /// `rate`.
+    /// All samples: HdrHistogram V2 (deflate, base64) of full round trips in nanoseconds; empty for `stream`
+    /// and `rate`.
     pub histogram: String,
 }
 
@@ -66,8 +66,8 @@ impl Row {
         if self.open.is_some() { 1.0 } else { 0.5 }
     }
 
-    /// The samples with the extremes and the mean of `rtt_ns`: where every view takes them from. `None` where no
-    /// exchange was timed by itself.
+    /// The samples with the extremes and the mean of `rtt_ns`: where every view takes them from. `None` where
+    /// no exchange was timed by itself.
     pub fn recorded(&self) -> Option<Recorder> {
         Recorder::decoded_with(&self.histogram, &self.rtt_ns)
     }
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// An open loop: what was asked, what was done, and the times from when messages really left.
+/// An open loop: what was requested, what was done, and the times from when messages really left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Open {
     /// Messages per second that were intended.
@@ -98,8 +98,8 @@ pub struct Open {
     pub late: u64,
     /// Those of them that had to wait because too many were under way; the others are the generator's own.
     pub held: u64,
-    /// Messages whose time had come and that never left, because the run took twice its time already: they are in no
-    /// figure, and would have waited longer than those that are.
+    /// Messages whose time had come and that never left, because the run took twice its time already: they
+    /// are in no figure, and would have waited longer than those that are.
     pub unsent: u64,
     /// The most by which one was late, in nanoseconds.
     pub latest_ns: u64,
@@ -110,8 +110,8 @@ pub struct Open {
 }
 
 impl Open {
-    /// The time during which messages were asked for, in seconds: those that left and those that did not are so many at
-    /// the rate.
+    /// The time during which messages were requested, in seconds: the number of those that left and of those
+    /// that did not, over the rate.
     pub fn asked_seconds(&self) -> f64 {
         (self.sent + self.unsent) as f64 / self.asked_per_second
     }
@@ -121,7 +121,7 @@ impl Open {
         (self.late - self.held.min(self.late)) * 100 <= self.sent
     }
 
-    /// Whether what was asked was answered, within a fiftieth.
+    /// Whether what was requested was answered, within a fiftieth.
     pub fn sustained(&self) -> bool {
         let answered = self.answered_per_second.unwrap_or(0.0);
         answered >= 0.98 * self.asked_per_second && self.held * 50 <= self.sent && self.unsent == 0
@@ -131,13 +131,13 @@ impl Open {
 /// One slice's figures, in nanoseconds: full round trips, or the time for each message of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// The mean.
+    /// The mean of the slice.
     pub mean: Option<f64>,
-    /// The median.
+    /// The median of the slice.
     pub p50: Option<f64>,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90: Option<f64>,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99: Option<f64>,
 }
 
@@ -156,7 +156,7 @@ impl Repeat {
 /// Rounds of the same exchanges or messages, each by its mean: how steady the row was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rounds {
-    /// How many.
+    /// The number of rounds.
     pub count: u64,
     /// Exchanges or messages in each.
     pub exchanges: u64,
@@ -188,7 +188,7 @@ pub struct Reference {
     /// The longest exchange in those slices, in nanoseconds: what is in no figure may have stalled as well.
     #[serde(default)]
     pub dropped_max_ns: Option<f64>,
-    /// Whether the band would not stay: the row was cut short, or holds fewer samples than asked for.
+    /// Whether the band would not stay: the row was cut short, or holds fewer samples than requested.
     pub unsteady: bool,
     /// What one copy per message allows, in bytes per second: the median over the row.
     pub memcpy_bytes_per_second: Option<f64>,
@@ -202,7 +202,7 @@ pub struct Reference {
 /// Exchanges that took more than 10 µs longer than the median.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hiccups {
-    /// How many.
+    /// The number of stalls.
     pub count: u64,
     /// The longest excess over the median, in nanoseconds.
     pub max_ns: u64,
@@ -211,7 +211,7 @@ pub struct Hiccups {
 /// The warm-up of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WarmUp {
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u32,
     /// Exchanges or messages in all of them.
     pub exchanges: u64,

@@ -1,9 +1,9 @@
 //! A row is made of slices of some tens of milliseconds, each between two looks at the bare exchange.
 //!
-//! The two cores of a virtual machine move between "near" and "far" within seconds. A slice whose two looks are of
-//! different bands is thrown away; the others are collected per band, so that no row mixes them. A row by time ends
-//! with its time, a row by samples with the first band that has enough, or at a cap; the fuller band is shown, and
-//! marked when the row did not stay in it.
+//! The two cores of a virtual machine move between "near" and "far" within seconds. A slice whose two looks
+//! are of different bands is thrown away; the others are collected per band, so that no row mixes them. A row
+//! by time ends with its time, a row by samples with the first band that has enough, or at a cap; the fuller
+//! band is shown, and marked when the row did not stay in it.
 
 use crate::bare::Band;
 use crate::stats::{Recorder, median};
@@ -20,7 +20,7 @@ pub(crate) struct Slice {
     pub(crate) nanos: f64,
     /// Nanoseconds per exchange or message of each round.
     pub(crate) rounds: Vec<f64>,
-    /// The exchanges.
+    /// The samples of its exchanges.
     pub(crate) recorder: Recorder,
     /// Nanoseconds of a half round trip, to be compared with the bare one; `None` for streams.
     pub(crate) half: Option<f64>,
@@ -56,9 +56,9 @@ pub(crate) struct Heap {
 /// When a row has enough.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// When so many nanoseconds have passed, everything included.
+    /// When this many nanoseconds have passed, everything included.
     Time(f64),
-    /// When it holds so many samples, all of one band.
+    /// When it holds this many samples, all of one band.
     Samples(u64),
 }
 
@@ -80,9 +80,10 @@ pub(crate) struct Slices {
     all: (u64, f64),
 }
 
-/// How long the part of a slice may take that was planned to take `planned` nanoseconds, in a slice of about `slice` when
-/// `left` are left: twice as long as either and [`LONG_NANOS`] at least, so that only what has become much slower meanwhile
-/// is cut, and no longer than the row. Ranks that share a core all at once exchange a thousand times slower.
+/// Returns how long the part of a slice may take that was planned to take `planned` nanoseconds, in a slice
+/// of about `slice` when `left` are left: twice as long as either and [`LONG_NANOS`] at least, so that only
+/// what has become much slower meanwhile is cut, and no longer than the row. Ranks that come to share a core
+/// exchange a thousand times slower.
 pub(crate) fn limit(planned: f64, slice: f64, left: f64) -> f64 {
     let long = (2.0 * planned.max(slice)).max(LONG_NANOS);
     long.min(left.max(SLICE_MIN_NANOS))
@@ -91,9 +92,10 @@ pub(crate) fn limit(planned: f64, slice: f64, left: f64) -> f64 {
 /// On a busy machine a slice waits for its turn, and is not shorter for it: the looks around it wait as well.
 const LONG_NANOS: f64 = 1e9;
 
-/// A row takes at most this many times the samples asked for, repeats and both bands together.
+/// A row takes at most this many times the samples requested, repeats and both bands together.
 const CAP: f64 = 5.0;
-/// Slices that a row may take before the cap counts, or while it has none that could be kept: short rows have few.
+/// Slices that a row may take before the cap counts, or while it has none that could be kept: short rows have
+/// few.
 const SLICES_MIN: u32 = 12;
 /// A row whose slices of one band are less than this share of all did not stay in it.
 const STEADY: f64 = 0.5;
@@ -288,12 +290,9 @@ mod tests {
     #[test]
     fn time_ends_a_row_whatever_was_thrown_away() {
         let mut slices = Slices::new(Target::Time(1e9));
-        assert!(!slices.done(2e9), "a row without a slice says nothing");
+        assert!(!slices.done(2e9), "a row without a slice is not done");
         (0..2).for_each(|_| slices.take(Some(50.0), slice(60.0), Some(250.0)));
-        assert!(
-            !slices.done(2e9),
-            "a row without a slice that counts says nothing"
-        );
+        assert!(!slices.done(2e9), "a row without a slice that counts is not done");
         slices.take(Some(50.0), slice(60.0), Some(50.0));
         assert!(!slices.done(0.9e9));
         assert!(slices.done(1e9));

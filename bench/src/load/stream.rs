@@ -1,5 +1,5 @@
-//! Streams, the leader's half: blocks of messages in one direction, the last one answered; beside each slice, the
-//! same bytes copied once by this core alone.
+//! Streams, the leader's half: blocks of messages in one direction, the last one answered; beside each slice,
+//! the same bytes copied once by this core alone.
 
 use std::hint::black_box;
 
@@ -23,8 +23,8 @@ pub(crate) struct Stream {
 
 /// A slice takes about this many nanoseconds.
 const SLICE_NANOS: f64 = 40e6;
-/// The same over a link whose blocks cannot end early: where the two ranks lose a core meanwhile, a block takes a
-/// thousand times as long.
+/// Nanoseconds of a slice over a link whose blocks cannot end early: where the two ranks lose a core
+/// meanwhile, a block takes a thousand times as long.
 const SHORT_SLICE_NANOS: f64 = 8e6;
 /// Blocks in a slice.
 const BLOCKS: u64 = 2;
@@ -49,8 +49,8 @@ impl Stream {
         })
     }
 
-    /// `count` messages and the answer to the last: how many were sent, and the time in nanoseconds. Where the link can
-    /// end early, it is no more than about `limit` nanoseconds.
+    /// Sends `count` messages and receives the answer to the last; returns how many were sent, and the time
+    /// in nanoseconds. Where the link can end early, that is no more than about `limit` nanoseconds.
     pub(crate) fn block<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,

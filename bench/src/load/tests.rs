@@ -1,4 +1,5 @@
-//! The loads between two threads over channels: the protocol of orders, the accounting, and what a bad rail does.
+//! The loads between two threads over channels: the protocol of orders, the accounting, and what a bad rail
+//! does.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -33,16 +34,16 @@ enum Fault {
     Corrupt,
     Shorten,
     Lengthen,
-    /// One in so many, from there on.
+    /// Loses one in this many, from there on.
     Lose(u64),
     Duplicate(u64),
     /// The message behind it overtakes it.
     Swap(u64),
-    /// Sending one stalls for so long.
+    /// Sending one stalls for this time.
     Stall(Duration),
-    /// Each takes so long.
+    /// Each takes this time.
     Slow(Duration),
-    /// One takes so long: its sender is stopped for that time.
+    /// One takes this time: its sender is stopped meanwhile.
     Hang(Duration),
 }
 
@@ -244,7 +245,8 @@ fn patient(fault: Fault, after: u64, both: bool) -> (Channels, Channels) {
     (near, far)
 }
 
-/// Runs `plan` with the leader here and the follower in a thread, whose messages after so many are damaged.
+/// Runs `plan` with the leader here and the follower in a thread, whose messages are damaged after the first
+/// `damage_after`.
 fn run(plan: &Plan, damage_after: u64) -> Result<Vec<Row>, BenchError> {
     run_over(plan, pair(Fault::Corrupt, damage_after, false))
 }
@@ -324,7 +326,8 @@ fn with_a_page_every_row_carries_the_bare_exchange() {
 
 #[test]
 fn a_damaged_message_ends_the_measurement() {
-    // The samples are a least number, and more than the good messages: no machine is too slow to meet the damage.
+    // The number of samples is a minimum, and more than the good messages: no machine is too slow to meet the
+    // damage.
     let error = run(&plan(Kind::Pingpong, &[16], 2_000), 1_000).unwrap_err();
     assert!(
         matches!(
@@ -397,7 +400,7 @@ fn a_side_that_stops_for_longer_than_the_deadline_has_lost_nothing() {
             verify: true,
             ..plan(kind, &[8], 600)
         });
-        // The leader stops in a stream: there it is the one who sends. Its follower waits in vain, and says so.
+        // The leader stops in a stream: there it is the sender. Its follower waits in vain, and reports that.
         for hang in [PATIENCE * 2, PATIENCE * 10] {
             let sides = pair(Fault::Hang(hang), 100, kind == Kind::Stream);
             let (mut near, mut far) = sides;
@@ -409,7 +412,7 @@ fn a_side_that_stops_for_longer_than_the_deadline_has_lost_nothing() {
             let error = lead(&mut Session::new(&mut near, &clock), &plan, &mut ()).unwrap_err();
             assert!(error.is_timeout(), "{kind}: {error}");
             drop(near);
-            // It hears nothing more.
+            // It receives nothing more.
             assert!(following.join().unwrap().is_err());
         }
     }
@@ -539,7 +542,8 @@ fn a_stall_of_a_closed_loop_is_in_every_figure() {
     }
 }
 
-/// A slice was planned with exchanges of a microsecond, and they take a thousand: as when a core was taken away.
+/// A slice was planned with exchanges of a microsecond, and they take a thousand: as when a core was taken
+/// away.
 #[test]
 fn what_has_become_a_thousand_times_slower_ends_with_its_time() {
     let slow = Fault::Slow(Duration::from_millis(1));
@@ -585,7 +589,8 @@ fn what_has_become_a_thousand_times_slower_ends_with_its_time() {
     }
 }
 
-/// While the sender is stopped for 60 ms, 120 messages should have left. A closed loop would have counted one.
+/// While the sender is stopped for 60 ms, 120 messages should have left. A closed loop would have counted
+/// one.
 #[test]
 fn a_stall_counts_for_every_message_that_should_have_left_during_it() {
     let stall = pair(Fault::Stall(Duration::from_millis(60)), 300, true);
@@ -644,7 +649,8 @@ fn the_knee_of_a_slow_peer_is_found_and_its_shares_are_measured() {
     for (row, share) in rows.iter().zip(SHARES) {
         let open = row.open.as_ref().unwrap();
         let knee = open.knee_per_second.unwrap();
-        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's tolerance.
+        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's
+        // tolerance.
         assert!(knee > 1.0 && knee <= 2_600.0, "{knee}");
         assert_ne!(open.knee_limit, Some(KneeLimit::NotReached));
         assert!((open.asked_per_second / knee - share).abs() < 1e-9);

@@ -1,11 +1,12 @@
-//! Loops whose messages carry stamps ([`crate::verify`]): both sides look at every message. They are loops of their
-//! own, so that the others stay as short as they are; what the stamps cost is measured and stated with the result.
+//! Loops whose messages carry stamps ([`crate::verify`]): both sides check every message. They are loops of
+//! their own, so that the others stay as short as they are; what the stamps cost is measured and stated with
+//! the result.
 //!
-//! An order ends with an empty message, which goes the way of the others: what was delivered too often, or too late,
-//! stands before it and is looked at, too. Where the rail loses a message that is waited for, the wait's deadline ends
-//! the measurement, and what was counted so far is its result. A deadline passes also where the other side is stopped or
-//! too slow: so both sides look at what came too late before they count, and where nothing is lost it is the deadline
-//! that is told.
+//! An order ends with an empty message, which goes the way of the others: messages that were delivered twice,
+//! or too late, come before it and are checked, too. Where the rail loses a message that is waited for, the
+//! wait's deadline ends the measurement, and what was counted so far is its result. A deadline passes also
+//! where the other side is stopped or too slow: so both sides check what came too late before they count, and
+//! where nothing is lost, the deadline is what is reported.
 
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ impl<L: Link> Session<'_, L> {
         self.cut.is_some()
     }
 
-    /// Takes a passed deadline for the end of the measurement, and gives every other error back; `true` when it was
-    /// one. `bytes`: see [`Cut::bytes`].
+    /// Takes a passed deadline for the end of the measurement, and returns every other error; `true` when it
+    /// was one. `bytes`: see [`Cut::bytes`].
     fn cut_at<T>(
         &mut self,
         done: Result<T, BenchError>,
@@ -245,8 +246,8 @@ impl<L: Link> Session<'_, L> {
         })
     }
 
-    /// Asks the follower for its counts. After a cut it is waited for as long as its own deadline may take, and the cut
-    /// stands when it does not come.
+    /// Requests the follower's counts. After a cut they are waited for as long as the follower's own deadline
+    /// may take, and the cut stands when they do not come.
     pub(super) fn ask_tally(&mut self) -> Result<(), BenchError> {
         let limit = 2 * self.link.deadline() + Duration::from_secs(1);
         if !self.is_cut() {
@@ -285,8 +286,9 @@ impl<L: Link> Session<'_, L> {
         let near = self.take_tally()?;
         let verified = Verified::of(&near, &far, cost_ns);
         let judged = match &self.cut {
-            // What waited to be sent when the deadline passed was given up: it may have left or not, and whoever waited
-            // for it in vain took what came later out of its turn. Bytes that are wrong stay wrong.
+            // What waited to be sent when the deadline passed was given up: it may have left or not, and the
+            // side that waited for it in vain took what came later out of its turn. Bytes that are wrong stay
+            // wrong.
             Some(cut) if cut.sending => Verified {
                 lost: 0,
                 duplicated: 0,
@@ -327,8 +329,8 @@ impl<L: Link> Session<'_, L> {
     }
 }
 
-/// Receives until an empty message comes; `look` is called with each before it, and with nothing for one that is too
-/// long for `into`.
+/// Receives until an empty message comes; `look` is called with each before it, and with nothing for one that
+/// is too long for `into`.
 pub(crate) fn until_empty<L: Link>(
     link: &mut L,
     into: &mut [u8],

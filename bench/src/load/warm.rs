@@ -15,11 +15,11 @@ pub(crate) struct Warming {
 
 /// A block that is less than this share better than the best does not count as improvement.
 const IMPROVEMENT: f64 = 0.02;
-/// So many blocks in a row without improvement mean that the system is warm.
+/// After this many blocks in a row without improvement the system is warm.
 const STEADY: u32 = 4;
-/// Cap: blocks.
+/// Maximum number of blocks.
 const BLOCKS_MAX: u32 = 60;
-/// Cap: nanoseconds in blocks.
+/// Maximum nanoseconds in blocks.
 const NANOS_MAX: f64 = 400e6;
 /// Exchanges of the first block.
 const FIRST: u64 = 4;

@@ -1,4 +1,5 @@
-//! A picture of several stacks beside each other: one colour for each, our own drawn above the others, spreads as bars.
+//! A picture of several stacks beside each other: one colour for each, our own drawn above the others,
+//! spreads as bars.
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -10,7 +11,7 @@ use crate::error::BenchError;
 /// What a picture shows.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Above it.
+    /// The title above the picture.
     pub title: String,
     /// The horizontal axis.
     pub across: Across,
@@ -48,10 +49,10 @@ pub enum Up {
     Bytes(&'static str),
 }
 
-/// One stack.
+/// The curve of one stack.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Its name.
+    /// The name of the stack.
     pub name: String,
     /// Its points, from left to right.
     pub points: Vec<Point>,
@@ -61,12 +62,12 @@ pub struct Curve {
     pub ours: bool,
 }
 
-/// One point.
+/// One point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Bytes, or a share below 1.
     pub x: f64,
-    /// The figure.
+    /// The figure at this point.
     pub y: f64,
     /// The least and the most behind it, where that is known.
     pub spread: Option<[f64; 2]>,

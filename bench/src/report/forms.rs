@@ -1,4 +1,4 @@
-//! Every form of a report is read back, and says what its JSON says.
+//! Every form of a report is read back, and has the contents of its JSON.
 
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! HdrHistogram's own formats: `.hlog` (interval log, lossless, merges) as the record, `.hgrm` (percentile text,
-//! one way) for plotting tools.
+//! HdrHistogram's own formats: `.hlog` (interval log, lossless, merges) as the record, `.hgrm` (percentile
+//! text, one way) for plotting tools.
 
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,8 +11,8 @@ use super::Report;
 use crate::load::Row;
 use crate::stats::Recorder;
 
-/// An interval log: one histogram of full round trips in nanoseconds per pair and size, tagged `bytes=8;pair=0-1`.
-/// Rows without samples of their own (`stream`, `rate`) are left out.
+/// Writes an interval log: one histogram of full round trips in nanoseconds per pair and size, tagged
+/// `bytes=8;pair=0-1`. Rows without samples of their own (`stream`, `rate`) are left out.
 pub fn hlog(report: &Report) -> String {
     let mut bytes = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
@@ -60,9 +60,9 @@ fn recorded(report: &Report) -> impl Iterator<Item = (&Row, Recorder)> {
         .filter_map(|row| Some((row, row.recorded()?)))
 }
 
-/// The percentile distributions as text, as HdrHistogram's plotter reads them; several sizes follow each other, each
-/// below a comment line with its tag. Values are half round trips in nanoseconds; full ones from the intended sends for
-/// open loops. The mean and the extremes are the row's own.
+/// Writes the percentile distributions as text, as HdrHistogram's plotter reads them; several sizes follow
+/// each other, each below a comment line with its tag. Values are half round trips in nanoseconds; full ones
+/// from the intended sends for open loops. The mean and the extremes are the row's own.
 pub fn hgrm(report: &Report) -> String {
     const STEPS_PER_HALF: u32 = 5;
     // Three significant digits take 2,048 (HdrHistogram's layout).

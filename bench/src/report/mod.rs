@@ -1,5 +1,5 @@
-//! Reports: one value holds everything that a run found out; every output is a view of it, and no view reckons a figure
-//! of its own.
+//! Reports: one value holds everything that a run found out; every output is a view of it, and no view
+//! computes a figure of its own.
 
 mod axis;
 mod csv;
@@ -35,9 +35,9 @@ pub const SCHEMA: &str = "doorbell.bench/1";
 /// The report of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The value of [`SCHEMA`].
     pub schema: String,
-    /// The load.
+    /// The kind of load.
     pub kind: Kind,
     /// What carried the messages.
     #[serde(default)]
@@ -60,7 +60,8 @@ pub struct Report {
     pub reference: Overall,
     /// One row per pair and size.
     pub results: Vec<Row>,
-    /// What the rails of rank 0 counted in the whole run, warm-ups included (`udp:v0.resends`); zeroes are left out.
+    /// What the rails of rank 0 counted in the whole run, warm-ups included (`udp:v0.resends`); zeroes are
+    /// left out.
     #[serde(default)]
     pub rail_counts: BTreeMap<String, u64>,
 }
@@ -73,7 +74,7 @@ pub struct Overall {
 }
 
 impl Overall {
-    /// Of rows.
+    /// Computes the reference over `rows`.
     pub fn of(rows: &[Row]) -> Self {
         let all: Vec<f64> = rows
             .iter()
@@ -106,7 +107,7 @@ impl Report {
     }
 }
 
-/// The sort of picture that a name asks for by its end.
+/// The kind of picture that a file name selects by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picture {
     /// `.svg`: the percentile curve and the curve by size; for streams and rates only the latter.
@@ -203,8 +204,8 @@ mod forms;
 #[cfg(test)]
 pub(crate) mod samples;
 
-/// A text of somebody else as it can be shown: what a terminal would obey, and what would turn the direction of writing,
-/// is written as an escape.
+/// Formats a text of another process so that it can be shown: characters that control a terminal, or change
+/// the direction of writing, are written as escapes.
 pub fn printable(text: &str) -> String {
     let odd = |c: char| {
         c.is_control()

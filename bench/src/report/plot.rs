@@ -1,4 +1,5 @@
-//! Pictures as SVG: latency by percentile on an axis of nines; latency, bandwidth or rate by size on logarithmic axes.
+//! Pictures as SVG: latency by percentile on an axis of nines; latency, bandwidth or rate by size on
+//! logarithmic axes.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};

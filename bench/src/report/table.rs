@@ -311,8 +311,8 @@ fn notes(report: &Report, width: usize, text: &mut String) {
     );
 }
 
-/// How long messages of open loops were asked for: less than the row took, so that they are fewer than its
-/// rate gives.
+/// Writes how long messages of open loops were requested: less than the row took, so that they are fewer than
+/// its rate gives.
 fn asked(report: &Report, width: usize, text: &mut String) {
     let rows = report.results.iter();
     let opens = rows.filter_map(|row| Some((row, row.open.as_ref()?)));
@@ -332,8 +332,8 @@ fn asked(report: &Report, width: usize, text: &mut String) {
         many => format!(" and {many} slices that were thrown away, because the cores moved during them"),
     };
     let words = format!(
-        "{messages} messages were asked for, in {asked:.2} s of {took:.2} s: the rest is for the looks at the bare exchange in \
-         between (`--no-reference` leaves them out){slices}"
+        "{messages} messages were requested, in {asked:.2} s of {took:.2} s: the rest is for the looks at the bare exchange \
+           in between (`--no-reference` leaves them out){slices}"
     );
     paragraph(text, width, "", &words);
 }
@@ -387,7 +387,7 @@ fn one_way(report: &Report, width: usize, text: &mut String) {
     }
 }
 
-/// What the stamps told: one line when all is well, one for each row where it is not.
+/// Writes what the stamps found: one line when all is well, one for each row where it is not.
 fn verified(report: &Report, width: usize, text: &mut String) {
     let checked = || report.results.iter().filter_map(|row| Some((row, row.verified?)));
     let clean: Vec<Verified> = checked().map(|(_, v)| v).filter(Verified::is_clean).collect();
@@ -532,7 +532,7 @@ mod tests {
             let text = table(report, 200);
             text.split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        let words = "40000 messages were asked for, in 0.30 s of 0.38 s";
+        let words = "40000 messages were requested, in 0.30 s of 0.38 s";
         assert!(text(&report).contains(words), "{}", text(&report));
         assert!(!text(&report).contains("thrown away"));
         report.results[0].reference.repeated = 2;

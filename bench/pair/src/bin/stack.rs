@@ -1,6 +1,6 @@
-//! PML and BTL with their driver taken out, so often as is said, to count instructions (`cargo xtask instructions`):
-//! `stack WAY MESSAGES LATENCY...`, where the way is `pingpong` or `posted`, and each latency, in nanoseconds, makes a
-//! rail. Says how many frames went over each.
+//! PML and BTL with their driver taken out, run the given number of times, to count instructions (`cargo
+//! xtask instructions`): `stack WAY MESSAGES LATENCY...`, where the way is `pingpong` or `posted`, and each
+//! latency, in nanoseconds, makes a rail. Prints how many frames went over each.
 
 #![forbid(unsafe_code)]
 
