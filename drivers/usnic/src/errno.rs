@@ -149,7 +149,6 @@ impl Fault {
 
     /// Whether the function refuses this as unsupported: errors 3 and 5. What a VF accepts is unknown `[U]`,
     /// so these two are what a step that is only tried may end with.
-    /// two are what a step that is only tried may end with.
     #[must_use]
     pub fn is_no(&self) -> bool {
         matches!(self.errno(), Some(Errno::PERMISSION | Errno::UNKNOWN))

@@ -90,7 +90,6 @@ impl Held {
 
     /// Stops the device from reaching memory, then releases it. Unless the caller `waits`, what takes time is
     /// left to a thread, where the system has one.
-    /// where the system has one.
     pub(crate) fn leave(self, waits: bool) -> Option<JoinHandle<()>> {
         let Self {
             own,

@@ -28,7 +28,6 @@ const BETWEEN: Duration = Duration::from_micros(10);
 const LIMIT: Duration = Duration::from_millis(100);
 /// A queue gets at least this time, and a few polls, however often it is polled: a caller that polls seldom
 /// does not wait longer for that. (A receive queue's polls have no pause between them in the library.)
-/// looks have no pause between them in the library.)
 const LIMIT_STOP: Duration = Duration::from_millis(20);
 const FEW_LOOKS: u32 = 20;
 

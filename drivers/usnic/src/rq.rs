@@ -14,7 +14,6 @@ use crate::window::Window;
 
 /// Chunks that are given back at a time while frames come in: each time is a write of a register. (Open MPI's
 /// BTL: 16.)
-/// MPI's BTL: 16.)
 const GIVE_BACK: u64 = 32;
 
 /// Where a ring lies.
@@ -44,7 +43,6 @@ pub(crate) enum Taken {
     /// The device has nothing like it: completed twice, or never given.
     Nothing,
     /// It has, but others before it were not completed: something was lost, and what those chunks are is not
-    /// known.
     /// known.
     Gap,
 }

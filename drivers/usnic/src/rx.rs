@@ -136,7 +136,6 @@ impl Queues {
                 State::Good => self.show(chunk, entry.length(), self.believes, arrivals),
                 // ARP and neighbour discovery have no checksums that the device checks. All others are
                 // checked here.
-                // here.
                 State::Unchecked | State::Doubtful => self.show(chunk, entry.length(), false, arrivals),
                 State::Cut => {
                     self.cut += 1;

@@ -41,7 +41,6 @@ pub struct SendRing {
     checksums: bool,
     /// The last entry, which the device has not been notified of yet and which requests no report: it is not
     /// read back from memory that others may write.
-    /// back from memory that others may write.
     tail: Option<SendDescriptor>,
     hint: (u64, usize),
 }
@@ -105,7 +104,6 @@ impl SendRing {
 
     /// Rings the doorbell again: a device that has lost it would wait for ever. That writing the same index
     /// again does nothing else is inferred `[I]`.
-    /// writing the same index again does nothing else is inferred `[I]`.
     #[cold]
     pub(crate) fn ring_again(&self) {
         self.ring(self.slots.tail(), false);

@@ -599,7 +599,6 @@ fn a_physical_function_of_the_rails_own_process_steers_too() {
 }
 
 /// The physical function is an ordinary vNIC, too: no agent has a number for it, and it steers for itself.
-/// itself.
 #[test]
 fn an_ordinary_vnic_asks_nobody() {
     let other = Lab::new(Options::default());
