@@ -1,4 +1,4 @@
-//! What the target says, at the initiator: acknowledgements and bytes.
+//! Replies of the target, at the initiator: acknowledgements and bytes.
 
 use doorbell_fabric::message::Inbound;
 use doorbell_fabric::ni::{AckReq, EventKind, List, NiFail};
@@ -16,7 +16,7 @@ use crate::wire::{Words, flag, list_of};
 pub(crate) struct Outcome {
     pub(crate) fail: NiFail,
     pub(crate) mlength: u64,
-    /// The offset that the target used, where it is not the one that was asked for.
+    /// The offset that the target used, where it is not the requested one.
     pub(crate) offset: Option<u64>,
     /// The list of the entry that took it.
     pub(crate) list: List,

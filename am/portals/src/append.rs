@@ -129,8 +129,8 @@ impl Iface {
         );
     }
 
-    /// An entry was used up: it is on no list any more. AUTO_UNLINK comes when no operation is in progress in it, and the
-    /// entry stays while something refers to it.
+    /// An entry was used up: it is on no list any more. AUTO_UNLINK comes when no operation is in progress in
+    /// it, and the entry stays while something refers to it.
     #[cold]
     #[inline(never)]
     pub(crate) fn leave(&mut self, index: u32) {
@@ -199,7 +199,8 @@ impl Iface {
         by
     }
 
-    /// A header that was taken out of matching ends with its taker's *_OVERFLOW event, when its bytes have landed.
+    /// A header that was taken out of matching ends with its taker's *_OVERFLOW event, when its bytes have
+    /// landed.
     fn consume(&mut self, index: u32, header: u32, fail: NiFail, stays: bool) {
         let Some(slot) = self.entries.at_mut(index) else {
             return;
@@ -255,7 +256,7 @@ impl Iface {
         }
     }
 
-    /// The bytes of an unexpected header have landed: it waits, or its taker is told.
+    /// Handles a header whose bytes have landed: it waits, or its taker gets its event.
     #[cold]
     #[inline(never)]
     pub(crate) fn header_landed(&mut self, header: u32, event: &Event) {
@@ -351,7 +352,7 @@ impl Iface {
         self.entries.take_counted(index);
     }
 
-    /// Tells of the first header that a search matches, or of all.
+    /// Posts the event of the first header that a search matches, or of all.
     fn look_for_headers(&mut self, pt: u32, index: u32, once: bool) -> bool {
         if once {
             let Some(header) = self.earliest_header(pt, index, 0, false) else {
@@ -456,7 +457,8 @@ fn posting(slot: &EntrySlot, index: u32, filled: u64) -> Posting {
     }
 }
 
-/// The pattern of a match entry: rank, or node and process id each by itself; `node` gives a node's dense number.
+/// The pattern of a match entry: rank, or node and process id each by itself; `node` gives a node's dense
+/// number.
 pub(crate) fn pattern_of(entry: &Entry, logical: bool, node: Option<u16>) -> Pattern {
     use doorbell_fabric::ni::{ANY, PID_ANY};
     let (source, source_ignore) = if logical {

@@ -1,15 +1,17 @@
 //! The arithmetic of atomics: every operation on every type that it is for (reference: portals, section 10).
 //!
-//! Integers wrap. MIN and MAX of floating numbers take the other operand where one is not a number. A logical operation
-//! gives one or zero. An ordered CSWAP compares `operand ? target`: LT stores when the operand is less than the target.
+//! Integers wrap. MIN and MAX of floating numbers take the other operand where one is not a number. A logical
+//! operation gives one or zero. An ordered CSWAP compares `operand ? target`: LT stores when the operand is
+//! less than the target.
 //!
-//! `long double` is the x87's 80 bits on x86 ([`Extended`]); its padding becomes zero where an operation stores. On other
-//! processors it has another format, which nothing here computes with: there SWAP, CSWAP and CSWAP_NE move and compare its
-//! bytes, and all other operations on it are refused, with
-//! [`NiError::ArgInvalid`](doorbell_fabric::ni::NiError::ArgInvalid). To compute with fewer bits than C does would be worse.
+//! `long double` is the x87's 80 bits on x86 ([`Extended`]); its padding becomes zero where an operation
+//! stores. On other processors it has another format, which nothing here computes with: there SWAP, CSWAP and
+//! CSWAP_NE move and compare its bytes, and all other operations on it are refused, with
+//! [`NiError::ArgInvalid`](doorbell_fabric::ni::NiError::ArgInvalid). To compute with fewer bits than C does
+//! would be worse.
 //!
-//! A complex product is the textbook's, each step rounded. Where a part is infinite it may be no number, where C's own
-//! multiplication would still find an infinity (C11, annex G).
+//! A complex product is the textbook's, each step rounded. Where a part is infinite it may be no number,
+//! where C's own multiplication would still find an infinity (C11, annex G).
 
 use doorbell_fabric::ni::{AtomicKind, Datatype};
 
@@ -71,7 +73,7 @@ pub(crate) fn is_defined(kind: AtomicKind, datatype: Datatype) -> bool {
     }
 }
 
-/// Whether so many bytes are what the operation takes.
+/// Whether the operation takes this many bytes.
 pub(crate) fn length_fits(kind: AtomicKind, datatype: Datatype, length: u64) -> bool {
     let size = datatype.size() as u64;
     if has_operand(kind) {
@@ -81,8 +83,9 @@ pub(crate) fn length_fits(kind: AtomicKind, datatype: Datatype, length: u64) -> 
     }
 }
 
-/// Applies the operation to `target`, element by element: `with` is what the initiator sent, `operand` one element more for
-/// CSWAP and MSWAP. The three are whole numbers of elements, `target` and `with` as many; anything else is left alone.
+/// Applies the operation to `target`, element by element: `with` is what the initiator sent, `operand` one
+/// element more for CSWAP and MSWAP. The three are whole numbers of elements, `target` and `with` as many;
+/// anything else is left alone.
 pub(crate) fn apply(kind: AtomicKind, datatype: Datatype, target: &mut [u8], with: &[u8], operand: &[u8]) {
     let size = datatype.size();
     for (target, with) in target.chunks_exact_mut(size).zip(with.chunks_exact(size)) {

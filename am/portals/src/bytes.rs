@@ -9,7 +9,8 @@ pub(crate) fn range(size: u64, at: u64, length: u64) -> bool {
     at.checked_add(length).is_some_and(|end| end <= size)
 }
 
-/// Copies `length` bytes of a message, from its byte `from` on, to offset `at`; they fit, the caller has seen to that.
+/// Copies `length` bytes of a message, from its byte `from` on, to offset `at`. They fit: the caller has
+/// checked that.
 #[inline(always)]
 pub(crate) fn land(memory: &Memory, at: usize, inbound: Inbound<'_>, from: usize, length: usize) {
     match memory {

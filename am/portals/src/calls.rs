@@ -55,7 +55,7 @@ impl Core {
                 .position(Option::is_none)
                 .ok_or(NiError::PtFull)? as u32,
         };
-        // Another seed for each, so that what is learned of one says nothing of the others.
+        // Another seed for each, so that knowledge of one reveals nothing of the others.
         let seed = seed
             ^ (u64::from(index) << 8 | u64::from(kind.number()) << 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let matcher = Matcher::new(seed, Capacity::default());

@@ -17,7 +17,7 @@ pub struct Config {
     pub uid: u32,
     /// Random, and unknown to peers: what the hashes of match bits are made with.
     pub seed: u64,
-    /// Limits of an interface whose program asks for none in particular.
+    /// Limits of an interface that is initialised without any.
     pub limits: NiLimits,
     /// How long a peer without a way is waited for before it is lost.
     pub patience: Duration,
@@ -58,7 +58,7 @@ pub enum NodeError {
         "{rail} carries messages of {most} bytes, and an interface needs {WHOLE}: use another rail, or a larger MTU"
     )]
     RailTooSmall {
-        /// Its name.
+        /// The name of the rail.
         rail: String,
         /// Bytes of its longest message.
         most: usize,
@@ -74,7 +74,7 @@ pub enum NodeError {
     TooManyNodes,
 }
 
-/// The largest that can be asked for (reference: portals, section 3).
+/// The largest limits that are granted (reference: portals, section 3).
 pub(crate) const MOST: NiLimits = NiLimits {
     max_entries: 1 << 20,
     max_unexpected_headers: 1 << 20,
@@ -97,14 +97,14 @@ pub(crate) const MOST: NiLimits = NiLimits {
 /// Bytes of an atomic at most.
 pub(crate) const ATOMIC: usize = 512;
 
-/// Up to here a message always travels with its request or answer: it is in order with all others, and copied when the call
-/// returns.
+/// Up to here a message always travels with its request or answer: it is in order with all others, and copied
+/// when the call returns.
 pub(crate) const SMALL: usize = 512;
 
 /// Bytes that every rail has to carry in one message: those, or an atomic with its operand, and a head.
 pub(crate) const WHOLE: usize = 640;
 
-/// The limits that an interface gets when these are asked for.
+/// The limits that an interface gets when these are requested.
 pub(crate) fn granted(asked: &NiLimits) -> NiLimits {
     NiLimits {
         max_entries: asked.max_entries.clamp(1, MOST.max_entries),

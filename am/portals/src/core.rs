@@ -25,7 +25,7 @@ pub(crate) struct Core {
     pub(crate) me: Process,
     pub(crate) uid: u32,
     pub(crate) seed: u64,
-    /// By the number of their kind; the last is nobody's.
+    /// The interfaces, by the number of their kind; the last place stays empty.
     pub(crate) nis: [Option<Box<Iface>>; 5],
     pub(crate) peers: Peers,
     pub(crate) ops: Ops,
@@ -40,7 +40,8 @@ pub(crate) struct Core {
     pub(crate) leaving: Vec<(PeerId, DownReason)>,
     /// Where pieces are gathered.
     pub(crate) scratch: Vec<u8>,
-    /// The put that is expected next, and how many were taken as expected since whoever waits last looked for anything else.
+    /// The put that is expected next, and how many were taken as expected since the last waiter looked for
+    /// anything else.
     pub(crate) guess: Option<Guess>,
     pub(crate) in_a_row: u32,
 }
@@ -84,7 +85,7 @@ impl Core {
         }
     }
 
-    /// Tells a peer whose we are, before anything else.
+    /// Sends a peer our name and user number, before anything else.
     #[cold]
     #[inline(never)]
     pub(crate) fn greet<M: Message>(&mut self, link: &mut Link<M>, peer: PeerId) -> Result<(), NiError> {
@@ -94,7 +95,7 @@ impl Core {
         use doorbell_fabric::message::{Body, Refused};
         match link.send(peer, hello.as_mut_bytes(), Body::Empty, false) {
             Ok(()) => {}
-            // There is no way to it, yet or any more: whatever was to be sent to it says so.
+            // There is no path to it, yet or any more: whatever was to be sent to it reports that.
             Err(Refused::PeerDown) => return Ok(()),
             Err(_) => return Err(NiError::Full),
         }
@@ -104,7 +105,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer says whose it is. It must be who it was connected as.
+    /// Handles a peer's name and user number. The name must be the one that it was connected by.
     #[cold]
     #[inline(never)]
     fn hello(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {

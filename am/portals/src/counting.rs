@@ -38,8 +38,8 @@ impl Counting {
     }
 }
 
-/// What waits: as it was given, but that descriptors are named by their index, which they keep as long as something waits
-/// that needs them.
+/// An operation that waits: as it was given, but that descriptors are named by their index, which they keep
+/// as long as an operation waits that needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     Put(Put),
@@ -62,7 +62,7 @@ impl Held {
         )
     }
 
-    /// Its descriptors.
+    /// The descriptors that the operation uses.
     pub(crate) fn descriptors(&mut self) -> [Option<&mut MdHandle>; 2] {
         match self {
             Self::Put(put) => [Some(&mut put.from.md), None],

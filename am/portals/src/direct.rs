@@ -1,11 +1,11 @@
-//! The direct way of a put that is counted: for whoever waits for a counting event.
+//! The direct path of a put that is counted: for a caller that waits for a counting event.
 //!
-//! The last small put that was counted in silence (no event, no header data, no offset) tells what the next one will
-//! probably look like: the same words from the same peer. Whoever waits for its counting event has the rail look for just
-//! that, and take its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there. What the
-//! general way would ask has been asked before: whether the entry is still on its list (it was alone there, and what was
-//! appended since is behind it), still lets the peer put, its table entry is enabled, and the peer is not lost. What is not
-//! as guessed is left for the poll.
+//! The last small put that was counted silently (no event, no header data, no offset) predicts the next one:
+//! the same words from the same peer. A caller that waits for its counting event has the rail look for just
+//! that, and copy its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there.
+//! What the general path would check has been checked before: that the entry is still on its list (it was
+//! alone there, and what was appended since is behind it), still lets the peer put, its table entry is
+//! enabled, and the peer is not lost. A message that is not as predicted is left for the poll.
 
 use doorbell_fabric::message::{Look, Message};
 use doorbell_fabric::ni::{Count, CtHandle, EntryOptions, Kind, List, Memory};
@@ -61,7 +61,7 @@ impl Guess {
     }
 }
 
-/// Whether puts into an entry are counted one by one, and nothing else is told of them or changed by them.
+/// Whether puts into an entry are counted one by one, without an event or any other change to it.
 #[inline(always)]
 pub(crate) fn is_silent(slot: &EntrySlot, eq: u32) -> bool {
     let noisy = EntryOptions::MANAGE_LOCAL.0 | EntryOptions::USE_ONCE.0 | EntryOptions::EVENT_CT_BYTES.0;
@@ -84,7 +84,7 @@ impl Core {
         let (_, slot) = ni.entries.find(guess.entry)?;
         let table = ni.tables.get(slot.pt as usize)?.as_deref()?;
         let linked = slot.standing == Standing::Linked && slot.list == List::Priority;
-        // Handles come again after very many others: an entry is believed for what it says itself.
+        // Handles come again after very many others: the entry's own fields decide.
         if !linked
             || slot.ct != ct.0
             || !table.enabled
@@ -112,7 +112,8 @@ impl Core {
 }
 
 impl<M: Message> Node<M> {
-    /// As [`Node::linger`], for a caller that waits for a counting event. A put that counts there may be taken meanwhile.
+    /// Lingers like [`Node::linger`], for a caller that waits for a counting event. A put that counts there
+    /// may be taken meanwhile.
     #[inline]
     pub fn linger_for(&mut self, kind: Kind, ct: CtHandle, looks: u32) -> Seen {
         if self.core.is_restless() {

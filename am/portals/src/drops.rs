@@ -10,11 +10,11 @@ pub enum Drop {
     Short,
     /// A flag, a length or a number in it cannot be.
     Malformed,
-    /// It comes before its sender has said who it is.
+    /// It comes before its sender has sent its name.
     Early,
-    /// Its sender is not who it was connected as, or says so twice.
+    /// Its sender's name is not the one it was connected by, or comes twice.
     Hello,
-    /// It answers, pulls or ends an operation that is not, or is somebody else's.
+    /// It answers, pulls or ends an operation that does not exist, or belongs to another peer.
     Unknown,
     /// Its sender has more operations open here than the window allows, or does not take its answers.
     Window,

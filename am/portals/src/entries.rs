@@ -1,4 +1,4 @@
-//! List and match entries, and the headers of what nobody waited for (reference: portals, sections 5 and 6).
+//! List and match entries, and the headers of unexpected messages (reference: portals, sections 5 and 6).
 
 use doorbell_fabric::ni::{Entry, EntryOptions, Event, EventKind, List, Memory, NiFail};
 use doorbell_matching::{EntryHandle as Posted, Pattern};
@@ -10,9 +10,9 @@ use crate::peers::NONE;
 pub(crate) enum Standing {
     /// Not yet on it: a trigger will append it.
     Reserved,
-    /// On it.
+    /// On its list.
     Linked,
-    /// No more.
+    /// Off its list for good.
     Gone,
 }
 
@@ -115,7 +115,7 @@ pub(crate) const EVERYTHING: Pattern = Pattern {
     ignore: u64::MAX,
 };
 
-/// Who takes an unexpected header: what its *_OVERFLOW event needs.
+/// The taker of an unexpected header, with what its *_OVERFLOW event needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consumer {
     /// The entry's index, if it stays on its list.
@@ -135,7 +135,7 @@ pub(crate) struct Header {
     pub(crate) entry: u32,
     /// Whether its bytes have not all landed yet.
     pub(crate) pending: bool,
-    /// Who has taken it meanwhile.
+    /// The entry or search that has taken it meanwhile.
     pub(crate) consumer: Option<Consumer>,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Header {
 pub(crate) struct Headers {
     slots: Vec<Option<Header>>,
     free: Vec<u32>,
-    /// Those that nobody has taken: what the limit counts.
+    /// The headers that are not taken yet, which the limit counts.
     pub(crate) unclaimed: u32,
 }
 
@@ -174,7 +174,7 @@ impl Headers {
     }
 }
 
-/// The event of an append that meets what this event told.
+/// The event of an append that meets a header with this event.
 pub(crate) fn met_later(kind: EventKind) -> EventKind {
     match kind {
         EventKind::Get => EventKind::GetOverflow,

@@ -1,10 +1,13 @@
-//! Event queues: a ring of so many events, and the reserve for PT_DISABLED (reference: portals, section 7).
+//! Event queues: a ring of a fixed number of events, and the reserve for PT_DISABLED (reference: portals,
+//! section 7).
 //!
-//! * Of a full queue without flow control the oldest event is overwritten, which the next look tells once.
-//! * PT_DISABLED does not count: there is room for one of each table entry beside the others, and it is never overwritten.
-//! * Where a table entry with flow control tells a queue, nothing is overwritten: reaching the count disables the table
-//!   entries instead. The queue grows for what comes all the same: of operations that were in progress then, which are as
-//!   many as peers may have, and of what the program does itself before it reads (appends, operations that it begins).
+//! * Of a full queue without flow control the oldest event is overwritten, which the next read reports once.
+//! * PT_DISABLED does not count: there is room for one of each table entry beside the others, and it is never
+//!   overwritten.
+//! * Where a table entry with flow control posts to a queue, nothing is overwritten: reaching the count
+//!   disables the table entries instead. The queue grows for events that come all the same: of operations
+//!   that were in progress then, which are as many as peers may have, and of what the program does itself
+//!   before it reads (appends, operations that it begins).
 
 use doorbell_fabric::ni::{EqGet, Event, EventKind, List, NiFail, Process};
 
@@ -42,7 +45,7 @@ pub(crate) struct EventQueue {
     /// Events that operations in progress will bring.
     promised: usize,
     overwritten: bool,
-    /// Table entries with flow control that tell this queue.
+    /// Table entries with flow control that post to this queue.
     pub(crate) flow: u32,
 }
 
@@ -158,7 +161,8 @@ impl EventQueue {
         let event = self.ring[self.first & (self.ring.len() - 1)];
         self.first += 1;
         if self.first == self.next {
-            // The next one is written where this was: a queue that is read in time stays in a few lines of the nearest cache.
+            // The next one is written where this was: a queue that is read in time stays in a few lines of
+            // the nearest cache.
             (self.first, self.next) = (0, 0);
         }
         if event.kind == EventKind::PtDisabled {

@@ -1,6 +1,7 @@
-//! Numbers of the x87, which are `long double` of C on x86: Rust has no type for them, and no unsafe code is here that could
-//! ask the processor's own. Sums, products and comparisons are those of an x87 with its usual control word: 64 bits of
-//! mantissa, rounded to the nearest, ties to even (Intel's manual, volume 1, chapters 4 and 8).
+//! Numbers of the x87, which are `long double` of C on x86: Rust has no type for them, and there is no unsafe
+//! code here that could use the processor's own. Sums, products and comparisons are those of an x87 with its
+//! usual control word: 64 bits of mantissa, rounded to the nearest, ties to even (Intel's manual, volume 1,
+//! chapters 4 and 8).
 //!
 //! ```text
 //!   byte 0               8          10               16
@@ -114,13 +115,15 @@ impl Extended {
         })
     }
 
-    /// Of two, a quiet one is taken; of two of one kind the one with the larger mantissa; of equal ones the positive one.
+    /// Of two, a quiet one is taken; of two of one kind the one with the larger mantissa; of equal ones the
+    /// positive one.
     fn larger_nan(self, other: Self) -> Self {
         let order = |nan: Self| (nan.mantissa & QUIET, nan.mantissa, !nan.negative);
         if order(self) >= order(other) { self } else { other }
     }
 
-    /// The number nearest to `bits · 2^(exponent − BIAS − 126)`; the lowest bit may stand for all that are below it.
+    /// The number nearest to `bits · 2^(exponent − BIAS − 126)`; the lowest bit may stand for all that are
+    /// below it.
     fn nearest(negative: bool, exponent: i32, bits: u128) -> Self {
         if bits == 0 {
             return Self::zero(negative);
@@ -173,7 +176,7 @@ impl Extended {
     }
 }
 
-/// Bits moved to the right; the lowest one says whether any other one was lost.
+/// Shifts bits to the right; the lowest one is set if any lost one was.
 fn shifted(bits: u128, by: u32) -> u128 {
     if by == 0 {
         return bits;

@@ -1,4 +1,4 @@
-//! One of the up to four interfaces of a process: its objects, and what it tells.
+//! One of the up to four interfaces of a process: its objects, and the events that it posts.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub(crate) struct Map {
     pub(crate) peers: Vec<u32>,
 }
 
-/// An interface.
+/// An interface of a process.
 #[derive(Debug)]
 pub(crate) struct Iface {
     pub(crate) kind: Kind,
@@ -43,7 +43,8 @@ pub(crate) struct Iface {
     pub(crate) map: Option<Map>,
     /// This process, as the kind names it.
     pub(crate) id: Process,
-    /// By peer: what its messages are matched by (rank, or node and process id), [`NONE`] for one that has no rank.
+    /// By peer: what its messages are matched by (rank, or node and process id), [`NONE`] for one that has no
+    /// rank.
     pub(crate) sources: Vec<u32>,
     pub(crate) lost: VecDeque<Lost>,
     /// A triggered operation is being done: it names its descriptors by their index.
@@ -77,7 +78,8 @@ impl Iface {
         }
     }
 
-    /// The same interface, initialised anew after it was finished: nothing is left but that old handles stay old.
+    /// Initialises the same interface again after it was finished: of its objects nothing is left but that
+    /// old handles stay old.
     pub(crate) fn renew(&mut self, limits: NiLimits) {
         self.eqs.renew(limits.max_eqs);
         self.cts.renew(limits.max_cts);
@@ -116,8 +118,8 @@ impl Iface {
         }
     }
 
-    /// Queues an event, where there is a queue. Where flow control is wanted it is kept, and the table entries of a queue that
-    /// is full with it are disabled.
+    /// Queues an event, where there is a queue. Where flow control is wanted it is kept, and the table
+    /// entries of a queue that is full with it are disabled.
     #[inline(always)]
     pub(crate) fn post(&mut self, eq: u32, event: &Event, kept: bool, tell: bool) {
         let Some(queue) = self.eqs.get_mut(eq) else { return };
@@ -133,7 +135,7 @@ impl Iface {
         }
     }
 
-    /// The queue is full: all table entries that tell it are disabled.
+    /// Disables all table entries that post to this queue, which is full.
     #[cold]
     #[inline(never)]
     pub(crate) fn disable_all(&mut self, eq: u32, tell: bool) {
@@ -147,7 +149,8 @@ impl Iface {
         }
     }
 
-    /// Flow control disables a table entry; its queue is told when the last operation in progress has ended.
+    /// Disables a table entry for flow control; its event is posted when the last operation in progress has
+    /// ended.
     #[cold]
     #[inline(never)]
     pub(crate) fn auto_disable(&mut self, pt: u32, tell: bool) {
@@ -159,7 +162,7 @@ impl Iface {
         }
     }
 
-    /// Tells that a table entry was disabled, if it is time.
+    /// Posts the event that a table entry was disabled, if that is due.
     pub(crate) fn tell_disabled(&mut self, pt: u32) {
         let Some(table) = self.table_mut(pt) else { return };
         if !table.owes_event || table.in_progress != 0 {
@@ -182,7 +185,7 @@ impl Iface {
         }
     }
 
-    /// One of LINK, AUTO_UNLINK and AUTO_FREE, if the options let it be told.
+    /// Posts one of LINK, AUTO_UNLINK and AUTO_FREE, if the options allow it.
     #[cold]
     #[inline(never)]
     pub(crate) fn tell_entry(&mut self, kind: EventKind, pt: u32, options: EntryOptions, user_ptr: u64) {
@@ -220,8 +223,8 @@ impl Iface {
         }
     }
 
-    /// An operation that an entry has taken has ended: event, count, AUTO_UNLINK where it was the last one of an entry that
-    /// is used up, whatever waited for that, and the account of its table entry.
+    /// Ends an operation that an entry has taken: event, count, AUTO_UNLINK where it was the last one of an
+    /// entry that is used up, whatever waited for that, and the account of its table entry.
     #[inline(always)]
     pub(crate) fn ended(&mut self, entry: u32, header: u32, event: &Event, kept: bool) {
         let Some(slot) = self.entries.at_mut(entry) else {
@@ -295,7 +298,7 @@ impl Iface {
     }
 }
 
-/// Whether an entry with these options tells how an operation ended: failures always.
+/// Whether an entry with these options posts an event when an operation has ended: failures always.
 #[inline(always)]
 pub(crate) fn tells(options: EntryOptions, ok: bool) -> bool {
     let quiet = ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE);

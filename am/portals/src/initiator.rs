@@ -1,4 +1,5 @@
-//! Operations at their initiator: judged, sent, and what is told of them at once (reference: portals, section 10).
+//! Operations at their initiator: checked, sent, and the events that are posted at once (reference: portals,
+//! section 10).
 
 use doorbell_fabric::message::{Body, Message, Refused};
 use doorbell_fabric::ni::{AckReq, Atomic, EventKind, Kind, List, NiError, NiFail, Piece, Put, Target};
@@ -69,7 +70,7 @@ impl Iface {
         }
     }
 
-    /// The acknowledgement that is worth asking for: what nobody would hear of is not.
+    /// The acknowledgement that is worth requesting: not one that would neither be posted nor counted.
     #[inline(always)]
     fn wanted_ack(&self, md: u32, ack: AckReq) -> AckReq {
         if ack == AckReq::None {
@@ -259,7 +260,7 @@ impl Core {
         self.put_or_atomic(link, kind, &atomic.put, Some(atom))
     }
 
-    /// A put whose target is nobody that there is: it fails, by event.
+    /// Fails a put, by event, whose target is not in the map or not known.
     #[cold]
     #[inline(never)]
     fn unreachable(&mut self, kind: Kind, md: u32, put: &Put) {

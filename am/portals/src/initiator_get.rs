@@ -130,7 +130,7 @@ impl Core {
         Ok(())
     }
 
-    /// A get whose target is nobody that there is.
+    /// Fails a get whose target is not in the map or not known.
     #[cold]
     #[inline(never)]
     fn unreadable(&mut self, kind: Kind, md: u32, user_ptr: u64, remote_offset: u64) {

@@ -9,10 +9,11 @@
 //!                          ◄─ ACK, REPLY; PULL and FRAG, or one-sided gets, for what is long
 //! ```
 //!
-//! A [`Node`] is one process: it owns its rails, knows its peers by physical name (node and process id), and has up to four
-//! interfaces, one of each [`Kind`](doorbell_fabric::ni::Kind). An interface is used as a [`View`], or as an [`Interface`]
-//! that owns the node; both are [`Ni`](doorbell_fabric::ni::Ni), where each call is described. One thread owns a node.
-//! Nothing in it waits, reads a clock or does input and output: rails do, and time is an argument.
+//! A [`Node`] is one process: it owns its rails, knows its peers by physical name (node and process id), and
+//! has up to four interfaces, one of each [`Kind`](doorbell_fabric::ni::Kind). An interface is used as a
+//! [`View`], or as an [`Interface`] that owns the node; both are [`Ni`](doorbell_fabric::ni::Ni), where each
+//! call is described. One thread owns a node. Nothing in it waits, reads a clock or does input and output:
+//! rails do, and time is an argument.
 //!
 //! ```
 //! use doorbell_am_portals::{Config, Node};
@@ -54,7 +55,7 @@
 //! |---|---|
 //! | `node`, `view`, `config` | a process and its interfaces, as their users hold them |
 //! | `core`, `peers` | what a node knows apart from its rails; messages come in here |
-//! | `iface`, `calls` | one interface: objects, what it tells; calls that move no data |
+//! | `iface`, `calls` | one interface: objects, the events that it posts; calls that move no data |
 //! | `slab` | objects behind handles with generations |
 //! | `table`, `entries`, `append` | the portal table, its lists, unexpected headers, searches |
 //! | `events`, `counting`, `triggered` | event queues, counting events, what waits for them |
@@ -71,48 +72,55 @@
 //!
 //! Where the sources leave a choice (reference: portals), this interface does the following.
 //!
-//! * *Order.* Requests of one initiator are matched in the order in which they were begun. Up to 512 bytes a message travels
-//!   with its request or its answer: its bytes are in order with all others (`max_waw_ordered_size`,
-//!   `max_war_ordered_size`), and what is sent may be changed when the call has returned (`max_volatile_size`), VOLATILE or
-//!   not. Longer ones are moved when they have been matched, and end in any order; the events of an entry are in the order
-//!   in which its operations end.
-//! * *SEND* comes when the bytes have been copied: at once for a message that is sent whole, with the end of the transfer for
-//!   one that is pulled. It tells a failure only of a target that cannot be reached; what else fails at the target is told by
-//!   ACK.
-//! * *Acknowledgements* that nobody would hear of (no queue, nothing counted) are not asked for. A full one without a queue
-//!   counts. An OC acknowledgement that counts bytes counts those that were asked for.
-//! * *The events of one entry* come in this order: *_OVERFLOW of the unexpected headers that it met when it was appended,
-//!   LINK, its communication events, AUTO_UNLINK, AUTO_FREE. So after AUTO_UNLINK of a priority entry no operation writes
-//!   into its memory any more, also where several long ones end in any order. An entry that is never linked, because headers
-//!   have used it up, has its AUTO_UNLINK after their *_OVERFLOW events; these wait for the bytes of their headers. A message
-//!   that arrives for a persistent entry meanwhile is taken, and its event may come before that LINK. AUTO_FREE is only of
-//!   overflow entries.
-//! * *Success and failure.* EVENT_SUCCESS_DISABLE hides events of communication, *_OVERFLOW and SEARCH; LINK, AUTO_UNLINK and
-//!   AUTO_FREE have options of their own. EVENT_COMM_DISABLE hides SEARCH too. Requests that are refused by permission or
-//!   operation are counted in the registers and told to their initiator, not to the target's queue; neither uses an entry up.
-//! * *Unexpected headers* that an appended entry may not take are consumed, and told as failures. A persistent search tells of
-//!   every header. A search counts with EVENT_CT_OVERFLOW: each header that it finds, and once more as a failure where it looks
-//!   for all of them or finds none, so that a waiter knows its end. A header of no bytes fits everywhere.
-//! * *Flow control.* A queue that reaches its count disables every table entry that tells it. What such an entry has taken by
-//!   then is told all the same, and so is whatever else comes: the queue keeps all events beyond its count.
-//!   EVENT_FLOWCTRL_DISABLE leaves PT_DISABLED out where that entry was the reason.
-//! * *Limits* count what is there: an entry that is off its list counts until nothing refers to it; a descriptor that was
-//!   released does not.
-//! * *MAY_ALIGN* allows and does not ask: local offsets are not rounded, because copies are as quick at any place.
-//! * *Long doubles* are computed with as C does on x86, and on other processors only swapped and compared: see `atomics`.
-//! * *Descriptors* that a trigger or an operation in progress needs may be released; the memory has to stay until it has
-//!   ended.
+//! * *Order.* Requests of one initiator are matched in the order in which they were begun. Up to 512 bytes a
+//!   message travels with its request or its answer: its bytes are in order with all others
+//!   (`max_waw_ordered_size`, `max_war_ordered_size`), and what is sent may be changed when the call has
+//!   returned (`max_volatile_size`), VOLATILE or not. Longer ones are moved when they have been matched, and
+//!   end in any order; the events of an entry are in the order in which its operations end.
+//! * *SEND* comes when the bytes have been copied: at once for a message that is sent whole, with the end of
+//!   the transfer for one that is pulled. It reports a failure only of a target that cannot be reached; other
+//!   failures at the target are reported by ACK.
+//! * *Acknowledgements* that would be neither posted nor counted (no queue, nothing counted) are not
+//!   requested. A full one without a queue counts. An OC acknowledgement that counts bytes counts those that
+//!   were requested.
+//! * *The events of one entry* come in this order: *_OVERFLOW of the unexpected headers that it met when it
+//!   was appended, LINK, its communication events, AUTO_UNLINK, AUTO_FREE. So after AUTO_UNLINK of a priority
+//!   entry no operation writes into its memory any more, also where several long ones end in any order. An
+//!   entry that is never linked, because headers have used it up, has its AUTO_UNLINK after their *_OVERFLOW
+//!   events; these wait for the bytes of their headers. A message that arrives for a persistent entry
+//!   meanwhile is taken, and its event may come before that LINK. AUTO_FREE is only of overflow entries.
+//! * *Success and failure.* EVENT_SUCCESS_DISABLE hides events of communication, *_OVERFLOW and SEARCH; LINK,
+//!   AUTO_UNLINK and AUTO_FREE have options of their own. EVENT_COMM_DISABLE hides SEARCH too. Requests that
+//!   are refused by permission or operation are counted in the registers and reported to their initiator, not
+//!   to the target's queue; neither uses an entry up.
+//! * *Unexpected headers* that an appended entry may not take are consumed, and reported as failures. A
+//!   persistent search reports every header. A search counts with EVENT_CT_OVERFLOW: each header that it
+//!   finds, and once more as a failure where it looks for all of them or finds none, so that a waiter knows
+//!   its end. A header of no bytes fits everywhere.
+//! * *Flow control.* A queue that reaches its count disables every table entry that posts to it. Operations
+//!   that such an entry has taken by then post their events all the same, and so does whatever else comes:
+//!   the queue keeps all events beyond its count. EVENT_FLOWCTRL_DISABLE leaves PT_DISABLED out where that
+//!   entry was the reason.
+//! * *Limits* count what is there: an entry that is off its list counts until nothing refers to it; a
+//!   descriptor that was released does not.
+//! * *MAY_ALIGN* allows and does not require: local offsets are not rounded, because copies are as quick at
+//!   any offset.
+//! * *Long doubles* are computed with as C does on x86, and on other processors only swapped and compared:
+//!   see `atomics`.
+//! * *Descriptors* that a trigger or an operation in progress needs may be released; the memory has to stay
+//!   until it has ended.
 //! * *A peer* that is lost is lost for good: what it owed ends as undeliverable, and then
-//!   [`Ni::lost`](doorbell_fabric::ni::Ni::lost) tells of it. Targets that are not in the map, or not known, are
-//!   undeliverable; so are targets without an interface of that kind, and initiators that the target's map does not have.
+//!   [`Ni::lost`](doorbell_fabric::ni::Ni::lost) reports it. Targets that are not in the map, or not known,
+//!   are undeliverable; so are targets without an interface of that kind, and initiators that the target's
+//!   map does not have.
 //!
 //! # Trust
 //!
-//! Nothing that a peer sends is believed: heads are read once, lengths, table indices, offsets and operation numbers are
-//! checked, and what cannot be is dropped and counted by reason ([`Node::drops`]). A user number is what the peer says when it
-//! introduces itself, before anything else; the job's key is what makes it one of us (design, section 9). A peer can make this
-//! process hold 1,024 operations in progress and as many answers, and no more; unexpected headers are bounded by the
-//! interface's limit for all peers together.
+//! Nothing that a peer sends is trusted: heads are read once, lengths, table indices, offsets and operation
+//! numbers are checked, and what cannot be is dropped and counted by reason ([`Node::drops`]). A user number
+//! is what the peer sends when it introduces itself, before anything else; the job's key is what makes it one
+//! of us (design, section 9). A peer can make this process hold 1,024 operations in progress and as many
+//! answers, and no more; unexpected headers are bounded by the interface's limit for all peers together.
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -33,7 +33,7 @@ impl MdSlot {
     }
 }
 
-/// What an initiator hears of an operation.
+/// An event of an operation at its initiator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) kind: EventKind,
@@ -48,7 +48,7 @@ pub(crate) struct Told {
 }
 
 impl Iface {
-    /// Tells and counts what its descriptor wants told and counted.
+    /// Posts and counts the event as its descriptor wants it.
     #[inline(always)]
     pub(crate) fn tell_initiator(&mut self, md: u32, told: Told) {
         let Some(slot) = self.mds.at(md) else { return };

@@ -29,7 +29,7 @@ pub struct Node<M: Message> {
 }
 
 impl<M: Message> Node<M> {
-    /// A process without rails, which knows nobody but itself.
+    /// A process without rails, which knows no peer but itself.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let link = Link::new(LinkConfig {
@@ -58,7 +58,7 @@ impl<M: Message> Node<M> {
         self.link.add_rail(rail).ok_or(NodeError::TooManyRails)
     }
 
-    /// A rail.
+    /// Returns the rail with this number.
     #[must_use]
     pub fn rail(&self, rail: RailId) -> Option<&M> {
         self.link.rail(rail)
@@ -69,17 +69,17 @@ impl<M: Message> Node<M> {
         self.link.rail_mut(rail)
     }
 
-    /// All rails.
+    /// All rails, with their numbers.
     pub fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
         self.link.rails()
     }
 
-    /// Makes a peer known, or one more way to it. The n-th way to a peer must be the n-th at both ends. To oneself there is a
-    /// way already, and this does nothing.
+    /// Adds a peer, or one more path to it. The n-th path to a peer must be the n-th at both ends. To the
+    /// process itself there is a path already, and this does nothing.
     ///
     /// # Errors
-    /// [`NodeError`]. What the peer had before is as it was; of a new one the name is remembered, and no more: it is not known
-    /// ([`Node::knows`]), cannot be reached, and may be connected anew.
+    /// [`NodeError`]. What the peer had before is as it was; of a new one the name is remembered, and no
+    /// more: it is not known ([`Node::knows`]), cannot be reached, and may be connected anew.
     pub fn connect(
         &mut self,
         peer: Process,
@@ -132,8 +132,8 @@ impl<M: Message> Node<M> {
         Ok(self.core.ni_init(kind, granted(desired.unwrap_or(&self.limits))))
     }
 
-    /// Ends one use of an interface; with the last one, everything in it is over. Long transfers that are being read from a
-    /// peer's memory at that time end by themselves: see [`Node::is_writing`].
+    /// Ends one use of an interface; with the last one, everything in it is over. Long transfers that are
+    /// being read from a peer's memory at that time end by themselves: see [`Node::is_writing`].
     ///
     /// # Errors
     /// [`NiError::NoInit`].
@@ -147,8 +147,8 @@ impl<M: Message> Node<M> {
         Ok(())
     }
 
-    /// Whether one-sided gets are under way that write memory of this process: of long gets and puts that had begun when
-    /// their interface was finished, too. Until there are none, memory that was lent has to stay.
+    /// Whether one-sided gets are under way that write memory of this process: of long gets and puts that had
+    /// begun when their interface was finished, too. Until there are none, memory that was lent has to stay.
     #[must_use]
     pub fn is_writing(&self) -> bool {
         self.core.pulls.are_writing()
@@ -157,8 +157,8 @@ impl<M: Message> Node<M> {
     /// Sets the map of a logical interface: which process each rank is.
     ///
     /// # Errors
-    /// [`NiError::Ignored`] when it has one; [`NiError::ArgInvalid`] for a physical interface, and for a map without this
-    /// process; [`NiError::NoInit`].
+    /// [`NiError::Ignored`] when it has one; [`NiError::ArgInvalid`] for a physical interface, and for a map
+    /// without this process; [`NiError::NoInit`].
     pub fn set_map(&mut self, kind: Kind, map: &[Process]) -> Result<(), NiError> {
         self.core.set_map(kind, map)
     }
@@ -216,7 +216,8 @@ impl<M: Message> Node<M> {
         self.link.stats()
     }
 
-    /// Shows up to `budget` arrivals to the interfaces, and sends what waits; returns how many. Reads no clock.
+    /// Shows up to `budget` arrivals to the interfaces, and sends what waits; returns how many. Reads no
+    /// clock.
     #[inline]
     pub fn poll(&mut self, budget: usize) -> usize {
         let shown = self.link.poll(budget, &mut self.core);
@@ -226,8 +227,9 @@ impl<M: Message> Node<M> {
         shown
     }
 
-    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next: over a rail that has
-    /// a loop for that ([`Message::linger`]), and while nothing else is to be done. `false` when nothing was seen.
+    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next: over a
+    /// rail that has a loop for that ([`Message::linger`]), and while nothing else is to be done. `false`
+    /// when nothing was seen.
     #[inline(always)]
     pub fn linger(&mut self, looks: u32) -> bool {
         self.core.is_restless() || self.link.linger(looks)
@@ -245,8 +247,8 @@ impl<M: Message> Node<M> {
         done
     }
 
-    /// The process of a peer has ended, which is known from elsewhere than its rails. Its last messages, which are there
-    /// already, are shown first.
+    /// The process of a peer has ended, which is known from elsewhere than its rails. Its last messages,
+    /// which are there already, are shown first.
     pub fn ended(&mut self, peer: Process, reason: DownReason) {
         let Some(id) = self.core.peers.find(peer) else {
             return;
@@ -271,8 +273,8 @@ impl<M: Message> Node<M> {
         self.link.next_deadline()
     }
 
-    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is
-    /// work already: then do not sleep. [`Node::disarm`] ends it.
+    /// Prepares to sleep: every descriptor that becomes readable when there is work is passed to `each`.
+    /// Returns whether there is work already: then do not sleep. [`Node::disarm`] ends it.
     pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         let mut ready = self.link.must_poll() || self.core.is_restless();
         let armed = self.link.arm(&mut |_, armed| match armed {
@@ -317,7 +319,7 @@ impl<M: Message> Node<M> {
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.core.pump(&mut self.link);
         if now < by && self.core.is_restless() {
-            // What has fired, or is asked for, and finds no room yet.
+            // What has fired, or is requested, and finds no room yet.
             self.link.progress(now);
             return false;
         }
@@ -325,7 +327,8 @@ impl<M: Message> Node<M> {
     }
 }
 
-/// Passes for the last messages of a peer that has ended, and of each: more than a lane holds, and an end to a flood of others.
+/// Passes for the last messages of a peer that has ended, and of each: more than a lane holds, and an end to
+/// a flood of others.
 const LAST_PASSES: u32 = 10_000;
 const LAST_MESSAGES: usize = 64;
 
@@ -402,7 +405,8 @@ impl Core {
         }
     }
 
-    /// A peer is gone for good: what it owed ends, and what it wanted. The interfaces are told when that is done.
+    /// Handles a peer that is gone for good: what it owed ends, and what it wanted. The interfaces report it
+    /// when that is done.
     fn peer_lost(&mut self, id: PeerId, reason: DownReason) {
         let Some(peer) = self.peers.get_mut(id) else {
             return;
@@ -410,7 +414,7 @@ impl Core {
         if std::mem::replace(&mut peer.lost, true) {
             return;
         }
-        // What it sent and comes late is nobody's.
+        // Messages of it that come late are dropped.
         peer.uid = None;
         for op in self.ops.places() {
             if self.ops.at(op).is_some_and(|op| op.peer == id.0) {
@@ -420,7 +424,7 @@ impl Core {
         self.leaving.push((id, reason));
     }
 
-    /// Tells of lost peers whose operations have all ended.
+    /// Reports lost peers whose operations have all ended.
     fn see_off(&mut self) {
         let mut at = 0;
         while let Some(&(id, reason)) = self.leaving.get(at) {
@@ -447,7 +451,8 @@ impl Core {
         }
     }
 
-    /// An operation cannot go on. Whoever waits for bytes of it hears that they will not come.
+    /// Ends an operation that cannot go on. A peer that waits for bytes of it is notified that they will not
+    /// come.
     fn fail_op(&mut self, op: u32) {
         let waits = self.ops.at(op).and_then(|at| match at.role {
             Role::Serve => Some((PeerId(at.peer), at.far)),
@@ -467,14 +472,14 @@ impl Core {
         }
     }
 
-    /// Everything in an interface is over. Those who wait for us hear that it failed.
+    /// Ends everything in an interface. Peers that wait for it are notified of the failure.
     fn end_interface(&mut self, kind: Kind) {
         let number = kind.number() as u8;
         for op in self.ops.places() {
             if self.ops.at(op).is_some_and(|op| op.ni == number) {
                 self.fail_op(op);
             }
-            // What is still being written ends by itself, and nobody is told.
+            // What is still being written ends by itself, without an event.
             if let Some(op) = self.ops.at_mut(op).filter(|op| op.ni == number) {
                 op.ni = NO_NI;
             }

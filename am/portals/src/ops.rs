@@ -1,7 +1,8 @@
-//! Operations in progress: those of ours that are to be answered, and those of others that we are pulling or serving.
+//! Operations in progress: those of ours that are to be answered, and those of others that we are pulling or
+//! serving.
 //!
-//! An operation is named by a number of 64 bits, which travels: an index, and a generation that tells a late answer from the
-//! answer to a later operation in the same place.
+//! An operation is named by a number of 64 bits, which travels: an index, and a generation that distinguishes
+//! a late answer from the answer to a later operation in the same place.
 
 use doorbell_fabric::message::RemoteKey;
 use doorbell_fabric::ni::Event;
@@ -37,19 +38,19 @@ pub(crate) struct Stream {
 /// Ways that one piece of memory can be exposed over at a time.
 pub(crate) const SOURCES: usize = 4;
 
-/// An operation.
+/// An operation in progress.
 #[derive(Debug)]
 pub(crate) struct Op {
     generation: u32,
     next_free: u32,
     pub(crate) role: Role,
-    /// Which interface.
+    /// The number of its interface.
     pub(crate) ni: u8,
-    /// The acknowledgement that was asked for.
+    /// The acknowledgement that was requested.
     pub(crate) ack: u8,
     /// It stands in the queue of work.
     pub(crate) queued: bool,
-    /// Serve: the peer was told.
+    /// Serve: the peer was notified.
     pub(crate) announced: bool,
     /// Landing, Serve: its event was promised by a queue.
     pub(crate) kept: bool,

@@ -1,4 +1,5 @@
-//! Answers that were made while arrivals were shown: they leave when the rails are free again, at the end of the poll.
+//! Answers that were made while arrivals were shown: they leave when the rails are free again, at the end of
+//! the poll.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,8 @@ struct Answer {
 pub(crate) struct Outbox {
     answers: Vec<Answer>,
     bytes: Vec<u8>,
-    /// How many of each peer the link could not hold: one that keeps to its window never has more than that many.
+    /// How many of each peer the link could not hold: one that keeps to its window never has more than that
+    /// many.
     held: HashMap<PeerId, u32>,
 }
 
@@ -44,8 +46,8 @@ impl Outbox {
         });
     }
 
-    /// Sends them. What the link cannot hold now stays, and what is behind it for the same peer; how many were beyond all
-    /// bounds, and are dropped.
+    /// Sends them. What the link cannot hold now stays, and what is behind it for the same peer; how many
+    /// were beyond all bounds, and are dropped.
     #[inline]
     pub(crate) fn send<M: Message>(&mut self, link: &mut Link<M>) -> u64 {
         for at in 0..self.answers.len() {

@@ -11,25 +11,25 @@ use crate::link::PeerId;
 /// No peer, no rank, no index.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A process.
+/// A process that is known here.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) process: Process,
     /// What its messages are matched by on a physical interface: a dense node number, and the process id.
     pub(crate) source: u32,
-    /// Whose it is, since it has told.
+    /// Its user number, once it has sent it.
     pub(crate) uid: Option<u32>,
     /// Whether it was ever given a way.
     pub(crate) connected: bool,
-    /// Whether it was told whose we are.
+    /// Whether our name and user number were sent to it.
     pub(crate) greeted: bool,
     pub(crate) lost: bool,
     /// Our operations that it has to answer.
     pub(crate) open: u32,
     /// Its operations that are in progress here.
     pub(crate) owed: u32,
-    /// The words of puts that are remembered: of the last one to it, with its name ([`crate::wire::put_name`]); and of the last
-    /// one from it.
+    /// The words of puts that are remembered: of the last one to it, with its name
+    /// ([`crate::wire::put_name`]); and of the last one from it.
     pub(crate) said: Option<(u32, Remembered)>,
     pub(crate) heard: Option<Heard>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Heard {
     pub(crate) found: Option<Found>,
 }
 
-/// The entry that took a put of so many bytes: the number of its table entry, and what it is there.
+/// The entry that took a put of `rlength` bytes: the number of its table entry, and its handle there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) table: u64,
@@ -90,7 +90,8 @@ impl Peers {
             by_process: HashMap::new(),
             nodes: HashMap::new(),
         };
-        // A name that cannot be is told by `connect`, and by whoever tries to reach us; here it takes the first number.
+        // A name that cannot be is reported by `connect`, and by peers that try to reach it; here it takes
+        // the first number.
         let source = peers.source(me).unwrap_or(0);
         peers.push(me, source);
         if let Some(own) = peers.list.first_mut() {

@@ -1,22 +1,24 @@
-//! Long transfers: whoever lands the bytes pulls them, from memory that the owner has exposed, or in fragments.
+//! Long transfers: the side where the bytes land pulls them, from memory that the owner has exposed, or in
+//! fragments.
 //!
 //! ```text
 //!   put:  initiator (owner)                target (puller)
-//!         RTS, with exposed memory ──────►  matched: so many bytes are wanted
-//!                                ◄───────  one-sided gets …            no such way, or it broke:
+//!         RTS, with exposed memory ──────►  matched: these bytes are wanted
+//!                                ◄───────  one-sided gets …            no such path, or it broke:
 //!                                ◄───────  PULL offset, length   FRAG … ──────►
 //!                                ◄───────  ACK
 //!   get:  initiator (puller)               target (owner)
-//!         GET ───────────────────────────►  matched: so many bytes are given
+//!         GET ───────────────────────────►  matched: these bytes are given
 //!                                ◄───────  READY, with exposed memory; or REPLY; or READY and FRAG …
 //!         one-sided gets …; PULL, FRAG
 //!         FIN ───────────────────────────►
 //! ```
 //!
-//! Whoever gives a transfer up says so: the puller by its ACK or FIN, the owner by GONE.
+//! The side that gives a transfer up notifies the other: the puller by its ACK or FIN, the owner by GONE.
 //!
-//! Bytes that a broken way did not bring are asked for in fragments, which are ordinary messages: in order, exactly once,
-//! whichever way carries them. What has arrived is counted, and the transfer is over when that is all.
+//! Bytes that a broken path did not bring are requested in fragments, which are ordinary messages: in order,
+//! exactly once, whichever path carries them. What has arrived is counted, and the transfer is over when that
+//! is all.
 
 use doorbell_fabric::message::{Inbound, Message, OpId, Refused, Remote};
 use doorbell_fabric::ni::NiFail;
@@ -46,15 +48,15 @@ pub(crate) struct Pull {
     /// The owner's number of the operation.
     far: u64,
     length: u64,
-    /// Bytes from here on have not been asked for.
+    /// Bytes from here on have not been requested.
     next: u64,
     /// Bytes that have arrived.
     done: u64,
     /// One-sided gets under way.
     gets: u32,
-    /// Fragments that were asked for and have not come.
+    /// Fragments that were requested and have not come.
     frag: Option<(u64, u64)>,
-    /// Parts that a broken way did not bring.
+    /// Parts that a broken path did not bring.
     missed: Vec<(u64, u64)>,
     sources: [Option<(u16, Remote)>; SOURCES],
     /// Gets under way over each.
@@ -181,7 +183,8 @@ impl Pulls {
 }
 
 impl Core {
-    /// Begins to pull `length` bytes into an operation's memory; what is exposed is told by the rest of the message.
+    /// Begins to pull `length` bytes into an operation's memory; the rest of the message names the exposed
+    /// memory.
     pub(crate) fn begin_pull(&mut self, op: u32, far: u64, length: u64, inbound: &Inbound<'_>, body: usize) {
         let pull = self.pulls.open(far, length);
         if let Some(at) = self.pulls.at_mut(pull) {
@@ -214,7 +217,7 @@ impl Core {
             return self.drops.count(Drop::Short);
         };
         let Some(op) = self.answered(peer, id, &[Role::Get]) else {
-            // Nobody wants it any more: the owner need not wait for us.
+            // The operation has ended here: the owner need not wait for us.
             return self.outbox.push(peer, fin(far, NiFail::Undeliverable), &[]);
         };
         let body = words.end();
@@ -237,7 +240,7 @@ impl Core {
         }
     }
 
-    /// A fragment.
+    /// Handles a fragment that has arrived.
     pub(crate) fn frag_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
         let mut words = Words::of(inbound);
         let (Some(id), Some(offset)) = (words.next(), words.next()) else {
@@ -253,7 +256,7 @@ impl Core {
         let Some(pull) = self.pulls.at_mut(index) else {
             return self.drops.count(Drop::Malformed);
         };
-        // In order, and no more than was asked for.
+        // In order, and no more than was requested.
         let Some((next, end)) = pull
             .frag
             .filter(|(next, end)| *next == offset && length > 0 && length <= end - next)
@@ -336,7 +339,7 @@ impl Core {
         }
     }
 
-    /// All bytes of a pull are there, or they will not come: the operation ends, and its owner hears of it.
+    /// All bytes of a pull are there, or they will not come: the operation ends, and its owner is notified.
     pub(crate) fn landed(&mut self, op: u32, fail: NiFail) {
         let Some(at) = self.ops.at(op) else { return };
         let (peer, far, offset, mlength) = (PeerId(at.peer), at.far, at.offset, at.length);
@@ -407,7 +410,8 @@ impl Core {
         self.send_answers(link);
     }
 
-    /// Asks for bytes that are wanted. Whether there is more to be asked for that could not be asked for now.
+    /// Requests bytes that are wanted. Returns whether there is more to request that could not be requested
+    /// now.
     fn fetch<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
         let Some(at) = self.ops.at(op) else { return false };
         let (peer, index) = (PeerId(at.peer), at.pull);
@@ -431,7 +435,7 @@ impl Core {
                     }
                 }
             }
-            // What no way brings is asked for in fragments, one range after the other.
+            // What no path brings is requested in fragments, one range after the other.
             if exposed == 0
                 && pull.frag.is_none()
                 && let Some((from, to)) = pull.wanted()
@@ -537,13 +541,13 @@ enum Started {
 }
 
 impl Pull {
-    /// The next bytes to be asked for: first what a broken way did not bring.
+    /// The next bytes to request: first what a broken path did not bring.
     fn wanted(&self) -> Option<(u64, u64)> {
         let rest = (self.next < self.length).then_some((self.next, self.length));
         self.missed.last().copied().or(rest)
     }
 
-    /// Of those, the ones before `until` have been asked for.
+    /// Records that those of them before `until` have been requested.
     fn asked(&mut self, until: u64) {
         match self.missed.pop() {
             Some((_, end)) if until < end => self.missed.push((until, end)),
@@ -552,7 +556,7 @@ impl Pull {
         }
     }
 
-    /// The way over which least is under way, if it may be more: so the ways share the work as they are able to.
+    /// The path over which least is under way, if it may be more: so the paths share the work by their speed.
     fn idlest(&self) -> Option<usize> {
         let ways = (0..SOURCES).filter(|nth| self.sources[*nth].is_some());
         ways.min_by_key(|nth| self.busy[*nth])

@@ -1,5 +1,5 @@
-//! The owner's part of long transfers: memory exposed for gets, fragments that were asked for, gets that are served. The
-//! puller's is in `pulls`, with the picture of both.
+//! The owner's part of long transfers: memory exposed for gets, fragments that were requested, gets that are
+//! served. The puller's is in `pulls`, with the picture of both.
 
 use doorbell_fabric::message::{Access, Body, Exposure, Inbound, Landing, Message, Refused, RemoteKey};
 use doorbell_fabric::ni::NiFail;
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// The puller asks for fragments.
+    /// Handles the puller's request for fragments.
     pub(crate) fn pull_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
         let mut words = Words::of(inbound);
         let (Some(id), Some(to), Some(offset), Some(length)) =

@@ -1,8 +1,10 @@
-//! The short way of the most frequent operation: a small put that asks for no answer, into an entry that stays.
+//! The short path of the most frequent operation: a small put that requests no answer, into an entry that
+//! stays.
 //!
-//! It does what `initiator` and `target` do, for the cases that need least of it, and leaves everything else to them before
-//! it has changed anything. Heads are built as words and events are written where they stay: a value that is stored in
-//! pieces and loaded whole right afterwards would wait for the store buffer, which costs more than the rest together.
+//! It does what `initiator` and `target` do, for the cases that need least of it, and leaves everything else
+//! to them before it has changed anything. Heads are built as words and events are written where they stay: a
+//! value that is stored in pieces and loaded whole right afterwards would wait for the store buffer, which
+//! costs more than the rest together.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, Inbound, Landing, Message, Refused};
@@ -35,7 +37,7 @@ impl Remembered {
         second | hdr
     }
 
-    /// How many.
+    /// The number of words of the head.
     #[inline(always)]
     fn words(&self) -> usize {
         1 + usize::from(self.second != 0) + usize::from(self.hdr != 0)
@@ -84,8 +86,8 @@ fn send_plain<M: Message>(
     })
 }
 
-/// Sends a put that has more words. What does not fit a cell only because of them leaves them out, where the other side
-/// knows them.
+/// Sends a put that has more words. What does not fit a cell only because of them leaves them out, where the
+/// other side knows them.
 #[inline(never)]
 fn send_worded<M: Message>(
     link: &mut Link<M>,
@@ -267,7 +269,8 @@ impl Core {
         }
     }
 
-    /// `None` when it is to go the other way, and then nothing has changed but what is remembered, which that does once more.
+    /// Handles a short put. `None` when it is to go the general way; then nothing has changed but the
+    /// remembered words, which that way stores once more.
     #[inline(always)]
     fn short_put_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) -> Option<()> {
         let flags = first.flags;

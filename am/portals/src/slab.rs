@@ -5,9 +5,10 @@
 //! │ class │ kind │ generation │ index                 │
 //! ```
 //!
-//! A handle that is old gives nothing: its generation is another one. The index has as many bits as the limit needs (twice
-//! over, because an object that is released stays while operations refer to it), the generation has the rest. All ones never
-//! occurs, so none of the "no handle" numbers of the C binding is ever a handle (reference: portals, section 2).
+//! A handle that is old gives nothing: its generation is another one. The index has as many bits as the limit
+//! needs (twice over, because an object that is released stays while operations refer to it), the generation
+//! has the rest. All ones never occurs, so none of the "no handle" numbers of the C binding is ever a handle
+//! (reference: portals, section 2).
 
 /// The class bits of handles.
 pub(crate) mod class {
@@ -47,7 +48,7 @@ pub(crate) struct Slab<T> {
 const NONE: u32 = u32::MAX;
 
 impl<T> Slab<T> {
-    /// For so many objects at a time.
+    /// A slab for this many objects at a time.
     pub(crate) fn new(class: u32, kind: u32, limit: u32) -> Self {
         let slots = u64::from(limit.max(1)) * 2;
         let index_bits = slots.next_power_of_two().trailing_zeros().min(BELOW - 5);
@@ -126,7 +127,8 @@ impl<T> Slab<T> {
         if slots >= 1 << self.index_bits {
             return false;
         }
-        // From wherever the others are: a slot that is made anew after the limits changed must not repeat old handles.
+        // From wherever the others are: a slot that is made anew after the limits changed must not repeat old
+        // handles.
         let generation = self.slots.first().map_or(0, |slot| slot.generation);
         self.slots.push(Slot {
             handle: 0,

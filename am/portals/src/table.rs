@@ -1,4 +1,5 @@
-//! The portal table: entries that are taken, enabled, disabled (reference: portals, section 4), and their lists.
+//! The portal table: entries that are taken, enabled, disabled (reference: portals, section 4), and their
+//! lists.
 
 use doorbell_fabric::ni::{List, PtOptions};
 use doorbell_matching::Matcher;
@@ -12,7 +13,7 @@ pub(crate) struct Table {
     /// The queue's handle; zero for none.
     pub(crate) eq: u32,
     pub(crate) enabled: bool,
-    /// PT_DISABLED is to be told when the last operation in progress has ended.
+    /// PT_DISABLED is to be posted when the last operation in progress has ended.
     pub(crate) owes_event: bool,
     /// A PT_DISABLED of it is in the queue.
     pub(crate) told: bool,

@@ -1,4 +1,5 @@
-//! Requests at their target: matched, judged, done (reference: portals, section 6; the numbers are its steps).
+//! Requests at their target: matched, judged, done (reference: portals, section 6; the numbers are its
+//! steps).
 
 use doorbell_fabric::message::Inbound;
 use doorbell_fabric::ni::{AckReq, Event, EventKind, List, NiFail};
@@ -14,13 +15,13 @@ use crate::peers::{Heard, NONE, Remembered};
 use crate::target_match::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 
-/// What all requests say.
+/// The fields that all requests have.
 pub(crate) struct Request {
     ni: usize,
     ack: u8,
     /// The initiator's number of it; zero where it wants no answer.
     op: u64,
-    /// As the event will tell it; the entry adds the rest.
+    /// The event as it will be posted; the entry adds the rest.
     event: Event,
 }
 
@@ -137,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Answers a put or an atomic that asked for it.
+    /// Answers a put or an atomic that requests it.
     #[inline(always)]
     fn acknowledge(&mut self, peer: PeerId, request: &Request, outcome: Result<&Taken, NiFail>) {
         if request.ack == AckReq::None as u8 {
@@ -373,7 +374,7 @@ impl Core {
         op
     }
 
-    /// An operation of a peer that was in progress here has ended, and is told.
+    /// Ends an operation of a peer that was in progress here, with its event.
     pub(crate) fn end_target(&mut self, op: u32, fail: NiFail) {
         let Some(at) = self.ops.at(op) else { return };
         let (ni, entry, header, kept, peer) = (usize::from(at.ni), at.object, at.header, at.kept, at.peer);
@@ -395,7 +396,8 @@ impl Core {
     }
 }
 
-/// The acknowledgement of what an event tells; the place where the entry has put it, if it chose that itself.
+/// The acknowledgement that belongs to an event; with the place where the entry has put the bytes, if it
+/// chose that itself.
 pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>, silent: bool) -> Head {
     let mut flags = event.fail as u8 | list_flag(event.list);
     if silent {
@@ -414,7 +416,7 @@ pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>, silent: bool) -> H
         .word_if(flags, flag::LENGTH, event.mlength)
 }
 
-/// The head of bytes that were asked for, from an entry of this list.
+/// The head of a reply with bytes from an entry of this list.
 pub(crate) fn reply(op: u64, list: List, place: Option<u64>) -> Head {
     let offset = if place.is_some() { flag::OFFSET } else { 0 };
     let flags = offset | list_flag(list);

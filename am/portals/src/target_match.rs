@@ -1,4 +1,5 @@
-//! Which entry takes a request, and what that does to it: steps 2 to 9 of what a target does (reference: portals, section 6).
+//! Which entry takes a request, and what that does to it: steps 2 to 9 of what a target does (reference:
+//! portals, section 6).
 
 use doorbell_fabric::ni::{EntryOptions, Event, List, NiFail, Register};
 use doorbell_matching::{Candidate, Match, MatchKey};
@@ -134,7 +135,7 @@ impl Iface {
         NiFail::Dropped
     }
 
-    /// Step 5.
+    /// Step 5: counts a refusal.
     #[cold]
     #[inline(never)]
     fn violated(&mut self, fail: NiFail) -> NiFail {
@@ -145,7 +146,7 @@ impl Iface {
         fail
     }
 
-    /// Step 6: the header of what nobody waited for.
+    /// Step 6: keeps the header of an unexpected message.
     #[cold]
     #[inline(never)]
     fn keep(&mut self, entry: u32, source: u32, event: &Event) -> u32 {
@@ -170,7 +171,7 @@ impl Iface {
         header
     }
 
-    /// Step 9.
+    /// Step 9: takes an entry that is used up off its list.
     #[cold]
     #[inline(never)]
     fn used_up(&mut self, index: u32, candidate: &Option<Candidate>) {

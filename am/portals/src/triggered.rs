@@ -174,7 +174,7 @@ impl Iface {
                 }
             }
             Held::Unlink(handle) => {
-                // One that is in use, or gone, stays as it is: there is nobody to tell.
+                // One that is in use, or gone, stays as it is: there is no caller to return an error to.
                 let _ = self.unlink_entry(handle);
             }
             _ => {}

@@ -29,7 +29,7 @@ pub struct Interface<M: Message> {
 }
 
 impl<M: Message> Interface<M> {
-    /// The node.
+    /// Returns the node that it views.
     #[must_use]
     pub fn node(&self) -> &Node<M> {
         &self.node

@@ -1,4 +1,5 @@
-//! The headers of the interface: the one place that knows their bytes. Little endian, 8 to 64 bytes, then the body.
+//! The headers of the interface: the one place that knows their bytes. Little endian, 8 to 64 bytes, then the
+//! body.
 //!
 //! ```text
 //! 0     1      2      4     8       16
@@ -6,8 +7,9 @@
 //! └──────── First ────────┘
 //! ```
 //!
-//! A head is a [`First`] and up to seven words of eight bytes. Which words there are is said by the kind and the flags,
-//! always in this order; so the frequent requests are short, and nothing is sent that says nothing.
+//! A head is a [`First`] and up to seven words of eight bytes. Which words there are follows from the kind
+//! and the flags, always in this order; so the frequent requests are short, and no word is sent that means
+//! nothing.
 //!
 //! | request | `short` | words | body |
 //! |---|---|---|---|
@@ -16,16 +18,18 @@
 //! | RTS 3 | table index | main, op, [second], [hdr], rlength | [`Source`]s of the bytes |
 //! | GET 4 | table index | main, op, [second], rlength | |
 //! | ATOMIC 5 | table index | main, [op], [second], [hdr], atom | the operands |
-//! | FETCH 6 | table index | main, op, [second], [hdr], atom | the operand of a swap (`atom` says how long), the operands |
+//! | FETCH 6 | table index | main, op, [second], [hdr], atom | the operand of a swap (its length is in `atom`), the operands |
 //!
-//! `main` is the match bits on a matching interface, and the remote offset on one without; `second` is the other of the two,
-//! and is there only when it is not zero (flag SECOND); `hdr` is the header data, there when it is not zero (flag HDR); `op`
-//! of a put or an atomic is there when an acknowledgement is asked for. So a put of eight bytes without header data, and a put
-//! of no bytes with match bits and header data, are 24 bytes: one cache line over shm.
+//! `main` is the match bits on a matching interface, and the remote offset on one without; `second` is the
+//! other of the two, and is there only when it is not zero (flag SECOND); `hdr` is the header data, there
+//! when it is not zero (flag HDR); `op` of a put or an atomic is there when an acknowledgement is requested.
+//! So a put of eight bytes without header data, and a put of no bytes with match bits and header data, are 24
+//! bytes: one cache line over shm.
 //!
-//! A put that is longer than that only because of its words says so once (flag KEEP: they are to be remembered); the next one
-//! with the same words leaves them out (flag AGAIN), as van Jacobson's headers do (RFC 1144). Messages arrive in order and
-//! once, so both sides remember the same. The other flags of a put with AGAIN are those of the one that is remembered.
+//! A put that is longer than that only because of its words has the flag KEEP once (they are to be
+//! remembered); the next one with the same words leaves them out (flag AGAIN), as van Jacobson's headers do
+//! (RFC 1144). Messages arrive in order and once, so both sides remember the same. The other flags of a put
+//! with AGAIN are those of the one that is remembered.
 //!
 //! | answer | `short` | words | body |
 //! |---|---|---|---|
@@ -37,10 +41,11 @@
 //! | FIN 21 | | owner's op | |
 //! | GONE 22 | | puller's op | |
 //!
-//! The offset of an answer is there when it is not the one that was asked for (flag OFFSET). ACK, REPLY and FIN say in their
-//! flags how it ended: FIN that the puller has what it wanted, or that it wants no more. GONE says that the owner gives no
-//! more. ACK, REPLY and READY of what an entry of the overflow list took have the flag OVERFLOW, and an ACK of what an entry
-//! with ACK_DISABLE took has the flag SILENT: it ends the operation, and there is no event and no count of it.
+//! The offset of an answer is there when it is not the requested one (flag OFFSET). ACK, REPLY and FIN have
+//! in their flags how it ended; FIN: that the puller has what it wanted, or that it wants no more. GONE means
+//! that the owner gives no more. ACK, REPLY and READY of what an entry of the overflow list took have the
+//! flag OVERFLOW, and an ACK of what an entry with ACK_DISABLE took has the flag SILENT: it ends the
+//! operation, and there is no event and no count of it.
 
 use doorbell_fabric::message::{Inbound, Remote};
 use doorbell_fabric::ni::List;
@@ -49,7 +54,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) use crate::link::First;
 
-/// What a head says it is. From 0x80 on: the link's own.
+/// The kinds of heads. From 0x80 on: the link's own.
 pub(crate) mod kind {
     pub(crate) const HELLO: u8 = 1;
     pub(crate) const PUT: u8 = 2;
@@ -66,13 +71,15 @@ pub(crate) mod kind {
     pub(crate) const GONE: u8 = 22;
 }
 
-/// The flags of requests; the lowest two bits are the interface's kind, the next two the acknowledgement asked for.
+/// The flags of requests; the lowest two bits are the interface's kind, the next two the requested
+/// acknowledgement.
 pub(crate) mod flag {
     pub(crate) const NI: u8 = 0x03;
     pub(crate) const ACK_SHIFT: u32 = 2;
     pub(crate) const HDR: u8 = 0x10;
     pub(crate) const SECOND: u8 = 0x20;
-    /// Of a put that asks for no answer: main, second and hdr are to be remembered; they are as was remembered, and not here.
+    /// Of a put that requests no answer: main, second and hdr are to be remembered; they are as was
+    /// remembered, and not here.
     pub(crate) const KEEP: u8 = 0x40;
     pub(crate) const AGAIN: u8 = 0x80;
     /// Answers: how it ended, in the lowest four bits.
@@ -80,7 +87,7 @@ pub(crate) mod flag {
     pub(crate) const OFFSET: u8 = 0x10;
     pub(crate) const LENGTH: u8 = 0x20;
     pub(crate) const OVERFLOW: u8 = 0x40;
-    /// Of an ACK: the entry's owner wants none to be told, and the initiator is only free of the operation.
+    /// Of an ACK: the entry's owner wants no event of it, and the initiator is only free of the operation.
     pub(crate) const SILENT: u8 = 0x80;
 }
 
@@ -150,7 +157,7 @@ impl Head {
         self
     }
 
-    /// The same where there is something to say.
+    /// Adds the word where its flag is set.
     #[inline(always)]
     pub(crate) fn word_if(self, flags: u8, flag: u8, word: u64) -> Self {
         if flags & flag != 0 { self.word(word) } else { self }
@@ -162,8 +169,8 @@ impl Head {
         self.len - 1
     }
 
-    /// The last word as bytes of a body, and a head without it: a head of 16 bytes and a body of eight go the rail's short
-    /// way, a head of 24 does not.
+    /// The last word as bytes of a body, and a head without it: a head of 16 bytes and a body of eight go the
+    /// rail's short way, a head of 24 does not.
     #[inline(always)]
     pub(crate) fn split_last(&mut self) -> [u8; 8] {
         self.len -= 1;
@@ -223,7 +230,7 @@ pub(crate) struct Source {
 const _: () = assert!(size_of::<Source>() == 32);
 
 impl Source {
-    /// None.
+    /// The source that stands for none.
     pub(crate) const NONE: Self = Self {
         way: U16::ZERO,
         reserved: [0; 6],
@@ -243,7 +250,8 @@ impl Source {
     }
 }
 
-/// What an atomic does, as one word: operation, type, bytes of the operand that precede the operands, reserved.
+/// What an atomic does, as one word: operation, type, bytes of the operand that precede the operands,
+/// reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Atom {

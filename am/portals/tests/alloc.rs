@@ -1,5 +1,6 @@
-//! In the steady state no operation allocates: small and long puts and gets, acknowledged or not, atomics, entries that are
-//! used once and appended again, headers that nobody waited for, triggers; counted by the allocator itself.
+//! In the steady state no operation allocates: small and long puts and gets, acknowledged or not, atomics,
+//! entries that are used once and appended again, unexpected headers, triggers; counted by the allocator
+//! itself.
 
 use doorbell_am_portals::{Config, Node};
 use doorbell_fabric::memory::MutLoan;
@@ -136,7 +137,7 @@ impl Alone {
         self.triggered();
     }
 
-    /// A message that nobody waits for, and an entry for it that comes later.
+    /// An unexpected message, and an entry for it that comes later.
     fn late(&mut self) {
         let once = both(EntryOptions::USE_ONCE);
         let room = Entry::open(memory(self.memory, 64), once);
@@ -188,7 +189,7 @@ fn nothing_is_allocated_after_the_first_turns() {
         let (before, events) = (alloc::of_thread().allocations, alone.events);
         (0..20).for_each(|_| alone.turn());
         let told = alone.events - events;
-        assert_eq!(told % 20, 0, "each turn tells the same");
+        assert_eq!(told % 20, 0, "each turn posts the same events");
         // Sends, acknowledgements and puts of eight puts, four gets at both ends, …: none is missing.
         assert!(
             told / 20 >= 8 + 4 + 8 + 4 * 2 + 3 + 7 + 3,

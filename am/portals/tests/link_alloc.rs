@@ -1,5 +1,5 @@
-//! After a warm-up, no message costs an allocation, over one rail or two, in order or not, with room or without: counted
-//! by the allocator itself.
+//! After a warm-up, no message costs an allocation, over one rail or two, in order or not, with room or
+//! without: counted by the allocator itself.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ struct Belt {
     greeted: bool,
 }
 
-/// Both ends.
+/// Both ends of a lane.
 fn belts(room: usize, backwards: bool) -> [Belt; 2] {
     let lanes = Rc::<RefCell<[Lane; 2]>>::default();
     let limits = Limits {
@@ -223,7 +223,8 @@ impl Pair {
         Self { nodes, ends, now }
     }
 
-    /// Everything that is on its way arrives; how many puts, acknowledgements and replies were told.
+    /// Delivers everything that is on its way; returns how many events of puts, acknowledgements and replies
+    /// came.
     fn settle(&mut self) -> [usize; 3] {
         let mut told = [0; 3];
         let mut idle = 0;

@@ -20,7 +20,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Its bytes.
+    /// The bytes of the message.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]

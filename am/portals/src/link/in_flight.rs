@@ -1,8 +1,8 @@
-//! What is under way to one peer: which numbers each way carries, and how much all of them together may.
+//! What is under way to one peer: which numbers each path carries, and how much all of them together may.
 //!
-//! A rail counts the messages that it accepted for a peer by itself ([`MsgId`]), and tells a watermark of
-//! those that were taken. A [`Run`] says which of the peer's numbers these are: as long as one way carries
-//! them all, there is one run, and it costs a comparison a message.
+//! A rail counts the messages that it accepted for a peer by itself ([`MsgId`]), and reports a watermark of
+//! those that were taken. A [`Run`] records which of the peer's numbers these are: as long as one path
+//! carries them all, there is one run, and it costs a comparison a message.
 //!
 //! The receiver holds what arrives ahead of an earlier message, so the sender sees to it that this is
 //! bounded: what was sent since the oldest message that is not known to be taken is at most a [`WINDOW`]. How
@@ -89,7 +89,7 @@ impl Flight {
         !self.runs.is_empty() && next <= self.last
     }
 
-    /// The same, where the watermark has to be asked for.
+    /// Like `oldest`, where the watermark has to be read from the rail.
     pub(crate) fn oldest_over(&mut self, watermark: impl FnOnce() -> MsgId) -> Option<u32> {
         if self.runs.is_empty() {
             return None;
@@ -119,8 +119,9 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The next message is `next`, and is charged `cost` beyond `charged`; `oldest` is the first not known to
-    /// be taken, if there is one. Whether it may be sent; and if so, up to where nobody has to ask again.
+    /// Opens the window for message `next`, which is charged `cost` beyond `charged`; `oldest` is the first
+    /// not known to be taken, if there is one. `None`: it may not be sent. Otherwise the charge up to which
+    /// messages may be sent without another check.
     pub(crate) fn open(&mut self, next: u32, charged: u64, cost: u64, oldest: Option<u32>) -> Option<u64> {
         let Some(oldest) = oldest else {
             self.marks.clear();

@@ -5,7 +5,7 @@
 //!   send ─► number ─► the path of now ─► rail  ···  rail ─► expected number? ─► Upper::message
 //!             │   └ long ones: several paths            │ ahead: held        └ then what was held
 //!             └ no room: refused, or (urgent) waits    └ behind: here already, dropped
-//!   a path breaks: what its rail gives back goes over the others, in order; the peer is notified which path it was
+//!   a path breaks: what its rail gives back goes over the others, in order; the peer is notified
 //! ```
 //!
 //! | file | job |
@@ -163,7 +163,7 @@ impl<M: Message> Link<M> {
         Some(RailId((self.rails.len() - 1) as u16))
     }
 
-    /// A rail.
+    /// Returns the rail with this number.
     pub(crate) fn rail(&self, rail: RailId) -> Option<&M> {
         self.rails.get(rail.index()).map(|slot| &slot.rail)
     }
@@ -397,7 +397,7 @@ impl<M: Message> Link<M> {
         self.core.peers.iter().any(|peer| !peer.lost && peer.waits())
     }
 
-    /// Prepares to sleep: `each` is told of every rail how.
+    /// Prepares to sleep: `each` is called for every rail, with how it sleeps.
     ///
     /// # Errors
     /// Those of [`Rail::arm`](doorbell_fabric::rail::Rail::arm); the rails before it are armed.
@@ -450,7 +450,7 @@ impl<M: Message> Link<M> {
         self.core.gone.pop_front()
     }
 
-    /// Counts.
+    /// The counters of this link.
     pub(crate) fn stats(&self) -> &LinkStats {
         &self.core.stats
     }
@@ -458,7 +458,7 @@ impl<M: Message> Link<M> {
 
 #[cfg(test)]
 impl<M: Message> Link<M> {
-    /// As if so many messages had gone each way already.
+    /// Sets the numbers as if `start` messages had gone each way already.
     fn start_numbers_at(&mut self, peer: PeerId, start: u32) {
         let hot = &mut self.core.hot[peer.index()];
         (hot.next, hot.expected) = (start, start);

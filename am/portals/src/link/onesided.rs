@@ -1,8 +1,8 @@
 //! One-sided: memory for a peer's gets, and gets of ours.
 //!
-//! A way that breaks takes with it what was exposed over it, and ends the gets that are under way over it
-//! with an error: both are promises of its rail, so nothing is kept here. What reads such memory then finds
-//! no way, or a key that is none any more, and the layer above asks for fragments instead.
+//! A path that breaks takes with it what was exposed over it, and ends the gets that are under way over it
+//! with an error: both are promises of its rail, so nothing is kept here. A reader of such memory then finds
+//! no path, or a key that is not valid any more, and the layer above requests fragments instead.
 
 use doorbell_fabric::message::{
     Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,

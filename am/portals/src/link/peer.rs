@@ -15,12 +15,12 @@ use super::types::Sizes;
 pub(super) struct Hot {
     /// What the rail's numbers of the messages to it are ahead of ours, in the last run of its current path.
     pub(super) run: u64,
-    /// What its messages were charged, and up to where nobody has to look at the window.
+    /// What its messages were charged, and up to where the window needs no check.
     pub(super) charged: u64,
     pub(super) check: u64,
     /// The number of the next message to it.
     pub(super) next: u32,
-    /// Messages up to so many bytes go to this rail at once; zero: none.
+    /// Messages up to this many bytes go to this rail at once; zero: none.
     pub(super) limit: u32,
     pub(super) index: PeerIndex,
     /// The number of the next message from it.
@@ -31,7 +31,7 @@ pub(super) struct Hot {
 }
 const _: () = assert!(size_of::<Hot>() <= 48);
 
-/// No rail's number is ahead of ours by so much.
+/// No rail's number is ahead of ours by this much.
 pub(super) const NO_RUN: u64 = u64::MAX;
 
 /// The rest of a peer.

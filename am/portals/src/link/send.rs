@@ -1,7 +1,7 @@
 //! Sending: numbers, and how much may be under way.
 //!
 //! A message that is not long, to a peer whose path has room and for which nothing waits, goes straight to
-//! the rail: [`Hot`](super::Hot) says which.
+//! the rail that [`Hot`](super::Hot) names.
 
 use doorbell_fabric::message::{Body, Message, MsgId, Refused};
 use doorbell_paths::{Reason, broken};

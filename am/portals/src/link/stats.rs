@@ -1,4 +1,4 @@
-//! What a link counts: plain numbers, read by whoever shows them.
+//! The counters of a link: plain numbers, which any caller may read and print.
 
 /// Counts of the links of a node since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct LinkStats {
     pub bad_words: u64,
     /// News of a connection that is not the last one any more.
     pub late_words: u64,
-    /// Messages of nobody who is connected here, or who is lost: dropped.
+    /// Messages of senders that are not connected here, or are lost: dropped.
     pub from_nobody: u64,
     /// Messages that were refused for want of room.
     pub refused: u64,

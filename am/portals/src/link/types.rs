@@ -35,7 +35,7 @@ impl RailId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct First {
-    /// What it is: below 0x80 the layer above says what, from there on it is the link's own.
+    /// The kind of message: below 0x80 it belongs to the layer above, from there on to the link itself.
     pub(crate) kind: u8,
     /// The layer above's.
     pub(crate) flags: u8,
@@ -66,7 +66,7 @@ pub(super) mod kind {
     pub(crate) const BROKEN: u8 = 0x80;
     /// Requests an answer over the path, with this `seq`.
     pub(crate) const PROBE: u8 = 0x81;
-    /// That answer.
+    /// The reply to such a probe.
     pub(crate) const ECHO: u8 = 0x82;
 }
 

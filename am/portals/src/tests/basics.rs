@@ -125,7 +125,7 @@ fn gets_bring_what_is_there_whatever_its_length() {
                 let eq = ni.eq_alloc(8).unwrap();
                 let into = bytes(length + 3, 0xee);
                 let md = ni.md_bind(md(into, eq)).unwrap();
-                // More is asked for than there is.
+                // More is requested than there is.
                 ni.get(&get(md, length as u64 + 3, target)).unwrap();
                 world.settle();
                 let what = format!("{kind:?} {length} of {to}");

@@ -155,7 +155,7 @@ fn a_dead_peer_ends_everything_it_owed_and_then_is_told() {
             );
         }
         assert!(!world.nodes[0].is_writing());
-        // Afterwards it is nobody.
+        // Afterwards it is lost.
         world.ni(0).put(&put(md, 8, there)).unwrap();
         let fail = NiFail::Undeliverable;
         assert_eq!(
@@ -212,7 +212,7 @@ fn in_pieces(length: usize, value: u8) -> Memory {
     Memory::Many([piece(), piece()].into())
 }
 
-/// Two ranks over a slow network, the second with a table entry and the queue that it tells.
+/// Two ranks over a slow network, the second with a table entry and the queue that it posts to.
 fn slow() -> (World, EqHandle) {
     let mut config = SimConfig::default();
     config.faults.bandwidth = Some(1_000_000_000);
@@ -223,7 +223,7 @@ fn slow() -> (World, EqHandle) {
     (world, teq)
 }
 
-/// Memory of the first in several pieces, and the queue that hears of its operations.
+/// Memory of the first in several pieces, and the queue that gets the events of its operations.
 fn told_pieces(world: &mut World, length: usize) -> (EqHandle, MdHandle) {
     let mut ni = world.ni(0);
     let eq = ni.eq_alloc(16).unwrap();
@@ -235,7 +235,7 @@ fn told_pieces(world: &mut World, length: usize) -> (EqHandle, MdHandle) {
     (eq, ni.md_bind(md).unwrap())
 }
 
-/// So many moments of the network.
+/// Lets the network make this many steps.
 fn steps_pass(world: &mut World, steps: usize) {
     for _ in 0..steps {
         world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
@@ -274,7 +274,7 @@ fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waitin
             }
             if finisher == 0 {
                 let told = world.kinds(1, teq);
-                // One that had not come was nobody's.
+                // One that had not come did not begin.
                 begun += usize::from(told.contains(&(EventKind::Get, NiFail::Undeliverable)));
                 begun += usize::from(told.contains(&(EventKind::Put, NiFail::Undeliverable)));
                 assert_eq!(world.ni(1).pt_disable(0), Ok(true), "{what}: {told:?}");

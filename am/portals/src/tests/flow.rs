@@ -1,4 +1,5 @@
-//! Flow control: who is disabled when, who is told, and that nothing is lost (reference: portals, sections 4, 6 and 7).
+//! Flow control: what is disabled when, which events are posted, and that nothing is lost (reference:
+//! portals, sections 4, 6 and 7).
 
 use doorbell_fabric::ni::*;
 use doorbell_sim::SimConfig;

@@ -98,7 +98,7 @@ fn permissions_are_judged_after_matching_and_consume_nothing() {
     assert_eq!(
         lists.acks(),
         [(NiFail::PermViolation, 0, 0); 2],
-        "the later entry is not asked"
+        "the later entry is not tried"
     );
     assert_eq!(lists.world.ni(1).status(Register::PermissionViolations), 2);
     let reads = EntryOptions(EntryOptions::OP_GET.0 | EntryOptions::USE_ONCE.0);

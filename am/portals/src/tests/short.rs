@@ -12,7 +12,7 @@ use crate::{Config, Drop, Node};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
 
-/// A small put of so many bytes, without an answer.
+/// A small put of `length` bytes, without an answer.
 fn quiet(md: MdHandle, length: u64, target: Target, hdr_data: u64) -> Put {
     Put {
         ack: AckReq::None,
@@ -21,7 +21,7 @@ fn quiet(md: MdHandle, length: u64, target: Target, hdr_data: u64) -> Put {
     }
 }
 
-/// Memory to put from, of which nothing is told.
+/// Memory to put from, whose operations post no events.
 fn bind(ni: &mut dyn Ni, loan: MutLoan) -> MdHandle {
     let md = Md {
         memory: memory(loan),
@@ -45,7 +45,8 @@ fn what_is_left_out_arrives_all_the_same() {
     }
     let source = numbered(4096);
     let md = bind(&mut world.ni(0), source);
-    // Table entry, match bits, offset, header data, length: each differs from the one before in one of them, or in none.
+    // Table entry, match bits, offset, header data, length: each differs from the one before in one of them,
+    // or in none.
     let puts = [
         (3, 7, 9, 11, 8),
         (3, 7, 9, 11, 8),
@@ -294,7 +295,7 @@ fn where_the_last_went_is_asked_again_when_that_may_have_changed() {
     );
     world.ni(1).unlink(second).unwrap();
     assert_eq!([12, 12].map(|length| arrives(&mut world, length)), [[3], [3]]);
-    // Permission is asked each time, and so is the table entry.
+    // Permission is checked each time, and so is the table entry.
     world.ni(1).pt_disable(3).unwrap();
     assert_eq!(arrives(&mut world, 12), [] as [u64; 0]);
     world.ni(1).pt_enable(3).unwrap();

@@ -10,7 +10,7 @@ use doorbell_sim::{Plane, SimConfig, SimNet, SimRail};
 
 use crate::{Config, Node};
 
-/// A job.
+/// A job of nodes over a simulated network.
 pub(crate) struct World {
     pub(crate) net: SimNet,
     pub(crate) nodes: Vec<Node<SimRail>>,
@@ -23,7 +23,7 @@ pub(crate) fn name(rank: usize) -> Process {
 }
 
 impl World {
-    /// So many ranks, connected over so many planes, with one interface of a kind each.
+    /// A job of `ranks` nodes, connected over `planes` planes, with one interface of a kind each.
     pub(crate) fn new(ranks: usize, planes: usize, kind: Kind, config: SimConfig) -> Self {
         Self::with_limits(ranks, planes, kind, config, NiLimits::default())
     }
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// All events of a queue, told ones first to last.
+    /// All events of a queue, the oldest first.
     pub(crate) fn events(&mut self, rank: usize, eq: EqHandle) -> Vec<Event> {
         let mut ni = self.ni(rank);
         let mut all = Vec::new();
@@ -150,7 +150,7 @@ pub(crate) fn memory(loan: MutLoan) -> Memory {
     Memory::One(Landing::Loan(loan))
 }
 
-/// Numbered bytes.
+/// Memory with numbered bytes.
 pub(crate) fn numbered(length: usize) -> MutLoan {
     MutLoan::of_static(
         (0..length)
@@ -169,7 +169,7 @@ pub(crate) fn md(loan: MutLoan, eq: EqHandle) -> Md {
     }
 }
 
-/// Both operations, everything told.
+/// Both operations, with all events.
 pub(crate) const BOTH: EntryOptions = EntryOptions(EntryOptions::OP_PUT.0 | EntryOptions::OP_GET.0);
 
 pub(crate) fn put(md: MdHandle, length: u64, target: Target) -> Put {

@@ -1,4 +1,5 @@
-//! Events of two jobs side by side: only fields that mean something, and only orders that the reference promises.
+//! Events of two jobs side by side: only fields that mean something, and only orders that the reference
+//! promises.
 
 use std::collections::BTreeMap;
 
@@ -116,13 +117,14 @@ fn moves(kind: EventKind) -> bool {
     kind as u8 <= EventKind::FetchAtomicOverflow as u8
 }
 
-/// Events by stream. What an initiator hears under one name comes in any order, because the operations may be long, and so
-/// does what a target tells of long ones.
+/// Events by stream. An initiator's events under one name come in any order, because the operations may be
+/// long, and so do a target's events of long ones.
 pub(crate) fn streams(events: &[Event], base: usize, each_initiator: bool) -> BTreeMap<Stream, Vec<Plain>> {
     let mut all: BTreeMap<Stream, Vec<Plain>> = BTreeMap::new();
     for (nth, event) in events.iter().enumerate() {
         let (stream, mut plain) = plain(event, base, each_initiator);
-        // One call at a time: all events of an entry come in one order, its communication and what becomes of the entry.
+        // One call at a time: all events of an entry come in one order, its communication and what becomes of
+        // the entry.
         if matches!(stream, Stream::List(_)) && !each_initiator {
             let of_entry = |earlier: &&Event| moves(earlier.kind) && earlier.user_ptr == event.user_ptr;
             let behind = events[..nth].iter().filter(of_entry).count();

@@ -1,5 +1,5 @@
-//! A peer that sends whatever it likes over its rail: nothing panics, nothing outside of what was given away is touched,
-//! what is not understood is counted, and others are served all the while.
+//! A peer that sends whatever it likes over its rail: nothing panics, nothing outside of what was given away
+//! is touched, what is not understood is counted, and others are served all the while.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use doorbell_sim::{Plane, SimConfig, SimNet, SimRail};
 use doorbell_testing::Random;
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
-/// Bytes of the victim; the first and the last kibibyte are nobody's.
+/// Bytes of the victim; operations may touch neither the first nor the last kibibyte.
 const MEMORY: usize = 40 << 10;
 const EDGE: usize = 1 << 10;
-/// Table entries: for the honest peer, for everybody, with flow control, and one without a list.
+/// Table entries: for the honest peer, for all peers, with flow control, and one without a list.
 const HONEST: u32 = 0;
 const OPEN: u32 = 1;
 const CAREFUL: u32 = 2;
 const EMPTY: u32 = 3;
 
-/// What the attacker hears it keeps, to answer with it.
+/// Messages that the attacker has received, kept to answer with them.
 #[derive(Default)]
 struct Heard(Vec<Vec<u8>>);
 
@@ -42,7 +42,7 @@ impl Arrivals for Heard {
     fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
 }
 
-/// A victim, somebody honest, and the attacker: a bare rail.
+/// A victim, an honest peer, and the attacker: a bare rail.
 struct Scene {
     net: SimNet,
     victim: Node<SimRail>,
@@ -175,7 +175,8 @@ impl Scene {
             .is_ok()
     }
 
-    /// Says who it is, as an honest peer does with its first message; what that says was heard from the victim.
+    /// Sends a name, as an honest peer does with its first message: a copy of the victim's own, with another
+    /// name.
     fn greet(&mut self) {
         let mut ni = self.victim.ni(KIND);
         let target = Target {
@@ -330,7 +331,7 @@ impl Scene {
     /// A message that is nearly right.
     fn frame(&mut self, dice: &mut Random) -> Vec<u8> {
         if !self.heard.0.is_empty() && dice.one_in(8) {
-            // What the victim said, back to it.
+            // A message of the victim, back to it.
             let at = dice.below(self.heard.0.len() as u64) as usize;
             let mut bytes = self.heard.0[at].clone();
             if bytes.len() >= 8 {
@@ -380,7 +381,7 @@ impl Scene {
                 2 => dice.below(8),
                 3 => dice.below(20_000),
                 4 => dice.below(18) | dice.below(14) << 8,
-                // A word of what the victim said: perhaps the number of an operation that is open.
+                // A word of a message of the victim: perhaps the number of an operation that is open.
                 _ => heard
                     .and_then(|bytes| bytes.get(8..16)?.try_into().ok())
                     .map_or(0, u64::from_le_bytes),
@@ -475,7 +476,7 @@ fn the_end_of_the_attacker(mut scene: Scene) {
     scene.ping();
 }
 
-/// A message before its sender has said who it is is not looked at.
+/// A message that comes before its sender's name is dropped.
 #[test]
 fn who_has_not_said_its_name_is_not_heard() {
     let mut scene = Scene::new(1);

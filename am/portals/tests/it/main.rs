@@ -1,5 +1,5 @@
-//! The interface against the plain model: random programs of calls, event by event; over rough networks; and against peers
-//! that send whatever they like.
+//! The interface against the plain model: random programs of calls, event by event; over rough networks; and
+//! against peers that send whatever they like.
 
 mod compare;
 mod hostile;
@@ -16,7 +16,7 @@ mod model;
 #[path = "../rig/mod.rs"]
 mod rig;
 
-/// So many cases, unless the environment asks for another number (PROPTEST_CASES).
+/// This many cases, unless the environment sets another number (PROPTEST_CASES).
 fn config(cases: u32) -> proptest::test_runner::Config {
     use proptest::test_runner::Config;
     let usual = Config::default();
@@ -28,5 +28,5 @@ fn config(cases: u32) -> proptest::test_runner::Config {
     }
 }
 
-/// What proptest does when nobody asks for anything.
+/// The number of proptest's cases where the environment sets none.
 const USUAL: u32 = 256;

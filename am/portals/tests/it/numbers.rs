@@ -16,7 +16,7 @@ use crate::rig::{RealRig, Rig, Setting, ask};
 
 const ROOM: usize = 512;
 
-/// Two processes: one reckons at the other.
+/// Two processes: one has the other compute atomics.
 struct Desk {
     rig: RealRig,
     setting: Setting,
@@ -110,7 +110,8 @@ impl Desk {
     }
 }
 
-/// An element of a type; of floating types no value that is no number, of long ones those whose results a double holds.
+/// An element of a type; of floating types no value that is no number, of long ones those whose results a
+/// double holds.
 fn element(datatype: Datatype) -> BoxedStrategy<Vec<u8>> {
     let close = prop_oneof![
         any::<u64>(),
@@ -190,7 +191,7 @@ fn every_operation_on_every_type() {
         }
     }
     let reckoned = reckoned.get();
-    assert!(reckoned > 2000, "{reckoned} were reckoned");
+    assert!(reckoned > 2000, "{reckoned} were computed");
 }
 
 #[test]

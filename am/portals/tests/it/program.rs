@@ -22,7 +22,7 @@ pub(crate) enum Step {
         how: Search,
         shape: Shape,
     },
-    /// One after the other, so many alike.
+    /// The same operation, this many times in a row.
     Operate {
         rank: usize,
         what: Operation,
@@ -79,7 +79,7 @@ pub(crate) struct Shape {
     pub(crate) in_pieces: bool,
     pub(crate) match_bits: u64,
     pub(crate) ignore_bits: u64,
-    /// From whom: a process, or all.
+    /// The process from which it takes requests, or all.
     pub(crate) from: Option<usize>,
     pub(crate) uid: Option<u32>,
     pub(crate) min_free: u64,
@@ -107,7 +107,7 @@ pub(crate) enum Movement {
     Fetch(AtomicKind, Datatype, u64),
 }
 
-/// Programs of so many steps at most.
+/// Programs of `most` steps at most.
 pub(crate) fn programs(most: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), 1..most)
 }
@@ -124,7 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         20 => (rank.clone(), operation(false), times())
             .prop_map(|(rank, what, times)| {
-                // Of long ones that meet in one place, nothing says which comes last.
+                // Of long ones that meet in one place, the last one is not determined.
                 let times = if what.length > 60 { 1 } else { times };
                 Step::Operate { rank, what, times }
             }),
@@ -215,7 +215,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// What a search is asked for where the reference is clear: its permission fits, it is counted only when it takes, all
+/// A search as the reference defines it clearly: its permission fits, it is counted only when it takes, all
 /// of its events are on or off, and when it only looks, one match is enough.
 fn searching(mut shape: Shape, how: Search) -> Shape {
     let mut options = shape.options | EntryOptions::OP_PUT | EntryOptions::OP_GET;
@@ -270,7 +270,7 @@ fn operation(is_short: bool) -> impl Strategy<Value = Operation> {
         })
 }
 
-/// What is done again leaves out what was said before.
+/// Repeated puts leave out the words that were sent before.
 fn times() -> impl Strategy<Value = usize> {
     prop_oneof![3 => Just(1), 1 => 2..5usize]
 }

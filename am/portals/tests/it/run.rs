@@ -1,5 +1,5 @@
-//! Random programs, a call at a time: after each, everything that it leads to has happened, and the interface has told,
-//! counted and moved what the model has.
+//! Random programs, a call at a time: after each, everything that it leads to has happened, and the interface
+//! has posted, counted and moved what the model has.
 
 use doorbell_fabric::ni::{Kind, NiError, NiLimits};
 use proptest::prelude::*;
@@ -34,8 +34,8 @@ pub(crate) fn setting(kind: u32, ranks: usize, seed: u64) -> Setting {
     setting
 }
 
-/// How a call ended, as far as the reference says. An entry that was unlinked and waits for its headers is gone, or in
-/// use.
+/// The outcome of a call, as far as the reference defines it. An entry that was unlinked and waits for its
+/// headers is gone, or in use.
 fn ending(ended: &Ended) -> &'static str {
     match ended {
         Ok(()) => "ok",
@@ -147,8 +147,8 @@ proptest! {
     }
 }
 
-/// What these programs cannot tell: their queues are never full, their interfaces have maps, their searches are allowed,
-/// their calls come one at a time, and where no byte goes is not compared.
+/// Wrong rules that these programs cannot reveal: their queues are never full, their interfaces have maps,
+/// their searches are allowed, their calls come one at a time, and where no byte goes is not compared.
 const UNSEEN: &[Wrong] = &[
     Wrong::QueueLosesNewest,
     Wrong::DroppedAgainAndAgain,
@@ -161,7 +161,7 @@ const UNSEEN: &[Wrong] = &[
     Wrong::SearchCounts,
 ];
 
-/// Random programs are worth something: they tell the model from one that reads a rule wrongly.
+/// Random programs are worth something: they reveal a model that follows a rule read wrongly.
 #[test]
 fn random_programs_notice_a_wrong_reading() {
     let mut runner = TestRunner::deterministic();

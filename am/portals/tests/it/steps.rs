@@ -1,5 +1,5 @@
-//! The calls of a program, made of one job: the model's or the real one. What a step does depends on nothing but the
-//! program, so that both do the same.
+//! The calls of a program, made of one job: the model's or the real one. What a step does depends on nothing
+//! but the program, so that both do the same.
 
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::Landing;
@@ -125,7 +125,8 @@ impl Hands {
     }
 }
 
-/// What may be told, counted, or lie in pieces; the last one is for the bytes that fetching atomics send.
+/// Descriptors that are counted, post events, or lie in pieces; the last one is for the bytes that fetching
+/// atomics send.
 fn descriptors(memory: &Region, eq: EqHandle, ct: CtHandle) -> [Md; 6] {
     let counts = MdOptions::EVENT_CT_SEND | MdOptions::EVENT_CT_ACK | MdOptions::EVENT_CT_REPLY;
     let quiet = MdOptions::EVENT_SUCCESS_DISABLE | MdOptions::EVENT_SEND_DISABLE | counts;
@@ -174,7 +175,7 @@ impl<'a> Cast<'a> {
         Self { rig, setting, hands }
     }
 
-    /// Makes the call of a step; `number` is told to everybody whom it concerns.
+    /// Makes the call of a step; `number` marks its events at all processes that take part.
     pub(crate) fn play(&mut self, number: u64, step: &Step) -> Ended {
         let ranks = self.setting.processes.len();
         match step {

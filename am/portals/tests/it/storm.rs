@@ -1,9 +1,10 @@
-//! Many operations under way at a time, of all processes to all, over two networks that delay, reorder, break and come back:
-//! what one initiator sends to one table entry is matched in the order in which it was issued, every operation ends once,
-//! and every byte is where it belongs.
+//! Many operations under way at a time, of all processes to all, over two networks that delay, reorder, break
+//! and come back: what one initiator sends to one table entry is matched in the order in which it was issued,
+//! every operation ends once, and every byte is where it belongs.
 //!
-//! Each initiator has a table entry of its own at each target, so the model knows how it has to end. Short and long
-//! operations take different ways; their events may overtake each other, but not what they were matched with.
+//! Each initiator has a table entry of its own at each target, so the model knows how it has to end. Short
+//! and long operations take different paths; their events may overtake each other, but not what they were
+//! matched with.
 
 use std::time::Duration;
 
@@ -163,7 +164,7 @@ impl Hands {
     }
 }
 
-/// Match bits: the lowest says what an entry takes, the rest is the operation's number.
+/// Match bits: the lowest selects what an entry takes, the rest is the operation's number.
 const PUT: u64 = 0;
 const GET: u64 = 1;
 
@@ -198,7 +199,7 @@ impl<'a, R: Rig> Crowd<'a, R> {
         } else {
             Memory::One(Landing::Region(slice))
         };
-        // Nobody writes where somebody else may.
+        // No operation writes where another one may.
         let mut options = if !post.takes_puts {
             EntryOptions::OP_GET
         } else if post.is_once {
@@ -295,7 +296,7 @@ impl<'a, R: Rig> Crowd<'a, R> {
     }
 }
 
-/// What short puts of one initiator tell, in the order in which they tell it.
+/// Events of short puts of each initiator, in their order.
 fn short_puts(events: &[Event]) -> Vec<(u32, Vec<u64>)> {
     let is_short = |event: &&Event| event.kind == EventKind::Put && event.rlength <= ORDERED;
     let of = |rank: u32| {
@@ -307,7 +308,7 @@ fn short_puts(events: &[Event]) -> Vec<(u32, Vec<u64>)> {
     (0..RANKS as u32).map(|rank| (rank, of(rank))).collect()
 }
 
-/// Events by stream; what a target tells of long operations may come in any order.
+/// Events by stream; a target's events of long operations may come in any order.
 fn sorted(events: &[Event], base: usize) -> std::collections::BTreeMap<Stream, Vec<Plain>> {
     let mut all = streams(events, base, true);
     for (stream, events) in &mut all {
@@ -378,7 +379,7 @@ fn play(setting: &Setting, batches: &[Batch]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Waits until the real one has told as much as the model, and looks whether it is the same.
+/// Waits until the real one has posted as many events as the model, and checks that they are the same.
 fn compare(
     at: usize,
     model: &mut Crowd<'_, ModelRig>,

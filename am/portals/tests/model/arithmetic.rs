@@ -119,7 +119,7 @@ fn double(number: &[u8]) -> f64 {
     f64::from_le_bytes(number.try_into().expect("eight bytes"))
 }
 
-/// An 80-bit number of the x87 that a double holds exactly: the model reckons with no others.
+/// An 80-bit number of the x87 that a double holds exactly: the model computes with no others.
 fn long_double(number: &[u8]) -> f64 {
     let mantissa = u64::from_le_bytes(number[..8].try_into().expect("eight bytes"));
     let top = u16::from_le_bytes([number[8], number[9]]);

@@ -18,7 +18,7 @@ use super::target::read;
 use super::valid;
 
 impl World {
-    /// Who is meant by a target.
+    /// The interface that a target names.
     fn whom(&self, key: Key, process: Process) -> Option<Key> {
         let number = self.interfaces[&key].kind.number();
         let at = if self.interfaces[&key].kind.logical {
@@ -69,7 +69,7 @@ impl World {
         self.send(key, &it.put, Op::Atomic(it.kind, it.datatype))
     }
 
-    /// What puts and atomics have in common: the bytes leave, and the initiator is told.
+    /// The common part of puts and atomics: the bytes leave, and the initiator gets its events.
     fn send(&mut self, key: Key, put: &Put, op: Op) -> Result<(), NiError> {
         valid::range(self.at(key), put.from.md, put.from.offset, put.length)?;
         let mut request = self.request(key, &put.target, op, put.length, put.user_ptr);
@@ -99,7 +99,7 @@ impl World {
         Ok(())
     }
 
-    /// For one wrong rule only: whether nobody is going to take it.
+    /// For one wrong rule only: whether no entry is going to take it.
     fn will_fail(&mut self, request: &Request) -> bool {
         let Some(to) = request.to.filter(|to| self.interfaces.contains_key(to)) else {
             return true;

@@ -1,4 +1,5 @@
-//! Lists of entries and unexpected headers (reference: portals, section 6: what matches, append, search, unlink).
+//! Lists of entries and unexpected headers (reference: portals, section 6: what matches, append, search,
+//! unlink).
 
 use doorbell_fabric::ni::{
     ANY, CtHandle, Entry, EntryOptions, EqHandle, Event, EventKind, List, NID_ANY, NiError, NiFail, PID_ANY,
@@ -66,7 +67,8 @@ impl World {
         Ok(())
     }
 
-    /// Appends an entry that was judged, under a number that it was promised. On the priority list it first meets what came before it.
+    /// Appends an entry that was judged, under a number that it was promised. On the priority list it first
+    /// meets what came before it.
     pub(crate) fn append(
         &mut self,
         key: Key,
@@ -120,7 +122,8 @@ impl World {
         Ok(())
     }
 
-    /// A search never links, never counts violations, and tells of its end by an event of the table entry's queue.
+    /// A search never links, never counts violations, and reports its end by an event of the table entry's
+    /// queue.
     pub(crate) fn search(
         &mut self,
         key: Key,
@@ -266,7 +269,7 @@ impl World {
         self.post(key, eq, event);
     }
 
-    /// What an append, or a search that takes, tells of a header.
+    /// Posts the event of an append, or a search that takes, for a header.
     fn tell_header(
         &mut self,
         key: Key,
@@ -317,7 +320,7 @@ impl World {
         }
     }
 
-    /// What a search that only looks tells.
+    /// Posts the event of a search that only looks.
     fn tell_found(&mut self, key: Key, pt_index: u32, entry: &Entry, user_ptr: u64, header: &Header) {
         let fail = match self.may(entry, &header.request) {
             Ok(()) => NiFail::Ok,
@@ -382,7 +385,7 @@ impl World {
     }
 }
 
-/// Whether the initiator is the one that an entry asks for.
+/// Whether the initiator is one that an entry accepts.
 fn is_from(logical: bool, wanted: Process, initiator: Process) -> bool {
     if logical {
         return wanted.nid == ANY || wanted.nid == initiator.nid;

@@ -7,7 +7,7 @@ use doorbell_fabric::ni::{
 use super::Wrong;
 use super::state::{Key, PtState, World};
 
-/// An event that says nothing but its kind.
+/// An event with nothing but its kind.
 pub(crate) fn blank(kind: EventKind, fail: NiFail) -> Event {
     Event {
         kind,
@@ -30,8 +30,8 @@ pub(crate) fn blank(kind: EventKind, fail: NiFail) -> Event {
 }
 
 impl World {
-    /// Posts an event. Who has flow control on a queue that is full now, is disabled, and the queue loses nothing; otherwise the
-    /// oldest is lost.
+    /// Posts an event. A full queue loses nothing where table entries with flow control use it: they are
+    /// disabled; otherwise the oldest event is lost.
     pub(crate) fn post(&mut self, key: Key, eq: Option<EqHandle>, event: Event) {
         let (newest_lost, overwrites) = (
             self.is(Wrong::QueueLosesNewest),

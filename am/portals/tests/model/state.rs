@@ -22,7 +22,7 @@ pub(crate) struct World {
     pub(crate) begun: VecDeque<Request>,
     /// What has been triggered and not yet been done.
     pub(crate) fired: VecDeque<(Key, Waiting)>,
-    /// Whether requests wait until the world is told to go on: for wrong orders.
+    /// Whether requests wait until the test lets the world go on: for wrong orders.
     pub(crate) held: bool,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Pt {
     /// By number in `Interface::entries`, in the order in which they were appended.
     pub(crate) priority: Vec<usize>,
     pub(crate) overflow: Vec<usize>,
-    /// Oldest first.
+    /// The unexpected headers, the oldest first.
     pub(crate) headers: Vec<Header>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Linked {
     pub(crate) user_ptr: u64,
     /// Where the next message goes, with MANAGE_LOCAL.
     pub(crate) local: u64,
-    /// Headers of messages that it took and nobody has consumed.
+    /// Headers of messages that it took and that are not consumed yet.
     pub(crate) headers: usize,
     /// It is off its list, and only waits for its headers.
     pub(crate) is_unlinked: bool,
@@ -101,7 +101,7 @@ pub(crate) struct Header {
 pub(crate) struct Eq {
     pub(crate) count: usize,
     pub(crate) events: VecDeque<Event>,
-    /// Some were overwritten, and nobody knows yet.
+    /// Some were overwritten, which was not reported yet.
     pub(crate) has_dropped: bool,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Ct {
 /// A triggered operation; of an append, the number of its entry.
 pub(crate) type Waiting = (Triggered, Option<usize>);
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
     Put,
@@ -147,7 +147,8 @@ pub(crate) struct Request {
 #[derive(Clone, Copy)]
 pub(crate) struct Then {
     pub(crate) user_ptr: u64,
-    /// Where an ack is told, when one was asked for: the descriptor, and whether by a full event.
+    /// Where an ack is posted or counted, when one was requested: the descriptor, and whether by a full
+    /// event.
     pub(crate) ack: Option<(MdHandle, bool)>,
     /// Where a reply goes.
     pub(crate) into: Option<(MdHandle, u64)>,

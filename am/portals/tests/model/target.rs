@@ -1,5 +1,5 @@
-//! What a target does with a request (reference: portals, section 6, steps 1 to 10), and what the initiator hears
-//! (sections 7 and 8).
+//! What a target does with a request (reference: portals, section 6, steps 1 to 10), and which events the
+//! initiator gets (sections 7 and 8).
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::{
@@ -43,7 +43,7 @@ impl World {
     pub(crate) fn carry_out(&mut self, request: Request) {
         let answer = match request.to {
             Some(to) if self.interfaces.contains_key(&to) => self.serve(to, &request),
-            // Step 1: nobody has such an interface.
+            // Step 1: the target has no such interface.
             _ => Answer::failed(NiFail::Undeliverable),
         };
         self.hear(&request, &answer);
@@ -54,7 +54,7 @@ impl World {
         Answer::failed(NiFail::Dropped)
     }
 
-    /// Steps 4 and 6: nobody takes it. With flow control that closes the table entry, and loses nothing.
+    /// Steps 4 and 6: no entry takes it. With flow control that closes the table entry, and loses nothing.
     fn refuse(&mut self, key: Key, request: &Request) -> Answer {
         let Some(pt) = self.at(key).pt(request.pt_index) else {
             return self.drop_it(key);

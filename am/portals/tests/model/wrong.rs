@@ -1,5 +1,5 @@
-//! Rules that somebody might read wrongly. The model can be told to follow one of them: a story that claims to catch it
-//! has to fail then.
+//! Rules that might be read wrongly. A test can have the model follow one of them: a story that claims to
+//! catch it has to fail then.
 
 macro_rules! wrongs {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -21,7 +21,8 @@ wrongs! {
     PermissionIsMatching = "permission-is-matching";
     /// Section 6, step 3: what does not fit into a NO_TRUNCATE entry is dropped, instead of passing it.
     NoTruncateIsAnError = "no-truncate-is-an-error";
-    /// Section 6, step 3: NO_TRUNCATE is judged by the entry's length alone, not by the room from the offset on.
+    /// Section 6, step 3: NO_TRUNCATE is judged by the entry's length alone, not by the room from the offset
+    /// on.
     NoTruncateForgetsTheOffset = "no-truncate-forgets-the-offset";
     /// Section 6, step 3: the overflow list is searched first.
     OverflowFirst = "overflow-first";
@@ -37,7 +38,7 @@ wrongs! {
     FlowControlDrops = "flow-control-drops";
     /// Section 6, step 7: every refused request posts PT_DISABLED.
     PtDisabledAgainAndAgain = "pt-disabled-again-and-again";
-    /// Section 6, step 4: without flow control a request that nobody takes disables the table entry.
+    /// Section 6, step 4: without flow control a request that no entry takes disables the table entry.
     DropsDisable = "drops-disable";
     /// Section 6, step 5: fetching needs OP_GET alone.
     FetchNeedsGetOnly = "fetch-needs-get-only";
@@ -53,7 +54,7 @@ wrongs! {
     HeaderDisableKeeps = "header-disable-keeps";
     /// Section 6, step 8: MANAGE_LOCAL uses the initiator's offset.
     ManagedUsesRemote = "managed-uses-remote";
-    /// Section 6, step 8: MANAGE_LOCAL moves by what was asked for, not by what was moved.
+    /// Section 6, step 8: MANAGE_LOCAL moves by the requested length, not by what was moved.
     ManagedMovesByRequest = "managed-moves-by-request";
     /// Section 6, step 8: an offset behind the end is dropped.
     BeyondIsDropped = "beyond-is-dropped";
@@ -87,7 +88,7 @@ wrongs! {
     SearchOnlyTakes = "search-only-takes";
     /// Section 6, search: DELETE leaves the header.
     SearchDeleteLeaves = "search-delete-leaves";
-    /// Section 6, search: a search that finds nothing says nothing.
+    /// Section 6, search: a search that finds nothing posts no event.
     SearchSaysNothing = "search-says-nothing";
     /// Section 6, search: a search links its entry.
     SearchLinks = "search-links";
@@ -101,7 +102,7 @@ wrongs! {
     SuccessDisableHidesFailures = "success-disable-hides-failures";
     /// Section 7: a full queue loses the newest events.
     QueueLosesNewest = "queue-loses-newest";
-    /// Section 7: EQ_DROPPED is told with every event after a loss.
+    /// Section 7: EQ_DROPPED is reported with every event after a loss.
     DroppedAgainAndAgain = "dropped-again-and-again";
     /// Section 7: a full queue with flow control overwrites.
     FullQueueOverwrites = "full-queue-overwrites";
@@ -117,7 +118,7 @@ wrongs! {
     AckNeedsQueue = "ack-needs-queue";
     /// Section 9: bytes are counted for failures.
     FailuresCountBytes = "failures-count-bytes";
-    /// Section 9: bytes asked for are counted, and not those that were moved.
+    /// Section 9: requested bytes are counted, and not those that were moved.
     BytesAskedFor = "bytes-asked-for";
     /// Section 9: failures do not fire what waits.
     FailuresDoNotFire = "failures-do-not-fire";

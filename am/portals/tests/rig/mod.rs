@@ -1,5 +1,5 @@
-//! A job of some processes, each with one interface: the model's, or the real one over a simulated network. Both are
-//! asked by the same calls.
+//! A job of some processes, each with one interface: the model's, or the real one over a simulated network.
+//! Both are used by the same calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +17,8 @@ use crate::model::{ModelNi, World, Wrong};
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) kind: Kind,
-    /// Of each process its physical name, its user, whether it has such an interface, and whether that has its map.
+    /// Of each process its physical name, its user, whether it has such an interface, and whether that has
+    /// its map.
     pub(crate) processes: Vec<Who>,
     pub(crate) limits: NiLimits,
     /// Networks between them.
@@ -67,7 +68,7 @@ impl Setting {
     }
 }
 
-/// A job.
+/// A job of either kind.
 pub(crate) trait Rig {
     /// Calls the interface of a process, which has one.
     fn call(&mut self, process: usize, f: &mut dyn FnMut(&mut dyn Ni));
@@ -86,7 +87,7 @@ pub(crate) fn ask<R>(rig: &mut dyn Rig, process: usize, f: impl FnOnce(&mut dyn 
     answer.expect("it was called")
 }
 
-/// The model.
+/// A job of the model.
 pub(crate) struct ModelRig {
     world: Rc<RefCell<World>>,
     nis: Vec<Option<ModelNi>>,
@@ -186,7 +187,7 @@ impl RealRig {
                 let given = node
                     .ni_init(setting.kind, Some(&setting.limits))
                     .expect("it is offered");
-                assert_eq!(given, setting.limits, "limits are given as they are asked for");
+                assert_eq!(given, setting.limits, "limits are granted as requested");
                 if setting.kind.logical && who.has_map {
                     node.set_map(setting.kind, &setting.names()).expect("a first map");
                 }
@@ -202,7 +203,7 @@ impl RealRig {
         }
     }
 
-    /// Every process polls until nobody has anything to do.
+    /// Every process polls until none has anything to do.
     pub(crate) fn pump(&mut self) -> Result<(), String> {
         for _ in 0..PASSES {
             let now = self.net.now();
@@ -265,5 +266,5 @@ impl Rig for RealRig {
 const PASSES: usize = 10_000;
 /// Things that happen in the network until it is quiet, at most.
 const EVENTS: usize = 100_000;
-/// A deadline that has passed is due again after so long.
+/// A deadline that has passed is due again after this time.
 const TICK: Duration = Duration::from_nanos(1);

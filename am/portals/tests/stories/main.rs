@@ -1,16 +1,17 @@
 //! Stories of the Portals rules: one file, one rule. Each `*.txt` in this folder is a test of the same name.
 //!
-//! Each story is played three times: on the plain model, on the real interface over a simulated network, and there once
-//! more over a network that carries nothing but messages. It has to come out the same. Where it says that it catches a
-//! wrong reading of the rule, it is played on a model with that reading, too, and has to fail.
+//! Each story is played three times: on the plain model, on the real interface over a simulated network, and
+//! there once more over a network that carries nothing but messages. It has to come out the same. A story
+//! with `catches` is played on a model with that wrong reading of the rule, too, and has to fail.
 //!
 //! ```text
 //! # prose to the end of the line
-//! ranks 2                                  the stage, before anything else is said; otherwise two processes
+//! ranks 2                                  the stage, before anything else; otherwise two processes
 //! interface plain physical                 otherwise with match lists (`matching`), and ranks (`logical`)
 //! user 1 is 7                              otherwise all are of user 1
 //! name 1 is 3:12                           otherwise process n is process 10 + n of node n
-//! limit headers 2                          entries, headers, mds, cts, eqs, pt-index, iovecs, list-size, triggered
+//! limit headers 2                          entries, headers, mds, cts, eqs, pt-index, iovecs, list-size,
+//!                                          triggered
 //! without interface 1                      or without map
 //! catches permission-is-matching           a reading by its name in `model/wrong.rs`
 //!
@@ -18,7 +19,8 @@
 //! 0 ct c
 //! 1 pt 4 eq q options flow-control
 //! 0 md m length 64 [fill 7] [pieces 8,8] [eq q] [ct c] [options ct-ack,volatile]
-//! 1 append e pt 4 length 64 options put [list overflow] [match 5] [ignore 0] [from 0] [uid 1] [ct c] [min-free 8] [user 1]
+//! 1 append e pt 4 length 64 options put [list overflow] [match 5] [ignore 0] [from 0] [uid 1] [ct c]
+//!     [min-free 8] [user 1]                (in one line)
 //! 1 search only pt 4 options put match 5 user 2        or delete; the rest as with append
 //! 1 unlink e | enable 4 | disable 4 | free pt 4 | free ct c | free md m
 //! 0 put m [at 0] length 8 to 1 pt 4 [bits 5] [offset 0] [ack full] [user 3] [hdr 4]
@@ -31,7 +33,8 @@
 //! 0 put m length 99 to 1 pt 4 -> ARG_INVALID           the call ends so
 //! unseen 0 put ...                         nothing arrives before the line after it
 //!
-//! expect 1 q PUT user 1 mlength 8          the next event; only what is said is compared, and that it ended well
+//! expect 1 q PUT user 1 mlength 8          the next event; only these fields are compared, and that it
+//!                                          ended well
 //! expect 1 q PUT in e place 8              where it landed
 //! expect 0 q ACK fail PERM_VIOLATION       or `fail any`
 //! expect 0 q any SEND user 3               somewhere in the queue
@@ -43,7 +46,7 @@
 //! expect 1 memory e at 8 uint8 1 2 3
 //! ```
 //!
-//! A story tells of every event: those that nobody expected are a failure.
+//! A story lists every event: any that it does not expect are a failure.
 
 #[allow(unused)]
 #[path = "../model/mod.rs"]

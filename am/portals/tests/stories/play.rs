@@ -1,4 +1,4 @@
-//! Plays one story: does line by line what it says. The words are explained in `main.rs`.
+//! Plays one story, line by line. The words are explained in `main.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -584,7 +584,7 @@ impl Play<'_> {
         Ok(wanted)
     }
 
-    /// A story tells of every event.
+    /// A story has to list every event.
     fn nothing_left(&mut self) -> Told {
         for (rank, queue) in self.eqs.keys().cloned().collect::<Vec<_>>() {
             match self.take(rank, &queue)? {
@@ -596,12 +596,12 @@ impl Play<'_> {
     }
 }
 
-/// Numbers of an event that a story may ask for.
+/// Numbers of an event that a story may compare.
 const FIELDS: [&str; 10] = [
     "user", "hdr", "bits", "rlength", "mlength", "offset", "uid", "pt", "place", "nid",
 ];
 
-/// What a line asks of an event.
+/// The event that a line expects.
 struct Wanted {
     kind: EventKind,
     fail: Option<NiFail>,

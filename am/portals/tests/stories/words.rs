@@ -245,7 +245,7 @@ pub(crate) fn limit(limits: &mut NiLimits, name: &str, value: &str) -> Told {
     Ok(())
 }
 
-/// `a,b,c`.
+/// Splits `a,b,c` and reads each part.
 pub(crate) fn each<T>(words: Option<&str>, of: impl Fn(&str) -> Told<T>) -> Told<Vec<T>> {
     words
         .unwrap_or("")

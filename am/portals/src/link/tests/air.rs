@@ -1,4 +1,5 @@
-//! A rail between two ends that does what a story says: it holds messages back, refuses them, tells events.
+//! A rail between two ends that does what a story describes: it holds messages back, refuses them, reports
+//! events.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -66,7 +67,7 @@ pub(crate) struct End {
     pub(crate) bytes: usize,
 }
 
-/// Both ends.
+/// Both ends of the rail.
 pub(crate) type Ends = Rc<RefCell<[End; 2]>>;
 
 /// The rail at one end.
@@ -89,7 +90,7 @@ pub(crate) fn pair(can: Capabilities) -> [Air; 2] {
     })
 }
 
-/// Tells an event of the one peer at one end.
+/// Reports an event of the one peer at one end.
 pub(crate) fn tell(ends: &Ends, side: usize, kind: EventKind, life: u32) {
     ends.borrow_mut()[side].events.push_back(RailEvent {
         at: Time::ZERO,

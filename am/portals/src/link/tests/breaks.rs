@@ -29,7 +29,7 @@ fn a_suspect_carries_nothing_new_and_hears_that_its_peer_lives() {
     assert_eq!((stage.state(0, 0), stage.bytes(0)), (PathState::Suspect, before));
     assert!(
         stage.ends[0].borrow()[0].proved >= 3,
-        "asked over the other one, and told"
+        "probed over the other one, and answered"
     );
     // What it carried is waited for: nothing overtakes it.
     assert!(stage.heard[1].from[1] < stage.sent[0] - 100);
@@ -64,7 +64,7 @@ fn what_a_broken_path_carried_goes_over_the_other_in_order_and_what_had_arrived_
     let mut stage = Stage::new(&TWO);
     stage.send(0, 10);
     stage.pass(30);
-    // The peer takes these, and our rail does not hear of it.
+    // The peer takes these, and our rail does not learn of it.
     let kept = {
         stage.ends[0].borrow_mut()[0].silent = true;
         stage.send(0, 30);

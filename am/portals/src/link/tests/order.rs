@@ -110,7 +110,8 @@ fn hostile_heads_are_dropped_and_counted_and_honest_ones_still_arrive() {
         net.advance_to(net.now() + Duration::from_micros(50));
         link.poll(64, heard);
     };
-    // Too short; ways that are not there; kinds that mean nothing; far ahead; behind; ahead, and the same again.
+    // Too short; paths that are not there; kinds that mean nothing; far ahead; behind; ahead, and the same
+    // again.
     for length in 0..8 {
         send(&word(1, 0, 0)[..length], link, heard);
     }

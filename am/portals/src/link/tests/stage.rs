@@ -1,4 +1,4 @@
-//! Two links, with rails between them that do what a story says.
+//! Two links, with rails between them that do what a story describes.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl Stage {
         stage
     }
 
-    /// Everybody looks, a few times; then so many milliseconds pass.
+    /// Polls all links, a few times; then lets this many milliseconds pass.
     pub(crate) fn pass(&mut self, ms: u64) {
         let end = self.now + Duration::from_millis(ms);
         loop {

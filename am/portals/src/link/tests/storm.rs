@@ -1,4 +1,4 @@
-//! Rails die and come back while everybody talks: nothing is lost, doubled, or out of order.
+//! Rails die and come back while all ranks send: nothing is lost, doubled, or out of order.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A job of processes that talk over several planes of a simulated network, and judge what they hear.
+//! A job of processes that send over several planes of a simulated network, and check what they receive.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ pub(crate) fn length(number: u64, long: usize) -> usize {
     }
 }
 
-/// What one process hears: per peer, how many messages came, each of which has to be the next, and whole.
+/// What one process has received: per peer, how many messages came, each of which has to be the next, and
+/// whole.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) from: Vec<u64>,
@@ -73,7 +74,7 @@ impl Upper for Heard {
     }
 }
 
-/// One process.
+/// One process of the job.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) link: Link<SimRail>,
@@ -95,7 +96,7 @@ pub(crate) struct Plan {
     pub(crate) long: usize,
     /// The longest pause between two bursts.
     pub(crate) pause: Duration,
-    /// One message of so many is urgent; zero: none.
+    /// One message out of this many is urgent; zero: none.
     pub(crate) urgent: u64,
     /// The number of the first message.
     pub(crate) start: u32,
@@ -130,7 +131,7 @@ pub(crate) fn planes(net: &SimNet, count: usize) -> Vec<Plane> {
     std::iter::once(Plane::FIRST).chain(more).collect()
 }
 
-/// A job in which everybody is connected with everybody over every plane.
+/// A job in which all ranks are connected with each other over every plane.
 pub(crate) fn job(net: &SimNet, planes: &[Plane], plan: &Plan) -> Job<Process> {
     let mut all: Vec<Process> = (0..plan.ranks)
         .map(|rank| {
@@ -276,7 +277,7 @@ pub(crate) fn run(net: &SimNet, job: &mut Job<Process>, plan: &Plan) {
     let rounds = 4_000_000;
     let explain = |_: usize, process: &Process| {
         format!(
-            "sent {:?}, heard {:?}, lost {:?}, {:?}",
+            "sent {:?}, received {:?}, lost {:?}, {:?}",
             process.sent,
             process.heard.from,
             process.lost,
