@@ -1,4 +1,5 @@
-//! Attaching the program to the interface, and making sure of how: what was asked for is had, or refused with the reason.
+//! Attaching the program to the interface, and checking how: in the requested mode, or refused with the
+//! reason.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +15,7 @@ use crate::sys;
 const GENERIC: u32 = 1 << 1;
 const DRIVER: u32 = 1 << 2;
 
-/// For how long a queue or an interface is asked for that somebody else has.
+/// For how long it is tried to get a queue or an interface that another process has.
 const LETTING_GO: Duration = Duration::from_millis(500);
 
 /// The program on the interface; it goes when this is dropped, or when the process ends, however it ends.
@@ -26,21 +27,22 @@ pub(crate) struct Steering {
 
 /// Why there is no program on the interface.
 pub(crate) enum No {
-    /// Somebody else's is there.
+    /// Another process's program is there.
     Taken(u32),
     /// A step was refused.
     System(&'static str, io::Error),
-    /// It is not attached as it was asked for.
+    /// It is not attached in the requested way.
     Other(String),
 }
 
-/// Attaches a program that steers what is for `port` and the next one to the sockets that are put into its map.
+/// Attaches a program that steers what is for `port` and the next one to the sockets that are put into its
+/// map.
 pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) -> Result<Steering, No> {
     let step = |step| move |error| No::System(step, error);
     let map = sys::socket_map(queues).map_err(step("make a map of sockets (bpf)"))?;
     let program = steering(interface.address, port, map.as_fd());
     let loaded = match sys::load(&program, true) {
-        // Before Linux 5.18 no program says that it takes frames in several pieces.
+        // Before Linux 5.18 no program can declare that it takes frames in several pieces.
         Err((error, _)) if error.raw_os_error() == Some(libc::EINVAL) => sys::load(&program, false),
         other => other,
     };
@@ -55,7 +57,7 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
         }
         _ => No::System("load its program (bpf)", error),
     })?;
-    let id = sys::program_id(loaded.as_fd()).map_err(step("ask for its program's number (bpf)"))?;
+    let id = sys::program_id(loaded.as_fd()).map_err(step("read its program's number (bpf)"))?;
     let flags = if mode == Mode::Generic { GENERIC } else { DRIVER };
     let link = when_let_go(is_taken, || sys::attach(loaded.as_fd(), interface.index, flags));
     let link = link.map_err(|error| {
@@ -81,8 +83,9 @@ fn is_taken(error: &io::Error) -> bool {
         .contains(&error.raw_os_error())
 }
 
-/// Tries again for a moment where somebody else has it: the kernel lets go of what was closed only some time later, and not
-/// before a child that was just made of its process has closed its copies.
+/// Tries again for a moment where another process has it: the kernel releases what was closed only some time
+/// later, and not before a child that was just forked from its process has closed its copies.
+/// later, and not before a child that was just made of its process has closed its copies.
 pub(crate) fn when_let_go<T>(
     taken: fn(&io::Error) -> bool,
     mut attempt: impl FnMut() -> io::Result<T>,
@@ -98,9 +101,10 @@ pub(crate) fn when_let_go<T>(
     }
 }
 
-/// Asks the kernel what is attached, and how.
+/// Reads from the kernel what is attached, and how.
 fn verify(interface: &Interface, id: u32, mode: Mode) -> Result<(), No> {
-    let details = Details::of(interface.index).map_err(|error| No::System("ask for the program", error))?;
+    let details =
+        Details::of(interface.index).map_err(|error| No::System("read the attached program", error))?;
     let wanted = if mode == Mode::Generic {
         Attached::Generic
     } else {

@@ -1,5 +1,5 @@
-//! Whether a rail can be had on an interface, by what can be found out before anything is made: the same for discovery as for
-//! opening.
+//! Whether a rail can be opened on an interface, by what can be found out before anything is made: the same
+//! for discovery as for opening.
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
@@ -67,7 +67,7 @@ pub(crate) fn check(
         return Err(unusable(name, reason, remedy));
     }
     let details = Details::of(interface.index)
-        .map_err(|error| system_error(name, "ask for the interface's queues", error))?;
+        .map_err(|error| system_error(name, "read the interface's queues", error))?;
     let Some(mac) = details.mac else {
         let reason = format!("{} has no Ethernet address", interface.name);
         return Err(unusable(name, reason, "name an Ethernet interface, or udp"));
@@ -99,15 +99,15 @@ pub(crate) fn check(
     })
 }
 
-/// Bytes of memory that the kernel locks for the frames of a rail of this name: in that of the modes it may have that takes
-/// least. Nothing is opened.
+/// Bytes of memory that the kernel locks for the frames of a rail of this name: in that of the modes it may
+/// have that takes least. Nothing is opened.
 ///
 /// # Errors
 /// When there is no such interface, or its queues cannot be served.
 pub fn locked_bytes(name: &RailName, config: &XdpConfig) -> Result<usize, RailError> {
     let interface = Interface::find(name, &config.interface_query())?;
     let details = Details::of(interface.index)
-        .map_err(|error| system_error(name, "ask for the interface's queues", error))?;
+        .map_err(|error| system_error(name, "read the interface's queues", error))?;
     let queues = queues(name, &interface, config, &details)?.len() as u32;
     let bytes = |mode| {
         let most = most_pieces(&interface, mode).unwrap_or(1);
@@ -170,7 +170,7 @@ fn most_pieces(interface: &Interface, mode: Mode) -> Result<u32, &'static str> {
     }
 }
 
-/// What is told of frames that are shorter than the MTU.
+/// The remark on frames that are shorter than the MTU.
 pub(crate) fn in_fewer(shape: &Shape, reason: &str) -> String {
     format!(
         "frames of {} bytes at most, though the MTU allows longer ones: {reason}",
@@ -178,8 +178,8 @@ pub(crate) fn in_fewer(shape: &Shape, reason: &str) -> String {
     )
 }
 
-/// Whether the interface's driver says that it does not have this mode. Then it is not tried: many take their link down for a
-/// second when a program is attached.
+/// Whether the interface's driver reports that it lacks this mode. Then it is not tried: many take their link
+/// down for a second when a program is attached.
 fn driver_lacks(interface: &Interface, mode: Mode) -> bool {
     mode == Mode::ZeroCopy && matches!(has_zero_copy(interface.index), Ok(false))
 }
@@ -206,7 +206,8 @@ fn is_bundle(details: &Details) -> bool {
     matches!(details.kind.as_str(), "bond" | "team")
 }
 
-/// The queues to serve: those that are there now, or by what the interface was made with where its driver does not tell.
+/// The queues to serve: those that are there now, or by what the interface was made with where its driver
+/// does not report them.
 fn queues(
     name: &RailName,
     interface: &Interface,

@@ -38,9 +38,10 @@ pub struct XdpConfig {
     pub pairs: u16,
     /// Largest IP packet, in bytes, when it is to be smaller than the interface's MTU.
     pub mtu: Option<usize>,
-    /// The mode that is wanted and no other; `None`: the best that the interface has, which is told.
+    /// The mode that is wanted and no other; `None`: the best that the interface has, which is reported.
     pub mode: Option<Mode>,
-    /// The only queue of the device that is used, where something else steers the rail's ports to it; `None`: all of them.
+    /// The only queue of the device that is used, where something else steers the rail's ports to it; `None`:
+    /// all of them.
     pub queue: Option<u32>,
     /// Frames that can wait to be received, over all queues together: a power of two.
     pub receive_ring: usize,
@@ -48,8 +49,8 @@ pub struct XdpConfig {
     pub send_ring: usize,
     /// Received frames that can be kept out of the rings at a time.
     pub spare: usize,
-    /// For how many microseconds a receive may poll the device's queue itself (`SO_PREFER_BUSY_POLL`). Only for devices
-    /// with hardware queues; costs a system call for each empty poll.
+    /// For how many microseconds a receive may poll the device's queue itself (`SO_PREFER_BUSY_POLL`). Only
+    /// for devices with hardware queues; costs a system call for each empty poll.
     pub busy_poll: Option<u32>,
 }
 
@@ -71,7 +72,7 @@ impl Default for XdpConfig {
 }
 
 impl XdpConfig {
-    /// What it asks of an interface.
+    /// The conditions that an interface has to meet.
     #[must_use]
     pub fn interface_query(&self) -> InterfaceQuery {
         InterfaceQuery {

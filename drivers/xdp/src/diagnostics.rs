@@ -1,13 +1,13 @@
-//! What is wrong with a rail although its link is up: what it sees of that itself, and what it says.
+//! Diagnostics of a rail whose link is up: what it observes itself, and the texts that describe it.
 
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
-/// For how long the kernel may take nothing of what it was told to send.
+/// For how long the kernel may take nothing of what it was notified to send.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 
-/// The words, for those who ask why nothing arrives.
+/// Texts that explain why nothing arrives.
 const NO_PROGRAM: &str = "the rail's program was taken off its interface, so nothing arrives any more: find out who detached \
                           it (`bpftool net`), and start the job anew";
 const STUCK: &str = "the kernel takes nothing off the rail's send queue: look at the queue (`ethtool -l`, `ethtool -S`), or \
@@ -20,7 +20,7 @@ const ASTRAY: &str = "frames for the rail came by the kernel's own stack, where 
 /// What is wrong, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trouble {
-    /// Somebody took the program off.
+    /// Another process took the program off.
     pub(crate) no_program: bool,
     /// The interface's MTU was lowered.
     pub(crate) shrunk: bool,
@@ -47,7 +47,8 @@ impl Trouble {
         self.stuck |= now >= since + STUCK_AFTER;
     }
 
-    /// In words. `astray`: frames that came by the kernel's own stack, which is a reason only where there is trouble.
+    /// Describes the trouble. `astray`: frames that came by the kernel's own stack, which is a reason only
+    /// where there is trouble.
     pub(crate) fn in_words(&self, astray: u64, in_doubt: bool) -> Option<&'static str> {
         if self.no_program {
             Some(NO_PROGRAM)

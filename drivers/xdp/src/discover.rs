@@ -1,4 +1,5 @@
-//! Discovery: each interface of this machine as a candidate, with what was found out about it, without opening anything.
+//! Discovery: each interface of this machine as a candidate, with what was found out about it, without
+//! opening anything.
 
 use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
@@ -9,8 +10,9 @@ use crate::check::{Checked, check};
 use crate::config::XdpConfig;
 use crate::rail::{capabilities, in_words};
 
-/// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
-/// address that is named. All are used only when named: an open rail attaches a program to its interface.
+/// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface,
+/// and any address that is named. All are used only when named: an open rail attaches a program to its
+/// interface.
 #[derive(Clone, Debug, Default)]
 pub struct XdpDriver {
     /// With what rails will be opened.

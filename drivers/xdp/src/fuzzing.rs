@@ -1,5 +1,5 @@
-//! A kernel that gives the receiving half whatever a script says, for tests and fuzzers: frames whole and in chunks, chains that
-//! never end or lose chunks, entries that lie; and a count of who has which chunk.
+//! A kernel that gives the receiving half whatever a script contains, for tests and fuzzers: frames whole and
+//! in chunks, chains that never end or lose chunks, false entries; and a count of the owner of each chunk.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -169,7 +169,8 @@ impl Script<'_> {
 /// Plays a script against the receiving half.
 ///
 /// # Panics
-/// When a chunk or a buffer is lost or comes twice, a frame is shown that nobody sent, or frames do not come any more.
+/// When a chunk or a buffer is lost or comes twice, a frame is shown that was not sent, or frames do not come
+/// any more.
 pub fn receive(script: &[u8]) {
     let mut script = Script(script);
     let Some((mut rx, mut kernel)) = receiver(script.byte() & 1 == 0) else {
@@ -255,7 +256,8 @@ fn census(rx: &XdpRx) {
     assert_eq!(wrong, None, "of {chunks} chunks and {buffers} buffers");
 }
 
-/// What is shown was sent: its bytes follow from the first, unless it is one of the pieces that look like something.
+/// What is shown was sent: its bytes follow from the first, unless it is one of the pieces that look like
+/// something.
 fn look(rx: &XdpRx, channel: Channel, shown: usize) {
     for i in 0..shown {
         let frame = rx.frame(channel, i).expect("it is shown");
@@ -266,7 +268,7 @@ fn look(rx: &XdpRx, channel: Channel, shown: usize) {
             .iter()
             .enumerate()
             .all(|(at, &byte)| byte == content(seed, at));
-        assert!(right, "a frame of {} bytes that nobody sent", bytes.len());
+        assert!(right, "a frame of {} bytes that was not sent", bytes.len());
     }
 }
 
@@ -352,13 +354,13 @@ mod tests {
         goes_on(&mut rx, &mut kernel);
     }
 
-    /// With all buffers full of frames that nobody looks at, the rings wait, and go on where they stood.
+    /// With all buffers full of frames that are not read, the rings wait, and go on where they stood.
     #[test]
     fn frames_of_several_chunks_wait_for_buffers() {
         let (mut rx, mut kernel) = receiver(true).unwrap();
         let long = packet(3000, 5, 1);
         let mut sent = 0;
-        // The other channel is asked, so that the frames stay.
+        // Only the other channel is polled, so that the frames stay.
         for _ in 0..BUFFERS + 10 {
             for part in [0, 1] {
                 let piece = long.chunks(1700).nth(part).unwrap();

@@ -1,5 +1,6 @@
-//! How the memory of frames is cut up: chunks for each queue's frames, for those that are sent, and for those that are kept; and
-//! behind what the kernel knows of, buffers in which frames of several chunks are put together.
+//! Layout of the memory of frames: chunks for each queue's frames, for those that are sent, and for those
+//! that are kept; and behind the part that is registered with the kernel, buffers in which frames of several
+//! chunks are put together.
 
 use std::ops::Range;
 
@@ -8,20 +9,23 @@ use doorbell_inet::{Interface, headers};
 
 use crate::config::{Mode, XdpConfig};
 
-/// The least entries of one queue's ring: a flow comes in by one queue, and its peer may have a burst under way.
+/// The least entries of one queue's ring: a flow comes in by one queue, and its peer may have a burst under
+/// way.
 const RING_LEAST: usize = 512;
 /// Bytes that the kernel keeps free before each frame that it receives (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
-/// The coarsest unit in which devices count a buffer's bytes (`SRRCTL.BSIZEPKT` of Intel's 82576, 82599 and I225).
+/// The coarsest unit in which devices count a buffer's bytes (`SRRCTL.BSIZEPKT` of Intel's 82576, 82599 and
+/// I225).
 const DEVICE_UNIT: usize = 1024;
 /// Bytes of the chunks: a power of two, at most a page.
 const CHUNKS: [usize; 2] = [2048, 4096];
 /// Bytes that a kernel may keep free behind each piece of a frame that has several (`skb_shared_info`).
 const TAILROOM: usize = 512;
-/// Most chunks of one frame: what every kernel can have in a packet (`MAX_SKB_FRAGS`), one of them for its beginning.
+/// Most chunks of one frame: what every kernel can have in a packet (`MAX_SKB_FRAGS`), one of them for its
+/// beginning.
 pub(crate) const PIECES_MAX: u32 = 17;
-/// Buffers for frames of several chunks, beside those that are for kept ones: more than one batch can fill, and than there are
-/// queues, each of which may have a frame that is not whole yet.
+/// Buffers for frames of several chunks, beside those that are for kept ones: more than one batch can fill,
+/// and than there are queues, each of which may have a frame that is not whole yet.
 pub(crate) const BUFFERS: usize = 128;
 
 /// How the memory is cut up.
@@ -50,7 +54,8 @@ impl Layout {
         }
     }
 
-    /// Entries of the ring by which one queue's chunks are given back: twice the chunks (see [`Source`](crate::rx::Source)).
+    /// Entries of the ring by which one queue's chunks are given back: twice the chunks (see
+    /// [`Source`](crate::rx::Source)).
     pub(crate) fn fill(&self) -> usize {
         2 * self.ring
     }
@@ -149,8 +154,8 @@ fn part(chunk: usize, mode: Mode) -> usize {
     room(chunk - TAILROOM, mode)
 }
 
-/// Bytes of a frame that fit a chunk. A device that writes chunks itself is told how long they are in its own units, and what
-/// is longer does not come at all.
+/// Bytes of a frame that fit a chunk. A device that writes chunks itself gets their length in its own units,
+/// and what is longer does not come at all.
 fn room(chunk: usize, mode: Mode) -> usize {
     let bytes = chunk - HEADROOM;
     match mode {
@@ -204,7 +209,7 @@ mod tests {
         );
         let longest = Shape::for_frames(65_507, AROUND, Mode::Generic, u32::MAX);
         assert_eq!(longest.limit, 17 * (4096 - 512 - HEADROOM) - AROUND);
-        // A device that says five.
+        // A device that takes five pieces.
         let five = Shape::for_frames(65_507, AROUND, Mode::ZeroCopy, 5);
         assert_eq!((five.limit, five.pieces), (5 * 3072 - AROUND, 4));
     }

@@ -1,32 +1,35 @@
 //! `xdp`: datagrams over AF_XDP, past the kernel's network stack.
 //!
 //! ```text
-//!   device queue ─► program: ours? ──► the rail's memory, looked at in place      everything else: the kernel, as before
+//!   device queue ─► program: ours? ──► the rail's memory, read in place     all else: the kernel, as before
 //!                                        ▲
 //!   device queue ◄── kernel ◄── one call per batch (none while a zero-copy device is awake)
 //! ```
 //!
-//! The frames on the wire are those of the `udp` rail: UDP over IPv4 or IPv6, two neighbouring ports for the two channels, so that
-//! rails of both kinds talk to each other. Receiving makes no system call. A program of some thirty instructions sees each frame
-//! that comes in on the interface, and sends those for the rail's own address and ports to the rail; it is attached by a link that
-//! the kernel closes with the process, however that ends. Routes and neighbours are the kernel's; its own sockets hold
-//! the two ports, so that nobody else gets them.
+//! The frames on the wire are those of the `udp` rail: UDP over IPv4 or IPv6, two neighbouring ports for the
+//! two channels, so that rails of both kinds talk to each other. Receiving makes no system call. A program of
+//! some thirty instructions sees each frame that comes in on the interface, and sends those for the rail's
+//! own address and ports to the rail; it is attached by a link that the kernel closes with the process,
+//! however that ends. Routes and neighbours are the kernel's; its own sockets hold the two ports, so that no
+//! other socket gets them.
 //!
-//! How frames get to the rail's memory is the mode: `zero-copy`, `native` or `generic`. One that is asked for is had or
-//! refused; unasked, the best one that the interface has is taken, and told.
+//! How frames get to the rail's memory is the mode: `zero-copy`, `native` or `generic`. A mode that is set is
+//! used or refused; where none is set, the best one that the interface has is used, and reported.
 //!
-//! Of the MTU's frames, those that fit a page with the kernel's headroom are in one chunk of memory: about 3,800 bytes, and 3,000
-//! where a device that counts in units of 1 KiB may write them itself. Where the MTU is larger, a frame is in several
-//! (multi-buffer, Linux 6.6), up to about 56,000 bytes: it is sent from where it was written, and copied once where it comes in. Where the
-//! kernel or the device has none of that, frames are as long as fits a chunk, which is told, and a peer over sockets has to keep to
-//! that (`udp.mtu`), and is refused by the engine where it does not.
+//! Of the MTU's frames, those that fit a page with the kernel's headroom are in one chunk of memory: about
+//! 3,800 bytes, and 3,000 where a device that counts in units of 1 KiB may write them itself. Where the MTU
+//! is larger, a frame is in several (multi-buffer, Linux 6.6), up to about 56,000 bytes: it is sent from
+//! where it was written, and copied once where it comes in. Where the kernel or the device has none of that,
+//! frames are as long as fits a chunk, which is reported; a peer over sockets has to keep to that
+//! (`udp.mtu`), and is refused by the engine where it does not.
 //!
-//! Sources: the kernel's `Documentation/networking/af_xdp.rst`, linux/if_xdp.h, RFC 9669 (BPF's instructions).
+//! Sources: the kernel's `Documentation/networking/af_xdp.rst`, linux/if_xdp.h, RFC 9669 (BPF's
+//! instructions).
 //!
 //! | file | job |
 //! |---|---|
 //! | `config` | sizes, switches, modes |
-//! | `check` | whether a rail can be had, before anything is made |
+//! | `check` | whether a rail can be opened, before anything is made |
 //! | `layout` | how the memory of frames is cut up |
 //! | `open` | memory, sockets and program, in the mode that is wanted |
 //! | `rights` | which capability is missing |

@@ -1,5 +1,5 @@
-//! Frames that come in several chunks (`XDP_PKT_CONTD`): each chunk's bytes are copied behind those of the one before, and the
-//! chunk goes back at once.
+//! Frames that come in several chunks (`XDP_PKT_CONTD`): each chunk's bytes are copied behind those of the
+//! one before, and the chunk goes back at once.
 //!
 //! ```text
 //!   none ── first of several ─► joining ── last one ─► a whole packet
@@ -8,9 +8,9 @@
 //!    └────── last one ───────── passing by
 //! ```
 //!
-//! The kernel gives each queue's frames one after the other, so that a queue has one that is not whole yet at most. Where one of
-//! its chunks is lost, what comes next is taken for the rest: the lengths that the headers tell do not fit then, or the
-//! checksum.
+//! The kernel gives each queue's frames one after the other, so that a queue has one that is not whole yet at
+//! most. Where one of its chunks is lost, what comes next is taken for the rest: the lengths in the headers
+//! do not fit then, or the checksum.
 
 use doorbell_fabric::memory::RegionSlice;
 
@@ -35,7 +35,7 @@ enum Open {
 pub(crate) enum Joined {
     /// There is more to come, or nothing came of it.
     Nothing,
-    /// It is no frame, which is told once.
+    /// It is no frame, which is reported once.
     Broken,
     /// All of it is in this buffer.
     Whole { buffer: u32, length: usize },

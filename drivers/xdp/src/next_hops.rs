@@ -1,5 +1,5 @@
-//! The next station on the way to each peer: which one it is, by the routing table, and its hardware address, by the table of
-//! neighbours. Both change, and both are followed.
+//! The next hop to each peer: its address, by the routing table, and its hardware address, by the kernel's
+//! neighbour table. Both change, and both are followed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use rustix::io::Errno;
 
 use crate::tx::XdpTx;
 
-/// After how long the kernel is asked again for a neighbour that it does not know, and has those that it knows confirmed: it
-/// does not send to them itself, so it would forget them.
+/// The period at which the kernel is queried again for a neighbour that it does not know, and at which it
+/// confirms those that it knows: it does not send to them itself, so it would forget them.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 const CONFIRM_EVERY: Duration = Duration::from_secs(5);
 
-/// Most peers that are asked for at a time.
+/// Most peers that are looked up at a time.
 const AT_A_TIME: usize = 16;
 
 /// The way to one peer.
@@ -80,7 +80,7 @@ impl NextHops {
         self.resolve(self.list.len() - 1, now, tx);
     }
 
-    /// Asks the kernel for a peer's next station; has it find out, where it does not know.
+    /// Looks up a peer's next hop in the kernel's table; has the kernel resolve it where it is not there.
     fn resolve(&mut self, peer: usize, now: Time, tx: &mut XdpTx) {
         let station = self.list[peer].station;
         self.list[peer].asked = now;
@@ -92,7 +92,8 @@ impl NextHops {
     }
 
     fn set(&mut self, peer: usize, mac: Option<Mac>, tx: &mut XdpTx) {
-        // What was known is used until something else is: the kernel forgets whom it does not send to itself.
+        // The last address is used until another one is known: the kernel forgets neighbours that it does not
+        // send to itself.
         self.list[peer].failed = mac.is_none();
         if let Some(mac) = mac {
             self.list[peer].mac = Some(mac);
@@ -100,7 +101,7 @@ impl NextHops {
         }
     }
 
-    /// Reads what the kernel tells of neighbours and routes.
+    /// Reads the kernel's notifications of neighbours and routes.
     pub(crate) fn read(&mut self, tx: &mut XdpTx) {
         let mut found = Vec::new();
         let lost = self.neighbours.changes(|change| found.push(change));
@@ -126,8 +127,8 @@ impl NextHops {
         self.list.iter_mut().for_each(|hop| hop.doubted = true);
     }
 
-    /// Reads what is new, asks again for what is doubted or not known, and has the rest confirmed now and then. A few at a time:
-    /// the others' turn comes with the next looks.
+    /// Reads what is new, looks up again what is doubted or not known, and has the rest confirmed now and
+    /// then. A few at a time: the others' turn comes with the next polls.
     pub(crate) fn look(&mut self, now: Time, interface: &Interface, tx: &mut XdpTx) {
         self.read(tx);
         let mut left = AT_A_TIME;
@@ -141,7 +142,7 @@ impl NextHops {
             }
             left -= 1;
             if confirms {
-                // "Somebody uses it": a stale entry is made sure of, and one that was forgotten is found again.
+                // A use of the entry: a stale one is confirmed, and one that was forgotten is resolved again.
                 self.neighbours.resolve(hop.station);
             }
             self.look_up(peer, interface);
@@ -149,11 +150,12 @@ impl NextHops {
         }
     }
 
-    /// Asks the routing table anew. Where it has no answer, the last one stands: who knows better tells so soon.
+    /// Looks up the route again. Where there is none, the last one is kept: a notification of a better one
+    /// comes soon.
     fn look_up(&mut self, peer: usize, interface: &Interface) {
         let hop = &mut self.list[peer];
         hop.doubted = false;
-        // A thread that is in another network namespace by now would be told of that one.
+        // A thread that is in another network namespace by now would read the routes of that one.
         if network() != interface.network {
             return;
         }

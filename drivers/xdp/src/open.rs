@@ -1,4 +1,5 @@
-//! Opening a rail: the memory of frames, a socket for each queue, the program that steers, in the mode that was asked for.
+//! Opening a rail: the memory of frames, a socket for each queue, the program that steers, in the requested
+//! mode.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,10 +26,10 @@ use crate::tx;
 
 /// Entries of the rings that are made because they have to be, and never used.
 const RING_UNUSED: usize = 64;
-/// Within this time a link is back that was there before a program was attached: Ethernet agrees on its speed within three
-/// seconds.
+/// Within this time a link is back that was there before a program was attached: Ethernet agrees on its speed
+/// within three seconds.
 const LINK_BACK: Duration = Duration::from_secs(5);
-/// Why a mode is not to be had, where it is not this machine's fault.
+/// Why a mode is not available, where it is not this machine's fault.
 pub(crate) const LACKS: &str = "its driver does not have it";
 /// `XDP_MAX_TX_SKB_BUDGET`, from Linux 6.18 on: frames sent by one call, where there is no zero-copy.
 const SEND_BUDGET: i32 = 9;
@@ -40,17 +41,18 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 /// What the kernel granted, as the rail's report shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// How frames get to the rail's memory, as the kernel says it.
+    /// How frames get to the rail's memory, as the kernel reports it.
     pub mode: Mode,
     /// The queues of the device whose frames it gets.
     pub queues: Vec<u32>,
     /// The number of the program on the interface, as `bpftool prog` shows it.
     pub program: u32,
-    /// That the device is polled by receives was asked for.
+    /// Whether the configuration lets receives poll the device.
     pub busy_poll_asked: bool,
     /// It is: the kernel knows a queue to poll. Where it copies, it knows after the first frame.
     pub busy_poll: bool,
-    /// Chunks that a frame is sent in at most; where they are several, frames of several come in too (multi-buffer).
+    /// Chunks that a frame is sent in at most; where they are several, frames of several come in too
+    /// (multi-buffer).
     pub pieces: u32,
     /// Longest frame of the layer above.
     pub longest: usize,
@@ -90,13 +92,13 @@ pub(crate) struct Opened {
     pub(crate) rx: rx::Parts,
     pub(crate) granted: Granted,
     pub(crate) steering: Steering,
-    /// The kernel's own sockets on the rail's ports: nobody else gets them, and what goes astray is seen.
+    /// The kernel's own sockets on the rail's ports: no other socket gets them, and what goes astray is seen.
     pub(crate) held: [OwnedFd; 2],
     pub(crate) port: u16,
     pub(crate) mac: Mac,
 }
 
-/// Why a mode could not be had.
+/// Why a mode could not be used.
 enum No {
     /// Another mode may do.
     NotThis(String),
@@ -108,10 +110,11 @@ enum No {
 pub(crate) fn modes(interface: &Interface, config: &XdpConfig) -> Vec<Mode> {
     match config.mode {
         Some(mode) => vec![mode],
-        // Frames of a bond's members come in by the members, and a socket of the bond does not get them before the common code.
+        // Frames of a bond's members come in by the members, and a socket of the bond does not get them
+        // before the common code.
         None if matches!(interface.kind().1.as_str(), "bond" | "team") => vec![Mode::Generic],
-        // A virtual interface has no device that could spare a copy, and in its driver's own mode a thread more between
-        // the two ends: the common code is faster there (docs/performance.md).
+        // A virtual interface has no device that could spare a copy, and in its driver's own mode a thread
+        // more between the two ends: the common code is faster there (docs/performance.md).
         None if matches!(interface.kind().0, Kind::Virtual | Kind::Bridge) => {
             vec![Mode::Generic, Mode::Native]
         }
@@ -119,7 +122,7 @@ pub(crate) fn modes(interface: &Interface, config: &XdpConfig) -> Vec<Mode> {
     }
 }
 
-/// Opens everything in the best mode that can be had.
+/// Opens everything in the best mode that is available.
 pub(crate) fn open(
     name: &RailName,
     interface: &Interface,
@@ -149,7 +152,7 @@ pub(crate) fn open(
     Err(in_no_mode(name, interface, &refused))
 }
 
-/// The error where no mode that may be had is.
+/// The error where none of the allowed modes is available.
 pub(crate) fn in_no_mode(name: &RailName, interface: &Interface, refused: &[String]) -> RailError {
     let what = if refused.len() == 1 {
         "that mode"
@@ -200,10 +203,10 @@ fn in_mode(
     for (queue, one) in queues.iter().zip(&made) {
         sys::put_socket(steering.map.as_fd(), *queue, one.socket.as_fd())
             .map_err(|error| judge(("enter its socket (bpf)".into(), error)))?;
-        let has = sys::is_zero_copy(one.socket.as_fd())
-            .map_err(|error| judge(("ask for its mode".into(), error)))?;
+        let has =
+            sys::is_zero_copy(one.socket.as_fd()).map_err(|error| judge(("read its mode".into(), error)))?;
         if has != (mode == Mode::ZeroCopy) {
-            return Err(No::NotThis(format!("the kernel says zero-copy: {has}")));
+            return Err(No::NotThis(format!("the kernel reports zero-copy: {has}")));
         }
     }
     let granted = Granted {
@@ -222,9 +225,10 @@ fn in_mode(
     Ok((tx, rx, granted, steering))
 }
 
-/// Devices that begin anew with a program take their link down for it, and restart a queue for each socket that is bound. The
-/// second is left until the first is over: where both met, an emulated igb under Linux 7.3 stood still now and then, as if an interrupt were lost (the cause is not proved). A link
-/// that does not come back is no reason not to open the rail.
+/// Devices that begin anew with a program take their link down for it, and restart a queue for each socket
+/// that is bound. The second is left until the first is over: where both met, an emulated igb under Linux 7.3
+/// stood still now and then, as if an interrupt were lost (the cause is not proved). A link that does not
+/// come back is no reason not to open the rail.
 fn wait_for_link(interface: u32) {
     let begun = Instant::now();
     while begun.elapsed() < LINK_BACK && Details::of(interface).is_ok_and(|now| !now.has_carrier) {
@@ -232,7 +236,8 @@ fn wait_for_link(interface: u32) {
     }
 }
 
-/// A socket for each queue; and why frames are in one chunk each, where the kernel refused the several that were planned.
+/// A socket for each queue; and why frames are in one chunk each, where the kernel refused the several that
+/// were planned.
 fn make_queues(
     interface: &Interface,
     config: &XdpConfig,
@@ -269,8 +274,8 @@ fn make_queues(
         // The kernel of before does not know it, and sends a few frames at a time.
         let _ = sys::set_number(one.socket.as_fd(), SEND_BUDGET, sizes.send as u32);
         if made.is_empty() {
-            // A kernel that copies charges the socket for what is under way; what it grants by itself is a part of a ring. Where
-            // it gives no more, it sends the rest later.
+            // A kernel that copies charges the socket for what is under way; what it grants by itself is a
+            // part of a ring. Where it gives no more, it sends the rest later.
             let room = layout.sends * (layout.chunk + SKB_AROUND);
             let _ = sys::set_int(one.socket.as_fd(), libc::SO_SNDBUFFORCE, room as i32);
         }
@@ -375,8 +380,8 @@ fn halves(
 fn told(name: &RailName, interface: &Interface, no: attach::No) -> No {
     match no {
         attach::No::Taken(program) => {
-            let whose =
-                program_owner::of_program(program).unwrap_or_else(|| "nobody who can be seen".to_owned());
+            let whose = program_owner::of_program(program)
+                .unwrap_or_else(|| "a process that is not visible here".to_owned());
             No::Ends(unusable(
                 name,
                 format!(

@@ -1,14 +1,15 @@
-//! The program that the kernel runs for each frame that comes in: ours go to our socket, everything else goes on to the kernel.
+//! The program that the kernel runs for each frame that comes in: ours go to our socket, everything else goes
+//! on to the kernel.
 //!
 //! ```text
-//!   Ethernet kind? ─► IP without options or fragments? ─► UDP? ─► to our address? ─► to one of our two ports?
-//!         │ no            │ no                              │ no       │ no               │ no      │ yes
-//!         └───────────────┴─────────────────────────────────┴──────────┴──────────────────┴──► PASS └──► our socket
-//!                                                                                     of the frame's queue, else PASS
+//!   EtherType? ─► IP, no options or fragments? ─► UDP? ─► to our address? ─► to one of our two ports?
+//!       │ no            │ no                        │ no       │ no               │ no      │ yes
+//!       └───────────────┴───────────────────────────┴──────────┴──────────────────┴─► PASS  └─► our socket
+//!                                                                           of the frame's queue, else PASS
 //! ```
 //!
-//! Address and ports are constants of the program: it is made for one rail and goes with it. The instructions are
-//! those of RFC 9669; registers as there: r0 the verdict, r1 to r5 arguments, r6 to r9 kept.
+//! Address and ports are constants of the program: it is made for one rail and goes with it. The instructions
+//! are those of RFC 9669; registers as there: r0 the verdict, r1 to r5 arguments, r6 to r9 kept.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -44,9 +45,9 @@ const IF_ABOVE_32: u8 = 0x26;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
-/// The source "register" of [`LOAD_MAP`] that says that the constant is a descriptor.
+/// The source "register" of [`LOAD_MAP`] that marks the constant as a descriptor.
 const BY_DESCRIPTOR: u8 = 1;
-/// `bpf_redirect_map`.
+/// The number of the function `bpf_redirect_map`.
 const REDIRECT: i32 = 51;
 /// What the program answers: the frame goes on to the kernel.
 const PASS: i32 = 2;

@@ -1,9 +1,9 @@
-//! Who has a program on an interface: the process that has the link of it open, as `/proc` shows it.
+//! The owner of a program on an interface: the process that has the link of it open, as `/proc` shows it.
 
 use std::fs;
 
-/// The process that holds the program with this number, in words; `None` where it is not seen: it is another user's or another
-/// container's, or it attached the program without a link.
+/// The process that holds the program with this number, in words; `None` where it is not seen: it is another
+/// user's or another container's, or it attached the program without a link.
 pub fn of_program(number: u32) -> Option<String> {
     let processes = fs::read_dir("/proc").ok()?;
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -21,7 +21,7 @@ fn holds(pid: u32, number: u32) -> bool {
         .any(|told| is_link_of(&told, number))
 }
 
-/// Whether what is told of a descriptor is that of an XDP link with this program.
+/// Whether the description of a descriptor is that of an XDP link with this program.
 fn is_link_of(told: &str, number: u32) -> bool {
     let field = |name: &str| {
         told.lines()

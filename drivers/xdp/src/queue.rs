@@ -1,12 +1,13 @@
 //! One queue of the device: a socket and its rings.
 //!
 //! ```text
-//!   fill        ── chunks to be filled ──►  ┌────────┐  ◄── frames to be sent ──     send        (first queue only)
-//!   receive     ◄── frames that came ─────  │ kernel │  ─── chunks let go of ─►      completion  (first queue only)
-//!                                           └────────┘
+//!   fill       ── chunks to be filled ──►  ┌────────┐  ◄── frames to be sent ──  send        (first queue only)
+//!   receive    ◄── frames that came ─────  │ kernel │  ─── chunks released ───►  completion  (first queue only)
+//!                                          └────────┘
 //! ```
 //!
-//! All queues use one memory of frames; each has a fill and a completion ring of its own, because the kernel wants it so.
+//! All queues use one memory of frames; each has a fill and a completion ring of its own, because the kernel
+//! wants it so.
 
 use std::borrow::Cow;
 use std::io;
@@ -83,7 +84,8 @@ fn at<T>(step: &'static str, result: io::Result<T>) -> Result<T, Refusal> {
 }
 
 impl Queue {
-    /// Makes a socket with its rings. The first one of a rail says where the memory is, in chunks of that many bytes.
+    /// Makes a socket with its rings. The first one of a rail registers the memory, in chunks of this many
+    /// bytes.
     pub(crate) fn new(memory: Option<(&RegionSlice, u32)>, sizes: Sizes) -> Result<Self, Refusal> {
         let socket = at("make an AF_XDP socket", sys::socket())?;
         let fd = socket.as_fd();
@@ -99,7 +101,7 @@ impl Queue {
         ] {
             at("make a ring", sys::set_number(fd, option, entries))?;
         }
-        let offsets = at("ask where the rings are", sys::offsets(fd))?;
+        let offsets = at("read where the rings are", sys::offsets(fd))?;
         let map = |which, length| at("map a ring", sys::map(fd, which, length));
         let wrong =
             |error: doorbell_ring::RingError| ("lay out a ring".into(), io::Error::other(error.to_string()));

@@ -34,7 +34,8 @@ use crate::sleep::{News, Sleep};
 use crate::stats::XdpStats;
 use crate::tx::XdpTx;
 
-/// How often the link and the neighbours are looked at: a fifth of the bound within which a failure is acted on.
+/// How often the link and the neighbours are looked at: a fifth of the bound within which a failure is acted
+/// on.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The nanoseconds of a system call that has the device polled.
@@ -64,13 +65,14 @@ pub struct XdpRail {
 }
 
 impl XdpRail {
-    /// Opens the rail `name`: `xdp:eth0` (an interface; `config.family` says which of its addresses) or `xdp:10.0.0.1`. It
-    /// takes the frames for its own two ports from the queues of that interface; everything else goes to the kernel.
+    /// Opens the rail `name`: `xdp:eth0` (an interface; `config.family` selects one of its addresses) or
+    /// `xdp:10.0.0.1`. It takes the frames for its own two ports from the queues of that interface;
+    /// everything else goes to the kernel.
     ///
     /// # Errors
-    /// [`RailError::Unusable`] when there is no such interface or address, it is down, its queue or its ports are taken, a
-    /// right is missing (which is named), the mode cannot be had, or a setting is out of bounds; [`RailError::System`] when the
-    /// system refuses a step.
+    /// [`RailError::Unusable`] when there is no such interface or address, it is down, its queue or its ports
+    /// are taken, a right is missing (which is named), the mode is not available, or a setting is out of
+    /// bounds; [`RailError::System`] when the system refuses a step.
     pub fn open(name: &RailName, config: &XdpConfig) -> Result<Self, RailError> {
         if name.kind() != "xdp" {
             return Err(unusable(
@@ -88,8 +90,8 @@ impl XdpRail {
         getrandom::fill(&mut life).map_err(|error| system_error(name, "get random bytes", error.into()))?;
         let opened = open::open(name, &interface, config, checked)?;
         let rx = receiver(opened.rx);
-        // Watched from after the program was attached on, so that no old news say that it is not; and asked for what changed
-        // in between.
+        // Watched only after the program was attached, so that no old notification reports the link as down
+        // or the program as missing; the state is requested once for what changed in between.
         let link = LinkMonitor::watch(&interface).map_err(refused)?;
         link.request_state();
         let next_hops = NextHops::watch(interface.index, opened.mac).map_err(refused)?;
@@ -122,12 +124,12 @@ impl XdpRail {
         self.incarnation
     }
 
-    /// What the kernel granted of what the configuration asked for.
+    /// What the kernel granted of the configuration.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }
 
-    /// The totals so far. Asks the kernel for what it dropped.
+    /// The totals so far. Reads from the kernel what it dropped.
     #[must_use]
     pub fn stats(&self) -> XdpStats {
         let (sent, received) = (self.tx.stats, self.rx.counts());
@@ -151,8 +153,8 @@ impl XdpRail {
         }
     }
 
-    /// Writes every frame from now on to a capture, with the headers that it has on the wire. `clock` is the one
-    /// whose epoch the writer was told. It costs a copy of each frame; an earlier capture ends.
+    /// Writes every frame from now on to a capture, with the headers that it has on the wire. `clock` is the
+    /// one whose epoch the writer was given. It costs a copy of each frame; an earlier capture ends.
     pub fn set_capture(&mut self, writer: CaptureWriter, clock: Clock) {
         let about = format!("AF_XDP, {}", self.granted.mode);
         let (told, own) = (
@@ -175,8 +177,8 @@ impl XdpRail {
         self.link.is_up() && !self.trouble.is_fatal()
     }
 
-    /// What is wrong here, in words and with what to do, as far as the rail sees it; `in_doubt`: something is, on the way to a
-    /// peer at least.
+    /// What is wrong here, in words and with what to do, as far as the rail sees it; `in_doubt`: something
+    /// is, on the way to a peer at least.
     #[must_use]
     pub fn trouble(&self, in_doubt: bool) -> Option<&'static str> {
         self.trouble.in_words(self.astray, in_doubt)
@@ -226,12 +228,12 @@ impl XdpRail {
         }
     }
 
-    /// Reads news of the link, and tells what they mean.
+    /// Reads news of the link, and reports them as events.
     fn read_link(&mut self) {
         let (mut told, fatal) = (Vec::new(), self.trouble.is_fatal());
         self.link.poll(|kind| told.push(kind));
         if !told.is_empty() {
-            // The kernel drops routes with their link, and does not tell.
+            // The kernel drops routes with their link, without a notification.
             self.next_hops.doubt();
         }
         // Where nothing passes anyway, only the end of the device is news.
@@ -258,7 +260,8 @@ impl XdpRail {
         });
     }
 
-    /// What waits to be sent is tried again; what never moves is told as a link that is down, with a reason of its own.
+    /// Sends again what waits; reports a queue that never moves as a link that is down, with a reason of its
+    /// own.
     fn look_at_sends(&mut self) -> Work {
         // An interface that was down may be up again, which only a new attempt shows.
         let sent = self.tx.retry();
@@ -301,8 +304,8 @@ impl Rail for XdpRail {
         &self.capabilities
     }
 
-    /// The address and the priority channel's port; the data channel has the next port. Without a scope, which means
-    /// something here only.
+    /// The address and the priority channel's port; the data channel has the next port. Without a scope,
+    /// which means something here only.
     fn address(&self) -> RailAddress {
         RailAddress::inet("xdp", SocketAddr::new(self.interface.address, self.port))
     }
@@ -355,8 +358,8 @@ impl Rail for XdpRail {
         })
     }
 
-    /// All sockets are in one epoll set: what came before the call is found by a look at the rings, what comes later makes it
-    /// readable.
+    /// All sockets are in one epoll set: what came before the call is found by a look at the rings, what
+    /// comes later makes it readable.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep
             .arm(self.rx.queues.sockets())
@@ -410,8 +413,8 @@ impl Datagram for XdpRail {
     type Tx = XdpTx;
     type Rx = XdpRx;
 
-    /// Knows an address once: opening it again gives the same peer. Returns before its hardware address is known; frames
-    /// that are posted until then are lost, and counted.
+    /// Adds a peer; opening an address again returns the same peer. Returns before its hardware address is
+    /// known; frames that are posted until then are lost, and counted.
     fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
         let to = self.interface.sockets_of(&self.name, address)?;
         let known = self.rx.demux().peer_at(to[0]);

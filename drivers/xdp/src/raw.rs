@@ -1,5 +1,5 @@
-//! What the queues below a rail take by themselves: whole packets that were made once, to one peer and back, with nothing looked
-//! at but their bytes. No rail can be faster over the same queues.
+//! What the queues below a rail take by themselves: whole packets that were made once, to one peer and back,
+//! with nothing looked at but their bytes. No rail can be faster over the same queues.
 
 use doorbell_fabric::ether::HEADERS_IPV4;
 use doorbell_fabric::message::PeerIndex;
@@ -49,8 +49,8 @@ impl XdpRaw {
         self.rail.tx.in_one_chunk(self.headers)
     }
 
-    /// Sends `bytes`, at most [`longest`](Self::longest) of them: the packet is made anew only when the length is another one than last time. Returns whether there was
-    /// room.
+    /// Sends `bytes`, at most [`longest`](Self::longest) of them: the packet is made anew only when the
+    /// length is another one than last time. Returns whether there was room.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> bool {
         if self.frame != bytes.len() {
@@ -60,8 +60,8 @@ impl XdpRaw {
         bytes.len() <= self.longest() && self.rail.tx.send_packet(&self.packet)
     }
 
-    /// Copies what the next packet brought, as a receive of a socket does; returns how many bytes it has behind its headers, if
-    /// one has come.
+    /// Copies what the next packet brought, as a receive of a socket does; returns how many bytes it has
+    /// behind its headers, if one has come.
     #[inline]
     pub fn take(&mut self, into: &mut [u8]) -> Option<usize> {
         self.rail.rx.queues.take_packet(self.headers, into)

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `CAP_NET_RAW` | an AF_XDP socket |
 //! | `CAP_BPF` (before Linux 5.8 `CAP_SYS_ADMIN`) | the map and the program |
-//! | `CAP_NET_ADMIN` | attaching the program, and asking for neighbours |
+//! | `CAP_NET_ADMIN` | attaching the program, and resolving neighbours |
 //!
-//! and `CAP_IPC_LOCK`, or a `ulimit -l` that the memory of frames fits into: 12 MiB with all defaults, up to 140 MiB with many
-//! queues and long frames.
+//! and `CAP_IPC_LOCK`, or a `ulimit -l` that the memory of frames fits into: 12 MiB with all defaults, up to
+//! 140 MiB with many queues and long frames.
 
 use std::io;
 
@@ -43,7 +43,7 @@ fn lacking(has: u64) -> Vec<&'static str> {
         .collect()
 }
 
-/// Why so many bytes of memory for frames cannot be had, where that is so: the kernel locks them.
+/// Why this much memory for frames cannot be allocated, where that is so: the kernel locks it.
 pub(crate) fn too_much(bytes: usize) -> Option<(String, String)> {
     let has = capabilities()?;
     let may = Limit::of(Resource::RLIMIT_MEMLOCK).soft;

@@ -15,13 +15,13 @@ use crate::multibuf::{Joined, Joins};
 use crate::queue::{Fills, Frames, GOES_ON, unpack};
 use crate::sys;
 
-/// In how many polls that found nothing a kernel that may sleep is asked whether it does: some devices look
-/// for chunks first and say that they sleep then, so that chunks that were given back in between would be
-/// seen by nobody.
+/// Number of empty polls after which a kernel that may sleep is checked for it: some devices look for chunks
+/// first and only then set the flag that they sleep, so that chunks that were given back in between would not
+/// be found.
 const ASK_EVERY: u32 = 64;
 
-/// So many chunks are given back at least before the kernel is told of them while frames come in: each time
-/// costs a cache line that the other side has.
+/// At least this many chunks are given back before the ring's index is published while frames come in: each
+/// time costs a cache line that the other side has.
 const GIVE_BACK: u32 = 32;
 
 /// One queue's receiving side.
@@ -29,16 +29,16 @@ pub(crate) struct Source {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) receive: Frames,
     pub(crate) fill: Fills,
-    /// Chunks that were given back and the kernel does not know of.
+    /// Chunks that were given back and are not published to the kernel yet.
     pub(crate) unpublished: u32,
     pub(crate) untold: u32,
-    /// The kernel may sleep until it is told of chunks: only devices that take them themselves do.
+    /// The kernel may sleep until it is notified of chunks: only devices that take them themselves do.
     pub(crate) may_sleep: bool,
 }
 
 impl Source {
     /// Gives a chunk back. The ring has room for twice the chunks that its queue has: the kernel shows frames
-    /// before it says that it has taken their chunks off this ring, so that each may be in it a second time.
+    /// before it frees the entries of their chunks in this ring, so that each may be in it a second time.
     #[inline]
     fn give(&mut self, chunk: u32, size: usize) -> bool {
         let address = u64::from(chunk) * size as u64;
@@ -47,7 +47,7 @@ impl Source {
         given
     }
 
-    /// Tells the kernel what was taken and given back.
+    /// Publishes to the kernel what was taken and given back.
     #[inline]
     fn publish(&mut self) {
         if self.untold > 0 {
@@ -61,11 +61,11 @@ impl Source {
         }
     }
 
-    /// Wakes a kernel that sleeps until it is told of chunks.
+    /// Wakes a kernel that sleeps until it is notified of chunks.
     #[inline]
     fn wake(&self) {
         if self.may_sleep && self.fill.is_asleep() {
-            // What it says to that is of no use: it is asked again soon.
+            // The result is of no use: the flag is checked again soon.
             let _ = sys::wake_receiver(self.socket.as_fd());
         }
     }
@@ -86,7 +86,7 @@ pub struct Queues {
     joins: Joins,
     /// Each empty poll has the device looked at.
     busy_poll: bool,
-    /// Chunks that are given back before the kernel is told of them.
+    /// Chunks that are given back before they are published to the kernel.
     give_back: u32,
     /// The queue that is looked at first, and polls that found nothing.
     turn: usize,
@@ -160,7 +160,7 @@ pub(crate) fn receiver(parts: Parts) -> XdpRx {
 }
 
 impl Queues {
-    /// What the kernel and the rings have counted. Asks every socket.
+    /// What the kernel and the rings have counted. Reads it from every socket.
     pub(crate) fn kernel_counts(&self) -> KernelCounts {
         self.sources.iter().fold(self.ended, |all, source| {
             let one = sys::counted(source.socket.as_fd()).unwrap_or_default();
@@ -209,7 +209,7 @@ impl Queues {
         let goes_on = options & GOES_ON != 0;
         let known = self.with.get_mut(number);
         let Some(with) = known.filter(|with| with.is_some()) else {
-            // A chunk that the kernel does not have: it is nobody's to give back.
+            // A chunk that the kernel does not have: it cannot give it back.
             arrivals.counts.nonsense += 1;
             self.broken(queue, goes_on);
             return;
@@ -377,7 +377,7 @@ impl ReceiveQueues for Queues {
             self.joins.give(buffer - self.with.len() as u32);
             return;
         };
-        // After the end there is nobody to give it to.
+        // After the end there is no queue to give it to.
         if let Some(source) = self.sources.get_mut(usize::from(queue))
             && source.give(buffer, self.chunk)
         {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   news of the link, of neighbours   always in it, by level
-//!   queues                            one shot each, set anew where it was spent: what did not wake anybody costs no call
+//!   queues                            one shot each, set anew where it was spent: unspent ones cost no call
 //! ```
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,12 +10,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// By which numbers the set names what woke somebody; queues follow.
+/// The numbers by which the set names what became readable; queues follow.
 const LINK: u64 = 0;
 const NEIGHBOURS: u64 = 1;
 const QUEUES: u64 = 2;
 
-/// Whether a queue would wake somebody.
+/// Whether a queue would wake a sleeper.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shot {
     /// It has never been in the set.
@@ -31,7 +31,7 @@ pub(crate) struct News {
     pub(crate) neighbours: bool,
 }
 
-/// The set.
+/// The epoll set, with what is in it.
 pub(crate) struct Sleep {
     epoll: OwnedFd,
     shots: Vec<Shot>,
@@ -69,8 +69,9 @@ impl Sleep {
         Ok(())
     }
 
-    /// Notes what has made the set readable. The kernel tells it of each frame of a queue that is set, at the sender's cost
-    /// where that is on the same machine, so this is called now and then while somebody is awake, too.
+    /// Notes what has made the set readable. The kernel reports each frame of a queue that is set, at the
+    /// sender's cost where that is on the same machine, so this is called now and then while the owner is
+    /// awake, too.
     pub(crate) fn look(&mut self) {
         if !self.armed && !self.shots.contains(&Shot::Set) {
             return;

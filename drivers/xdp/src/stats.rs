@@ -32,8 +32,8 @@ doorbell_packet::stats! {
         /// Frames that came by the kernel's own stack instead: fragments, or frames of queues that have no
         /// socket.
         astray,
-        /// How often a zero-copy device found no chunk to fill: what it dropped for that, its own counters
-        /// tell (`ethtool -S`).
+        /// How often a zero-copy device found no chunk to fill: its own counters show what it dropped for
+        /// that (`ethtool -S`).
         starved,
     }
 }

@@ -1,8 +1,8 @@
 //! Unsafe room: AF_XDP sockets, maps of their rings, and the few `bpf(2)` calls that steer frames to them.
 //!
-//! Every pointer given to the kernel is made within the function that makes the call, from memory that it borrows or
-//! owns, and none is kept. Of the memory of frames the kernel keeps the pages themselves, for as long as a socket uses them;
-//! both halves of a rail, and every frame that is kept, own its map.
+//! Every pointer given to the kernel is made within the function that makes the call, from memory that it
+//! borrows or owns, and none is kept. Of the memory of frames the kernel keeps the pages themselves, for as
+//! long as a socket uses them; both halves of a rail, and every frame that is kept, own its map.
 
 use std::any::Any;
 use std::io;
@@ -28,7 +28,7 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
 /// Takes over a descriptor that a call has just made.
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let number = checked(result)? as RawFd;
-    // SAFETY: the call made this descriptor, and nobody else knows of it.
+    // SAFETY: the call made this descriptor, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -53,8 +53,8 @@ fn set<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<
 unsafe fn get<T>(fd: BorrowedFd<'_>, (level, option): (i32, i32), value: &mut T) -> io::Result<usize> {
     let mut length = size_of::<T>() as libc::socklen_t;
     let pointer = ptr::from_mut(value).cast();
-    // SAFETY: the kernel writes at most `length` bytes to the value, which is borrowed for the call; they are a `T` by the
-    // caller's promise.
+    // SAFETY: the kernel writes at most `length` bytes to the value, which is borrowed for the call; they are
+    // a `T` by the caller's promise.
     let done = unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, pointer, &raw mut length) };
     checked(done.into()).map(|_| length as usize)
 }
@@ -69,8 +69,8 @@ pub(crate) fn set_number(fd: BorrowedFd<'_>, option: i32, value: u32) -> io::Res
     set(fd, libc::SOL_XDP, option, &value)
 }
 
-/// Makes `memory` the place of all frames of this socket, in chunks of `chunk` bytes. The kernel holds its pages, which it and
-/// the device write to, until the socket and all that share its memory are closed.
+/// Makes `memory` the place of all frames of this socket, in chunks of `chunk` bytes. The kernel holds its
+/// pages, which it and the device write to, until the socket and all that share its memory are closed.
 pub(crate) fn register(fd: BorrowedFd<'_>, memory: &RegionSlice, chunk: u32) -> io::Result<()> {
     let asked = libc::xdp_umem_reg {
         addr: memory.address() as u64,
@@ -146,7 +146,7 @@ unsafe impl Sync for RingMap {}
 
 impl Drop for RingMap {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and whoever used its addresses held this value.
+        // SAFETY: the map is ours, and every user of its addresses held this value.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
@@ -168,8 +168,8 @@ pub(crate) fn map(fd: BorrowedFd<'_>, which: RingOf, length: usize) -> io::Resul
     let base = NonNull::new(base.cast::<u8>()).filter(|base| base.as_ptr().cast() != libc::MAP_FAILED);
     let base = base.ok_or_else(io::Error::last_os_error)?;
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(RingMap { base, length });
-    // SAFETY: the map is readable and writable, lives as long as its owner, and nothing else of this process knows where
-    // it is; the kernel is the other side.
+    // SAFETY: the map is readable and writable, lives as long as its owner, and nothing else of this process
+    // knows where it is; the kernel is the other side.
     Ok(Area::new(unsafe {
         Mapped::new(base, length, Access::ReadWrite, owner)
     }))
@@ -199,8 +199,8 @@ pub(crate) fn bind(
     checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) }.into()).map(drop)
 }
 
-/// Whether the kernel knows frames of several chunks (Linux 6.6). It looks at the flags of a bind first, and at the interface then,
-/// of which there is none with this number: nothing is bound.
+/// Whether the kernel knows frames of several chunks (Linux 6.6). It looks at the flags of a bind first, and
+/// at the interface then, of which there is none with this number: nothing is bound.
 pub(crate) fn has_pieces() -> bool {
     let asked = socket().and_then(|socket| {
         let fd = std::os::fd::AsFd::as_fd(&socket);
@@ -217,7 +217,8 @@ pub(crate) fn is_zero_copy(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(told.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
-/// Whether the kernel knows which of the device's queues a receive of this socket would poll (`SO_INCOMING_NAPI_ID`).
+/// Whether the kernel knows which of the device's queues a receive of this socket would poll
+/// (`SO_INCOMING_NAPI_ID`).
 pub(crate) fn has_queue_to_poll(fd: BorrowedFd<'_>) -> bool {
     let mut number = 0u32;
     // SAFETY: the option is a number.
@@ -289,11 +290,12 @@ const NAME: [u8; 16] = *b"doorbell\0\0\0\0\0\0\0\0";
 type Argument = [u64; 16];
 
 /// # Safety
-/// What the fields of the argument point to must live for the call, and be as long as its other fields say.
+/// What the fields of the argument point to must live for the call, and be as long as its length fields
+/// require.
 unsafe fn bpf(command: u32, argument: &mut Argument) -> io::Result<libc::c_long> {
     let length = size_of_val(argument);
-    // SAFETY: the kernel reads and writes at most `length` bytes of the argument, which is borrowed for the call; the rest
-    // is the caller's promise.
+    // SAFETY: the kernel reads and writes at most `length` bytes of the argument, which is borrowed for the
+    // call; the rest is the caller's promise.
     checked(unsafe { libc::syscall(libc::SYS_bpf, command, argument.as_mut_ptr(), length) })
 }
 
@@ -332,7 +334,7 @@ pub(crate) fn put_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>
     unsafe { bpf(MAP_UPDATE, &mut argument) }.map(drop)
 }
 
-/// Loads a program. On refusal, also what the verifier said.
+/// Loads a program. On refusal, also returns the verifier's output.
 pub(crate) fn load(program: &[Instruction], frags: bool) -> Result<OwnedFd, (io::Error, String)> {
     const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
     let mut log = vec![0u8; 64 << 10];
@@ -345,7 +347,8 @@ pub(crate) fn load(program: &[Instruction], frags: bool) -> Result<OwnedFd, (io:
     argument[5] = pair(0, if frags { HAS_FRAGS } else { 0 });
     [argument[6], argument[7]] = name();
     argument[8] = pair(0, ATTACH_XDP);
-    // SAFETY: the kernel reads the program and the licence and writes at most its length to the log: all live for the call.
+    // SAFETY: the kernel reads the program and the licence and writes at most its length to the log: all live
+    // for the call.
     let loaded = unsafe { bpf(PROGRAM_LOAD, &mut argument) };
     owned_or_said(loaded, &log)
 }

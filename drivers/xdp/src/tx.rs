@@ -1,5 +1,5 @@
-//! The sending half: frames are written with their headers into chunks of the memory that the kernel reads, and one system call
-//! has it look at all of them.
+//! The sending half: frames are written with their headers into chunks of the memory that the kernel reads,
+//! and one system call has it look at all of them.
 //!
 //! ```text
 //!   post ─► chunk ─► send ring      doorbell ─► index, and a call where the kernel sleeps
@@ -22,7 +22,8 @@ use crate::queue::{Completions, GOES_ON, Sends, pack};
 use crate::stats::XdpStats;
 use crate::sys;
 
-/// Most calls of one doorbell: a kernel that takes less than this many times its own budget is asked again later.
+/// Most calls of one doorbell: a kernel that takes less than this many times its own budget is called again
+/// later.
 const CALLS_MAX: u32 = 64;
 
 /// The sending half of an [`XdpRail`](crate::XdpRail).
@@ -30,12 +31,13 @@ pub struct XdpTx {
     pub(crate) ways: Vec<PeerHeaders>,
     /// `None` after the end.
     line: Option<Line>,
-    /// Chunks that the kernel was told of, frames among them, and whether it refused to look at them: the interface is down, or
-    /// gone.
+    /// Chunks that were published to the kernel, frames among them, and whether it refused to look at them:
+    /// the interface is down, or gone.
     published: u64,
     frames: u64,
     refused: bool,
-    /// Of each place in the ring, whether a frame goes on after it. Where frames have one chunk each, there are no places.
+    /// Of each place in the ring, whether a frame goes on after it. Where frames have one chunk each, there
+    /// are no places.
     goes_on: Box<[bool]>,
     /// Chunks that were pushed so far.
     pushed: u64,
@@ -120,17 +122,17 @@ impl XdpTx {
         }
     }
 
-    /// Whether the kernel has not looked at everything yet, and would when asked.
+    /// Whether the kernel has not looked at everything yet, and would when called.
     pub(crate) fn is_backed_up(&mut self) -> bool {
         !self.refused && self.waiting() > 0
     }
 
-    /// Chunks that the kernel was told of and has not taken.
+    /// Chunks that were published to the kernel and that it has not taken.
     fn waiting(&mut self) -> u32 {
         self.line.as_mut().map_or(0, |line| line.send.pending())
     }
 
-    /// Has the kernel look at what waits, whatever it said to that before; returns how many chunks it took.
+    /// Has the kernel look at what waits, whatever it returned before; returns how many chunks it took.
     pub(crate) fn retry(&mut self) -> usize {
         let before = self.waiting();
         if before > 0 && self.wake() {
@@ -162,7 +164,7 @@ impl XdpTx {
         }
     }
 
-    /// Frames that the kernel was told of and has not taken all chunks of.
+    /// Frames that were published to the kernel and not all of whose chunks it has taken.
     fn waiting_frames(&self, line: &Line) -> u64 {
         let chunks = u64::from(line.send.waiting());
         if self.goes_on.is_empty() {
@@ -218,7 +220,7 @@ impl XdpTx {
         (before - left) as usize
     }
 
-    /// Has the kernel look at the ring; returns whether it makes sense to ask again.
+    /// Has the kernel look at the ring; returns whether it makes sense to call again.
     #[inline]
     fn wake(&mut self) -> bool {
         let Some(line) = &self.line else {
@@ -258,7 +260,8 @@ impl XdpTx {
         headers.len() + length
     }
 
-    /// Writes a frame that is longer than a chunk into `chunks`, one after the other; returns its length with headers.
+    /// Writes a frame that is longer than a chunk into `chunks`, one after the other; returns its length with
+    /// headers.
     fn write_long(&self, chunks: &[u32], headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
         let (size, start) = (self.chunk, headers.len());
         let place = |at: usize| {
@@ -388,7 +391,7 @@ impl XdpTx {
         Ok(())
     }
 
-    /// The kernel was told of that many more chunks.
+    /// Counts this many more chunks as published to the kernel.
     #[inline]
     fn count(&mut self, published: u32) {
         let chunks = self.published..self.published + u64::from(published);
@@ -400,7 +403,7 @@ impl XdpTx {
         };
     }
 
-    /// How many frames end in these chunks of those that the kernel was told of, which are still in the ring.
+    /// How many frames end in these chunks, which were published to the kernel and are still in the ring.
     fn ends_in(&self, chunks: std::ops::Range<u64>) -> u64 {
         let places = self.goes_on.len() as u64;
         chunks.filter(|at| !self.goes_on[(at % places) as usize]).count() as u64
@@ -418,7 +421,8 @@ impl XdpTx {
     }
 }
 
-/// Where each part of a range of a packet begins that lies in one chunk of `size` bytes, and how many bytes it has.
+/// Where each part of a range of a packet begins that lies in one chunk of `size` bytes, and how many bytes
+/// it has.
 fn parts_of(range: std::ops::Range<usize>, size: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = range.start;
     std::iter::from_fn(move || {

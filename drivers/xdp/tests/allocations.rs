@@ -13,7 +13,8 @@ use doorbell_xdp::{Mode, XdpConfig, XdpRail};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Frames alone and in batches, short and in several chunks, kept and not, on both channels, then quiet, and sleeping in between.
+/// Frames alone and in batches, short and in several chunks, kept and not, on both channels, then quiet, and
+/// sleeping in between.
 fn exchange(a: &mut XdpRail, b: &mut XdpRail, to_b: PeerIndex, round: u64) {
     let message = [7; 9000];
     let longest = a.granted().longest;

@@ -1,4 +1,5 @@
-//! The promises of `Datagram`, over virtual Ethernet between two network namespaces, in each mode that it has.
+//! The promises of `Datagram`, over virtual Ethernet between two network namespaces, in each mode that it
+//! has.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ fn ends(lab: &Lab, config: &XdpConfig) -> Ends<XdpRail> {
         b.progress(Time::from_nanos(now));
     };
     let (mut a, mut b) = (open(0), open(1));
-    // Routes are asked for where a peer is opened; once opened, an address is known anywhere.
+    // Routes are looked up where a peer is opened; once opened, an address is known anywhere.
     let (at_a, at_b) = (a.0.address(), b.0.address());
     lab.inside(0, || Datagram::open(&mut a.0, &at_b, b.1)).unwrap();
     lab.inside(1, || Datagram::open(&mut b.0, &at_a, a.1)).unwrap();
@@ -62,7 +63,8 @@ fn all(test: &str, mtu: usize, config: &XdpConfig, of_room: Check) {
     }
 }
 
-/// Where frames may have several chunks, room is for the longest ones: short ones leave some of it. So it is filled with those.
+/// Where frames may have several chunks, room is for the longest ones: short ones leave some of it. So it is
+/// filled with those.
 fn reserved_room_holds_the_longest_frames_and_no_more_is_given(ends: &mut Ends<XdpRail>) {
     let frame = vec![7; ends.a.granted().longest];
     for channel in [Channel::Priority, Channel::Data] {

@@ -1,4 +1,5 @@
-//! Beside the kernel's own stack on a real link: what goes to the rail and what does not, who else is there, how it ends.
+//! Beside the kernel's own stack on a real link: what goes to the rail and what does not, which other
+//! programs are there, how it ends.
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -23,7 +24,7 @@ fn open(lab: &Lab, side: usize, config: &XdpConfig) -> Result<XdpRail, RailError
     lab.inside(side, || XdpRail::open(&"xdp:v0".parse().unwrap(), config))
 }
 
-/// Opens a peer from inside its host: routes are asked for there.
+/// Opens a peer from inside its host: routes are looked up there.
 fn meet<R: Datagram + Send>(lab: &Lab, side: usize, rail: &mut R, address: &RailAddress) -> PeerIndex {
     lab.inside(side, || Datagram::open(rail, address, LIFE)).unwrap()
 }
@@ -98,7 +99,7 @@ fn only_its_own_ports_come_to_the_rail() {
         stranger.send_to(b"to the rail", ("10.77.0.1", port)).unwrap();
         assert_eq!(take(&mut rail, channel), (None, b"to the rail".to_vec()));
     }
-    // Below and above its ports there is nobody.
+    // Below and above its ports no socket is bound.
     for port in [port - 1, port + 2] {
         stranger.send_to(b"to nobody", ("10.77.0.1", port)).unwrap();
     }
@@ -118,7 +119,8 @@ fn only_its_own_ports_come_to_the_rail() {
     );
 }
 
-/// The queue is one process's, whoever else wants it is told, and a link that was closed leaves nothing behind.
+/// The queue belongs to one process, a second one is refused with the reason, and a link that was closed
+/// leaves nothing behind.
 #[test]
 fn a_queue_serves_one_rail_at_a_time() {
     let Some(lab) = Lab::pair("a_queue_serves_one_rail_at_a_time", 1500) else {
@@ -156,7 +158,7 @@ fn link_of(interface: &str) -> String {
     String::from_utf8_lossy(&shown.stdout).into_owned()
 }
 
-/// A process that is killed leaves no program on the interface, and its queue can be had at once.
+/// A process that is killed leaves no program on the interface, and its queue can be opened at once.
 #[test]
 fn a_killed_process_leaves_a_clean_interface() {
     let Some(lab) = Lab::pair("a_killed_process_leaves_a_clean_interface", 1500) else {
@@ -280,7 +282,8 @@ fn all_queues_of_an_interface_are_served() {
     assert_eq!(other.stats().astray, 0);
 }
 
-/// A queue that receives and cannot send, or the other way round, is refused at once, by name; nobody waits for it.
+/// A queue that receives and cannot send, or the other way round, is refused at once, by name, without any
+/// wait for it.
 #[test]
 fn a_queue_that_serves_one_way_only_is_refused() {
     let Some(lab) = Lab::pair("a_queue_that_serves_one_way_only_is_refused", 1500) else {
@@ -314,11 +317,12 @@ fn a_queue_that_serves_one_way_only_is_refused() {
                 format!("{:?}", found.unwrap().verdict)
             })
         });
-        assert!(found.unwrap().contains(way), "discovery says the same");
+        assert!(found.unwrap().contains(way), "discovery reports the same");
     }
 }
 
-/// More frames than the rings hold: what does not fit is dropped and counted, the rest is whole, and it goes on.
+/// More frames than the rings hold: what does not fit is dropped and counted, the rest is whole, and it goes
+/// on.
 #[test]
 fn a_flood_is_counted_and_ends_well() {
     let Some(lab) = Lab::pair("a_flood_is_counted_and_ends_well", 1500) else {
@@ -366,7 +370,7 @@ fn a_flood_is_counted_and_ends_well() {
     assert_eq!(take(&mut b, Channel::Data).1, b"after");
 }
 
-/// A peer whose station answers nobody is no error: its frames are lost, until it does.
+/// A peer whose next hop does not answer is no error: its frames are lost, until it does.
 #[test]
 fn a_neighbour_that_comes_later_is_found() {
     let Some(lab) = Lab::pair("a_neighbour_that_comes_later_is_found", 1500) else {
@@ -385,7 +389,7 @@ fn a_neighbour_that_comes_later_is_found() {
     assert!(post(&mut rail, Channel::Data, peer, b"found"));
     let mut bytes = [0; 16];
     assert_eq!(late.recv(&mut bytes).unwrap(), 5);
-    // It has another hardware address now, and says so.
+    // It has another hardware address now, and announces it.
     lab.ip(1, "link set v0 down");
     lab.ip(1, "link set v0 address 02:00:00:00:00:77");
     lab.ip(1, "link set v0 up");
@@ -438,7 +442,7 @@ fn who_sleeps_is_woken_by_a_frame_and_the_link_is_told() {
     assert_eq!(take(&mut b, Channel::Data).1, b"wake up");
     lab.ip(0, "link set v0 down");
     let mut events = Vec::new();
-    watch.until("the link's end is told", |now| {
+    watch.until("the link's end is reported", |now| {
         b.progress(now);
         events.extend(std::iter::from_fn(|| b.event()).map(|event| event.kind));
         events.contains(&EventKind::LinkDown)
@@ -448,7 +452,7 @@ fn who_sleeps_is_woken_by_a_frame_and_the_link_is_told() {
     assert!(b.close(deadline, deadline));
 }
 
-/// A rail that has ended has let go of its queue, whoever still has the value.
+/// A rail that has ended has released its queue, although its value still exists.
 #[test]
 fn a_closed_rail_has_let_go_of_the_queue() {
     let Some(lab) = Lab::pair("a_closed_rail_has_let_go_of_the_queue", 1500) else {
@@ -461,7 +465,8 @@ fn a_closed_rail_has_let_go_of_the_queue() {
     drop(again);
 }
 
-/// Where the interface is down, what was posted waits for it; nobody is kept awake by that, and an end does not wait.
+/// Where the interface is down, what was posted waits for it; that keeps no thread awake, and an end does not
+/// wait.
 #[test]
 fn frames_of_an_interface_that_is_down_keep_nobody_awake() {
     let Some(lab) = Lab::pair("frames_of_an_interface_that_is_down_keep_nobody_awake", 1500) else {
@@ -533,7 +538,7 @@ fn a_send_ring_that_is_full_goes_on_when_the_interface_is_up_again() {
     assert_eq!((posted, a.stats().sent), (64, 0));
     assert!(
         matches!(a.arm().unwrap(), Armed::Sleep(_)),
-        "nobody is kept awake"
+        "the thread may sleep"
     );
     a.disarm();
     lab.ip(0, "link set v0 up");
@@ -552,7 +557,8 @@ fn a_send_ring_that_is_full_goes_on_when_the_interface_is_up_again() {
     assert!(a.stats().sent > 64);
 }
 
-/// A route that changes is followed at once: frames go by the new station, and not by that which the table had at the opening.
+/// A route that changes is followed at once: frames go by the new next hop, and not by that which the table
+/// had at the opening.
 #[test]
 fn a_route_that_changes_is_followed() {
     let Some(lab) = Lab::pair("a_route_that_changes_is_followed", 1500) else {
@@ -574,7 +580,7 @@ fn a_route_that_changes_is_followed() {
     other.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert!(post(&mut rail, Channel::Data, peer, b"astray"));
     let mut bytes = [0; 16];
-    assert!(other.recv(&mut bytes).is_err(), "it goes to nobody");
+    assert!(other.recv(&mut bytes).is_err(), "it reaches no socket");
     lab.ip(0, "route replace 10.99.0.1 via 10.77.0.2");
     let watch = watch();
     watch.until("frames go by the new station", |now| {
@@ -584,7 +590,7 @@ fn a_route_that_changes_is_followed() {
     });
     assert!(
         watch.0.elapsed() < Duration::from_secs(2),
-        "it was told, and not found by chance"
+        "it was notified, and not found by chance"
     );
 }
 
@@ -614,8 +620,8 @@ fn trouble_behind_a_link_that_is_up_has_words() {
     told(&mut rail, "astray");
 }
 
-/// Busy polling is claimed only where the kernel knows what to poll, which it does not on such a link; and an interface of the
-/// other family alone is told with the setting that takes it.
+/// Busy polling is claimed only where the kernel knows what to poll, which it does not on such a link; and an
+/// interface of the other family alone is refused with the setting that takes it.
 #[test]
 fn what_is_not_had_is_not_claimed() {
     let Some(lab) = Lab::pair("what_is_not_had_is_not_claimed", 1500) else {
@@ -648,8 +654,8 @@ fn what_is_not_had_is_not_claimed() {
     );
 }
 
-/// Where the MTU needs it, frames are in several chunks: of every length to and from a host over sockets, and between two rails;
-/// where it does not, and where a shorter MTU is set, they are in one.
+/// Where the MTU needs it, frames are in several chunks: of every length to and from a host over sockets, and
+/// between two rails; where it does not, and where a shorter MTU is set, they are in one.
 #[test]
 fn frames_longer_than_a_chunk_pass_both_ways() {
     let Some(lab) = Lab::pair("frames_longer_than_a_chunk_pass_both_ways", 9000) else {
@@ -688,7 +694,8 @@ fn frames_longer_than_a_chunk_pass_both_ways() {
             assert!(post(&mut b, Channel::Priority, to_a, &bytes));
             let got = take(&mut a, Channel::Priority);
             assert_eq!(got, (Some(to_b), bytes.clone()), "{mode} {length}");
-            // The kernel checks the checksum of what the rail sent, and the rail finds what the kernel sent whole.
+            // The kernel checks the checksum of what the rail sent, and the rail finds what the kernel sent
+            // whole.
             assert!(post(&mut a, Channel::Priority, to_socket, &bytes));
             let mut got = vec![0; 10_000];
             let n = socket.recv(&mut got).unwrap();
@@ -716,8 +723,8 @@ fn frames_longer_than_a_chunk_pass_both_ways() {
     assert_eq!((rail.granted().pieces, rail.granted().longest), (1, 3798));
 }
 
-/// Long frames by the thousand, more than the rings hold, a part of them kept: all that arrives is whole and in order, every
-/// chunk comes back, and it goes on.
+/// Long frames by the thousand, more than the rings hold, a part of them kept: all that arrives is whole and
+/// in order, every chunk comes back, and it goes on.
 #[test]
 fn a_flood_of_long_frames_loses_no_chunk() {
     let Some(lab) = Lab::pair("a_flood_of_long_frames_loses_no_chunk", 9000) else {
@@ -751,7 +758,7 @@ fn a_flood_of_long_frames_loses_no_chunk() {
         tx.doorbell();
         let done = tx.reaped(Channel::Data);
         assert!(done.0 <= posted);
-        // Every other round nobody looks, so that the ring is full.
+        // Every other round the frames are not read, so that the ring is full.
         if round % 2 == 0 {
             continue;
         }
@@ -795,7 +802,7 @@ fn a_flood_of_long_frames_loses_no_chunk() {
         "{stats:?}"
     );
     assert_eq!(a.stats().sent, posted);
-    // All of it can be had again: as many as there are chunks for, which is 64 by threes.
+    // All of it can be reserved again: as many as there are chunks for, which is 64 by threes.
     for _ in 0..3 {
         let (tx, _) = a.split();
         assert_eq!(tx.reserve(Channel::Data, 21), 21);
@@ -810,9 +817,9 @@ fn a_flood_of_long_frames_loses_no_chunk() {
     }
 }
 
-/// Why an interface cannot be shared by its queues on a link that does not steer: a frame comes in by the queue that its sender
-/// chose, or the sender's kernel by the flow, and a socket gets those of its own queue only. So the second process is refused, by
-/// whatever queue it asks for, and told who is there.
+/// Why an interface cannot be shared by its queues on a link that does not steer: a frame comes in by the
+/// queue that its sender chose, or the sender's kernel by the flow, and a socket gets those of its own queue
+/// only. So the second process is refused, whatever queue it names, and its error names the first one.
 #[test]
 fn a_frame_comes_by_the_queue_that_its_sender_chose_so_an_interface_is_one_rails() {
     const TEST: &str = "a_frame_comes_by_the_queue_that_its_sender_chose_so_an_interface_is_one_rails";
@@ -839,8 +846,9 @@ fn a_frame_comes_by_the_queue_that_its_sender_chose_so_an_interface_is_one_rails
         let error = open(&lab, 0, &on(1)).unwrap_err().to_string();
         let own = format!("of process {} (", std::process::id());
         assert!(error.contains("one xdp rail") && error.contains(&own), "{error}");
-        // In the driver's mode a sender on the receiver's queue is heard, and one on the other queue goes to the kernel. In the
-        // common code the link does not say by which queue a frame came, and all come by the first: the other one has none.
+        // In the driver's mode the frames of a sender on the receiver's queue arrive, and those of one on the
+        // other queue go to the kernel. In the common code the link does not carry the queue by which a frame
+        // came, and all come by the first: the other one has none.
         for (queue, heard) in [(0, true), (1, mode == Mode::Generic)] {
             let mut sender = open(&lab, 1, &on(queue)).unwrap();
             let peer = meet(&lab, 1, &mut sender, &receiver.address());
