@@ -1,7 +1,7 @@
 //! Running a program under a time limit, its output in a file, and nothing of it left behind.
 //!
-//! A child gets a process group of its own, and we are the subreaper: whatever it leaves running, even in a session
-//! of its own, becomes our child and is ended with it.
+//! A child gets a process group of its own, and we are the subreaper: whatever it leaves running, even in a
+//! session of its own, becomes our child and is ended with it.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -18,13 +18,13 @@ use crate::error::Error;
 /// How often a running child is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a child beside others may take to end what it started, when nobody waits for it any more.
+/// How long a child beside others may take to end what it started, when no caller waits for it any more.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// How a child ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// By itself.
+    /// It ended by itself.
     Exit(ExitStatus),
     /// It was still running at its limit, and was killed.
     TimedOut,
@@ -32,19 +32,19 @@ pub enum Ended {
 
 /// Starts children, one at a time, and some that run beside them.
 ///
-/// At the end of each child, all other children of this process are ended too, but for those: a process has one
-/// nursery, and starts nothing beside it.
+/// At the end of each child, all other children of this process are ended too, except those that run beside
+/// it: a process has one nursery, and starts nothing by other means.
 #[derive(Debug)]
 pub struct Nursery {
     interrupted: Arc<AtomicBool>,
-    /// Who is not swept away with others.
+    /// The children that are not ended with the others.
     spared: Mutex<Vec<Pid>>,
 }
 
 /// One of several programs that run side by side.
 #[derive(Debug)]
 pub struct Lane {
-    /// The program.
+    /// The program with its arguments.
     pub command: Command,
     /// Where both of its outputs go.
     pub log: File,
@@ -115,8 +115,8 @@ impl Nursery {
         self.wait(&mut child, (began, bound), watch)
     }
 
-    /// Runs programs side by side, each as [`Nursery::run`] does; how each ended. What they started and left to us is ended when
-    /// the last of them has.
+    /// Runs programs side by side, each as [`Nursery::run`] does; returns how each ended. Processes that they
+    /// started and left to us are ended when the last of them has ended.
     ///
     /// `watch` is called every 50 ms with the number of those that still run.
     pub fn together(
@@ -269,7 +269,8 @@ const SWEEP: Duration = Duration::from_secs(5);
 
 /// Kills whatever children left to us, but for those.
 fn sweep(spared: &[Pid]) {
-    // Each killed orphan may hand us its own children, and on a busy machine takes its time to die: never without end.
+    // Each killed orphan may hand us its own children, and on a busy machine takes its time to die: never
+    // without end.
     let begun = Instant::now();
     while begun.elapsed() < SWEEP {
         let mut orphans = children();

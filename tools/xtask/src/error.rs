@@ -15,9 +15,9 @@ pub enum Error {
         "cargo metadata cannot read {manifest}: {source}; `cargo metadata --no-deps` there shows the cause"
     )]
     Metadata {
-        /// The manifest that was asked for.
+        /// The manifest that was to be read.
         manifest: PathBuf,
-        /// What cargo said.
+        /// The error that cargo reported.
         source: Box<cargo_metadata::Error>,
     },
     /// A file or folder could not be read or written.
@@ -25,7 +25,7 @@ pub enum Error {
     File {
         /// What was tried: "read", "create".
         what: &'static str,
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -44,15 +44,15 @@ pub enum Error {
     /// `--only` named a step that does not exist.
     #[error("there is no step {asked:?}; the steps are: {known}")]
     UnknownStep {
-        /// What was asked for.
+        /// The name that was given.
         asked: String,
         /// All names, separated by commas.
         known: String,
     },
-    /// `fuzz` was asked for a target that does not exist.
+    /// `fuzz` named a target that does not exist.
     #[error("there is no target {asked:?}; the targets are: {known}")]
     UnknownTarget {
-        /// What was asked for.
+        /// The name that was given.
         asked: String,
         /// All names, separated by commas.
         known: String,
@@ -71,16 +71,16 @@ pub enum Error {
     /// A thread of ours panicked.
     #[error("a thread that ran fuzzers panicked; its message stands above")]
     Worker,
-    /// The user pressed Ctrl-C, or the process was asked to end.
+    /// The user pressed Ctrl-C, or the process received a signal to end.
     #[error("interrupted after {0:?}; the running step and all its processes were ended")]
     Interrupted(Duration),
-    /// Two hosts to measure between could not be had.
+    /// Two hosts to measure between could not be set up.
     #[error("{0}")]
     Lab(String),
     /// What has changed could not be found out.
     #[error("{0}")]
     Changed(String),
-    /// A program said something that we do not understand.
+    /// A program printed something that we do not understand.
     #[error("{program} printed no line {wanted:?}; is it a Rust toolchain?")]
     Unreadable {
         /// The program's name.

@@ -1,7 +1,8 @@
 //! `cargo xtask instructions`: what a small message costs in instructions, with one rail and with several.
 //!
-//! The same build of the same program runs under callgrind twice, for so many messages and for as many more; the
-//! difference of the counts, divided by that of the messages, is the cost of one, and the same number on every run.
+//! The same build of the same program runs under callgrind twice, the second time for more messages than the
+//! first; the difference of the counts, divided by that of the messages, is the cost of one, and the same
+//! number on every run.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! Just enough of Rust's lexical rules to tell code from comments and literals.
+//! Just enough of Rust's lexical rules to distinguish code from comments and literals.
 //!
-//! Source: The Rust Reference, chapter "Lexical structure". Literal values, numbers and most punctuation do not
-//! matter here; what matters is where each comment, string, character and lifetime ends.
+//! Source: The Rust Reference, chapter "Lexical structure". Literal values, numbers and most punctuation do
+//! not matter here; what matters is where each comment, string, character and lifetime ends.
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 pub(crate) struct Token<'a> {
     /// What it is.
     pub(crate) kind: Kind,
-    /// Its text.
+    /// The text of the token.
     pub(crate) text: &'a str,
     /// The line of its first character, from 1.
     pub(crate) line: usize,
@@ -107,7 +107,8 @@ fn block_comment(text: &str) -> usize {
     bytes.len()
 }
 
-/// The length of the string literal that `text` starts with, of any of the kinds "", r"", b"", br"", c"", cr"".
+/// Returns the length of the string literal that `text` starts with, of any of the kinds "", r"", b"", br"",
+/// c"", cr"".
 fn string(text: &str) -> Option<usize> {
     let prefix = word(text);
     if !matches!(&text[..prefix], "" | "b" | "c" | "r" | "br" | "cr") {

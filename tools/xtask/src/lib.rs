@@ -1,11 +1,13 @@
-//! The developers' own commands: everything that keeps the project in order and is not part of what users get.
+//! The developers' own commands: everything that keeps the project in order and is not part of what users
+//! get.
 //!
-//! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
-//! and the tree in order, `prose` checks the words of comments and documents, `licences` looks at what the
-//! dependencies are licensed under, `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty
-//! simulated network, `soak` exchanges messages for a long time, `links` measures the udp rail between two hosts,
-//! `rails` breaks links under several of them, `instructions` counts what a message costs, `lab` proves in emulated
-//! machines what needs other NICs and kernels, `clients` runs programs of others over libportals.
+//! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe
+//! rooms and the tree in order, `prose` checks the words of comments and documents, `licences` looks at what
+//! the dependencies are licensed under, `fuzz` attacks parsers and protocols, `simulate` plays whole jobs
+//! over a faulty simulated network, `soak` exchanges messages for a long time, `links` measures the udp rail
+//! between two hosts, `rails` breaks links under several of them, `instructions` counts what a message costs,
+//! `lab` proves in emulated machines what needs other NICs and kernels, `clients` runs programs of others
+//! over libportals.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -46,7 +48,7 @@ enum Command {
     /// Run every test of the project and end with the counts
     #[command(after_help = test::HELP)]
     Test(test::Options),
-    /// Check who depends on whom, where unsafe lives, and what lies in the tree
+    /// Check the dependencies of crates, where unsafe lives, and what lies in the tree
     #[command(after_help = arrows::HELP)]
     Arrows,
     /// Check the words of comments, messages and documents
@@ -104,8 +106,8 @@ Examples:
   cargo xtask lab                      emulated NICs and other kernels, in virtual machines
   cargo xtask clients --from ~/src     Open MPI, OpenSHMEM, GASNet over libportals, from source trees there
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
-  cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; its --help says more
-  cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
+  cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; see its --help
+  cargo xtask simulate --seeds 200     200 seeds over each class of faults; see its --help";
 
 /// The whole program: reads the command line, runs one command, and returns 0 or 1.
 pub fn main() -> ExitCode {

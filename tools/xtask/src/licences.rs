@@ -1,7 +1,7 @@
 //! What the dependencies are licensed under, and where they come from.
 //!
-//! Advisories are not checked here: their database has to be fetched, and reading it is `cargo-deny`'s work, which
-//! is run too where it is installed. Every run says which of the two happened.
+//! Advisories are not checked here: their database has to be fetched, and reading it is the work of
+//! `cargo-deny`, which is run too where it is installed. Every run reports which of the two happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -105,7 +105,8 @@ fn packages(workspace: &Workspace) -> Result<Vec<Package>, Error> {
     Ok(all)
 }
 
-/// The resolved packages for this machine; from what is downloaded if that is enough, else through the network.
+/// The resolved packages for this machine; from what is downloaded if that is enough, else through the
+/// network.
 fn metadata(manifest: &Path) -> Result<Metadata, Error> {
     let host = host()?;
     let ask = |offline: &[&str]| {
@@ -193,7 +194,7 @@ fn duplicates(packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
-/// Runs cargo-deny where it is installed, and says whether advisories were part of it.
+/// Runs cargo-deny where it is installed, and records whether advisories were part of it.
 fn cargo_deny(workspace: &Workspace, outcome: &mut Outcome) -> Result<(), Error> {
     let deny = |arguments: &[&str]| {
         let mut command = Command::new(cargo());
@@ -209,7 +210,7 @@ fn cargo_deny(workspace: &Workspace, outcome: &mut Outcome) -> Result<(), Error>
     };
     if !deny(&["--version"])?.status.success() {
         outcome.unchecked =
-            Some("cargo-deny is not installed, and their database cannot be had offline".to_owned());
+            Some("cargo-deny is not installed, and their database cannot be fetched offline".to_owned());
         return Ok(());
     }
     let mut arguments = vec!["--offline", "check", "licenses", "bans", "sources"];
@@ -223,7 +224,7 @@ fn cargo_deny(workspace: &Workspace, outcome: &mut Outcome) -> Result<(), Error>
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         outcome.problems.push(format!(
-            "cargo deny {} says:\n{}",
+            "cargo deny {} reports:\n{}",
             arguments.join(" "),
             said.trim_end()
         ));

@@ -1,7 +1,8 @@
-//! Whether the committed `Cargo.lock` is the one that the committed manifests ask for.
+//! Whether the committed `Cargo.lock` is the one that the committed manifests require.
 //!
-//! Cargo mends a stale lock file in silence when it builds us, so that `--locked` afterwards finds nothing wrong. What
-//! it leaves is a changed `Cargo.lock` beside unchanged manifests, and that is what is looked for.
+//! Cargo updates a stale lock file in silence when it builds us, so that `--locked` afterwards finds nothing
+//! wrong. What it leaves is a changed `Cargo.lock` beside unchanged manifests, and that is what is looked
+//! for.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use crate::error::Error;
 pub(crate) enum Lock {
     /// It is as committed, or is changing together with a manifest.
     Good,
-    /// It was mended: somebody committed a manifest without it.
+    /// It was updated: a manifest was committed without it.
     Stale,
     /// There is no git to compare with.
     Unknown,

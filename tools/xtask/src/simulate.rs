@@ -1,5 +1,5 @@
-//! Jobs over the simulated network, in a program of their own: what checks the tree should not have to be built with
-//! everything that is in it.
+//! Jobs over the simulated network, in a program of their own: what checks the tree should not have to be
+//! built with everything that is in it.
 
 use std::ffi::OsString;
 use std::process::Command;

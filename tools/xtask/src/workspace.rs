@@ -1,6 +1,6 @@
-//! The workspace as the other commands need it: its folders, its packages, who declares whom.
+//! The workspace as the other commands need it: its folders, its packages, and the dependencies they declare.
 //!
-//! Only `cargo metadata --no-deps` is asked: it needs no network and no downloaded dependency, so that these
+//! Only `cargo metadata --no-deps` is run: it needs no network and no downloaded dependency, so that these
 //! checks run on a fresh clone.
 
 use std::path::{Path, PathBuf};
@@ -46,9 +46,9 @@ pub(crate) struct Dependency {
 /// What kind of program or library a target is, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TargetKind {
-    /// The library.
+    /// The library of the package.
     Library,
-    /// A program.
+    /// A program of the package.
     Program,
     /// A file in `tests/`.
     Test,
@@ -192,13 +192,14 @@ pub(crate) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Whether this is continuous integration's machine, where everything has to be there and nothing is built a second time.
+/// Whether this is continuous integration's machine, where everything has to be there and nothing is built a
+/// second time.
 pub(crate) fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")
 }
 
-/// A call of cargo in the workspace `root` that builds like every other one of a run: what one step has built, another one
-/// finds. A call with other settings builds the whole workspace once more.
+/// A call of cargo in the workspace `root` that builds like every other one of a run: what one step has
+/// built, another one finds. A call with other settings builds the whole workspace once more.
 pub(crate) fn cargo_in(root: &Path) -> Command {
     let mut command = Command::new(cargo());
     command.current_dir(root);
@@ -212,7 +213,7 @@ pub(crate) fn cargo_in(root: &Path) -> Command {
     if is_ci() {
         // What changes between two builds is kept for the next one, and there is none.
         command.env("CARGO_INCREMENTAL", "0");
-        // A panic says its line without them, nobody debugs here, and it is built and linked sooner.
+        // A panic prints its line without them, no debugger runs here, and it is built and linked sooner.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     }
     command

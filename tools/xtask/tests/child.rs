@@ -1,5 +1,5 @@
-//! The nursery ends what it starts. It has a test program of its own, because it takes over all children and the
-//! signals of its process.
+//! The nursery ends what it starts. It has a test program of its own, because it takes over all children and
+//! the signals of its process.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -146,7 +146,8 @@ fn lanes_run_side_by_side_and_what_one_leaves_stays_until_the_last_ends() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("go");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // The first leaves a process to us; the second ends when it is told to, which is once the first has ended.
+    // The first leaves a process to us; the second ends when it reads a line, which is written
+    // once the first has ended.
     let first =
         "setsid sh -c 'echo $$; exec sleep 3023' & while [ ! -s \"$0\" ]; do sleep 0.05; done; exit 3";
     let mut first = lane(first, &files[0]);

@@ -1,4 +1,5 @@
-//! `cargo xtask test` as it is typed, over a small workspace that cargo builds: what is counted is what happened.
+//! `cargo xtask test` as it is typed, over a small workspace that cargo builds: what is counted is what
+//! happened.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -38,7 +39,7 @@ fn passes() {
 
 #[test]
 fn prints_that_it_is_skipped() {
-    println!("skipped: only root can be somebody else");
+    println!("skipped: only root can change its user");
 }
 "#;
 
@@ -122,7 +123,7 @@ fn a_test_that_only_prints_that_it_is_skipped_has_not_passed() {
         "{text}"
     );
     assert!(
-        text.contains("prints_that_it_is_skipped: only root can be somebody else"),
+        text.contains("prints_that_it_is_skipped: only root can change its user"),
         "{text}"
     );
 }
@@ -164,7 +165,7 @@ fn what_fails_is_run_once_more_alone_and_told_if_it_passes() {
     );
     assert!(
         text.contains("too late") && text.contains("on purpose"),
-        "what both said: {text}"
+        "what both printed: {text}"
     );
 
     std::fs::remove_file(root.path().join("was-here")).unwrap();

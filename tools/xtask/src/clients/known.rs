@@ -1,4 +1,5 @@
-//! Failures that are not ours, with who owns them and why. A test that passes meanwhile is no failure of the run.
+//! Failures that are not ours, with the project that owns each, and why. A test that passes meanwhile is no
+//! failure of the run.
 
 use super::trees::Client;
 
@@ -12,7 +13,7 @@ pub(crate) struct Known {
     pub(crate) reason: &'static str,
 }
 
-const IMPROBE: &str = "ompi_mtl_portals4_improbe reads the source out of the status that the caller told it to ignore: a \
+const IMPROBE: &str = "ompi_mtl_portals4_improbe reads the source out of the status that the caller set to be ignored: a \
                        null pointer";
 
 const EXACTLY: &str = "with several senders more than half of the messages may have come when it looks, and it wants exactly \
@@ -142,7 +143,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Who owns the failure of a test, if that is known.
+/// Returns the owner of a test's failure, if that is known.
 pub(crate) fn of(client: Client, test: &str) -> Option<&'static Known> {
     KNOWN
         .iter()

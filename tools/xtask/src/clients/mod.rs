@@ -5,8 +5,9 @@
 //!                                                                                         known ──┘
 //! ```
 //!
-//! Nothing is downloaded, and the trees are not changed: everything is built under `target/clients`. A client whose tree is
-//! not there is a line of the table, and no failure. The failures that `known` names have an owner other than us.
+//! Nothing is downloaded, and the trees are not changed: everything is built under `target/clients`. A client
+//! whose tree is not there is a line of the table, and no failure. The failures that `known` names have an
+//! owner other than us.
 
 mod known;
 mod network;
@@ -30,7 +31,7 @@ use trees::Client;
 pub(crate) const HELP: &str = "\
 DIR holds source trees side by side, under any names: Open MPI 4.1 (with its configure), Sandia OpenSHMEM (with \
 modules/tests-sos), GASNet 1 with portals4-conduit, mpi4py 3 (a release, which has its C file; needs python3 with setuptools \
-and Open MPI beside it), and Sandia's Portals 4, whose tests are run and whose PMI library GASNet needs. What is not there is said and left out. Needs gcc, make, mpiexec.hydra (package mpich); trees without a configure need \
+and Open MPI beside it), and Sandia's Portals 4, whose tests are run and whose PMI library GASNet needs. What is not there is reported and left out. Needs gcc, make, mpiexec.hydra (package mpich); trees without a configure need \
 autoconf, automake and libtool, too. The network `two-rails` is two udp rails in a network namespace, of which one loses \
 everything for a second in each two: it needs root. Everything is built under target/clients, and stays there for the next \
 run. Exit status 1 when a test failed for which no other owner is known.
@@ -58,7 +59,7 @@ pub(crate) struct Options {
     /// Over these networks; by default shm and udp:lo
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', default_values = ["shm", "udp:lo"])]
     network: Vec<Network>,
-    /// With so many ranks
+    /// Numbers of ranks to run with
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4], value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: Vec<u32>,
     /// What one test may take, in seconds
@@ -138,7 +139,7 @@ fn is_on_path(program: &str) -> bool {
 
 /// Where everything is built and run.
 pub(crate) struct Stage {
-    /// `target/clients`.
+    /// The folder `target/clients`.
     work: PathBuf,
     root: PathBuf,
     nursery: Nursery,
@@ -173,7 +174,8 @@ impl Stage {
         Ok(workspace.target.join(folder).join("libportals.so"))
     }
 
-    /// Header and library where a configure script looks for them, and the PMI library that comes with the reference.
+    /// Puts header and library where a configure script looks for them, and the PMI library that comes with
+    /// the reference.
     fn prefix(&self, library: &Path, reference: Option<&Path>) -> Result<(), Error> {
         let include = self.folder("prefix/include")?;
         let lib = self.folder("prefix/lib")?;
@@ -195,7 +197,7 @@ impl Stage {
         match self.nursery.run(command, &log, BUILD, &mut |_| ())? {
             Ended::Exit(status) if status.success() => Ok(()),
             ended => Err(Error::Lab(format!(
-                "{shown} of {name} did not succeed ({}); the last lines of {} say why",
+                "{shown} of {name} did not succeed ({}); see the last lines of {}",
                 how(&ended),
                 path.display()
             ))),
@@ -287,7 +289,7 @@ fn copied(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 impl Launcher {
-    /// Adds the words that start so many ranks of what follows.
+    /// Adds the words that start `ranks` ranks of what follows.
     fn command(&self, command: &mut Command, ranks: u32) {
         match self {
             Self::Hydra => command.args(["mpiexec.hydra", "-n", &ranks.to_string()]),

@@ -1,4 +1,5 @@
-//! What the ranks talk over: rails of this host, or two rails of a network namespace of which one is cut now and then.
+//! The network between the ranks: rails of this host, or two rails of a network namespace of which one is cut
+//! now and then.
 
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -62,7 +63,7 @@ impl Network {
 }
 
 impl Place {
-    /// What `DOORBELL_RAILS` says there.
+    /// The value of `DOORBELL_RAILS` there.
     pub(crate) fn rails(&self) -> &str {
         &self.rails
     }
@@ -159,7 +160,7 @@ fn nft(namespace: &str, rule: &str) -> Result<(), String> {
     done(&words)
 }
 
-/// Runs a command; what it was and what it said when it fails.
+/// Runs a command; the error has the command and its output.
 fn done(words: &[&str]) -> Result<(), String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let run = Command::new(program)

@@ -18,14 +18,14 @@ pub(crate) struct Suite {
     pub(crate) cases: Vec<Case>,
 }
 
-/// One test.
+/// One test of a client.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     /// It makes no sense with fewer ranks.
     pub(crate) least: u32,
-    /// Whether its output tells of a failure that its exit status does not.
+    /// Whether its output reports a failure that its exit status does not.
     pub(crate) failed: fn(&str) -> bool,
 }
 
@@ -286,7 +286,7 @@ fn open_mpi(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
     })
 }
 
-/// What a program prints when it is asked for its tests.
+/// Runs a program that lists its tests, and returns its output.
 fn listed_by(command: &mut Command) -> Result<String, Error> {
     let listed = command.output().map_err(|source| Error::Start {
         program: command.get_program().to_string_lossy().into_owned(),
@@ -305,8 +305,8 @@ fn open_mpi_launcher(prefix: &Path, further: &[&'static str]) -> Launcher {
     }
 }
 
-/// Tests of mpi4py that end the process, or leave messages behind: each is run by itself, and the module's others without
-/// it.
+/// Tests of mpi4py that end the process, or leave messages behind: each is run by itself, and the module's
+/// others without it.
 const SPOILS_THE_OTHERS: [(&str, &str); 6] = [
     ("test_cco_vec", "testAlltoallwBottom"),
     ("test_p2p_buf_matched", "testIMProbe"),
@@ -394,7 +394,8 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         make(stage, &folder, &["check", "TESTS="], "openshmem-tests")
     })?;
     let mut cases = Vec::new();
-    // Programs that need its libraries lie in `.libs`: those beside them are scripts, which link again when they are started.
+    // Programs that need its libraries lie in `.libs`: those beside them are scripts, which link again when
+    // they are started.
     for below in [
         "modules/tests-sos/test/unit",
         "modules/tests-sos/test/shmemx",
@@ -452,7 +453,8 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         // Both build programs of the same names in the same folder: those of the other one, or of a run that
         // was cut off, are no programs of this one.
         once(&programs, "tests", || {
-            // Some do not compile with today's C library: what is built is run, and its number is in the table.
+            // Some do not compile with today's C library: those that are built are run, and their number is
+            // in the table.
             let target = format!("tests-{threads}");
             for program in programs_in(&conduit)? {
                 std::fs::remove_file(&program).map_err(Error::file("remove", &program))?;

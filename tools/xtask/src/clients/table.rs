@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::known::{self, Known};
 use super::trees::Client;
 
-/// One client over one network with so many ranks.
+/// One client over one network with one number of ranks.
 #[derive(Debug)]
 pub(crate) struct Row {
     client: Client,
@@ -51,7 +51,7 @@ impl Row {
     }
 }
 
-/// All rows.
+/// All rows of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 

@@ -14,7 +14,7 @@ pub(crate) enum Client {
     Reference,
     /// Open MPI's mtl, osc and coll of that name.
     OpenMpi,
-    /// Sandia OpenSHMEM.
+    /// Sandia's implementation of OpenSHMEM.
     OpenShmem,
     /// GASNet 1, portals4-conduit.
     Gasnet,
@@ -73,7 +73,8 @@ impl FromStr for Client {
     }
 }
 
-/// The tree of each client that is in a folder, or that the folder is; of several the last by name, which is mostly the newest.
+/// Finds the tree of each client in a folder, or the one that the folder is; of several the last by name,
+/// which is mostly the newest.
 pub(crate) fn find(from: &Path) -> Result<BTreeMap<Client, PathBuf>, Error> {
     let mut folders = vec![from.to_path_buf()];
     let entries = std::fs::read_dir(from).map_err(Error::file("read", from))?;

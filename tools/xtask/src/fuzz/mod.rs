@@ -1,8 +1,9 @@
 //! `cargo xtask fuzz`: builds the fuzzers of `tools/fuzz` and runs them, some at a time.
 //!
-//! Stable Rust does it: what `cargo fuzz` asks of the compiler are passes of LLVM and flags for them, and the rest is
-//! libFuzzer, which comes as a dependency and is compiled by a C++ compiler. The sanitizer is left out here: the crates
-//! that have rooms for `unsafe` run under it elsewhere, and without it a second holds three times as many inputs.
+//! Stable Rust is enough: what `cargo fuzz` requests of the compiler are passes of LLVM and flags for them,
+//! and the rest is libFuzzer, which comes as a dependency and is compiled by a C++ compiler. The sanitizer is
+//! left out here: the crates that have rooms for `unsafe` run under it elsewhere, and without it a second
+//! holds three times as many inputs.
 
 mod report;
 
@@ -37,16 +38,17 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 /// Longest input, in bytes: some hundred steps of a script.
 const LONGEST: usize = 8192;
-/// Who runs each target for so many seconds at most waits for the compiler most of the time: it does less then.
+/// A run of at most this many seconds per target would wait for the compiler most of the time: it is built
+/// without debug information.
 const SHORT: u64 = 10;
 /// How reluctantly inputs grow: scripts are long, or nothing happens in them.
 const GROWTH: u32 = 10;
-/// An input that takes so long (s) hangs; on a busy machine, too.
+/// An input that takes this long (s) hangs; on a busy machine, too.
 const HANGS: u64 = 60;
 /// Most memory of a target (MiB): an input that takes more has found something.
 const MEMORY: u64 = 2048;
 
-/// What the command line asks for.
+/// What the command line selects.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How long each target runs
@@ -61,7 +63,7 @@ pub(crate) struct Options {
     /// Run this input once, and nothing else; names one target
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Build them for a run of so many seconds, and run none
+    /// Build them for a run of that many seconds, and run none
     #[arg(long)]
     build: bool,
     /// Also write the result to this file, as JSON
@@ -158,8 +160,8 @@ impl Fuzzers {
         }
         let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
         Ok(Some(format!(
-            "the dependencies of {FOLDER} cannot be had: {}",
-            last.unwrap_or("cargo does not say why")
+            "the dependencies of {FOLDER} cannot be fetched: {}",
+            last.unwrap_or("cargo gives no reason")
         )))
     }
 
@@ -181,7 +183,8 @@ impl Fuzzers {
         let mut build = self.cargo("build", &["--release", "--quiet"]);
         if options.seconds <= SHORT {
             build.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-            // What is found is found again by a longer run, with its lines; a panic says its own in any case.
+            // What is found is found again by a longer run, with its lines; a panic prints its own line in
+            // any case.
             build.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
         }
         targets
@@ -204,7 +207,7 @@ impl Fuzzers {
         let (left, found) = (Mutex::new(targets.iter()), Mutex::new(Vec::new()));
         let worker = || -> Result<(), Error> {
             loop {
-                // Nobody panics while holding it; and if so, what is in it is whole.
+                // No thread panics while holding it; and if one did, its contents are whole.
                 let next = left.lock().unwrap_or_else(|held| held.into_inner()).next();
                 let Some(target) = next else { return Ok(()) };
                 let one = self.fuzz(target, options)?;

@@ -1,4 +1,4 @@
-//! What the fuzzers found: read from what libFuzzer printed, shown, and told to `cargo xtask test` as JSON.
+//! What the fuzzers found: read from what libFuzzer printed, shown, and passed to `cargo xtask test` as JSON.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -11,7 +11,7 @@ const SHOWN: usize = 40;
 /// What one target came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// The target.
+    /// The name of the target.
     pub(crate) target: String,
     /// How many inputs it ran.
     pub(crate) executions: u64,
@@ -125,7 +125,7 @@ pub(super) fn read(target: &str, status: ExitStatus, text: &str, log: &Path) -> 
             format!("cargo xtask fuzz {target}"),
         ),
     };
-    // What the code said, not how libFuzzer was getting on.
+    // The output of the code, not libFuzzer's progress.
     let lines = text
         .lines()
         .filter(|line| !line.starts_with('#') && !line.starts_with("INFO:"));

@@ -1,6 +1,8 @@
-//! Fetching packages with apt's ordinary client, without installing anything: all its folders are the lab's own.
+//! Fetching packages with apt's ordinary client, without installing anything: all its folders are the lab's
+//! own.
 //!
-//! Signatures are checked as everywhere: with the keyring of Debian's that this machine has, or with the keys that its apt trusts.
+//! Signatures are checked as everywhere: with the keyring of Debian's that this machine has, or with the keys
+//! that its apt trusts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +14,12 @@ use super::programs::Programs;
 use super::stop::Stop;
 use crate::error::Error;
 
-/// Debian's keys.
+/// The keyring with Debian's keys.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// What reading the lists of a few suites may take, and fetching the packages of one image.
 const LISTS: Duration = Duration::from_secs(90);
 const PACKAGES: Duration = Duration::from_secs(150);
-/// By these words apt says that it did not reach its mirror.
+/// The words by which apt reports that it did not reach its mirror.
 const UNREACHED: [&str; 5] = [
     "Failed to fetch",
     "Could not resolve",
@@ -34,7 +36,8 @@ pub(super) struct Apt<'a> {
 }
 
 impl<'a> Apt<'a> {
-    /// Makes the folders and the configuration, and reads the suites' lists of packages. `shared` is for all of them.
+    /// Makes the folders and the configuration, and reads the suites' lists of packages. `shared` is for all
+    /// of them.
     pub(super) fn new(
         programs: &'a Programs,
         host: &Host,
@@ -70,7 +73,8 @@ impl<'a> Apt<'a> {
         Ok(apt)
     }
 
-    /// Fetches packages and everything that they need, as if nothing were installed, preferring the suite `from`.
+    /// Fetches packages and everything that they need, as if nothing were installed, preferring the suite
+    /// `from`.
     pub(super) fn fetch_with_needs(&self, from: &str, packages: &[&str]) -> Result<Vec<PathBuf>, Stop> {
         let mut words = vec!["-qq", "-y", "--download-only", "-t", from, "install"];
         words.extend(packages);
@@ -96,7 +100,7 @@ impl<'a> Apt<'a> {
         self.fetched(&self.folder.join("archives"))
     }
 
-    /// What apt's cache says.
+    /// Runs `apt-cache` and returns its output.
     pub(super) fn cache(&self, words: &[&str]) -> Result<String, Stop> {
         self.must("apt-cache", "looking for packages", words, LISTS)
     }
@@ -138,7 +142,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// Whether the mirror was not to be had, or apt had another reason.
+/// Decides whether the mirror was not reached, or apt had another reason.
 fn judge(doing: &str, text: &str, how: &str, timed_out: bool) -> Stop {
     let line = |words: &[&str]| {
         let mut lines = text.lines();

@@ -11,10 +11,11 @@ const FOLDER: char = '@';
 /// How long one may take until it is ready, in tenths of a second.
 const READY: u32 = 200;
 
-/// Starts what is beside, waits for each to be ready, runs the machine, and ends them with it. Their words go to the console.
+/// Starts the programs beside the machine, waits for each to be ready, runs the machine, and ends them with
+/// it. Their output goes to the console.
 const SCRIPT: &str = r#"
 programs=
-# A program that was told to end has to end well, if it does not just let the signal end it.
+# A program that is sent SIGTERM has to end well, if it does not just let the signal end it.
 end() {
     kill $programs 2> /dev/null
     for program in $programs; do
@@ -135,7 +136,7 @@ mod tests {
             said.contains("LAB failed: beside the machine -- a program ended with 5"),
             "{said}"
         );
-        // What is not ready by its end is told, and there is no machine then.
+        // A program that is not ready by its end is reported, and then no machine is started.
         std::fs::remove_file(folder.in_words("@/ready")).unwrap();
         let (status, said) = run(&folder, "-c 'exit 3'", machine("echo runs"));
         assert_eq!(status, Some(1));

@@ -45,7 +45,7 @@ impl Verdict {
         self.failures().next().is_none()
     }
 
-    /// What failed.
+    /// The checks that failed, with what each found.
     pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
         let failed = |check: &Check| {
             let found = check.failure.as_deref()?;
@@ -55,7 +55,7 @@ impl Verdict {
     }
 }
 
-/// Boots guests.
+/// Boots guests, and keeps what they need.
 pub(super) struct Boots<'a> {
     /// The workspace's folder.
     pub(super) root: &'a Path,
@@ -138,7 +138,8 @@ impl Boots<'_> {
         Ok(skipped)
     }
 
-    /// Whether a guest of this machine's own processor gets as far as a script. One that only looks like it may hang for ever.
+    /// Whether a guest of this machine's own processor gets as far as a script. A processor that only seems
+    /// to support it may hang for ever.
     pub(super) fn try_kvm(&mut self, guest: &Guest) -> Result<bool, Stop> {
         let kernel = KernelFiles::of(&self.images.get(Image::Kernel(guest.kernel))?)?;
         let run = Run {
@@ -217,7 +218,7 @@ fn failure(code: Option<i32>, checks: &[Check], how: &str) -> Option<String> {
         Some(0) if checks.is_empty() => Some("it ended well without a single check".to_owned()),
         Some(0) => None,
         Some(_) if bad => None,
-        Some(status) => Some(format!("its script ended with {status}, and no check says why")),
+        Some(status) => Some(format!("its script ended with {status}, and no check failed")),
         None => Some(format!("it ended before its script did: QEMU {how}")),
     }
 }
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(
             failure(ended(1), &[check(None), check(Some("no"))], ""),
             None,
-            "the check says it"
+            "the check reports it"
         );
         assert!(failure(ended(2), &good, "").unwrap().contains('2'));
         assert!(

@@ -1,4 +1,5 @@
-//! Captures that a guest brought out, shown to tshark with the project's dissector: what the kernel saw on the wire is understood.
+//! Captures that a guest brought out, decoded by tshark with the project's dissector: what the kernel saw on
+//! the wire is understood.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Fewer frames prove nothing.
 const ENOUGH: usize = 20;
 
-/// What tshark tells of a frame: its number, our kind, what it found malformed, and our CRC's status.
+/// The fields that tshark prints of a frame: its number, our kind, what it found malformed, and our CRC's
+/// status.
 const FIELDS: [&str; 4] = [
     "frame.number",
     "doorbell.kind",

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Bits of a mode that say what an entry is (`S_IFMT`).
+/// Bits of a mode that have the type of an entry (`S_IFMT`).
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
@@ -50,8 +50,8 @@ impl<W: Write> Archive<W> {
         self.entry(name, DEVICE | 0o600, &[], number)
     }
 
-    /// Everything in a folder of this machine, below `name`, in the order of names; `wanted` is asked for each path in the
-    /// archive. Whoever owns the files here, root owns them there.
+    /// Adds everything in a folder of this machine, below `name`, in the order of names; `wanted` is called
+    /// with each path in the archive. All files belong to root there, whatever their owner here.
     pub(super) fn tree(
         &mut self,
         folder: &Path,
@@ -90,7 +90,8 @@ impl<W: Write> Archive<W> {
         let length = u32::try_from(bytes.len()).map_err(too_long)?;
         self.entries += 1;
         let links = if mode & DIRECTORY == DIRECTORY { 2 } else { 1 };
-        // Number, mode, user, group, links, time, bytes, device, this device, bytes of the name with its zero, sum.
+        // Number, mode, user, group, links, time, bytes, device, this device, bytes of the name with its
+        // zero, sum.
         let fields = [
             self.entries,
             mode,

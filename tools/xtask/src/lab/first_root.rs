@@ -1,5 +1,5 @@
-//! What a guest has for a disk: one file that the kernel unpacks into memory, made of the guests' programs, and after them what
-//! this run needs.
+//! A guest's disk: one file that the kernel unpacks into memory, made of the guests' programs, and after them
+//! what this run needs.
 //!
 //! ```text
 //!   guest.cpio, kept     Debian's programs
@@ -22,7 +22,7 @@ use crate::error::Error;
 const INIT: &str = include_str!("guest/init.sh");
 const TELL: &str = include_str!("guest/tell.sh");
 
-/// What nobody reads in a guest.
+/// Folders of packages that are not used in a guest.
 const UNREAD: [&str; 7] = [
     "usr/share/doc",
     "usr/share/man",

@@ -1,4 +1,5 @@
-//! What this machine must have for a lab, and where it gets Debian's packages from: the mirror that its own apt uses.
+//! What this machine must have for a lab, and where it gets Debian's packages from: the mirror that its own
+//! apt uses.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Asks this machine's apt.
+    /// Reads the configuration of this machine's apt.
     pub(super) fn ask(programs: &Programs) -> Result<Self, Stop> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(Stop::unable(
@@ -66,7 +67,7 @@ fn suite(release: &str) -> Option<&str> {
     value("VERSION_CODENAME")
 }
 
-/// The lines of a configuration that say how to fetch.
+/// The lines of a configuration that set how to fetch.
 fn fetching(settings: &str) -> String {
     let lines = settings.lines().filter(|line| line.starts_with("Acquire::"));
     lines.fold(String::new(), |text, line| text + line + "\n")

@@ -1,8 +1,8 @@
-//! What the lab is made of: QEMU, kernels and the guests' programs, each unpacked from Debian's packages into a folder of the
-//! cache. Nothing is installed.
+//! The parts of the lab: QEMU, kernels and the guests' programs, each unpacked from Debian's packages into a
+//! folder of the cache. Nothing is installed.
 //!
-//! A folder is made once: its name says what is in it, and a file beside it that it is whole. To have newer packages, remove
-//! the cache.
+//! A folder is made once: its name describes its contents, and a file beside it marks it as whole. To have
+//! newer packages, remove the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::error::Error;
 /// What unpacking one package may take.
 const UNPACKING: Duration = Duration::from_secs(60);
 
-/// A QEMU.
+/// A version of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Qemu {
     /// That of Debian 12's backports: 10.0, with igb and its virtual functions.
@@ -27,7 +27,7 @@ pub(super) enum Qemu {
     Q11,
 }
 
-/// A kernel.
+/// A version of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kernel {
     /// That of Debian 12's backports: 6.12.

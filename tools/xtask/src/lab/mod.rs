@@ -1,7 +1,9 @@
-//! `cargo xtask lab`: emulated machines with NICs, IOMMUs and kernels that this one does not have, and what is proved in them.
+//! `cargo xtask lab`: emulated machines with NICs, IOMMUs and kernels that this one does not have, and what
+//! is proved in them.
 //!
-//! QEMU, kernels and the guests' programs are fetched as Debian's packages with apt's ordinary client and unpacked into a
-//! cache; nothing is installed, and no guest has a network of the host. docs/lab.md says how to use it, and what it cannot say.
+//! QEMU, kernels and the guests' programs are fetched as Debian's packages with apt's ordinary client and
+//! unpacked into a cache; nothing is installed, and no guest has a network of the host. docs/lab.md describes
+//! how to use it, and what it cannot prove.
 //!
 //! | file | job |
 //! |---|---|
@@ -63,7 +65,7 @@ Examples:
 const CACHE: &str = "XTASK_LAB_CACHE";
 /// The name and version of the JSON.
 const SCHEMA: &str = "doorbell.lab/1";
-/// What asking a program for its version may take.
+/// How long a program may take to print its version.
 const QUESTION: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
@@ -74,10 +76,11 @@ pub(crate) struct Options {
     /// Run only guests whose names contain this
     #[arg(long, value_name = "TEXT")]
     guest: Option<String>,
-    /// Leave out guests that repeat with another kernel or another NIC what one of them proves, and send fewer messages
+    /// Leave out guests that repeat with another kernel or another NIC what one of them proves, and send
+    /// fewer messages
     #[arg(long)]
     short: bool,
-    /// Boot a guest that failed so many times again, and judge the last; what failed before is told
+    /// Boot a guest that failed again, at most N times, and judge the last; earlier failures are printed
     #[arg(long, value_name = "N", default_value_t = 0)]
     again: u32,
     /// Name the scenarios and their guests, and end
@@ -103,7 +106,7 @@ pub(crate) struct Report {
     schema: String,
     /// Why there is no lab here, if so.
     pub(crate) skipped: Option<String>,
-    /// Who executed the guests' instructions.
+    /// What executed the guests' instructions.
     accelerator: String,
     pub(crate) guests: Vec<Verdict>,
 }
@@ -208,13 +211,14 @@ fn all(
         }
     }
     if !options.keep {
-        // It is made anew for each guest; where it cannot be removed, it is overwritten.
+        // It is made again for each guest; where it cannot be removed, it is overwritten.
         let _ = std::fs::remove_file(boots.folder.join("first-root.cpio"));
     }
     Ok(())
 }
 
-/// Boots a guest, and again where it failed: an emulated machine on a busy one is slower than its drivers bear.
+/// Boots a guest, and again where it failed: an emulated machine on a busy one is slower than its drivers
+/// bear.
 fn boot(
     boots: &Boots<'_>,
     scenario: &Scenario,
@@ -232,7 +236,7 @@ fn boot(
     }
 }
 
-/// Waits until nobody else uses the cache, and keeps others from it as long as the file is open.
+/// Waits until no other process uses the cache, and locks the cache as long as the file is open.
 fn alone(cache: &Path) -> Result<std::fs::File, Error> {
     let path = cache.join("lock");
     let file = std::fs::File::create(&path).map_err(Error::file("create", &path))?;
@@ -252,7 +256,8 @@ fn accelerate(boots: &mut Boots<'_>, guest: &scenarios::Guest) -> Result<String,
     Ok(words.to_owned())
 }
 
-/// The program that the tests are built with. Built like this, it is the same as in `cargo xtask test`, and there already after it.
+/// Builds the program that the tests are built with. Built like this, it is the same as in `cargo xtask
+/// test`, and is there already after it.
 fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     cargo(workspace, &["test", "--no-run", "--test", "it"], "doorbell")?;
     Ok(workspace.target.join("debug/doorbell"))
@@ -281,7 +286,7 @@ fn cargo(workspace: &Workspace, words: &[&str], what: &str) -> Result<(), Error>
         return Ok(());
     }
     Err(Error::Lab(format!(
-        "{what} does not build; `cargo {}` says why",
+        "{what} does not build; `cargo {}` shows why",
         words.join(" ")
     )))
 }

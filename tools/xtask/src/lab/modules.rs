@@ -1,7 +1,7 @@
 //! Which modules a guest loads, and in which order: those that are named, and before them what they need.
 //!
-//! Debian's packages of kernels have no index of modules. Each module says itself what it needs (`depends=` in its section
-//! `.modinfo`), and `modules.builtin` names those that are in the kernel already.
+//! Debian's packages of kernels have no index of modules. Each module lists what it needs itself (`depends=`
+//! in its section `.modinfo`), and `modules.builtin` names those that are in the kernel already.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,8 +35,8 @@ impl Shelf {
         })
     }
 
-    /// The named ones and what they need, in an order in which they can be loaded. `unpack` gives the bytes of a file that may be
-    /// compressed.
+    /// Returns the named ones and what they need, in an order in which they can be loaded. `unpack` gives the
+    /// bytes of a file that may be compressed.
     pub(super) fn in_order(
         &self,
         names: &[&str],
@@ -101,7 +101,7 @@ fn name_of(file: &str) -> Option<String> {
         .then(|| stem.replace('-', "_"))
 }
 
-/// What a module says that it needs.
+/// Returns the modules that a module lists as needed.
 fn needs(module: &[u8]) -> Vec<String> {
     const WORD: &[u8] = b"\0depends=";
     let Some(at) = module.windows(WORD.len()).position(|window| window == WORD) else {

@@ -1,4 +1,5 @@
-//! Programs that make and run the lab: each with a limit, its words in a file, ended with everything that it started.
+//! Programs that make and run the lab: each with a limit, its output in a file, ended with everything that it
+//! started.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal, Write};
@@ -23,7 +24,7 @@ pub(super) struct Programs {
     terminal: bool,
 }
 
-/// How a program ended, and what it said.
+/// How a program ended, and its output.
 pub(super) struct Said {
     /// Its exit status; `None` when it was still running at its limit, or a signal ended it.
     pub(super) code: Option<i32>,
@@ -83,7 +84,7 @@ impl Programs {
         self.must(program, &format!("asking {program}"), &mut command, QUESTION)
     }
 
-    /// What a program says that has to succeed.
+    /// Runs a program that has to succeed, and returns its output.
     pub(super) fn must(
         &self,
         log: &str,
@@ -116,7 +117,7 @@ impl Said {
     /// How it ended badly, in words, with its last ones.
     pub(super) fn how(&self, limit: Duration) -> String {
         let last = self.text.lines().rev().find(|line| !line.trim().is_empty());
-        let last = last.unwrap_or("it said nothing");
+        let last = last.unwrap_or("it printed nothing");
         match self.code {
             _ if self.timed_out => format!("did not end within {} s: {last}", limit.as_secs()),
             Some(code) => format!("ended with {code}: {last}"),

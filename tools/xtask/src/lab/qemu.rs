@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who executes the guest's instructions.
+/// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accelerator {
     /// The processor, under the host's kernel.
     Kvm,
-    /// QEMU translates them: works everywhere, and says nothing about time.
+    /// QEMU translates them: works everywhere, and allows no statement about time.
     Tcg,
 }
 
-/// A machine.
+/// A machine to be emulated.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     pub(super) accelerator: Accelerator,
@@ -28,7 +28,8 @@ pub(super) struct Machine<'a> {
 
 /// The port that ends QEMU with what is written to it.
 const EXIT_PORT: &str = "isa-debug-exit,iobase=0xf4,iosize=0x01";
-/// Added by the guest to its status, so that no status of QEMU's own looks like one. `guest/init.sh` has the same.
+/// Added by the guest to its status, so that no status of QEMU's own looks like one. `guest/init.sh` has the
+/// same.
 const OFFSET: i32 = 64;
 
 impl Machine<'_> {
@@ -61,7 +62,8 @@ impl Machine<'_> {
         words
     }
 
-    /// The command that runs it, with a QEMU that was unpacked and not installed: with its own loader and libraries.
+    /// Returns the command that runs it, with a QEMU that was unpacked and not installed: with its own loader
+    /// and libraries.
     pub(super) fn command(&self, unpacked: &Path) -> Command {
         let at = |name: &str| unpacked.join(name);
         let mut command = with_own_loader(unpacked, &at("usr/bin/qemu-system-x86_64"));

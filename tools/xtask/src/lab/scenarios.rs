@@ -1,4 +1,5 @@
-//! The table of scenarios: what machine is booted, with which kernel, devices and modules, and what runs in it.
+//! The table of scenarios: what machine is booted, with which kernel, devices and modules, and what runs in
+//! it.
 //!
 //! A new scenario is an entry here and a script in `guest/`.
 
@@ -33,8 +34,8 @@ pub(super) struct Guest {
     pub(super) script: &'static str,
     /// What the script finds set.
     pub(super) settings: &'static [(&'static str, &'static str)],
-    /// Programs of this machine that run as long as it does: models of devices. `@` stands for a folder of their own, here and in
-    /// `devices`.
+    /// Programs of this machine that run as long as it does: models of devices. `@` stands for a folder of
+    /// their own, here and in `devices`.
     pub(super) beside: &'static [Beside],
     /// Captures that it brings out, which the dissector has to understand.
     pub(super) captures: &'static [&'static str],
@@ -246,8 +247,8 @@ const XDP: Guest = Guest {
     limit: Duration::from_secs(150),
 };
 
-/// An 82576 that can have virtual functions, each in an IOMMU group of its own, on one wire with two NICs behind a bridge to a
-/// conventional bus. A script is added by whoever takes it.
+/// An 82576 that can have virtual functions, each in an IOMMU group of its own, on one wire with two NICs
+/// behind a bridge to a conventional bus. The scenarios that use it add a script.
 const IGB_VFS: Guest = Guest {
     name: "",
     qemu: Qemu::Q10,
@@ -256,8 +257,8 @@ const IGB_VFS: Guest = Guest {
     append: "intel_iommu=on",
     modules: &["igb", "igbvf", "e1000", "vfio_pci", "vfio_iommu_type1"],
     programs: &["vfio-lab"],
-    // With two, QEMU's translator has ended in the middle of it, now and then: one still uses what the other unmaps when a BAR moves
-    // or a function is reset ("iotlb_to_section: Assertion").
+    // With two, QEMU's translator has ended in the middle of it, now and then: one still uses what the other
+    // unmaps when a BAR moves or a function is reset ("iotlb_to_section: Assertion").
     processors: 1,
     memory_mib: 1024,
     script: "finish",
@@ -269,8 +270,9 @@ const IGB_VFS: Guest = Guest {
     limit: Duration::from_secs(150),
 };
 
-/// With fewer than five, igb has an interrupt of its own for each direction of a queue, and loses it for good when the queue is
-/// restarted for a socket: then the kernel resets the whole NIC after five seconds, or nothing does.
+/// With fewer than five, igb has an interrupt of its own for each direction of a queue, and loses it for good
+/// when the queue is restarted for a socket: then the kernel resets the whole NIC after five seconds, or
+/// nothing does.
 const IGB_QUEUES: (&str, &str) = ("QUEUES", "5");
 
 const IGB_PAIR: &[&str] = &[
@@ -301,14 +303,16 @@ const IGB_TWICE: &[&str] = &[
     "-device e1000e,netdev=n2,bus=rp2,mac=52:54:00:00:0c:00",
 ];
 
-/// An 82576 behind a port that does not keep its functions apart, so that the IOMMU has one group for all of them.
+/// An 82576 behind a port that does not keep its functions apart, so that the IOMMU has one group for all of
+/// them.
 const IGB_UNISOLATED: &[&str] = &[
     "-device intel-iommu,intremap=on,device-iotlb=on",
     "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1,disable-acs=on",
     "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
 ];
 
-/// Two functions of the model, each behind a port of its own, which reach the machine's memory by its descriptor.
+/// Two functions of the model, each behind a port of its own, which reach the machine's memory by its
+/// descriptor.
 const VIC_FOR_ENIC: &[&str] = &[
     "-object memory-backend-memfd,id=m0,size=1024M,share=on -machine memory-backend=m0",
     "-device intel-iommu,intremap=on,caching-mode=on",
@@ -332,7 +336,8 @@ const IGB_ALONE: &[&str] = &[
     "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
 ];
 
-/// Without what a device may merge and leave unfinished: the kernel has no XDP beside it. A hub has one queue.
+/// Without what a device may merge and leave unfinished: the kernel has no XDP beside it. A hub has one
+/// queue.
 const VIRTIO_PAIR: &[&str] = &[
     "-netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0",
     "-device virtio-net-pci,netdev=n0,mac=52:54:00:00:00:01,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
@@ -359,7 +364,7 @@ mod tests {
             for guest in scenario.guests {
                 assert!(
                     guest.script.trim_end().ends_with("finish"),
-                    "{} tells its status",
+                    "{} reports its status",
                     guest.name
                 );
                 assert!(

@@ -7,7 +7,7 @@ use crate::error::Error;
 pub(super) enum Stop {
     /// This machine cannot have a lab, or not now: the reason.
     Unable(String),
-    /// Something failed.
+    /// The lab failed with this error.
     Failed(Error),
 }
 

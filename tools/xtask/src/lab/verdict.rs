@@ -1,15 +1,16 @@
-//! What a guest said of its checks, and the files that it brought out: lines that `guest/tell.sh` writes to the console.
+//! The checks that a guest reported, and the files that it brought out: lines that `guest/tell.sh` writes to
+//! the console.
 
 use serde::{Deserialize, Serialize};
 
 /// The words that begin these lines.
 pub(super) const GOOD: &str = "LAB ok";
 pub(super) const BAD: &str = "LAB failed";
-/// The words that begin a piece of a file: its name, the piece's number from 1 and its bytes as hexadecimal digits; at last its name,
-/// `end` and the number of pieces.
+/// The words that begin a piece of a file: its name, the piece's number from 1 and its bytes as hexadecimal
+/// digits; at last its name, `end` and the number of pieces.
 const PIECE: &str = "LAB file ";
 
-/// One check.
+/// One check of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Check {
     /// What was checked.
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn checks_are_found_among_whatever_else_is_on_the_console() {
-        let console = "[ 1.0] booted\r\nLAB ok: eth0 is up\r\n[ 2.0] igb: LAB failed: zero-copy is had -- exit 3: no\r\n\
+        let console = "[ 1.0] booted\r\nLAB ok: eth0 is up\r\n[ 2.0] igb: LAB failed: zero-copy works -- exit 3: no\r\n\
                        LAB failed: bare\nLAB okay: no check\nLAB ok\n";
         let found = checks(console);
         let pairs: Vec<_> = found
@@ -98,7 +99,7 @@ mod tests {
             pairs,
             [
                 ("eth0 is up", None),
-                ("zero-copy is had", Some("exit 3: no")),
+                ("zero-copy works", Some("exit 3: no")),
                 ("bare", Some("it does not hold")),
             ]
         );

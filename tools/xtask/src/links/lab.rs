@@ -1,12 +1,13 @@
-//! Two hosts on this machine: network namespaces, a pair of virtual Ethernet interfaces between them, and losses on it.
+//! Two hosts on this machine: network namespaces, a pair of virtual Ethernet interfaces between them, and
+//! losses on it.
 //!
 //! ```text
 //!   a: v0 10.79.0.1 ─────────────────────── b: v0 10.79.0.2
-//!      v1 10.79.1.1 ─────────────────────── v1 10.79.1.2      and so on, for as many links as are asked for
+//!      v1 10.79.1.1 ─────────────────────── v1 10.79.1.2      and so on, for as many links as are requested
 //! ```
 //!
-//! The namespaces carry the number of our process in their names. They go with the [`Lab`]; those of a process that could
-//! not clean up, because it was killed, go when the next one begins.
+//! The namespaces carry the number of our process in their names. They go with the [`Lab`]; those of a
+//! process that could not clean up, because it was killed, go when the next one begins.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -20,15 +21,15 @@ use crate::error::Error;
 const NAMES: &str = "doorbell-links-";
 /// The first interface of each host.
 pub(crate) const INTERFACE: &str = "v0";
-/// A link is there so soon after it was asked for.
+/// How long a link may take to come up after it was made.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// The one that asks.
+    /// The one that sends requests.
     A,
-    /// The one that serves.
+    /// The one that answers them.
     B,
 }
 
@@ -49,7 +50,7 @@ impl Host {
 pub(crate) struct Dropped {
     /// Buffers of the kernel's: each a frame, or a run of frames.
     pub(crate) buffers: u64,
-    /// Their bytes.
+    /// The bytes of them all.
     pub(crate) bytes: u64,
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Makes the hosts and so many links between them. With `single`, frames travel one by one and not in runs: each loss is
-    /// one frame.
+    /// Makes the hosts and `links` links between them. With `single`, frames travel one by one and not in
+    /// runs: each loss is one frame.
     pub(crate) fn new(links: usize, mtu: usize, single: bool) -> Result<Self, Error> {
         sweep();
         let process = std::process::id();
@@ -157,7 +158,8 @@ impl Lab {
         }
     }
 
-    /// Drops so many of a thousand buffers that come in at either host, whatever they hold; 0 ends it. Counts anew.
+    /// Drops `permille` of a thousand buffers that come in at either host, whatever they hold; 0 ends it.
+    /// Starts the counts at zero again.
     pub(crate) fn lose(&self, permille: u32) -> Result<(), Error> {
         // UDP is counted by itself: the control connections of all programs are TCP.
         let rule = format!("numgen random mod 1000 < {permille} counter drop");
@@ -218,7 +220,7 @@ fn sweep() {
     }
 }
 
-/// Ends what runs in a namespace, and removes it. What fails here has nobody to be told to.
+/// Ends what runs in a namespace, and removes it. Failures here are ignored: there is nowhere to report them.
 fn remove(name: &str) {
     let inside = ip(&format!("netns pids {name}")).unwrap_or_default();
     for process in inside.lines().filter_map(|line| line.trim().parse().ok()) {
@@ -233,7 +235,7 @@ fn ip(arguments: &str) -> Result<String, Error> {
     must(Command::new("ip").args(arguments.split(' ')))
 }
 
-/// What a program that always succeeds has to say.
+/// Runs a program that has to succeed, and returns its output.
 fn must(command: &mut Command) -> Result<String, Error> {
     // Ctrl-C is for us: what we do then needs these programs.
     std::os::unix::process::CommandExt::process_group(command, 0);

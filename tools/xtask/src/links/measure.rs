@@ -13,8 +13,8 @@ use crate::error::Error;
 
 /// Percentages of loss, each way; the first is the run to compare with.
 pub(super) const LOSSES: [u32; 3] = [0, 1, 5];
-/// Beyond its time, a measurement may take so long for everything else: a connection that loses its first words, a
-/// machine that others use.
+/// Beyond its time, a measurement may take this much for everything else: a connection that loses its first
+/// frames, a machine that others use.
 const SLACK: Duration = Duration::from_secs(60);
 /// The ports of the raw ping-pong.
 const RAW_PORT: u16 = 7118;
@@ -37,7 +37,8 @@ pub(super) struct Bases {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Under {
     pub(super) loss_percent: u32,
-    /// Half round trips in nanoseconds, 8 and 64 bytes: the mean over all exchanges, the median of the rounds' means.
+    /// Half round trips in nanoseconds, 8 and 64 bytes: the mean over all exchanges, the median of the
+    /// rounds' means.
     pub(super) mean_ns: Option<[f64; 2]>,
     pub(super) typical_ns: Option<[f64; 2]>,
     /// Percentiles of 64 bytes: 99, 99.9.
@@ -61,7 +62,7 @@ pub(super) struct Under {
 pub(super) struct Repetition {
     pub(super) bases: Bases,
     pub(super) under: Vec<Under>,
-    /// What failed, as it was said.
+    /// What failed, as it was reported.
     pub(super) failures: Vec<String>,
 }
 
@@ -91,7 +92,7 @@ impl Bench<'_> {
         command.arg("--key-file").arg(&self.key);
     }
 
-    /// One repetition. What fails is told in it; an error ends the whole run.
+    /// Makes one repetition. Failures are recorded in it; an error ends the whole run.
     pub(super) fn repeat(&mut self) -> Result<Repetition, Error> {
         let mut done = Repetition::default();
         for percent in LOSSES {
@@ -141,7 +142,8 @@ impl Bench<'_> {
         })
     }
 
-    /// The report of one measurement of the rail; `Null`, and the failure told, when there is none.
+    /// Returns the report of one measurement of the rail; `Null`, and the failure recorded, when there is
+    /// none.
     fn measure(&mut self, kind: &str, sizes: &str, failures: &mut Vec<String>) -> Result<Value, Error> {
         let mut command = self.lab.at(Host::A, &self.doorbell);
         command.args([kind, "--connect", Host::B.address(), "--cores", CORES[0]]);

@@ -1,7 +1,9 @@
-//! `cargo xtask links`: the udp rail between two hosts beside raw UDP and TCP over the same link, with and without loss.
+//! `cargo xtask links`: the udp rail between two hosts beside raw UDP and TCP over the same link, with and
+//! without loss.
 //!
-//! The hosts are network namespaces of this machine, the losses are nftables', the program is `doorbell` as users have
-//! it, optimised. It is a measurement and no part of `test`; that it works at all is tested (`tools/tests/it/links.rs`).
+//! The hosts are network namespaces of this machine, the losses are nftables', the program is `doorbell` as
+//! users have it, optimised. It is a measurement and no part of `test`; that it works at all is tested
+//! (`tools/tests/it/links.rs`).
 
 pub(crate) mod lab;
 pub(crate) mod measure;
@@ -95,7 +97,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.is_good())
 }
 
-/// The table on the standard output, and the JSON where it was asked for.
+/// Writes the table to the standard output, and the JSON where it was requested.
 pub(crate) fn show(table: &str, report: &str, json: Option<&Path>) -> Result<(), Error> {
     match json {
         Some(path) if path == Path::new("-") => print!("{report}"),

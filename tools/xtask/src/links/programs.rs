@@ -95,7 +95,7 @@ impl Programs {
             let ended = running.child.try_wait().is_ok_and(|status| status.is_some());
             if ended || begun.elapsed() > limit {
                 let (line, said) = (&running.line, running.said());
-                return Err(Error::Lab(format!("{line} did not say {word:?}: {said}")));
+                return Err(Error::Lab(format!("{line} did not print {word:?}: {said}")));
             }
             self.check()?;
             std::thread::sleep(LOOK);
@@ -149,7 +149,7 @@ impl Running {
         std::fs::read_to_string(&self.out).unwrap_or_default()
     }
 
-    /// All that it said.
+    /// All that it printed.
     pub(crate) fn words(&self) -> String {
         let all = std::fs::read_to_string(&self.err).unwrap_or_default();
         all.trim().to_owned()
@@ -159,7 +159,7 @@ impl Running {
     fn said(&self) -> String {
         let all = std::fs::read_to_string(&self.err).unwrap_or_default();
         let last = all.lines().rev().find(|line| !line.trim().is_empty());
-        last.unwrap_or("it said nothing").to_owned()
+        last.unwrap_or("it printed nothing").to_owned()
     }
 }
 

@@ -15,7 +15,7 @@ const SCHEMA: &str = "doorbell.links/1";
 enum Bound {
     AtMost(f64),
     AtLeast(f64),
-    /// Only reported.
+    /// It is only reported, without a limit.
     None,
 }
 
@@ -237,7 +237,7 @@ fn judge(repetitions: &[Repetition], mtu: usize, single: bool) -> Vec<Judged> {
         rows.push(judged(
             format!("64 B half round trip, {percent} % / 0 %"),
             budget(Bound::AtMost(2.0)),
-            "means over all exchanges; so much of what comes in is dropped at each host",
+            "means over all exchanges; this share of what comes in is dropped at each host",
             &|one| Some(one.under.get(at)?.mean_ns?[1] / one.under[0].mean_ns?[1]),
         ));
         rows.push(judged(

@@ -1,7 +1,8 @@
 //! How many findings a folder may still have: one small file for each folder, which only ever goes down.
 //!
 //! A folder without a file may have none. Files of several folders change without a conflict; where two changes of one
-//! meet, the least number in it holds, so that a file with conflict markers can be read, and `--update` writes it anew.
+//! meet, the least number in it holds, so that a file with conflict markers can be read, and `--update`
+//! writes it again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

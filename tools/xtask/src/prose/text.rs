@@ -104,7 +104,7 @@ pub(super) fn words(line: usize, text: &str) -> Vec<Word> {
         match next {
             '\n' => {
                 line += 1;
-                // A new paragraph, an entry of a list or a row of a table begins anew.
+                // A new paragraph, an entry of a list or a row of a table begins a sentence.
                 begins |= rest
                     .trim_start_matches(' ')
                     .starts_with(['\n', '*', '-', '|', '#']);

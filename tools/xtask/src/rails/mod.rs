@@ -1,9 +1,10 @@
-//! `cargo xtask rails`: failover over several rails in the real world. Two hosts, several links, and trouble on them.
+//! `cargo xtask rails`: failover over several rails in the real world. Two hosts, several links, and trouble
+//! on them.
 //!
-//! The hosts are network namespaces of this machine (as in `links`). While two processes exchange verified messages,
-//! interfaces go down and come back at random, at one end or at both, and frames of UDP are dropped in one direction
-//! (`trouble`). Meanwhile both processes' counter files are read (`watch`). What came out is judged by the bounds of the
-//! design (`report`).
+//! The hosts are network namespaces of this machine (as in `links`). While two processes exchange verified
+//! messages, interfaces go down and come back at random, at one end or at both, and frames of UDP are dropped
+//! in one direction (`trouble`). Meanwhile both processes' counter files are read (`watch`). What came out is
+//! judged by the bounds of the design (`report`).
 
 mod report;
 mod trouble;
@@ -40,7 +41,7 @@ Examples:
 const EXCHANGES: &str = "64 B to and fro";
 /// How many links there are.
 const LINKS: usize = 3;
-/// Beyond its time, a part may take so long for everything else.
+/// Beyond its time, a part may take this much for everything else.
 const SLACK: Duration = Duration::from_secs(90);
 /// The core of each side.
 const CORES: [&str; 2] = ["0", "1"];

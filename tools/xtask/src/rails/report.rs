@@ -1,4 +1,5 @@
-//! What came out: messages, the longest stall, the times of return, and the link that flapped, beside their bounds.
+//! What came out: messages, the longest stall, the times of return, and the link that flapped, beside their
+//! bounds.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const SCHEMA: &str = "doorbell.rails/1";
 const DETECTION: Duration = Duration::from_secs(1);
 /// A stall may take three times that.
 const STALL: Duration = Duration::from_secs(3);
-/// A link that is whole again carries its share after so long at most.
+/// A link that is whole again carries its share after at most this time.
 const RETURN: Duration = Duration::from_secs(5);
 /// A rail carries its share when it carries half of what is its part, over this time.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -28,8 +29,8 @@ const FLAPS: u64 = 1;
 pub(super) struct Return {
     link: usize,
     kind: Kind,
-    /// From the end of the trouble until both sides used the way, in seconds; `None`: the next trouble, or the end of the
-    /// part, came before.
+    /// From the end of the trouble until both sides used the way, in seconds; `None`: the next trouble, or
+    /// the end of the part, came before.
     up_s: Option<f64>,
     /// Until it carried its share of a stream.
     share_s: Option<f64>,
@@ -37,12 +38,12 @@ pub(super) struct Return {
     quiet_s: f64,
 }
 
-/// One part.
+/// One part of the run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Phase {
     name: &'static str,
     flapping: bool,
-    /// How it failed, as it was said.
+    /// How it failed, as it was reported.
     failure: Option<String>,
     messages: u64,
     bytes: u64,

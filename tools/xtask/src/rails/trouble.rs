@@ -1,7 +1,8 @@
-//! What goes wrong when: drawn from a seed, done by `ip` and `nft`, and written down with the times at which it was done.
+//! What goes wrong when: drawn from a seed, done by `ip` and `nft`, and written down with the times at which
+//! it was done.
 //!
-//! One link at least is always whole. A link that is whole again stays so for at least a second, so that some of them are
-//! hit while they return, and others are long enough left alone to have returned.
+//! One link at least is always whole. A link that is whole again stays so for at least a second, so that some
+//! of them are hit while they return, and others are long enough left alone to have returned.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,9 +19,9 @@ pub(super) enum Kind {
     /// One end's interface is down.
     DownAtA,
     DownAtB,
-    /// Both are.
+    /// Both ends' interfaces are down.
     DownAtBoth,
-    /// One end hears nothing of UDP.
+    /// One end receives no UDP.
     DeafA,
     DeafB,
 }
@@ -71,7 +72,7 @@ pub(super) struct Done {
 pub(super) enum Plan {
     /// Anything, by this seed.
     Random(u64),
-    /// The second link changes every 200 ms, for so long.
+    /// The second link changes every 200 ms, for this time.
     Flap(Duration),
 }
 
@@ -82,7 +83,7 @@ pub(super) const FLAPPING: usize = 1;
 /// Both sides have met and exchange messages by then.
 const FIRST: Duration = Duration::from_millis(1500);
 
-/// Makes the troubles, until it is told to stop.
+/// Makes the troubles, until it is stopped.
 pub(super) struct Trouble {
     plan: Plan,
     links: usize,

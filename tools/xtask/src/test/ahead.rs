@@ -1,9 +1,10 @@
 //! What later steps run is built while the tests wait for something.
 //!
-//! Tests of whole jobs spend half of their time waiting, and building takes half of all the rest. So while other steps run,
-//! the programs of later ones are built beside them, of a scheduling class that gets a processor when nobody else wants it
-//! (sched(7): SCHED_IDLE): no test is later for it. When a step comes whose programs are among these, this ends, wherever it is, and
-//! begins again with those of the steps after it; the step finds what is built, and builds the rest.
+//! Tests of whole jobs spend half of their time waiting, and building takes half of all the rest. So while
+//! other steps run, the programs of later ones are built beside them, of a scheduling class that gets a
+//! processor when no other process wants it (sched(7): SCHED_IDLE): no test is later for it. When a step
+//! comes whose programs are among these, this ends, wherever it is, and begins again with those of the steps
+//! after it; the step finds what is built, and builds the rest.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -14,11 +15,11 @@ use super::steps::{Step, Work};
 use crate::child::Beside;
 use crate::error::Error;
 
-/// Steps whose programs are built in folders of their own, so that nobody waits for cargo's lock.
+/// Steps whose programs are built in folders of their own, so that no call waits for cargo's lock.
 const BUILT: &[&str] = &["release", "loom", "asan", "fuzz", "instructions"];
 
-/// The names of the steps among `later` whose programs can be built ahead, where they are to be once `now` begins; none where
-/// what is built already goes on.
+/// Returns the names of the steps among `later` whose programs can be built ahead, where they are to be once
+/// `now` begins; none where the build that is running goes on.
 pub(super) fn anew(now: &Step, later: &[Step]) -> Option<Vec<&'static str>> {
     // The first that builds for a good while itself.
     let begins = now.name == "clippy" || BUILT.contains(&now.name);
@@ -27,7 +28,8 @@ pub(super) fn anew(now: &Step, later: &[Step]) -> Option<Vec<&'static str>> {
 }
 
 impl Runner<'_> {
-    /// Begins to build what these steps run, if this machine has the program that makes it step back. Dropped, it ends.
+    /// Begins to build what these steps run, if this machine has the program that makes it step back.
+    /// Dropped, it ends.
     pub(super) fn begin_ahead(&self, names: &[&str]) -> Result<Option<Beside<'_>>, Error> {
         // Whether a process can step back here at all.
         if names.is_empty() || !chrt(&["--idle", "0", "true"]) {
@@ -45,7 +47,8 @@ impl Runner<'_> {
         self.nursery.beside(&mut command, &log, left).map(Some)
     }
 
-    /// Builds what these steps run, one after the other, as they build it; what fails will fail again, and be told then.
+    /// Builds what these steps run, one after the other, as they build it; a failure will be repeated by the
+    /// step, and is reported there.
     pub(super) fn ahead(&self, steps: &[Step]) -> Result<(), Error> {
         // And what it starts from now on.
         if !chrt(&["--idle", "--pid", "0", &std::process::id().to_string()]) {

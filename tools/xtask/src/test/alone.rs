@@ -9,13 +9,14 @@ use super::{Runner, read_lossy};
 use crate::child::Ended;
 use crate::error::Error;
 
-/// Where more than so many fail, it is not because of what ran beside them.
+/// Where more than this many fail, it is not because of what ran beside them.
 const MOST: usize = 3;
 
 impl Runner<'_> {
-    /// Runs tests that failed among others once more, each by itself; those that passed now. Tests of whole jobs share two
-    /// processors with all others of their program, and what they wait for may come too late for that reason alone. They
-    /// are told in any case. Where more than a few fail, it is not for such a reason.
+    /// Runs tests that failed among others once more, each by itself; returns those that passed now. Tests of
+    /// whole jobs share two processors with all others of their program, and what they wait for may come too
+    /// late for that reason alone. They are reported in any case. Where more than a few fail, it is not for
+    /// such a reason.
     pub(super) fn again_alone(
         &self,
         step: &Step,
@@ -45,8 +46,8 @@ impl Runner<'_> {
     }
 }
 
-/// What chooses one program of a step's, in the words of that step. One package has other features than all of them, and
-/// would be built anew, with what it stands on: that takes minutes.
+/// Returns the arguments that choose one program of a step, as the step builds it. One package alone has
+/// other features than all of them, and would be built again, with its dependencies: that takes minutes.
 fn as_built(step: &Step, chosen: Vec<String>) -> Vec<String> {
     let Work::Cargo { calls, .. } = &step.work else {
         return chosen;

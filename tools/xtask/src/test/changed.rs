@@ -1,8 +1,8 @@
 //! `--changed`: the part of the tests that a change can break.
 //!
-//! A file belongs to the package whose folder holds it. What depends on a changed package can break with it; what only tests of
-//! a package use can break those tests alone. A file that belongs to no package and is no text (the root manifest, the lock
-//! file, settings of cargo or clippy) can break everything.
+//! A file belongs to the package whose folder holds it. What depends on a changed package can break with it;
+//! what only tests of a package use can break those tests alone. A file that belongs to no package and is no
+//! text (the root manifest, the lock file, settings of cargo or clippy) can break everything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,8 +46,8 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    /// Compares the working tree, with new files, with the commit at which the branch left `revision`; without one, with what the
-    /// branch's upstream has, or with the last commit where there is no upstream.
+    /// Compares the working tree, with new files, with the commit at which the branch left `revision`;
+    /// without one, with what the branch's upstream has, or with the last commit where there is no upstream.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ fn affected(workspace: &Workspace, changed: &BTreeSet<String>) -> BTreeSet<Strin
         built.extend(more);
         grows = built.len() > before;
     }
-    // Tests are nobody's dependency, so this goes one step and no further.
+    // No package depends on tests, so this goes one step and no further.
     let tested = |member: &&Member| member.depends.iter().any(|on| built.contains(&on.folder));
     let mut affected: BTreeSet<String> = workspace
         .members

@@ -1,16 +1,17 @@
-//! Reads what `cargo test` prints: which program ran, which of its tests failed or were ignored, and the counts.
+//! Reads what `cargo test` prints: which program ran, which of its tests failed or were ignored, and the
+//! counts.
 //!
-//! Both outputs are in one text: cargo's lines ("Running", "Doc-tests", "to rerun pass") come on standard error,
-//! the tests' lines on standard output. A program that ends without a `test result:` line has died, or cannot be
-//! counted, and is a failure either way.
+//! Both outputs are in one text: cargo's lines ("Running", "Doc-tests", "to rerun pass") come on standard
+//! error, the tests' lines on standard output. A program that ends without a `test result:` line has died, or
+//! cannot be counted, and is a failure either way.
 
 use std::fmt;
 
 use super::skips::Skip;
 use super::steps::quoted;
 
-/// In the reason of an ignored test: it is a part of another test, which runs it in a process of its own. Such a test
-/// is not skipped, and is not counted.
+/// In the reason of an ignored test: it is a part of another test, which runs it in a process of its own.
+/// Such a test is not skipped, and is not counted.
 const PART: &str = "run by ";
 
 /// One failed test, or one test program that died.
@@ -20,7 +21,7 @@ pub(super) struct Failed {
     program: String,
     /// The test; none when the program died.
     test: Option<String>,
-    /// What cargo says to give for this program: `-p doorbell-ring --lib`; empty when it says nothing.
+    /// The arguments that cargo prints for this program: `-p doorbell-ring --lib`; empty when it prints none.
     rerun: String,
 }
 
@@ -67,9 +68,9 @@ impl fmt::Display for Failed {
 pub(super) struct Tally {
     /// How many passed.
     pub(super) passed: usize,
-    /// What failed.
+    /// The tests that failed.
     pub(super) failed: Vec<Failed>,
-    /// What `#[ignore]` left out.
+    /// The tests that `#[ignore]` left out.
     pub(super) ignored: Vec<Skip>,
 }
 
@@ -122,7 +123,7 @@ impl Program {
         } else if let Some(reason) = verdict.strip_prefix("ignored") {
             let reason = reason.trim_start_matches([',', ' ']);
             let reason = if reason.is_empty() {
-                "ignored, and does not say why"
+                "ignored without a reason"
             } else {
                 reason
             };
@@ -153,8 +154,8 @@ fn finish(tally: &mut Tally, program: Option<Program>) {
     match counts {
         Some(counts) => {
             tally.passed += counts.passed;
-            // The counts are right. A line can be another test's, which ran in a child of this program and died as
-            // it should; and a line can be lost, when a test writes past the capture.
+            // The counts are right. A line can be another test's, which ran in a child of this program and
+            // died as it should; and a line can be lost, when a test writes past the capture.
             failed.truncate(counts.failed);
             let unseen = counts.failed - failed.len();
             tally
@@ -173,7 +174,7 @@ fn finish(tally: &mut Tally, program: Option<Program>) {
     }
 }
 
-/// The program that cargo says it runs now.
+/// The program that cargo prints as running now.
 fn program_name(line: &str) -> Option<String> {
     let line = line.trim_start();
     if let Some(name) = line.strip_prefix("Doc-tests ") {
@@ -368,6 +369,6 @@ Caused by:
     #[test]
     fn a_test_that_is_ignored_without_a_reason_is_told_apart() {
         let text = "     Running tests/a.rs (x/a-0)\ntest b ... ignored\ntest result: ok. 0 passed; 0 failed; 1 ignored\n";
-        assert_eq!(parse(text).ignored[0].reason, "ignored, and does not say why");
+        assert_eq!(parse(text).ignored[0].reason, "ignored without a reason");
     }
 }

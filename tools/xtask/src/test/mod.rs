@@ -1,8 +1,9 @@
 //! `cargo xtask test`: every test of the project, step by step, and one line of counts at the end.
 //!
 //! No step stops the next one, so that one run shows everything that fails. What each part does:
-//! `steps` says what is run, `libtest` reads what the tests printed, `skips` what they could not do,
-//! `packages` what must be installed, `changed` what a change concerns, `ahead` builds for later steps, `alone` runs once more what failed, `report` what is printed and written.
+//! `steps` has what is run, `libtest` reads what the tests printed, `skips` what they could not do,
+//! `packages` what must be installed, `changed` what a change concerns, `ahead` builds for later steps,
+//! `alone` repeats tests that failed, `report` what is printed and written.
 
 mod ahead;
 mod alone;
@@ -43,7 +44,7 @@ and returns; it is then counted as skipped. When what is missing is a Debian pac
   package <name>:
 and with CI=true in the environment that is a failure, because CI could have installed it.
 A test that passed and printed a line that begins with `skipped: ` is counted as skipped as well.
-When at most three tests of a step fail, each is run once more by itself; what passes then is told in a list of its own
+When at most three tests of a step fail, each is run once more by itself; what passes then is printed in a list of its own
 and counts as passed.
 Missing packages are installed through apt-get when this runs as root; else the line to type is printed.
 
@@ -54,14 +55,14 @@ Examples:
   cargo xtask test --changed HEAD~3 --fast
   cargo xtask test --fast --json target/result.json";
 
-/// What the command line asks for.
+/// What the command line selects.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Run only this step; may be given several times
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
-    /// Run what can break by what has changed since this revision, with new and uncommitted files; by default since the branch's
-    /// upstream, or the last commit where there is none
+    /// Run what can break by what has changed since this revision, with new and uncommitted files; by default
+    /// since the branch's upstream, or the last commit where there is none
     #[arg(long, value_name = "REVISION", num_args = 0..=1, require_equals = false)]
     changed: Option<Option<String>>,
     /// Leave out the slow proofs: release, loom, asan, fuzz, instructions
@@ -76,7 +77,7 @@ pub(crate) struct Options {
     /// The most that the whole run may take; what is then still running is killed and counts as failed
     #[arg(long, value_name = "MINUTES", default_value_t = 39)]
     limit: u64,
-    /// Only build what later steps run, when nobody else wants the processors
+    /// Only build what later steps run, when no other process wants the processors
     #[arg(long, hide = true)]
     ahead: bool,
 }
@@ -123,7 +124,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.is_good())
 }
 
-/// The steps that can break by what has changed since a revision, with the packages that can; and the names of the others.
+/// The steps that can break by what has changed since a revision, with the packages that can; and the names
+/// of the others.
 fn concerned(workspace: &Workspace, revision: Option<&str>) -> Result<(Vec<Step>, Vec<&'static str>), Error> {
     let changed = Changed::since(workspace, revision)?;
     let mut left_out = Vec::new();
@@ -194,7 +196,8 @@ impl Runner<'_> {
                 let later = &chosen[index + 1..];
                 let anew = (self.whole && !fast).then(|| ahead::anew(step, later)).flatten();
                 if let Some(names) = anew {
-                    // First the one ends, then the other begins. What it needs is only ever missing for speed.
+                    // First the one ends, then the other begins. What it needs is only ever missing for
+                    // speed.
                     drop(ahead.take());
                     ahead = self.begin_ahead(&names).ok().flatten();
                 }
@@ -276,7 +279,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs calls of cargo side by side; how each ended. What they said comes into the step's log, one call after the other.
+    /// Runs calls of cargo side by side; returns how each ended. Their output comes into the step's log, one
+    /// call after the other.
     fn side_by_side(
         &self,
         step: &Step,
@@ -366,8 +370,8 @@ impl Runner<'_> {
         self.end_lab(step, self.begin_lab(step)?.child)
     }
 
-    /// Begins with the lab, among all steps with one guest for each thing that is proved. A guest has one processor, so it
-    /// leaves room for builds and tests beside it.
+    /// Begins with the lab, among all steps with one guest for each thing that is proved. A guest has one
+    /// processor, so it leaves room for builds and tests beside it.
     fn begin_lab<'s>(&'s self, step: &'s Step) -> Result<Aside<'s>, Error> {
         let json = self.json_of(step);
         File::create(&json).map_err(Error::file("create", &json))?;
@@ -400,8 +404,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs this program with other words, in a process that can be ended with all that it started; how it ended, and
-    /// what it said.
+    /// Runs this program with other arguments, in a process that can be ended with all that it started;
+    /// returns how it ended, and its output.
     fn ourselves<'w>(
         &self,
         step: &Step,
@@ -424,7 +428,7 @@ impl Runner<'_> {
     ) -> Result<(Command, File, PathBuf), Error> {
         let path = self.log_of(step);
         let log = File::create(&path).map_err(Error::file("create", &path))?;
-        // Not by its path: an earlier step may have built this program anew.
+        // Not by its path: an earlier step may have built this program again.
         let mut command = Command::new("/proc/self/exe");
         command.args(words).current_dir(&self.workspace.root);
         Ok((command, log, path))
@@ -463,7 +467,7 @@ impl Runner<'_> {
     }
 }
 
-/// What became of a step that began so long ago.
+/// Completes the outcome of a step that began at `began`.
 fn named(mut outcome: Outcome, step: &Step, began: Instant) -> Outcome {
     outcome.name = step.name.to_owned();
     outcome.seconds = began.elapsed().as_secs_f64();
@@ -486,7 +490,7 @@ fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(Error::file("open", path))
 }
 
-/// A file that grows at its end, whoever writes.
+/// Opens a file to which all writers append.
 fn appended(path: &Path) -> Result<File, Error> {
     let file = File::options().append(true).open(path);
     file.map_err(Error::file("open", path))
@@ -530,13 +534,14 @@ fn count_tests(
         // Cargo ended badly because of these.
         trouble.retain(|failure| failure.what.contains("killed"));
     }
-    // A test that says it could not run has returned, so libtest has counted it as passed.
+    // A test that reports that it could not run has returned, so libtest has counted it as passed.
     outcome.passed = outcome.passed.saturating_sub(skips.len());
     for skip in tally.ignored.into_iter().chain(skips) {
         skipped(&mut outcome, skip, ci);
     }
     let nothing_ran = outcome.passed == 0 && outcome.failures.is_empty();
-    // A failing cargo is explained by failing tests; alone it means that something did not compile or crashed.
+    // A failing cargo is explained by failing tests; alone it means that something did not compile or
+    // crashed.
     if outcome.failures.is_empty() || trouble.iter().any(|failure| failure.what.contains("killed")) {
         outcome.failures.extend(trouble);
     }

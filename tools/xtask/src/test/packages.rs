@@ -18,16 +18,17 @@ struct Package {
     steps: &'static [&'static str],
 }
 
-/// Everything that a test needs and a machine with Rust and a linker may lack. A test that uses a program adds it
-/// here, and skips with "package NAME: ..." where it is missing.
+/// Everything that a test needs and a machine with Rust and a linker may lack. A test that uses a program
+/// adds it here, and skips with "package NAME: ..." where it is missing.
 const PACKAGES: &[Package] = &[
-    // engine/tests/system_calls.rs counts what a rank asks of the kernel
+    // engine/tests/system_calls.rs counts a rank's system calls
     Package {
         name: "strace",
         program: "strace",
         steps: &["test", "release"],
     },
-    // tools/simulate/tests asks the dissector in tools/dissector; drivers/sim/tests, the capinfos that comes with it
+    // tools/simulate/tests runs the dissector of tools/dissector; drivers/sim/tests, the capinfos that comes
+    // with it
     Package {
         name: "tshark",
         program: "tshark",
@@ -125,7 +126,7 @@ const PACKAGES: &[Package] = &[
         program: "sshd",
         steps: &["test"],
     },
-    // acm/tests/clients asks as rdma-core's own programs do, and as librdmacm does
+    // acm/tests/clients sends requests as rdma-core's own programs do, and as librdmacm does
     Package {
         name: "ibacm",
         program: "ib_acme",
@@ -158,7 +159,7 @@ const PACKAGES: &[Package] = &[
 /// Packages whose service listens from the moment that they are installed, where a systemd runs.
 const LISTENERS: &[&str] = &["openssh-server", "ibacm"];
 
-/// Whether a package may be installed without being asked for by name.
+/// Whether a package may be installed without being named by the user.
 fn may_come(name: &str, has_systemd: bool, is_ci: bool) -> bool {
     !has_systemd || is_ci || !LISTENERS.contains(&name)
 }

@@ -1,4 +1,4 @@
-//! One line on the terminal that says what the running step is doing; nothing when nobody looks.
+//! One line on the terminal that shows what the running step is doing; nothing without a terminal.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};

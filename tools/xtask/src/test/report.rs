@@ -8,13 +8,13 @@ use crate::error::Error;
 
 /// How many lines of a failed step's output are printed; all of it stays in its log.
 const SHOWN: usize = 300;
-/// How many lines of what one failing test said are printed before them.
+/// How many lines of one failing test's output are printed.
 const WORDS: usize = 60;
 
 /// Something that failed, and how to see it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Failure {
-    /// What failed.
+    /// The test or check that failed.
     pub(super) what: String,
     /// The command that repeats it.
     pub(super) repeat: String,
@@ -32,15 +32,15 @@ impl Failure {
 /// What a step came to.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Outcome {
-    /// The step.
+    /// The name of the step.
     pub(super) name: String,
     /// How long it took.
     pub(super) seconds: f64,
     /// How many tests passed; a check counts as one.
     pub(super) passed: usize,
-    /// What failed.
+    /// The tests and checks that failed.
     pub(super) failures: Vec<Failure>,
-    /// What did not run.
+    /// The tests that did not run.
     pub(super) skips: Vec<Skip>,
     /// What failed among the others, and passed when it was run once more by itself. It is counted as passed.
     pub(super) alone: Vec<Failure>,
@@ -128,7 +128,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Says what became of a step, and keeps it.
+    /// Prints the outcome of a step, and keeps it.
     pub(super) fn add(&mut self, outcome: Outcome) {
         outcome.print();
         self.steps.push(outcome);
@@ -212,8 +212,8 @@ impl Report {
     }
 }
 
-/// The lines of a log that are worth showing: what failing tests said, and the end; not what passed, and not what cargo did
-/// on the way.
+/// Returns the lines of a log that explain a failure: the output of failing tests, and the end; not what
+/// passed, and not cargo's progress.
 pub(super) fn telling_lines(log: &str) -> Vec<String> {
     words_of_failed(log).into_iter().chain(telling_end(log)).collect()
 }

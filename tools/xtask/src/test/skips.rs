@@ -1,18 +1,18 @@
 //! Tests that could not run, and why.
 //!
-//! A test finds out while it runs that the machine lacks something. It then appends one line, `name: reason`, to the
-//! file named by `DOORBELL_SKIP_FILE` and returns; a file, because standard output is captured, and a test program
-//! may be several processes. `doorbell_testing::skipped` does both. A test that passed and only printed that it was
-//! skipped is found by what it printed (`printed`), and counts as skipped too.
+//! A test finds out while it runs that the machine lacks something. It then appends one line, `name: reason`,
+//! to the file named by `DOORBELL_SKIP_FILE` and returns; a file, because standard output is captured, and a
+//! test program may be several processes. `doorbell_testing::skipped` does both. A test that passed and only
+//! printed that it was skipped is found by what it printed (`printed`), and counts as skipped too.
 
 use serde::Serialize;
 
 /// One test that did not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Skip {
-    /// The test.
+    /// The name of the test.
     pub(super) test: String,
-    /// Why not.
+    /// Why it did not run.
     pub(super) reason: String,
 }
 
@@ -46,8 +46,9 @@ const MARK: &str = "doorbell-skip: ";
 /// What a test prints that knows nothing of the file.
 const ONLY_PRINTED: &str = "skipped: ";
 
-/// Takes what passed tests printed out of a log of `cargo test -- --show-output`, and adds those to `skips` that
-/// printed that they were skipped and are not in it. Returns the rest of the log, which is what cargo prints by itself.
+/// Takes what passed tests printed out of a log of `cargo test -- --show-output`, and adds those to `skips`
+/// that printed that they were skipped and are not in it. Returns the rest of the log, which is what cargo
+/// prints by itself.
 pub(super) fn printed(log: &str, skips: &mut Vec<Skip>) -> String {
     let mut rest = String::with_capacity(log.len());
     let mut lines = log.lines();
@@ -120,13 +121,13 @@ mod tests {
 
     #[test]
     fn a_skip_that_was_only_printed_counts() {
-        let log = "running 3 tests\ntest a::quiet ... ok\ntest a::told ... ok\n\nsuccesses:\n\n\
-                   ---- a::quiet stdout ----\nskipped: only root can be somebody else\n\n\
-                   ---- a::told stdout ----\ndoorbell-skip: told: no veth\ntest x ... ignored, y\n\n\
+        let log = "running 3 tests\ntest a::quiet ... ok\ntest a::named ... ok\n\nsuccesses:\n\n\
+                   ---- a::quiet stdout ----\nskipped: only root can change its user\n\n\
+                   ---- a::named stdout ----\ndoorbell-skip: named: no veth\ntest x ... ignored, y\n\n\
                    ---- a::lost stdout ----\ndoorbell-skip: lost: package strace: not found\n\n\n\
-                   successes:\n    a::quiet\n    a::told\n    a::lost\n\n\
+                   successes:\n    a::quiet\n    a::named\n    a::lost\n\n\
                    test result: ok. 3 passed; 0 failed; 0 ignored\n";
-        let mut skips = parse("told: no veth\n");
+        let mut skips = parse("named: no veth\n");
         let rest = printed(log, &mut skips);
         let shown: Vec<String> = skips
             .iter()
@@ -135,14 +136,14 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "told: no veth",
-                "a::quiet: only root can be somebody else",
+                "named: no veth",
+                "a::quiet: only root can change its user",
                 "lost: package strace: not found"
             ]
         );
         assert_eq!(
             rest,
-            "running 3 tests\ntest a::quiet ... ok\ntest a::told ... ok\n\n\n\
+            "running 3 tests\ntest a::quiet ... ok\ntest a::named ... ok\n\n\n\
              test result: ok. 3 passed; 0 failed; 0 ignored\n"
         );
     }

@@ -13,12 +13,12 @@ const SANITIZED: &[&str] = &["ring", "fabric", "drivers/shm", "drivers/usnic/mod
 /// The same, where there is time: these are built from nearly everything, for one room of a few lines.
 const SANITIZED_WITH_TIME: &[&str] = &["engine"];
 
-/// Folders all of whose tests, also those in `tests/`, run in release mode and under AddressSanitizer too: they are
-/// unsafe throughout, and their orderings are the optimiser's prey.
+/// Folders all of whose tests, also those in `tests/`, run in release mode and under AddressSanitizer too:
+/// they are unsafe throughout, and their orderings are the optimiser's prey.
 const DATA_PATH: &[&str] = &["ring"];
 
-/// Test files of other folders that run in release mode too, by a part of their names: what they count or stress is
-/// the code that users run.
+/// Test files of other folders that run in release mode too, by a part of their names: what they count or
+/// stress is the code that users run.
 const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "system_calls"];
 
 /// The program of a package with its tests of whole jobs, `tests/it/main.rs`.
@@ -127,7 +127,7 @@ pub(super) enum Work {
     Licences,
     /// The comparison of `Cargo.lock` with what is committed.
     Lock,
-    /// `cargo xtask fuzz`, for so many seconds of each target.
+    /// `cargo xtask fuzz`, for this many seconds of each target.
     Fuzz(u64),
     /// `cargo xtask instructions`.
     Instructions,
@@ -142,7 +142,7 @@ pub(super) enum Work {
     },
 }
 
-/// One step.
+/// One step of the tests.
 #[derive(Debug)]
 pub(super) struct Step {
     /// The name that `--only` takes.
@@ -161,9 +161,10 @@ const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// All steps, in the order in which they begin: what fails fastest comes first. They are as in a `whole` run, or as one chosen by
-/// name; for `all` packages, or for just those that the workspace has been narrowed to. The lab, whose machines have one
-/// processor each, begins when a lane of the tests has ended, at the latest at its place, and runs beside those that follow.
+/// Returns all steps, in the order in which they begin: what fails fastest comes first. They are as in a
+/// `whole` run, or as one chosen by name; for `all` packages, or for just those that the workspace has been
+/// narrowed to. The lab, whose machines have one processor each, begins when a lane of the tests has ended,
+/// at the latest at its place, and runs beside those that follow.
 pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<Step>, Error> {
     let packages = packages(workspace, all);
     let check = |name, about, bound, call| {
@@ -215,7 +216,7 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
         },
         own(
             "lock",
-            "the committed Cargo.lock is what the manifests ask for",
+            "the committed Cargo.lock is what the manifests require",
             Work::Lock,
         ),
         own(
@@ -315,9 +316,10 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
     ])
 }
 
-/// All tests. Those of whole jobs wait half of their time: where packages have the program `it` for them, those run in one lane, all
-/// other programs beside them, and the documentation's, which rustdoc compiles one by one, beside both. Jobs have the right of
-/// way, as what they wait for can come too late.
+/// Returns the calls that run all tests. Those of whole jobs wait half of their time: where packages have the
+/// program `it` for them, those run in one lane, all other programs beside them, and the documentation's,
+/// which rustdoc compiles one by one, beside both. Jobs have the right of way, as what they wait for can come
+/// too late.
 fn test(workspace: &Workspace, packages: &[&str]) -> Vec<Invocation> {
     let fixed = || Invocation::new(&["test", "--locked"]).and(packages);
     let targets = || workspace.members.iter().flat_map(|member| &member.targets);
@@ -354,7 +356,8 @@ fn packages(workspace: &Workspace, all: bool) -> Vec<&str> {
     members.flat_map(|member| ["-p", &member.package]).collect()
 }
 
-/// What the tests have built is what is run: packages chosen one by one would have other features, and be built anew.
+/// Returns the call that runs what the tests have built: packages chosen one by one would have other
+/// features, and be built again.
 fn soak(workspace: &Workspace, packages: &[&str], all: bool) -> Vec<Invocation> {
     let is_there = |member: &Member| member.targets.iter().any(|target| target.name == SOAK);
     if !all && !workspace.members.iter().any(is_there) {
@@ -384,8 +387,8 @@ pub(super) fn list(plan: &[Step]) -> String {
     plan.iter().map(line).collect()
 }
 
-/// The call that repeats a part of a step's tests, before what chooses them: environment, target folder, and cargo with the
-/// arguments that decide how it builds.
+/// The call that repeats a part of a step's tests, before what chooses them: environment, target folder, and
+/// cargo with the arguments that decide how it builds.
 pub(super) fn repeat_base(step: &Step) -> Invocation {
     let mut base = Invocation::new(&["test"]);
     let Work::Cargo { calls, .. } = &step.work else {
@@ -431,7 +434,8 @@ fn release(workspace: &Workspace) -> Vec<Invocation> {
         call.arguments.extend(whole.map(str::to_owned));
         calls.push(call);
     }
-    // One call for all of them, so that they build side by side; a name holds for every package that has such a file.
+    // One call for all of them, so that they build side by side; a name holds for every package that has such
+    // a file.
     let mut call = Invocation::new(&fixed);
     let mut files = BTreeSet::new();
     for member in workspace
@@ -486,8 +490,8 @@ fn asan(workspace: &Workspace, whole: bool) -> Result<Vec<Invocation>, Error> {
         .with("RUSTFLAGS", "-Zsanitizer=address")
         // Enough for where an access was, and sooner built.
         .with("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
-        // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about. Tests of
-        // guard pages expect the signal itself.
+        // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about.
+        // Tests of guard pages expect the signal itself.
         .with("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
     call.target = "asan";
     let fixed = call.arguments.len();

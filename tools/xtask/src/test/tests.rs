@@ -118,7 +118,7 @@ fn a_test_that_passes_alone_is_no_failure_and_is_told() {
         "     Running tests/a.rs (x/a-0)\ntest b ... ok\nerror: test failed, to rerun pass `-p x --test a`\n";
     assert!(
         libtest::parse(died).failed[0].alone().is_none(),
-        "nobody knows which it was"
+        "it is not known which it was"
     );
 }
 
