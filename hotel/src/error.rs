@@ -9,20 +9,21 @@ use crate::{Key, MOST_ROOMS};
 #[non_exhaustive]
 pub enum HotelError {
     /// A number of rooms that no hotel can have.
-    #[error("hotel: {asked} rooms are not usable: ask for 1 to {MOST_ROOMS}")]
+    #[error("hotel: {asked} rooms are not usable: give 1 to {MOST_ROOMS}")]
     Rooms {
-        /// Rooms asked for.
+        /// The number of rooms requested.
         asked: usize,
     },
 
     /// The allocator had no memory left.
     #[error("hotel: no memory for {rooms} rooms; make the window smaller or raise the memory limit")]
     NoMemory {
-        /// Rooms asked for.
+        /// The number of rooms requested.
         rooms: usize,
     },
 
-    /// The guest has left: evicted, or checked out before. Nothing was done to whoever lives there now.
+    /// The guest has left: evicted, or checked out before. Nothing was done to the guest that lives there
+    /// now.
     #[error(
         "{0}: this stay has ended, by eviction or an earlier check-out; treat what brought the key as late, and do \
          not use a key twice"
@@ -32,16 +33,16 @@ pub enum HotelError {
     /// There is no such room: the key is of another hotel.
     #[error("{key}: there is no such room, this hotel has {rooms}; the key is of another hotel")]
     NoSuchRoom {
-        /// The key.
+        /// The key that was given.
         key: Key,
-        /// Rooms of this hotel.
+        /// The number of rooms of this hotel.
         rooms: u32,
     },
 }
 
 /// All rooms are taken: an ordinary result that hands the guest back.
 ///
-/// Back-pressure is a value, not an error: check in again after somebody has left.
+/// Back-pressure is a value, not an error: check in again after a guest has left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Overbooked<T>(pub T);
 

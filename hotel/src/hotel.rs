@@ -27,7 +27,7 @@ pub struct Hotel<T> {
     wheel: Wheel,
 }
 
-/// One room.
+/// One room, with its guest while it is taken.
 struct Room<T> {
     lock: Lock,
     deadline: u64,
@@ -40,14 +40,15 @@ struct Room<T> {
 pub struct Evicted<T> {
     /// The key that the guest had. It opens nothing any more.
     pub key: Key,
-    /// The guest.
+    /// The guest that was evicted.
     pub guest: T,
     /// The deadline that has passed, in nanoseconds, as it was booked.
     pub deadline: u64,
 }
 
 impl<T> Hotel<T> {
-    /// A hotel with so many rooms, all vacant, at time `now` (ns). This is the only call that allocates.
+    /// Creates a hotel with `rooms` rooms, all vacant, at time `now` (ns). This is the only call that
+    /// allocates.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl<T> Hotel<T> {
         if !room.lock.opens(key) {
             return Err(HotelError::Stale(key));
         }
-        // The lock opened, so somebody lives there.
+        // The lock opened, so a guest lives there.
         let guest = room.guest.take().ok_or(HotelError::Stale(key))?;
         room.lock.change();
         self.leave(number);
@@ -161,13 +162,13 @@ impl<T> Hotel<T> {
         self.room(key).map(|room| room.deadline)
     }
 
-    /// Evicts one guest that is due at `now` (ns), the earliest; `None` when nobody is due.
+    /// Evicts one guest that is due at `now` (ns), the earliest; `None` when no guest is due.
     ///
-    /// Call it until it gives `None`, or as often as there is room for the work that follows: whoever is left
-    /// is due at the next call. In order of deadlines; those of the same nanosecond, and those whose deadline
-    /// had passed when they booked (they count as of that moment), in no particular order. The guest has
-    /// left, and its room is vacant, when the call returns, so that it can be checked in again at once. With
-    /// a deadline that has passed it would be evicted again by the same loop.
+    /// Call it until it gives `None`, or as often as there is room for the work that follows: a guest that is
+    /// left is due at the next call. In order of deadlines; those of the same nanosecond, and those whose
+    /// deadline had passed when they booked (they count as of that moment), in no particular order. The guest
+    /// has left, and its room is vacant, when the call returns, so that it can be checked in again at once.
+    /// With a deadline that has passed it would be evicted again by the same loop.
     #[inline]
     pub fn evict(&mut self, now: u64) -> Option<Evicted<T>> {
         if self.wheel.quiet(now) {
@@ -176,7 +177,7 @@ impl<T> Hotel<T> {
         self.evict_due()
     }
 
-    /// Evicts everybody that is due at `now` (ns), in the order of [`Hotel::evict`], and says how many.
+    /// Evicts all guests that are due at `now` (ns), in the order of [`Hotel::evict`], and returns how many.
     #[inline]
     pub fn tick(&mut self, now: u64, mut each: impl FnMut(Evicted<T>)) -> usize {
         let mut count = 0;
@@ -190,8 +191,8 @@ impl<T> Hotel<T> {
     /// When to tick next, in nanoseconds; `None` when the hotel is empty.
     ///
     /// A lower bound: never later than the earliest deadline, and earlier by at most 1/8 of the time that lay
-    /// between booking and deadline (exact for the last 64 ns). So a tick at this time may evict nobody; the
-    /// next answer is then a later one, and after at most 10 of them it is exact. Before the present time
+    /// between booking and deadline (exact for the last 64 ns). So a tick at this time may evict no guest;
+    /// the next answer is then a later one, and after at most 10 of them it is exact. Before the present time
     /// only by deadlines that had passed when they were booked.
     #[inline]
     #[must_use]
@@ -199,7 +200,7 @@ impl<T> Hotel<T> {
         self.wheel.next()
     }
 
-    /// The latest time that the hotel was told, in nanoseconds.
+    /// The latest time that was passed to the hotel, in nanoseconds.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {

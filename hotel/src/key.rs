@@ -32,7 +32,7 @@ pub const MOST_ROOMS: usize = 1 << ROOM_BITS;
 /// its room has been taken 2⁴³ times since, which takes a day of doing nothing else, on one room, at 10 ns
 /// each.
 ///
-/// A hotel cannot tell a key of another hotel from its own: each hotel's keys are for that hotel.
+/// A hotel cannot distinguish a key of another hotel from its own: each hotel's keys are for that hotel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Key(NonZeroU64);
@@ -66,12 +66,12 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The lock of a room: the key that opens it, or, while nobody lives there, what no key equals.
+/// The lock of a room: the key that opens it, or, while the room is vacant, what no key equals.
 #[derive(Clone, Copy)]
 pub(crate) struct Lock(u64);
 
 impl Lock {
-    /// Of a room where nobody has lived yet.
+    /// The lock of a room that no guest has had yet.
     pub(crate) const fn new(room: u32) -> Self {
         Self(room as u64)
     }
@@ -82,16 +82,17 @@ impl Lock {
         self.0 == key.0.get()
     }
 
-    /// The next change: somebody comes, or goes. Stays begin again at 0 after 2⁴⁴.
+    /// Makes the next change: a guest comes, or goes. Stays begin again at 0 after 2⁴⁴.
     #[inline]
     pub(crate) fn change(&mut self) {
         self.0 = self.0.wrapping_add(STEP.get());
     }
 
-    /// The key of whoever lives there.
+    /// The key of the guest that lives there.
     #[inline]
     pub(crate) fn key(self) -> Key {
-        // The lowest bit of a stay is set while somebody lives there; setting it again says so to the type.
+        // The lowest bit of a stay is set while a guest lives there; setting it again proves that to the
+        // type.
         Key(STEP | self.0)
     }
 }
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!((first.room(), first.stay()), (7, 1));
         assert!(lock.opens(first));
         lock.change();
-        assert!(!lock.opens(first), "nobody lives there");
+        assert!(!lock.opens(first), "the room is vacant");
         lock.change();
         assert!(!lock.opens(first) && lock.opens(lock.key()));
         assert_eq!(lock.key().to_string(), "room 7, stay 3");
@@ -123,7 +124,7 @@ mod tests {
     fn stays_wrap_without_touching_the_room() {
         let last = (1 << 20) - 1;
         let mut lock = Lock(u64::MAX << ROOM_BITS | u64::from(last));
-        assert_eq!(lock.key().stay(), (1 << 44) - 1, "somebody lives there");
+        assert_eq!(lock.key().stay(), (1 << 44) - 1, "a guest lives there");
         lock.change();
         assert_eq!(lock.0, u64::from(last));
         lock.change();

@@ -1,6 +1,6 @@
 //! The timer hotel: a fixed number of rooms, each for one guest with a deadline.
 //!
-//! Who sends something that must be answered checks it in, with the time by which the answer is due. The
+//! A protocol checks in each message that must be answered, with the time by which the answer is due. The
 //! answer checks it out. Guests whose answer does not come in time are evicted, in the order of their
 //! deadlines: send again.
 //!
@@ -13,7 +13,7 @@
 //! * **Fixed**: all memory is taken by [`Hotel::new`]; nothing is allocated afterwards. Without a vacancy,
 //!   [`Overbooked`] hands the guest back.
 //! * **Constant**: check-in, check-out and re-booking take the same few steps whatever the number of guests;
-//!   a tick at which nobody is due is one comparison.
+//!   a tick at which no guest is due is one comparison.
 //! * **Exact**: deadlines are nanoseconds, and nobody is evicted before their own, or after somebody with a
 //!   later one.
 //! * **Stale keys are refused**: a [`Key`] names one stay in one room. Once the guest has left, the key opens
@@ -69,10 +69,11 @@
 //!
 //! Nanoseconds of whatever clock the caller has, from 0 to `u64::MAX`.
 //!
-//! * The hotel's time is the latest that it was told, by [`Hotel::new`], [`Hotel::evict`] or [`Hotel::tick`].
+//! * The hotel's time is the latest that was passed to it, by [`Hotel::new`], [`Hotel::evict`] or
+//!   [`Hotel::tick`].
 //!   **It does not go back**: an earlier time counts as the latest one.
-//! * It may **jump** any distance. Whoever became due on the way is evicted, in order; the cost is that of
-//!   the guests, not of the distance.
+//! * It may **jump** any distance. Every guest that became due on the way is evicted, in order; the cost is
+//!   that of the guests, not of the distance.
 //! * A deadline that has **passed** at check-in is due at once: the next tick evicts the guest, also at the
 //!   same time.
 //! * `u64::MAX` is a deadline like any other. As no clock gets there, it means "never".
@@ -90,8 +91,8 @@
 //! `doorbell_fabric::timers` instead.
 //!
 //! reference: vic, section 6.7 (the origin of the name: `opal_hotel` of the usNIC BTL). What differs: a
-//! deadline for each guest instead of one timeout for all; keys instead of room numbers; eviction is asked
-//! for instead of called back by an event loop.
+//! deadline for each guest instead of one timeout for all; keys instead of room numbers; eviction is
+//! requested instead of called back by an event loop.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -38,7 +38,7 @@ impl Level {
         Self(highest / 3 - 1)
     }
 
-    /// The number.
+    /// The number of the level.
     #[inline]
     pub(crate) fn number(self) -> u32 {
         self.0

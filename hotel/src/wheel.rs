@@ -1,6 +1,6 @@
 //! The wheel: in which slot each guest waits, and which slot comes next.
 //!
-//! A slot is a ring of links with an end of its own in it, so that taking out a link asks nothing about its
+//! A slot is a ring of links with an end of its own in it, so that a link is taken out without regard to its
 //! place:
 //!
 //! ```text
@@ -50,14 +50,14 @@ pub(crate) struct Wheel {
     levels: u32,
     /// Up to here all is done.
     cursor: u64,
-    /// The latest time that we were told. After the cursor only while somebody is due.
+    /// The latest time that was passed to us. After the cursor only while a guest is due.
     now: u64,
     /// No slot with guests begins before.
     wake: u64,
 }
 
 impl Wheel {
-    /// An empty wheel for so many rooms; `None` when there is no memory.
+    /// Creates an empty wheel for `rooms` rooms; `None` when there is no memory.
     pub(crate) fn new(rooms: u32, now: u64) -> Option<Self> {
         let count = ENDS + rooms;
         let mut links = Vec::new();
@@ -73,13 +73,13 @@ impl Wheel {
         })
     }
 
-    /// The latest time that the wheel was told.
+    /// The latest time that was passed to the wheel.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Takes the time, and says whether there is certainly nothing to do.
+    /// Takes the time, and returns whether there is certainly nothing to do.
     #[inline]
     pub(crate) fn quiet(&mut self, now: u64) -> bool {
         self.now = self.now.max(now);
@@ -115,7 +115,7 @@ impl Wheel {
         self.links[prev as usize].next = next;
         self.links[next as usize].prev = prev;
         if next == prev {
-            // Both neighbours are the slot's end: nobody else was there.
+            // Both neighbours are the slot's end: no other room was there.
             self.unmark(next);
         }
     }
@@ -126,7 +126,7 @@ impl Wheel {
         self.earliest().map(|(_, start)| start)
     }
 
-    /// What has to be done at the time that the wheel was told; `None` when all is done.
+    /// Returns what has to be done at the time that was passed to the wheel; `None` when all is done.
     pub(crate) fn due(&mut self) -> Option<Due> {
         let earliest = self.earliest();
         let start = earliest.map_or(u64::MAX, |(_, start)| start);
@@ -148,9 +148,9 @@ impl Wheel {
 
     /// Moves the guests of all slots that begin at the cursor, which has just reached them, to narrower ones.
     ///
-    /// All of them at once, since the cursor must not stand in a slot whose guests are still there. Nobody is
-    /// moved into such a slot: who stays above level 0 goes at least 8 slots ahead, and, as the cursor is at
-    /// the beginning of the wider slot that they leave, fewer than 64.
+    /// All of them at once, since the cursor must not stand in a slot whose guests are still there. No guest
+    /// is moved into such a slot: one that stays above level 0 goes at least 8 slots ahead, and, as the
+    /// cursor is at the beginning of the wider slot that they leave, fewer than 64.
     pub(crate) fn spread(&mut self, mut deadline_of: impl FnMut(u32) -> u64) {
         let mut levels = self.levels & !1;
         while levels != 0 {

@@ -58,7 +58,7 @@ fn step(random: &mut Random, profile: &Profile) -> Step {
     }
 }
 
-/// Runs so many steps; a failure names seed and step.
+/// Runs `steps` steps; a failure names seed and step.
 fn run(seed: u64, steps: u64, profile: &Profile) -> u64 {
     let mut random = Random::new(seed);
     let mut pair = Pair::new(profile.rooms, profile.start);

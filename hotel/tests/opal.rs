@@ -223,7 +223,7 @@ fn evictions_can_be_taken_in_portions() {
         Some(116),
         "the next one has been due since"
     );
-    // Who books between two portions is put where its deadline belongs.
+    // A guest that books between two portions is put where its deadline belongs.
     let _ = hotel.check_in(999, 120).unwrap();
     let second = portion(&mut hotel, 1000);
     assert!(

@@ -74,7 +74,7 @@ impl Hall {
             );
             while at != end {
                 assert_eq!(wheel.links[at as usize].prev, last);
-                let deadline = self.deadlines[(at - ENDS) as usize].expect("somebody lives there");
+                let deadline = self.deadlines[(at - ENDS) as usize].expect("a guest lives there");
                 let slot = level.slot_of(deadline.max(wheel.cursor));
                 if level.number() > 0 {
                     assert_eq!(slot % 64, digit, "{deadline} is in its slot");
@@ -102,7 +102,7 @@ impl Hall {
         assert_eq!(
             seen,
             self.deadlines.iter().flatten().count(),
-            "everybody is in one slot"
+            "every guest is in one slot"
         );
         assert!(wheel.cursor <= wheel.now);
     }

@@ -21,14 +21,14 @@ pub(crate) enum Step {
     Clear,
 }
 
-/// What the model knows of a guest.
+/// A guest as the model has it.
 #[derive(Debug, Clone, Copy)]
 struct Guest {
     key: Key,
     number: u64,
-    /// As booked.
+    /// The deadline as it was booked.
     deadline: u64,
-    /// As it counts: a deadline that had passed counts as of the booking.
+    /// The deadline as it counts: a deadline that had passed counts as of the booking.
     due: u64,
     /// The earliest time that the hotel may give as the next deadline on this guest's account.
     bound: u64,
@@ -117,7 +117,7 @@ impl Pair {
         self.guests[room as usize] = Some(guest);
     }
 
-    /// Somebody who lives here.
+    /// Chooses a guest that lives here.
     fn choose(&self, which: usize) -> Option<Guest> {
         let count = self.guests.len();
         (0..count).find_map(|at| self.guests[(which % count + at) % count])
@@ -182,7 +182,7 @@ impl Pair {
             return false;
         };
         self.cursor = due;
-        let guest = self.guests[evicted.key.room() as usize].expect("somebody lived there");
+        let guest = self.guests[evicted.key.room() as usize].expect("a guest lived there");
         assert_eq!(
             (evicted.key, evicted.guest, evicted.deadline),
             (guest.key, guest.number, guest.deadline)
