@@ -15,7 +15,7 @@ impl World {
         let member = Member {
             config: self.config(),
             rank: self.rank(),
-            directory: self.directory(),
+            directory: self.job().directory(),
             fates: self.fates(),
         };
         let control = control::start(&member, key, &|own, all| self.allgather(own, all))?;

@@ -21,12 +21,17 @@
 //! (`dedicated`). No other thread, listener, signal handler or memory hook exists.
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod handle;
+
 pub mod am;
+mod build;
 mod builder;
 mod collect;
 mod control;
 #[cfg(test)]
 mod lazy_tests;
+mod ledger;
 mod message;
 pub mod portals;
 mod progress;
@@ -35,11 +40,12 @@ mod request;
 #[allow(unsafe_code)]
 mod scope;
 mod spawn;
+mod tagged;
 mod within;
 mod world;
 
 pub use am::{Am, local_am, simulated_am};
-pub use builder::{Builder, init, local, simulated, simulated_datagrams, terms};
+pub use builder::{Builder, init, local, simulated, simulated_datagrams};
 pub use doorbell_fabric as fabric;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{
@@ -51,6 +57,8 @@ pub use doorbell_job::config::{Config, drivers};
 pub use doorbell_job::control::Control;
 pub use doorbell_job::diagnose::{NOTHING_PASSES, Toward, WayNow, why};
 pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
+pub use doorbell_job::handle::Job;
+pub use doorbell_job::join::terms;
 pub use doorbell_job::launcher::launcher;
 #[cfg(fuzzing)]
 pub use doorbell_job::meet::fuzzing;

@@ -24,17 +24,13 @@
 //! # Ok::<(), doorbell::Error>(())
 //! ```
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Body, FenceScope, Message, OpError, OpId, Refused, RemoteKey};
-use doorbell_fabric::rail::Rail;
-use doorbell_job::connect::Way;
-use doorbell_job::error::{Awaited, Error, Peers};
+use doorbell_fabric::message::{Body, FenceScope, Message as _, RemoteKey};
+use doorbell_job::error::Error;
 use doorbell_job::types::{Source, Status, Tag};
-use doorbell_pml::{LostReason, MultiArgs, RailId, Rank, RecvArgs, SendArgs};
+use doorbell_pml::{MultiArgs, RailId, Rank, RecvArgs, SendArgs};
 
 pub use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
 pub use doorbell_fabric::message::{Access, AtomicOp, Exposure, Landing, Remote};
@@ -42,6 +38,7 @@ pub use doorbell_pml::{
     Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
 };
 
+pub use crate::progress::{Completion, Window};
 use crate::progress::{Core, Envelope};
 use crate::world::World;
 
@@ -52,36 +49,6 @@ pub struct Raw<'w> {
     context: u16,
 }
 
-/// Something that has ended.
-#[derive(Debug)]
-pub enum Completion {
-    /// A send or receive. A send that answered [`Sent::Done`] does not come here.
-    Request {
-        /// Which.
-        id: RequestId,
-        /// How.
-        outcome: Result<Status, Error>,
-    },
-    /// A message that a multi-receive took; the buffer itself ends as a [`Completion::Request`].
-    Delivery(Delivery),
-    /// A one-sided operation or a fence. Atomics bring the old value, everything else zero.
-    Operation {
-        /// Which.
-        id: u64,
-        /// How.
-        outcome: Result<u64, Error>,
-    },
-}
-
-/// Memory of one rank that others may reach: to be told to them. Valid on one rail of its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Which of the owner's rails, as the owner numbers them.
-    pub rail: u16,
-    /// The memory, as that rail names it.
-    pub remote: Remote,
-}
-
 /// What a put writes.
 #[derive(Clone, Debug)]
 pub enum Cargo {
@@ -90,21 +57,6 @@ pub enum Cargo {
     /// Borrowed memory, copied before the call returns.
     Loan(ConstLoan),
 }
-
-/// One-sided operations under way.
-#[derive(Default)]
-pub(crate) struct OneSided {
-    last: u64,
-    open: HashMap<u64, Operation>,
-}
-
-struct Operation {
-    name: &'static str,
-    peer: u32,
-}
-
-/// Operations of front ends are told from the PML's own by this bit.
-const FOREIGN: u64 = 1 << 63;
 
 impl<'w> Raw<'w> {
     /// The lowest context that is free for front ends.
@@ -411,175 +363,4 @@ fn part(window: &Window, offset: u64, length: u64) -> Result<Remote, Error> {
             window.remote.length.get()
         ),
     })
-}
-
-impl Core {
-    /// The next completion of the raw interface.
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        if let Some(found) = self.watch.found.take() {
-            return Some(found);
-        }
-        if let Some(delivery) = self.pml.next_delivery() {
-            return Some(Completion::Delivery(delivery));
-        }
-        let queued = self.raw_completions.pop_front();
-        // The dedicated thread takes the PML's queue itself, since its cells complete through it too.
-        let queued = if self.dedicated {
-            queued
-        } else {
-            queued.or_else(|| self.pml.next_completion())
-        };
-        if let Some(id) = queued {
-            let outcome = self.pml.test(id)?;
-            return Some(Completion::Request {
-                id,
-                outcome: outcome.map(Into::into).map_err(|error| self.explained(error)),
-            });
-        }
-        let (_, op, outcome) = self.pml.next_operation()?;
-        let operation = self.one_sided.open.remove(&op.0);
-        let outcome = outcome.map_err(|error| {
-            let (what, peer) =
-                operation.map_or(("operation", 0), |operation| (operation.name, operation.peer));
-            Error::OneSided {
-                what,
-                peer,
-                reason: words(error),
-            }
-        });
-        Some(Completion::Operation {
-            id: op.0 & !FOREIGN,
-            outcome,
-        })
-    }
-
-    fn expose(&mut self, memory: Exposure, access: Access, to: Option<u32>) -> Result<Window, Error> {
-        let ways: Vec<Option<Way>> = match to {
-            Some(rank) => self.ways_to(rank)?.iter().copied().map(Some).collect(),
-            None => vec![None],
-        };
-        let mut full = false;
-        let rails: Vec<RailId> = self.pml.rails().map(|(id, _)| id).collect();
-        for way in ways {
-            for id in rails
-                .iter()
-                .copied()
-                .filter(|id| way.is_none_or(|way| way.rail == *id))
-            {
-                let Some(rail) = self.pml.rail_mut(id) else {
-                    continue;
-                };
-                match rail.expose(memory.clone(), access, way.map(|way| way.peer)) {
-                    Ok(remote) => return Ok(Window { rail: id.0, remote }),
-                    Err(refused) => full |= refused == Refused::Full,
-                }
-            }
-        }
-        if full {
-            return Err(Error::Full {
-                what: "the rail's table of keys is full".to_owned(),
-            });
-        }
-        Err(Error::Unsupported {
-            what: "this kind of one-sided access",
-            by: "any rail of this world".to_owned(),
-        })
-    }
-
-    fn ways_to(&self, peer: u32) -> Result<&[Way], Error> {
-        if peer == self.rank {
-            return Err(Error::Unsupported {
-                what: "a one-sided operation on our own rank",
-                by: "rails".to_owned(),
-            });
-        }
-        let ways = self.ways.get(peer as usize).ok_or(Error::NoSuchRank {
-            rank: peer,
-            size: self.size,
-        })?;
-        Ok(ways)
-    }
-
-    /// Starts a one-sided operation over the rail whose other end is the peer's rail number `other`.
-    fn start(
-        &mut self,
-        name: &'static str,
-        peer: u32,
-        other: u16,
-        post: impl FnOnce(&mut doorbell_job::rails::AnyRail, Way, OpId) -> Result<(), Refused>,
-    ) -> Result<u64, Error> {
-        if self.pml.is_unmet(Rank(peer)) {
-            self.pml.want(Rank(peer));
-            return Err(Error::Full {
-                what: format!(
-                    "rank {peer} is met at its first use, and was not yet: poll, and start the {name} again"
-                ),
-            });
-        }
-        let way = self.ways_to(peer)?.iter().copied().find(|way| way.other == other);
-        let way = way.ok_or_else(|| Error::NoRail {
-            peer,
-            reasons: format!("none of ours ends at its rail number {other}, to which the window belongs"),
-        })?;
-        let number = self.one_sided.last + 1;
-        let op = OpId(number | FOREIGN);
-        let rail = self.pml.rail_mut(way.rail).ok_or_else(|| Error::NoRail {
-            peer,
-            reasons: "the rail is gone".to_owned(),
-        })?;
-        let by = rail.name().to_string();
-        match post(rail, way, op) {
-            Ok(()) => {
-                self.one_sided.last = number;
-                self.one_sided.open.insert(op.0, Operation { name, peer });
-                Ok(number)
-            }
-            Err(Refused::Full) => Err(Error::Full {
-                what: format!("rail `{by}` has no room for another {name}"),
-            }),
-            Err(Refused::Unsupported | Refused::TooLong) => Err(Error::Unsupported {
-                what: name,
-                by: format!("rail `{by}`"),
-            }),
-            Err(Refused::PeerDown) => Err(Error::PeerLost {
-                peer,
-                why: format!("rail `{by}` reports it down"),
-                what: format!("the {name} was not started"),
-                recent: self.recent_of(&[peer]),
-                remedy: LostReason::Peer(DownReason::Silent).advice(),
-            }),
-            Err(Refused::BadMemory) => Err(Error::Layout {
-                what: format!("rail `{by}` does not know that memory"),
-            }),
-        }
-    }
-
-    /// What a wait for completions says.
-    pub(crate) fn awaited_completion(&self) -> Awaited {
-        match self.one_sided.open.values().next() {
-            Some(operation) => Awaited::OneSided {
-                peer: operation.peer,
-                name: operation.name,
-            },
-            None => Awaited::Requests {
-                count: 1,
-                peers: Peers::default(),
-            },
-        }
-    }
-}
-
-fn words(error: OpError) -> String {
-    match error {
-        OpError::Denied => {
-            "the target refused: the key is unknown or revoked, or the range or access is not allowed"
-                .to_owned()
-        }
-        OpError::Withdrawn => "the target withdrew the memory meanwhile; the bytes mean nothing".to_owned(),
-        OpError::NotDone => "the peer or rail went down before it was done".to_owned(),
-        OpError::Indeterminate => {
-            "the peer or rail went down, and whether it was done cannot be told".to_owned()
-        }
-        OpError::System(number) => std::io::Error::from_raw_os_error(number).to_string(),
-    }
 }

@@ -1,12 +1,12 @@
 //! Handles of open requests: wait, test, cancel; and what becomes of them when they are dropped.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::types::Status;
 
 use crate::progress::{Each, Envelope, Held, Look, Ticket};
-use crate::scope::Lent;
 use crate::world::World;
 
 /// A send or receive that was started and may still be under way.
@@ -23,6 +23,23 @@ pub struct Request<'a> {
     pub(crate) lent: Option<Lent<'a>>,
     pub(crate) envelope: Envelope,
     pub(crate) sends: bool,
+}
+
+/// What a request of a scope has borrowed: its entry in the ledger, and the buffer to be given back.
+pub(crate) struct Lent<'a> {
+    pub(crate) slot: u32,
+    pub(crate) open: &'a Cell<usize>,
+    /// A contiguous receive buffer.
+    pub(crate) buffer: Option<(*mut u8, usize)>,
+}
+
+impl Lent<'_> {
+    /// The request has ended: strikes it out.
+    #[inline]
+    pub(crate) fn settle(&self, world: &World) {
+        world.ledger().strike(self.slot);
+        self.open.set(self.open.get() - 1);
+    }
 }
 
 /// Where a request is in its life.

@@ -12,17 +12,17 @@
 //! forgotten. "Ended" means that the PML has let go of the memory (`Pml::test`, or `Pml::abort` with the answer `Now`),
 //! or that the thread that held it has ended.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
-use doorbell_job::error::{Awaited, Error, Peers};
+use doorbell_job::error::{Awaited, Error};
 use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{AtOnce, MessageId, Payload, Strided, Target};
 
 use crate::progress::{Envelope, Held, Ticket};
-use crate::request::{Phase, Request};
+use crate::request::{Lent, Phase, Request};
 use crate::world::{USER, World};
 
 /// Blocks at equal distances in a buffer: `count` blocks of `block` bytes, their starts `stride` bytes apart.
@@ -233,99 +233,6 @@ pub(crate) fn exchange(
     Ok(received)
 }
 
-/// The open requests on borrowed memory of all scopes of a world.
-#[derive(Default)]
-pub(crate) struct Ledger {
-    entries: RefCell<Entries>,
-    scopes: Cell<u64>,
-}
-
-#[derive(Default)]
-struct Entries {
-    slots: Vec<Entry>,
-    free: Vec<u32>,
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    ticket: Ticket,
-    /// Its scope; [`Entry::FREE`] when the slot is free.
-    scope: u64,
-    /// Whose request it is; `None` for any rank's.
-    peer: Option<u32>,
-}
-
-impl Entry {
-    /// No scope has this number: they are counted from 1 on.
-    const FREE: u64 = 0;
-}
-
-impl Entries {
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
-        self.slots.push(Entry { ticket, scope, peer });
-        (self.slots.len() - 1) as u32
-    }
-}
-
-impl Ledger {
-    #[inline(always)]
-    fn enter(&self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
-        let mut entries = self.entries.borrow_mut();
-        let Some(slot) = entries.free.pop() else {
-            return entries.grow(ticket, scope, peer);
-        };
-        // Word by word into its place: see `Front::post_send`.
-        let entry = &mut entries.slots[slot as usize];
-        entry.ticket = ticket;
-        entry.scope = scope;
-        entry.peer = peer;
-        slot
-    }
-
-    #[inline]
-    fn strike(&self, slot: u32) {
-        let mut entries = self.entries.borrow_mut();
-        entries.slots[slot as usize].scope = Entry::FREE;
-        entries.free.push(slot);
-    }
-
-    /// Any open request of `scope`, from slot `from` on.
-    fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
-        let entries = self.entries.borrow();
-        let mut of_scope = (from..).zip(entries.slots.iter().skip(from));
-        let (at, entry) = of_scope.find(|(_, entry)| entry.scope == scope)?;
-        Some((at as u32, entry.ticket))
-    }
-
-    /// Whose the open requests of `scope` are, from slot `from` on.
-    fn peers(&self, scope: u64, from: usize) -> Peers {
-        let entries = self.entries.borrow();
-        let open = entries.slots.iter().skip(from);
-        open.filter(|entry| entry.scope == scope)
-            .map(|entry| entry.peer)
-            .collect()
-    }
-}
-
-/// What a request of a scope has borrowed: its entry in the ledger, and the buffer to be given back.
-pub(crate) struct Lent<'a> {
-    slot: u32,
-    open: &'a Cell<usize>,
-    /// A contiguous receive buffer.
-    buffer: Option<(*mut u8, usize)>,
-}
-
-impl Lent<'_> {
-    /// The request has ended: strikes it out.
-    #[inline]
-    pub(crate) fn settle(&self, world: &World) {
-        world.ledger().strike(self.slot);
-        self.open.set(self.open.get() - 1);
-    }
-}
-
 /// Where buffers can be lent: made by [`World::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     world: &'env World,
@@ -347,8 +254,7 @@ pub(crate) fn run<'env, T>(
 ) -> Result<T, Error> {
     // In a hook no request could be started, and at the end none ended: see `cannot_take_back`.
     drop(world.front().hold()?);
-    let serial = world.ledger().scopes.get() + 1;
-    world.ledger().scopes.set(serial);
+    let serial = world.ledger().open_scope();
     let scope = Scope {
         world,
         serial,

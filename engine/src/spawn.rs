@@ -12,29 +12,28 @@
 //!     ◄─ verdict ─────────── ────────────────────────────────── ready ────►
 //! ```
 //!
-//! The old ranks talk over their world. Whatever fails, at whomever, is told to all in the same words, and the old world
-//! goes on. The new world has rails of its own.
+//! The old ranks talk over their world. Whatever fails, at whomever, is told to all in the same words, and
+//! the old world goes on. The new world has rails of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
 use doorbell_job::error::Error;
-use doorbell_job::launcher::{self, Door};
+use doorbell_job::handle::Job;
+use doorbell_job::join::{Joined, Layer, Rails, prepare};
+use doorbell_job::launcher::{self, Door, lock};
 use doorbell_job::meet::host::Host;
 use doorbell_job::meet::remote::{exit_of, shown, within_network};
 use doorbell_job::meet::{Hello, Key, Meeting};
 use doorbell_job::random;
 use doorbell_job::ranks::Directory;
 use doorbell_job::types::MOST_RANKS;
-use doorbell_oob::Launcher;
+use doorbell_job::wait::turns::Clock;
 use doorbell_oob::launch::{Kind, Newcomers};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::builder::{Layer, Rails, prepare};
 use crate::collect::{gather_words, share_words};
-use crate::progress::Clock;
 use crate::world::World;
 
 /// Most ranks that are started at a time: as many as `doorbell run` starts.
@@ -91,7 +90,8 @@ impl Spawn {
         self
     }
 
-    /// All on this host, by the launcher's name for it. Without this they go where the launcher thinks best; that of
+    /// All on this host, by the launcher's name for it. Without this they go where the launcher thinks
+    /// best; that of
     /// `doorbell run --hosts` takes the hosts with the fewest ranks.
     pub fn on(mut self, host: impl Into<String>) -> Self {
         self.host = Some(host.into());
@@ -255,12 +255,54 @@ impl Drop for Order<'_> {
     }
 }
 
-fn lock(door: &Door) -> std::sync::MutexGuard<'_, Box<dyn Launcher>> {
-    door.lock().unwrap_or_else(PoisonError::into_inner)
+impl World {
+    /// Starts more ranks, and gives a new world of the old ones, which keep their numbers, and the new ones
+    /// behind them. All ranks of this world call it together, and all of it is done within about `limit`;
+    /// what rank 0 says counts. In the new processes, [`crate::init`] gives the same new world, and
+    /// [`World::spawned`] how many were there before.
+    ///
+    /// This world goes on beside the new one, and each ends by itself. The new one has rails of its own.
+    /// New ranks end as those of any job: with 0 when they are done, while the others go on; a failure is
+    /// the job's, as its launcher sees it.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use doorbell::Spawn;
+    /// let world = doorbell::init()?;
+    /// if world.spawned().is_none() {
+    ///     let more = Spawn::new("./worker").arg("--fast").ranks(2);
+    ///     let grown = world.spawn(more, Duration::from_secs(30))?;
+    ///     grown.send(world.size(), 7, b"to the first of the new ones")?;
+    ///     grown.close();
+    /// }
+    /// world.barrier()?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotSpawned`], at all ranks in the same words, when there is no such program, the launcher
+    /// starts no more, a new process ends before it has joined, or `limit` passes: then this world goes on
+    /// as if nothing had been asked, and what was started is ended as far as the launcher can do that. As
+    /// [`World::barrier`] when the ranks of this world do not come together.
+    pub fn spawn(&self, what: Spawn, limit: Duration) -> Result<Self, Error> {
+        self.here()?;
+        spawn(self, &what, limit)
+    }
+
+    /// Who is asked for more ranks: opened when that is not known. What was opened is taken leave of at the
+    /// end.
+    fn door_to_ask(&self) -> Result<Door, Error> {
+        if let Some(door) = self.spawner() {
+            return Ok(door);
+        }
+        let door = launcher::beside(self.config())?;
+        self.set_spawner(door.clone());
+        Ok(door)
+    }
 }
 
 /// [`World::spawn`].
-pub(crate) fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
+fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     let limit = limit.min(YEAR);
     let call = Call {
         world,
@@ -402,7 +444,8 @@ fn invite<'d>(
         token: &order.token,
     };
     let met = {
-        // A launcher that is cut short is not to be asked again, and the job goes on: so it has some time in any case.
+        // A launcher that is cut short is not to be asked again, and the job goes on: so it has some time
+        // in any case.
         let limit = call.left().max(ANSWER);
         let placed = lock(door).spawn(&newcomers, limit).map_err(Error::from);
         placed.and_then(|()| order.wait(call.world, |host, tick| host.gather(&zero, tick)))
@@ -417,7 +460,8 @@ fn invite<'d>(
     met.map_err(|error| order.give_up(error))
 }
 
-/// The program as every launcher finds it: a path from its root, where it is one, because not all start where we are.
+/// The program as every launcher finds it: a path from its root, where it is one, because not all start
+/// where we are.
 fn find(program: &str) -> Result<String, Error> {
     use std::os::unix::fs::PermissionsExt as _;
     let is_program = |path: &std::path::Path| {
@@ -450,16 +494,10 @@ fn find(program: &str) -> Result<String, Error> {
 
 fn raise(world: &World, meeting: Meeting, things: Option<Rails>, clock: Clock) -> Result<World, Error> {
     let rails = things.ok_or_else(|| failed(Exit::Rail, "it has no rails"))?;
-    let (config, rank) = (world.config().clone(), world.rank());
-    let met = (meeting.key, Directory::whole(meeting.ranks));
-    let raised = World::raise(config, rank, met, rails, clock, None, None)?;
+    let Meeting { key, ranks } = meeting;
+    let job = Job::new(world.config().clone(), world.rank(), Directory::whole(ranks));
+    let raised = World::raise(Joined { job, key, rails }, clock, None, None)?;
     Ok(raised.grown_from(world.size(), world.spawner()))
-}
-
-/// The launcher that a world of this rank asks for more processes, when it has not been asked for anything before.
-pub(crate) fn open_door(world: &World) -> Result<Door, Error> {
-    let door = launcher::beside(world.config())?;
-    Ok(Arc::new(Mutex::new(door)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use doorbell_pml::{Pml, RailId, Rank};
 use crate::acm;
 use crate::config::Config;
 use crate::error::Error;
-use crate::meet::{Hello, RailEntry};
+use crate::meet::{Hello, Key, RailEntry};
 use crate::rails::{AnyRail, reason_of};
 use crate::ranks::Directory;
 
@@ -32,6 +32,12 @@ pub trait Above {
     /// The rails with their numbers.
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)>;
 
+    /// Takes a rail, before any peer is opened.
+    ///
+    /// # Errors
+    /// A rail that is not fit for the layer.
+    fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error>;
+
     /// A rail by its number.
     fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail>;
 
@@ -49,6 +55,11 @@ pub trait Above {
 }
 
 impl Above for Pml<AnyRail> {
+    fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error> {
+        self.add_rail(rail)?;
+        Ok(())
+    }
+
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
         self.rails()
     }
@@ -66,6 +77,24 @@ impl Above for Pml<AnyRail> {
     ) -> Result<(), Error> {
         Ok(self.connect(Rank(rank), rail, address, life)?)
     }
+}
+
+/// Gives the rails to the layer above them, with the job's key; returns the modes of those that have several.
+///
+/// # Errors
+/// A rail that is not fit for the layer.
+pub fn add_rails(
+    above: &mut impl Above,
+    rails: Vec<AnyRail>,
+    key: &Key,
+) -> Result<Vec<(String, String)>, Error> {
+    let mut modes = Vec::new();
+    for mut rail in rails {
+        modes.extend(rail.how().map(|how| (rail.name().to_string(), how)));
+        rail.set_key(key);
+        above.add_rail(rail)?;
+    }
+    Ok(modes)
 }
 
 /// Chooses the rails to every peer, and opens it over them: to all, unless they are to be met when they are needed.

@@ -11,7 +11,7 @@
 //! their invitation (`bootstrap::invite`).
 
 use std::io::{self, Write as _};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use doorbell_oob::Launcher;
 use doorbell_oob::launch::singleton::Singleton;
@@ -22,6 +22,15 @@ use crate::error::Error;
 
 /// The launcher, as the worlds of a process share it.
 pub type Door = Arc<Mutex<Box<dyn Launcher>>>;
+
+/// The launcher, for one exchange with it.
+pub fn lock(door: &Door) -> MutexGuard<'_, Box<dyn Launcher>> {
+    door.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn shared(launcher: Box<dyn Launcher>) -> Door {
+    Arc::new(Mutex::new(launcher))
+}
 
 /// The launcher that a world of this process would join its job by, with the reasons why not by another one. Nothing is
 /// connected to.
@@ -58,7 +67,7 @@ fn find(config: &Config, without_environment: bool) -> Result<Found, Error> {
 
 /// Goes through the launcher's door, where there is one: `config` then says rank and size, and where to meet if values
 /// do not go through it.
-pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Box<dyn Launcher>>, Error> {
+pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Door>, Error> {
     let found = find(config, without_environment)?;
     match found.kind {
         Kind::Doorbell => Ok(None),
@@ -70,7 +79,7 @@ pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Bo
                 config.job.root.learn(None, found.kind.name());
             }
             if found.spawned {
-                return Ok(Some(open(&found, *config.job.timeout.get())?));
+                return Ok(Some(shared(open(&found, *config.job.timeout.get())?)));
             }
             Ok(None)
         }
@@ -85,20 +94,20 @@ pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Bo
             {
                 config.job.root.learn(Some(meeting.to_owned()), name);
             }
-            Ok(Some(door))
+            Ok(Some(shared(door)))
         }
     }
 }
 
 /// The launcher of a world that went through no door, for what is asked while the job runs: what `doorbell run` leaves
 /// open for its ranks, or nobody, where this process can start others by itself.
-pub fn beside(config: &Config) -> Result<Box<dyn Launcher>, Error> {
+pub fn beside(config: &Config) -> Result<Door, Error> {
     match *config.job.rank.get() {
         Some(rank) => {
             let variables = |name: &str| std::env::var(name).ok();
-            Ok(open_beside(rank, &variables, *config.job.timeout.get())?)
+            Ok(shared(open_beside(rank, &variables, *config.job.timeout.get())?))
         }
-        None => Ok(Box::new(Singleton::new())),
+        None => Ok(shared(Box::new(Singleton::new()))),
     }
 }
 

@@ -42,21 +42,17 @@ pub use doorbell_am::{
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::ni::Ni;
-use doorbell_fabric::select::Selection;
-use doorbell_job::config::Config;
+use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
-use doorbell_job::launcher::Door;
-use doorbell_job::meet::Hello;
-use doorbell_job::ranks::Directory;
+use doorbell_job::handle::Job;
 use doorbell_job::wait::Station;
-use doorbell_oob::launch::Kind as Launched;
 
 pub use self::clients::Client;
 use self::clients::Counter;
 use self::field::{Below, Field};
 use self::interrupt::Interrupt;
 pub use self::setup::{Setup, Waiting, local_am, simulated_am};
-use crate::portals::{LostRank, farewell, give_up, launcher_of};
+use crate::portals::LostRank;
 
 /// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send
 /// through it as its [`Client`]s.
@@ -69,11 +65,7 @@ use crate::portals::{LostRank, farewell, give_up, launcher_of};
 pub struct Am {
     field: Kept<Field>,
     station: Kept<Station>,
-    rank: u32,
-    config: Config,
-    directory: Kept<Directory>,
-    door: Option<Door>,
-    hows: Vec<(String, String)>,
+    job: Kept<Job>,
     /// Where the statistics go at the end.
     statistics: Option<std::path::PathBuf>,
     /// It has come to a barrier, and not waited for all others.
@@ -83,48 +75,12 @@ pub struct Am {
     _interrupt: Option<Interrupt>,
 }
 
+shows_job!(Am, job);
+
 impl Am {
-    /// This process's rank, from 0.
-    #[inline]
-    pub fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    /// How many ranks the job has.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.directory.size()
-    }
-
-    /// The configuration in use.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// What a rank has published about itself.
-    pub fn hello(&self, rank: u32) -> Option<&Hello> {
-        self.directory.hello(rank)
-    }
-
-    /// Which rails lead to a rank, and why the others do not.
-    pub fn selection(&self, rank: u32) -> Option<&Selection> {
-        self.directory.selection(rank)
-    }
-
-    /// In which of several ways a rail was had; see [`World::rail_how`](crate::World::rail_how).
-    pub fn rail_how(&self, rail: &str) -> Option<&str> {
-        let found = self.hows.iter().find(|(name, _)| name == rail)?;
-        Some(&found.1)
-    }
-
     /// What this rank's rails have counted, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
         crate::portals::rail_counts(self.field.node())
-    }
-
-    /// By which launcher this rank was started, when that was not `doorbell run`.
-    pub fn launcher(&self) -> Option<Launched> {
-        launcher_of(self.door.as_ref())
     }
 
     /// The conduit, for all that it can, without waiting.
@@ -402,8 +358,8 @@ impl Am {
 
     /// Ends the whole job through its launcher; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        let door = self.door.take();
-        give_up(door.filter(|_| self.station.here().is_ok()), exit, reason)
+        let door = self.job.take_door();
+        ends::abort(door.filter(|_| self.station.here().is_ok()), exit, reason)
     }
 
     /// Takes leave of the peers without ending the job: what was accepted is pushed out, for at most `wait.close`. Where the
@@ -470,7 +426,7 @@ impl Am {
         if self.station.here().is_err() {
             // A copy in a child of `fork`: the job and its launcher are the parent's.
             self.closed = true;
-            std::mem::forget((self.door.take(), self._interrupt.take()));
+            std::mem::forget(self._interrupt.take());
             return;
         }
         if std::mem::replace(&mut self.closed, true) {
@@ -485,16 +441,18 @@ impl Am {
                 let text = format!(
                     "doorbell: rank {}: the statistics of its credits could not be written to {}: {error}; check that the folder \
                      is there and can be written to\n",
-                    self.rank,
+                    self.rank(),
                     file.display()
                 );
                 let _ = std::io::stderr().write_all(text.as_bytes());
             }
         }
-        let limit = *self.config.wait.close.get();
+        let limit = *self.config().wait.close.get();
         self.station.close(&mut *self.field, limit);
-        self.directory.close();
-        farewell(self.door.take());
+        self.job.directory().close();
+        if let Some(door) = self.job.take_door() {
+            ends::farewell(&door);
+        }
     }
 }
 
@@ -515,7 +473,7 @@ impl Drop for Am {
 
 impl std::fmt::Debug for Am {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Am(rank {} of {})", self.rank, self.size())
+        write!(out, "Am(rank {} of {})", self.rank(), self.size())
     }
 }
 

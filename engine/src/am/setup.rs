@@ -12,6 +12,7 @@ use doorbell_fabric::memory::Region;
 use doorbell_fabric::ni::Kind;
 use doorbell_job::config::Config;
 use doorbell_job::error::{Awaited, Error};
+use doorbell_job::join::{Layer, machine_clock};
 use doorbell_oob::Connection;
 use doorbell_sim::SimNet;
 
@@ -19,8 +20,8 @@ use super::Am;
 use super::field::{Field, Gathering};
 use super::interrupt::Interrupt;
 use super::wait::told;
-use crate::builder::{Builder, Layer};
-use crate::portals::{Floor, Parts, clock, jobs_in_process, raise, refuse, simulated_jobs};
+use crate::builder::Builder;
+use crate::portals::{Floor, Parts, jobs_in_process, raise, refuse, simulated_jobs};
 
 /// The interface of the conduit.
 const KIND: Kind = Kind::MATCHING_LOGICAL;
@@ -153,10 +154,8 @@ impl Builder {
     /// As [`Builder::build_portals`]; [`Error::Am`] for settings that do not fit together.
     pub fn build_am(self, setup: Setup) -> Result<Am, Error> {
         let setup = setup.resolved(self.is_alone())?;
-        self.joined(Layer::Am, &refuse, |joined, hook, door| {
-            let (floor, mut parts) = raise(joined, hook, None, clock())?;
-            parts.door = door;
-            attach((floor, parts), setup)
+        self.joined(Layer::Am, &refuse, |joined, hook| {
+            attach(raise(joined, hook, None, machine_clock())?, setup)
         })
     }
 
@@ -167,7 +166,7 @@ impl Builder {
     pub fn build_am_over(self, connection: Connection, setup: Setup) -> Result<Am, Error> {
         let setup = setup.resolved(self.is_alone())?;
         self.joined_over(connection, Layer::Am, &refuse, |joined, hook, remote| {
-            attach(raise(joined, hook, Some(remote), clock())?, setup)
+            attach(raise(joined, hook, Some(remote), machine_clock())?, setup)
         })
     }
 }
@@ -209,7 +208,7 @@ pub fn simulated_am(
 
 fn waiting(jobs: Vec<(Floor, Parts)>, mut setup: impl FnMut(u32) -> Setup) -> Result<Vec<Waiting>, Error> {
     let one = |job: (Floor, Parts)| {
-        let setup = setup(job.1.rank).resolved(true)?;
+        let setup = setup(job.1.job.rank()).resolved(true)?;
         begin(job, setup)
     };
     jobs.into_iter().map(one).collect()
@@ -229,7 +228,7 @@ impl Waiting {
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::Am`], which names the rank that does not come.
     pub fn attach(mut self) -> Result<Am, Error> {
-        let limit = *self.parts.config.job.timeout.get();
+        let limit = *self.parts.job.config().job.timeout.get();
         let usual = std::mem::replace(&mut self.parts.station.limit, limit);
         let (gathering, station) = (&mut self.gathering, &mut self.parts.station);
         self.parts.collect.barrier(gathering, station)?;
@@ -281,11 +280,7 @@ impl Waiting {
                 counter: None,
             }),
             station: Kept::new(parts.station),
-            rank: parts.rank,
-            config: parts.config,
-            directory: Kept::new(parts.directory),
-            door: parts.door,
-            hows: parts.hows,
+            job: Kept::new(parts.job),
             statistics,
             at_barrier: false,
             closed: false,
@@ -296,7 +291,7 @@ impl Waiting {
 
 impl std::fmt::Debug for Waiting {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Waiting(rank {})", self.parts.rank)
+        write!(out, "Waiting(rank {})", self.parts.job.rank())
     }
 }
 
@@ -317,7 +312,7 @@ fn memory_left() -> Option<u64> {
 
 /// Makes the conduit's objects. Nothing has been polled for before: what peers send early finds them.
 fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Error> {
-    let (rank, size) = (parts.rank, parts.directory.size());
+    let (rank, size) = (parts.job.rank(), parts.job.size());
     let segment = Region::new(setup.segment.max(1))?;
     let slice = segment.slice(0, setup.segment).unwrap_or_else(|| segment.whole());
     let mut plan = Plan::new(rank, size, slice);
@@ -327,7 +322,7 @@ fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Er
         .then(|| Limit::of(Resource::RLIMIT_MEMLOCK).soft)
         .flatten();
     plan.memory = memory_left();
-    plan.patience = *parts.config.job.timeout.get();
+    plan.patience = *parts.job.config().job.timeout.get();
     let (flag, interrupt) = setup.flag()?;
     plan.exit_flag = flag;
     let statistics = setup.file(rank, plan.settings.credit_stats);

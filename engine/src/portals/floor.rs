@@ -84,6 +84,10 @@ impl Above for Floor {
         self.node.rails().map(|(id, rail)| (RailId(id.0), rail))
     }
 
+    fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error> {
+        self.node.add_rail(rail).map(drop).map_err(node_error)
+    }
+
     fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail> {
         self.node.rail_mut(ni::RailId(rail.0))
     }

@@ -40,20 +40,14 @@ use std::time::Duration;
 use doorbell_am_portals::Seen;
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
-use doorbell_fabric::select::Selection;
-use doorbell_job::config::Config;
+use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
-use doorbell_job::launcher::Door;
-use doorbell_job::meet::Hello;
-use doorbell_job::ranks::Directory;
+use doorbell_job::handle::Job;
 use doorbell_job::wait::Station;
-use doorbell_oob::launch::Kind as Launched;
 
 pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};
 pub(crate) use self::floor::{Floor, Ranks, is_cut_off, rail_counts, recorded, troubles};
-pub(crate) use self::raise::{
-    abort as give_up, clock, farewell, jobs_in_process, launcher_of, raise, refuse, simulated_jobs,
-};
+pub(crate) use self::raise::{jobs_in_process, raise, refuse, simulated_jobs};
 pub use self::raise::{local_portals, simulated_portals};
 pub use doorbell_job::wait::LostRank;
 
@@ -75,13 +69,10 @@ pub struct Portals {
 pub(crate) struct Parts {
     pub(crate) station: Station,
     pub(crate) collect: Collect,
-    pub(crate) rank: u32,
-    pub(crate) config: Config,
-    pub(crate) directory: Directory,
-    pub(crate) door: Option<Door>,
-    /// How rails were had that can be had in several ways.
-    pub(crate) hows: Vec<(String, String)>,
+    pub(crate) job: Job,
 }
+
+shows_job!(Portals, parts.job);
 
 impl Portals {
     pub(crate) fn of((floor, parts): (Floor, Parts)) -> Self {
@@ -92,18 +83,6 @@ impl Portals {
         }
     }
 
-    /// This process's rank, from 0.
-    #[inline]
-    pub fn rank(&self) -> u32 {
-        self.parts.rank
-    }
-
-    /// How many ranks the job has.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.parts.directory.size()
-    }
-
     /// Which process a rank is: the number of its host, and its place among the ranks there. `None`: there is no such rank.
     pub fn process(&self, rank: u32) -> Option<Process> {
         self.floor.ranks.process(rank)
@@ -112,27 +91,6 @@ impl Portals {
     /// Which rank a process is.
     pub fn rank_of(&self, process: Process) -> Option<u32> {
         self.floor.ranks.rank(process)
-    }
-
-    /// The configuration in use.
-    pub fn config(&self) -> &Config {
-        &self.parts.config
-    }
-
-    /// What a rank has published about itself.
-    pub fn hello(&self, rank: u32) -> Option<&Hello> {
-        self.parts.directory.hello(rank)
-    }
-
-    /// Which rails lead to a rank, and why the others do not.
-    pub fn selection(&self, rank: u32) -> Option<&Selection> {
-        self.parts.directory.selection(rank)
-    }
-
-    /// In which of several ways a rail was had; see [`World::rail_how`](crate::World::rail_how).
-    pub fn rail_how(&self, rail: &str) -> Option<&str> {
-        let found = self.parts.hows.iter().find(|(name, _)| name == rail)?;
-        Some(&found.1)
     }
 
     /// What this rank's rails have counted, by name: `shm.sent`, ….
@@ -333,15 +291,10 @@ impl Portals {
             .is_some()
     }
 
-    /// By which launcher this rank was started, when that was not `doorbell run`.
-    pub fn launcher(&self) -> Option<Launched> {
-        launcher_of(self.parts.door.as_ref())
-    }
-
     /// Ends the whole job; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        let door = self.parts.door.take();
-        raise::abort(door.filter(|_| self.floor.is_here()), exit, reason)
+        let door = self.parts.job.take_door();
+        ends::abort(door.filter(|_| self.floor.is_here()), exit, reason)
     }
 
     /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
@@ -354,10 +307,12 @@ impl Portals {
             // A copy in a child of `fork`: the job, its launcher and its threads are the parent's.
             self.closed = true;
         } else if !std::mem::replace(&mut self.closed, true) {
-            let limit = *self.parts.config.wait.close.get();
+            let limit = *self.config().wait.close.get();
             self.parts.station.close(&mut *self.floor, limit);
-            self.parts.directory.close();
-            farewell(self.parts.door.take());
+            self.parts.job.directory().close();
+            if let Some(door) = self.parts.job.take_door() {
+                ends::farewell(&door);
+            }
         }
     }
 }
@@ -370,7 +325,7 @@ impl Drop for Portals {
 
 impl std::fmt::Debug for Portals {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Portals(rank {} of {})", self.parts.rank, self.size())
+        write!(out, "Portals(rank {} of {})", self.rank(), self.size())
     }
 }
 

@@ -1,30 +1,23 @@
 //! How a job of Portals processes comes about: the meeting is that of a [`World`](crate::World), and the rails are its rails.
 
-use std::sync::PoisonError;
-use std::time::Duration;
-
 use doorbell_am_portals as ni;
 use doorbell_job::config::{Config, Mode};
-use doorbell_job::connect;
 use doorbell_job::error::Error;
-use doorbell_job::launcher::Door;
+use doorbell_job::join::{
+    Joined, Layer, Raised, all_in_process, crowded, machine_clock, open_for_all, simulated_rails,
+};
 use doorbell_job::meet::Key;
 use doorbell_job::meet::remote::Remote;
-use doorbell_job::rails::open_all;
 use doorbell_job::random;
+use doorbell_job::wait::turns::{Clock, Patience};
 use doorbell_job::wait::{Hook, Station};
 use doorbell_oob::Connection;
-use doorbell_oob::launch::Kind as Launched;
 use doorbell_sim::SimNet;
 
 use super::collect::{Collect, INTERNAL, refused};
-use super::floor::{Floor, Ranks, node_error};
+use super::floor::{Floor, Ranks};
 use super::{Parts, Portals};
-use crate::builder::{Builder, Joined, Layer, crowded, everybody, simulated_rails};
-use crate::progress::{Clock, Patience};
-
-/// Time for what a launcher is told at the end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+use crate::builder::Builder;
 
 impl Builder {
     /// As [`Builder::build`], with Portals interfaces in place of tagged messages. When it returns, all ranks are there.
@@ -40,10 +33,8 @@ impl Builder {
     /// As [`init`](crate::init); [`Error::NoSuchMode`] for what only a [`World`](crate::World) has: a progress thread, a
     /// control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
-        self.joined(Layer::Portals, &refuse, |joined, hook, door| {
-            let (floor, mut parts) = raise(joined, hook, None, clock())?;
-            parts.door = door;
-            begin(Portals::of((floor, parts)))
+        self.joined(Layer::Portals, &refuse, |joined, hook| {
+            begin(Portals::of(raise(joined, hook, None, machine_clock())?))
         })
     }
 
@@ -53,7 +44,7 @@ impl Builder {
     /// As [`Builder::build_portals`].
     pub fn build_portals_over(self, connection: Connection) -> Result<Portals, Error> {
         self.joined_over(connection, Layer::Portals, &refuse, |joined, hook, remote| {
-            begin(Portals::of(raise(joined, hook, Some(remote), clock())?))
+            begin(Portals::of(raise(joined, hook, Some(remote), machine_clock())?))
         })
     }
 }
@@ -86,11 +77,9 @@ pub(crate) fn jobs_in_process(
 ) -> Result<Vec<(Floor, Parts)>, Error> {
     config.verify()?;
     refuse(config)?;
-    let rails = (0..size)
-        .map(|_| open_all(config))
-        .collect::<Result<Vec<_>, _>>()?;
-    let joined = everybody(config, layer, rails, Key::random()?)?;
-    let clock = clock();
+    let rails = open_for_all(size, config)?;
+    let joined = all_in_process(config, layer, rails, Key::random()?)?;
+    let clock = machine_clock();
     joined
         .into_iter()
         .map(|joined| raise(joined, None, None, clock.clone()))
@@ -132,15 +121,11 @@ pub(crate) fn simulated_jobs(
     refuse(config)?;
     let rails = simulated_rails(net, size, config, datagrams)?;
     // Nothing of it leaves this process, and the same seed has to give the same run.
-    let joined = everybody(config, layer, rails, Key::of_seed(net.seed()))?;
+    let joined = all_in_process(config, layer, rails, Key::of_seed(net.seed()))?;
     joined
         .into_iter()
         .map(|joined| raise(joined, None, None, Clock::Virtual(net.clone())))
         .collect()
-}
-
-pub(crate) fn clock() -> Clock {
-    Clock::Machine(doorbell_fabric::clock::Clock::start())
 }
 
 /// What only a world has.
@@ -162,54 +147,37 @@ pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
 pub(crate) fn raise(
     joined: Joined,
     hook: Option<Hook>,
-    mut remote: Option<Remote>,
+    remote: Option<Remote>,
     clock: Clock,
 ) -> Result<(Floor, Parts), Error> {
-    let Joined {
-        config,
-        rank,
-        key,
-        directory,
-        rails: (rails, candidates),
-    } = joined;
-    let ranks = Ranks::of(directory.hellos());
-    let size = directory.size();
-    let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
-    let mut hows = Vec::new();
-    let built = node(&config, me).and_then(|mut node| {
-        for mut rail in rails {
-            let name = doorbell_fabric::rail::Rail::name(&rail).to_string();
-            hows.extend(rail.how().map(|how| (name, how)));
-            rail.set_key(&key);
-            node.add_rail(rail).map_err(node_error)?;
-        }
-        let mut floor = Floor {
-            node,
-            ranks,
-            ways: Vec::new(),
-        };
-        floor.ways = connect::meet_at_once(&mut floor, &config, &candidates, rank, &directory)?;
-        let what = "the interface of the meeting points";
-        floor.node.ni_init(INTERNAL, None).map_err(refused(what))?;
-        let collect = Collect::new(&mut floor, rank, size)?;
-        Ok((floor, collect))
-    });
-    let (floor, collect) = built.map_err(|error| match &mut remote {
-        Some(remote) => remote.refuse(error),
-        None => error,
-    })?;
-    let patience = Patience::of(&config.progress, crowded(rank, &directory, false));
-    let mut station = Station::new(clock, patience, &config, (rank, directory.size()));
+    let Raised { job, above, life } = joined.raise(
+        remote,
+        |job| {
+            let (rank, size) = (job.rank(), job.size());
+            let ranks = Ranks::of(job.directory().hellos());
+            let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
+            let node = node(job.config(), me)?;
+            let ways = Vec::new();
+            Ok(Floor { node, ranks, ways })
+        },
+        |mut floor, job, ways, _| {
+            floor.ways = ways;
+            let what = "the interface of the meeting points";
+            floor.node.ni_init(INTERNAL, None).map_err(refused(what))?;
+            let collect = Collect::new(&mut floor, job.rank(), job.size())?;
+            Ok((floor, collect))
+        },
+    )?;
+    let (floor, collect) = above;
+    let (config, place) = (job.config(), (job.rank(), job.size()));
+    let patience = Patience::of(&config.progress, crowded(job.rank(), job.directory(), false));
+    let mut station = Station::new(clock, patience, config, place);
     station.hook = hook;
-    station.life = remote.map(Remote::start).transpose()?;
+    station.life = life;
     let parts = Parts {
         station,
         collect,
-        rank,
-        config,
-        directory,
-        door: None,
-        hows,
+        job,
     };
     Ok((floor, parts))
 }
@@ -227,35 +195,9 @@ fn node(
 
 /// Waits until all ranks are there.
 fn begin(mut job: Portals) -> Result<Portals, Error> {
-    let within = *job.parts.config.job.timeout.get();
+    let within = *job.parts.job.config().job.timeout.get();
     let usual = std::mem::replace(&mut job.parts.station.limit, within);
     job.barrier()?;
     job.parts.station.limit = usual;
     Ok(job)
-}
-
-/// By which launcher a rank was started, when that was not `doorbell run`.
-pub(crate) fn launcher_of(door: Option<&Door>) -> Option<Launched> {
-    let kind = door?.lock().unwrap_or_else(PoisonError::into_inner).kind();
-    (kind != Launched::Singleton).then_some(kind)
-}
-
-/// Takes leave of the launcher, if there is one.
-pub(crate) fn farewell(door: Option<Door>) {
-    let Some(door) = door else { return };
-    let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
-    if door.kind() != Launched::Singleton {
-        // One that does not hear it takes our end for a failure, and has its own words for that.
-        let _ = door.finalize(LAST_WORDS);
-    }
-}
-
-/// Ends the job through its launcher, and this process.
-pub(crate) fn abort(door: Option<Door>, exit: u8, reason: &str) -> ! {
-    if let Some(door) = door {
-        // One that cannot be told sees how we end.
-        let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = door.abort(exit, reason, LAST_WORDS);
-    }
-    std::process::exit(i32::from(exit))
 }

@@ -29,9 +29,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
 use super::meeting::Meeting;
+use super::one_sided::OneSided;
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
-use crate::raw::OneSided;
 
 /// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
 const WATCHED: usize = 16;

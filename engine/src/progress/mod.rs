@@ -11,6 +11,7 @@ mod core;
 mod dedicated;
 mod link;
 mod meeting;
+mod one_sided;
 mod watch;
 
 use std::cell::{RefCell, RefMut};
@@ -24,15 +25,15 @@ use doorbell_pml::{
     self as pml, AtOnce, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
 };
 
-use crate::raw::Completion;
-
 pub(crate) use self::core::Core;
 pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
 pub(crate) use self::meeting::Meeting;
+pub(crate) use self::one_sided::OneSided;
+pub use self::one_sided::{Completion, Window};
 pub(crate) use self::watch::Watch;
-pub(crate) use doorbell_job::wait::turns::{Clock, LATE, Patience};
+pub(crate) use doorbell_job::wait::turns::LATE;
 
 /// Names an open request: the PML's own number inline, a cell in dedicated mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! One descriptor for foreign event loops (FI_WAIT_FD): readable when a rail, or the dedicated thread, has something.
+//! One descriptor for foreign event loops (FI_WAIT_FD): readable when a rail, or the dedicated thread, has
+//! something.
 //!
 //! ```text
 //!   loop:  next_completion ─► something: handle it, again
@@ -16,8 +17,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::core::Core;
-use super::{Front, Link};
-use crate::raw::Completion;
+use super::{Completion, Front, Link};
 
 /// What an armed core has.
 #[derive(Default)]
@@ -116,7 +116,7 @@ impl Core {
 }
 
 impl Front {
-    /// See [`Raw::descriptor`](crate::Raw::descriptor).
+    /// The descriptor of a foreign event loop: it stays the same.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Error> {
         match self {
             Self::Inline(core) => core.hold()?.descriptor(),
@@ -124,7 +124,8 @@ impl Front {
         }
     }
 
-    /// See [`Raw::arm`](crate::Raw::arm).
+    /// Prepares a sleep on the descriptor, of the returned length at most; `None`: there is something to
+    /// take.
     pub(crate) fn arm(&self) -> Result<Option<Duration>, Error> {
         match self {
             Self::Inline(core) => core.hold()?.arm(),
@@ -132,7 +133,7 @@ impl Front {
         }
     }
 
-    /// See [`Raw::disarm`](crate::Raw::disarm).
+    /// Ends the sleep that [`Front::arm`] prepared.
     pub(crate) fn disarm(&self) {
         match self {
             Self::Inline(core) => {
@@ -148,7 +149,8 @@ impl Front {
     }
 }
 
-/// The thread rings for every pass that found work while `tell` is set; the look comes after the bell was prepared.
+/// The thread rings for every pass that found work while `tell` is set; the look comes after the bell was
+/// prepared.
 fn arm_link(link: &Link) -> Result<Option<Duration>, Error> {
     link.bell().prepare();
     let found = link.call(|desk| {

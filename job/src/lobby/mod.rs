@@ -42,7 +42,7 @@ use self::desk::{News, Place};
 use self::words::Words;
 pub use self::words::finish;
 use crate::config::{Config, Rails};
-use crate::connect::{Above, connect};
+use crate::connect::{Above, add_rails, connect};
 use crate::error::Error;
 use crate::meet::{Hello, Key};
 use crate::rails::{AnyRail, open_all};
@@ -113,10 +113,11 @@ impl Member {
             None => None,
         };
         let key = key()?;
-        for mut rail in rails {
-            rail.set_key(&key);
-            node.add_rail(rail).map_err(node_error)?;
-        }
+        let mut owner = Toward {
+            node: &mut node,
+            process: me,
+        };
+        add_rails(&mut owner, rails, &key)?;
         Ok(Ok(Self {
             node,
             desk,
@@ -357,6 +358,10 @@ struct Toward<'a> {
 impl Above for Toward<'_> {
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
         self.node.rails().map(|(rail, found)| (RailId(rail.0), found))
+    }
+
+    fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error> {
+        self.node.add_rail(rail).map(drop).map_err(node_error)
     }
 
     fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail> {

@@ -1,0 +1,139 @@
+//! A world made of its parts: the PML above the rails of a job, and who makes progress.
+
+use doorbell_fabric::map::process::Maker;
+use doorbell_fabric::rail::Rail as _;
+use doorbell_job::config::{Config, Mode, Protocol, Resume};
+use doorbell_job::connect::Way;
+use doorbell_job::control::Fates;
+use doorbell_job::counter_file::Seen;
+use doorbell_job::error::Error;
+use doorbell_job::join::{Joined, Raised, crowded};
+use doorbell_job::meet::remote::Remote;
+use doorbell_job::rails::AnyRail;
+use doorbell_job::random;
+use doorbell_job::ranks::Directory;
+use doorbell_job::wait::Hook;
+use doorbell_job::wait::turns::{Clock, Patience};
+use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
+
+use crate::progress::{Core, Front, Link, Meeting, OneSided, Watch};
+use crate::world::World;
+
+/// The PML of a world, and what its peers and observers have of it.
+struct Layer {
+    pml: Pml<AnyRail>,
+    ways: Vec<Vec<Way>>,
+    seen: Option<Seen>,
+    meeting: Option<Box<Meeting>>,
+}
+
+impl World {
+    /// Puts the parts together.
+    pub(crate) fn raise(
+        joined: Joined,
+        clock: Clock,
+        hook: Option<Hook>,
+        remote: Option<Remote>,
+    ) -> Result<Self, Error> {
+        let Raised { job, above, life } = joined.raise(
+            remote,
+            |job| {
+                let mut settings = pml_config(job.config(), job.rank(), job.size())?;
+                settings.lazy = job.directory().is_lazy();
+                Ok(Pml::new(settings)?)
+            },
+            |pml, job, ways, candidates| {
+                let (config, directory) = (job.config(), job.directory());
+                let named = named_ways(&pml, &ways, directory);
+                let seen = Seen::create(*config.counters.place.get(), job.rank(), &pml, &named, directory)?;
+                let meeting = directory.is_lazy();
+                let meeting =
+                    meeting.then(|| Box::new(Meeting::new(directory.clone(), config.clone(), candidates)));
+                Ok(Layer {
+                    pml,
+                    ways,
+                    seen,
+                    meeting,
+                })
+            },
+        )?;
+        let Layer {
+            pml,
+            ways,
+            seen,
+            meeting,
+        } = above;
+        let config = job.config();
+        let counters = seen.as_ref().map(|seen| seen.path().to_owned());
+        let fates = Fates::default();
+        let dedicated = *config.progress.mode.get() == Mode::Dedicated;
+        let core = Core {
+            pml,
+            maker: Maker::this(),
+            clock,
+            patience: Patience::of(&config.progress, crowded(job.rank(), job.directory(), dedicated)),
+            quiet: *config.wait.quiet.get(),
+            seen,
+            rank: job.rank(),
+            size: job.size(),
+            ways,
+            dedicated,
+            one_sided: OneSided::default(),
+            life,
+            fates: fates.clone(),
+            meeting,
+            watch: Watch::default(),
+            raw_completions: std::collections::VecDeque::new(),
+            stopped: None,
+            tests: 0,
+            unlooked: 0,
+            overdue: Vec::new(),
+        };
+        let front = if dedicated {
+            let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());
+            Front::Dedicated(Link::start(core, mailbox, core_id)?)
+        } else {
+            Front::inline(core)
+        };
+        Ok(Self::assemble(front, job, counters, hook, fates))
+    }
+}
+
+fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error> {
+    let mut pml = PmlConfig::new(Rank(rank), size, random::number()?);
+    pml.eager_limit = config.pml.eager.get().map(|size| size.0);
+    pml.protocol = match config.pml.protocol.get() {
+        Protocol::Auto => PmlProtocol::Auto,
+        Protocol::Fragments => PmlProtocol::Fragments,
+        Protocol::Get => PmlProtocol::Get,
+        Protocol::Put => PmlProtocol::Put,
+    };
+    pml.checksum = *config.pml.checksum.get();
+    pml.inject_limit = config.pml.buffer.get().0;
+    pml.window = config.pml.unexpected.get().0 as u64;
+    pml.hard_window = pml.hard_window.max(pml.window.saturating_mul(16));
+    pml.patience = *config.pml.patience.get();
+    pml.handshake = *config.pml.handshake.get();
+    pml.resume = match config.pml.resume.get() {
+        Resume::Missing => PmlResume::Missing,
+        Resume::FromZero => PmlResume::FromZero,
+    };
+    Ok(pml)
+}
+
+/// Every way with the rank that it leads to, and the names of the rails at both ends.
+fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> Vec<(u32, Way, String)> {
+    let named = |(rank, ways): (usize, &Vec<Way>)| {
+        let name = |way: &Way| {
+            let ours = pml.rail(way.rail)?.name();
+            let theirs = &directory
+                .hello(rank as u32)?
+                .rails
+                .get(usize::from(way.other))?
+                .name;
+            Some((rank as u32, *way, format!("{ours}/{theirs}")))
+        };
+        ways.iter().filter_map(name).collect::<Vec<_>>()
+    };
+    ways.iter().enumerate().flat_map(named).collect()
+}

@@ -1,0 +1,91 @@
+//! The ledger of a world: which requests of its scopes are open.
+
+use std::cell::{Cell, RefCell};
+
+use doorbell_job::error::Peers;
+
+use crate::progress::Ticket;
+
+/// The open requests on borrowed memory of all scopes of a world.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    entries: RefCell<Entries>,
+    scopes: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Entries {
+    slots: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    ticket: Ticket,
+    /// Its scope; [`Entry::FREE`] when the slot is free.
+    scope: u64,
+    /// Whose request it is; `None` for any rank's.
+    peer: Option<u32>,
+}
+
+impl Entry {
+    /// No scope has this number: they are counted from 1 on.
+    const FREE: u64 = 0;
+}
+
+impl Entries {
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
+        self.slots.push(Entry { ticket, scope, peer });
+        (self.slots.len() - 1) as u32
+    }
+}
+
+impl Ledger {
+    /// The number of another scope.
+    pub(crate) fn open_scope(&self) -> u64 {
+        self.scopes.set(self.scopes.get() + 1);
+        self.scopes.get()
+    }
+
+    /// Writes a request down; returns its slot.
+    #[inline(always)]
+    pub(crate) fn enter(&self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
+        let mut entries = self.entries.borrow_mut();
+        let Some(slot) = entries.free.pop() else {
+            return entries.grow(ticket, scope, peer);
+        };
+        // Word by word into its place: see `Front::post_send`.
+        let entry = &mut entries.slots[slot as usize];
+        entry.ticket = ticket;
+        entry.scope = scope;
+        entry.peer = peer;
+        slot
+    }
+
+    /// The request of a slot has ended.
+    #[inline]
+    pub(crate) fn strike(&self, slot: u32) {
+        let mut entries = self.entries.borrow_mut();
+        entries.slots[slot as usize].scope = Entry::FREE;
+        entries.free.push(slot);
+    }
+
+    /// Any open request of `scope`, from slot `from` on.
+    pub(crate) fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
+        let entries = self.entries.borrow();
+        let mut of_scope = (from..).zip(entries.slots.iter().skip(from));
+        let (at, entry) = of_scope.find(|(_, entry)| entry.scope == scope)?;
+        Some((at as u32, entry.ticket))
+    }
+
+    /// Whose the open requests of `scope` are, from slot `from` on.
+    pub(crate) fn peers(&self, scope: u64, from: usize) -> Peers {
+        let entries = self.entries.borrow();
+        let open = entries.slots.iter().skip(from);
+        open.filter(|entry| entry.scope == scope)
+            .map(|entry| entry.peer)
+            .collect()
+    }
+}

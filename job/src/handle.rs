@@ -1,0 +1,121 @@
+//! What every handle on a job shows of it: this rank, the others, and the rails to them.
+
+use std::net::SocketAddr;
+
+use doorbell_fabric::select::Selection;
+use doorbell_oob::launch::Kind;
+
+use crate::acm::Resolution;
+use crate::config::Config;
+use crate::launcher::{Door, lock};
+use crate::meet::Hello;
+use crate::ranks::Directory;
+
+/// A job as one of its ranks sees it, whatever it exchanges with the others.
+#[derive(Debug)]
+pub struct Job {
+    rank: u32,
+    config: Config,
+    directory: Directory,
+    launcher: Option<Door>,
+    /// The modes of rails that have several, by the rails' names.
+    rail_modes: Vec<(String, String)>,
+    met_over: Option<SocketAddr>,
+}
+
+impl Job {
+    /// A job that this process has joined as `rank`.
+    pub fn new(config: Config, rank: u32, directory: Directory) -> Self {
+        Self {
+            rank,
+            config,
+            directory,
+            launcher: None,
+            rail_modes: Vec::new(),
+            met_over: None,
+        }
+    }
+
+    /// The rank of this process, from 0.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The number of ranks.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.directory.size()
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns what is known of the ranks.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Returns what a rank has published about itself.
+    pub fn hello(&self, rank: u32) -> Option<&Hello> {
+        self.directory.hello(rank)
+    }
+
+    /// Returns the rails that lead to a rank, and why the others do not.
+    pub fn selection(&self, rank: u32) -> Option<&Selection> {
+        self.directory.selection(rank)
+    }
+
+    /// Returns how the addresses of peers on other hosts were resolved.
+    pub fn resolutions(&self) -> Vec<Resolution> {
+        self.directory.resolutions()
+    }
+
+    /// Returns the mode of a rail whose kind has several.
+    pub fn rail_how(&self, rail: &str) -> Option<&str> {
+        let found = self.rail_modes.iter().find(|(name, _)| name == rail)?;
+        Some(&found.1)
+    }
+
+    /// Returns the other side's address, when two ranks met over a connection.
+    pub fn met_over(&self) -> Option<SocketAddr> {
+        self.met_over
+    }
+
+    /// Returns the kind of launcher that started this rank, when that was not `doorbell run`.
+    pub fn launcher(&self) -> Option<Kind> {
+        Some(lock(self.launcher.as_ref()?).kind())
+    }
+
+    /// Whether a rank is on another host, or may be, so that its process number means nothing here.
+    pub fn is_apart_from(&self, rank: u32) -> bool {
+        let host = |rank: u32| self.hello(rank).map(|hello| &hello.host);
+        self.met_over.is_some() || host(self.rank) != host(rank)
+    }
+
+    /// Keeps the launcher that started this rank until the end of the job. One that has only brought an
+    /// invitation is none.
+    pub fn set_launcher(&mut self, launcher: Option<Door>) {
+        self.launcher = launcher.filter(|launcher| lock(launcher).kind() != Kind::Singleton);
+    }
+
+    /// The launcher's handle.
+    pub fn door(&self) -> Option<&Door> {
+        self.launcher.as_ref()
+    }
+
+    /// Takes the launcher's handle, for the end.
+    pub fn take_door(&mut self) -> Option<Door> {
+        self.launcher.take()
+    }
+
+    pub(crate) fn set_rail_modes(&mut self, rail_modes: Vec<(String, String)>) {
+        self.rail_modes = rail_modes;
+    }
+
+    pub(crate) fn set_met_over(&mut self, address: Option<SocketAddr>) {
+        self.met_over = address;
+    }
+}
