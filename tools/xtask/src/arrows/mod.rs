@@ -3,6 +3,7 @@
 //! Each rule is one file here, and looks at plain values, so that its tests need only a small made tree.
 
 mod floors;
+mod levels;
 mod rooms;
 mod tidy;
 
@@ -18,6 +19,7 @@ pub(crate) const HELP: &str = "\
 Fails on:
   an arrow between our crates that the table of floors does not allow, an unknown folder, a wrong package name
   (tools/xtask/src/arrows/floors.rs holds the table)
+  an arrow between modules of `job` and `engine` that does not point to a lower level (levels.rs)
   the unsafe keyword outside its rooms, an unsafe block without a SAFETY comment, a crate that does not forbid or
   deny unsafe_code (rooms.rs)
   a top-level entry that is not on the list, words for unfinished work, an #[ignore] without a reason (tidy.rs)
@@ -74,6 +76,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, Error> {
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
     let files = tree::files(&workspace.root)?;
     let mut findings = floors::check(workspace, &files);
+    findings.extend(levels::rows(&files));
     findings.extend(tidy::top_level(&files));
     for file in &files {
         let Some(text) = tree::read_text(&workspace.root, file)? else {
@@ -83,6 +86,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
         if file.ends_with(".rs") {
             let tokens = lexer::tokens(&text);
             findings.extend(tidy::rust(file, &tokens));
+            findings.extend(levels::file(file, &tokens));
             findings.extend(rooms::file(file, &tokens));
             if rooms::is_crate_root(workspace, file) {
                 findings.extend(rooms::crate_root(file, &tokens, &files));
