@@ -85,7 +85,6 @@ fn is_taken(error: &io::Error) -> bool {
 
 /// Tries again for a moment where another process has it: the kernel releases what was closed only some time
 /// later, and not before a child that was just forked from its process has closed its copies.
-/// later, and not before a child that was just made of its process has closed its copies.
 pub(crate) fn when_let_go<T>(
     taken: fn(&io::Error) -> bool,
     mut attempt: impl FnMut() -> io::Result<T>,

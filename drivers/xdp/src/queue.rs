@@ -1,9 +1,9 @@
 //! One queue of the device: a socket and its rings.
 //!
 //! ```text
-//!   fill       ── chunks to be filled ──►  ┌────────┐  ◄── frames to be sent ──  send        (first queue only)
-//!   receive    ◄── frames that came ─────  │ kernel │  ─── chunks released ───►  completion  (first queue only)
-//!                                          └────────┘
+//!   fill     ── chunks to be filled ──►  ┌────────┐  ◄── frames to be sent ──  send       (first queue only)
+//!   receive  ◄── frames that came ─────  │ kernel │  ─── chunks released ───►  completion (first queue only)
+//!                                        └────────┘
 //! ```
 //!
 //! All queues use one memory of frames; each has a fill and a completion ring of its own, because the kernel

@@ -22,7 +22,7 @@ impl Function {
         if at + to.len() > self.layout.length {
             return Err(Outside);
         }
-        // The table may be read by any width: nothing is said about it.
+        // The table may be read in any width: no source restricts it.
         if at + to.len() > 4096
             && !self.is_fit(context, at, to.len())
             && !context.options.behaviour.loose_access

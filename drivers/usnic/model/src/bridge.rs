@@ -1,7 +1,8 @@
 //! The wire beside the adapter: a real kernel's network, by an interface's raw frames or by a tap.
 //!
-//! Frames that a kernel left unfinished for a device (the checksum of UDP or TCP) are finished here, as its device would have done. What it
-//! left to be cut into segments is longer than any frame of a VIC, and is lost: turn segmentation off (`ethtool -K IF tso off gso off`).
+//! Frames that a kernel left unfinished for a device (the checksum of UDP or TCP) are finished here, as its
+//! device would have done. What it left to be cut into segments is longer than any frame of a VIC, and is
+//! lost: turn segmentation off (`ethtool -K IF tso off gso off`).
 
 use std::os::fd::OwnedFd;
 
@@ -10,7 +11,7 @@ use crate::frame::{self, TX_MOST};
 use crate::options::BridgeTo;
 use crate::sys;
 
-/// The bridge.
+/// A bridge to a kernel's network.
 #[derive(Debug)]
 pub(crate) enum Bridge {
     Interface(OwnedFd),

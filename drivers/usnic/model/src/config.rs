@@ -1,7 +1,8 @@
-//! The configuration space of a function: identity, BARs, PCI Express and MSI-X capabilities, and which bits can be written.
+//! The configuration space of a function: identity, BARs, PCI Express and MSI-X capabilities, and which bits
+//! can be written.
 //!
-//! Sources: PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification, 7.8; offsets as in linux/pci_regs.h; the
-//! reference's section 1 for who it is.
+//! Sources: PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification, 7.8; offsets as in
+//! linux/pci_regs.h; the reference's section 1 for the identity.
 
 use crate::layout::MSIX_BAR;
 use crate::options::Options;
@@ -70,7 +71,8 @@ impl Config {
         config.set16(0x2c, 0x1137);
         config.set16(0x2e, identity.subsystem);
         config.bytes[CAPABILITIES] = EXPRESS as u8;
-        // No pin at 0x3d: the model has no interrupt by wire, and who sees a pin asks for it.
+        // No pin at 0x3d: the model has no interrupt by wire, and a driver that finds a pin requests its
+        // interrupt.
         config.express(!options.behaviour.no_flr);
         config.msix(options.counts.intr + options.counts.spare);
         config

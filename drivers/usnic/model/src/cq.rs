@@ -1,7 +1,8 @@
-//! Completion queues: the colour, the wrap, and who is told (4.3, 4.6, 8.6).
+//! Completion queues: the colour, the wrap, and the interrupt (4.3, 4.6, 8.6).
 //!
-//! The device does not know how far its entries were read. The model knows some of it: a driver that posts a slot again has read the
-//! completion of that slot. An entry that is written over one of which that is not known is recorded as an overrun.
+//! The device does not know how far its entries were read. The model knows some of it: a driver that posts a
+//! slot again has read the completion of that slot. An entry that is written over one of which that is not
+//! known is recorded as an overrun.
 
 use crate::desc::{Entry, LENGTH};
 use crate::fault::{Action, Point};
@@ -48,8 +49,8 @@ impl Cq {
         ("cq", self.index)
     }
 
-    /// Takes what the driver wrote since the last entry. What the device changes stands in the registers, too, so a driver that
-    /// writes where it should begin is seen. \[M\] The cursor is loaded by that.
+    /// Takes what the driver wrote since the last entry. What the device changes stands in the registers,
+    /// too, so a driver that writes where it should begin is seen. \[M\] The cursor is loaded by that.
     #[inline]
     fn load(&mut self, io: &Io) {
         let get = |register: usize| io.registers.get(self.at + register);
@@ -113,7 +114,7 @@ impl Cq {
         if self.written - self.proved >= u64::from(self.size) {
             let wrong = Wrong::new(
                 Kind::CqOverrun,
-                "an entry is written over one that nobody is known to have read",
+                "an entry is written over one that is not known to have been read",
             );
             io.violation(
                 context,
@@ -140,7 +141,8 @@ impl Cq {
         }
     }
 
-    /// As if completions had come faster than they are read: a lap of entries and one more, over whatever stands there.
+    /// As if completions had come faster than they are read: a lap of entries and one more, over whatever
+    /// stands there.
     fn overrun(&mut self, io: &mut Io, context: &Context, entry: Entry) {
         for _ in 0..=self.size {
             self.place(io, context, entry, None);

@@ -6,7 +6,7 @@ pub(crate) const LENGTH: usize = 16;
 pub(crate) const RING_MOST: u32 = 4096;
 pub(crate) const INDEX_MASK: u32 = 0xfff;
 
-/// What is asked for a frame's checksums and segments: the offload mode.
+/// The offload mode of a frame: which checksums and segments the device makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// By the bits of `mss`.
@@ -152,7 +152,7 @@ pub(crate) mod flag {
     pub(crate) const FCS_OK: u8 = 0x80;
 }
 
-/// What is said of one buffer.
+/// The fields of the completion of one buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) kind: u8,

@@ -1,10 +1,13 @@
 //! The client's memory, by bus address: what a function may reach, and nothing else.
 //!
 //! ```text
-//!   DMA_MAP with a file, sealed against shrinking   mapped, whole and once however many parts there are of it: a guest behind an
-//!                                                   IOMMU makes one for each page. A copy costs what a copy costs
-//!           with another file                       read and written by calls: it could be cut short under a map
-//!           without a file                          asked for by messages (DMA_READ, DMA_WRITE), if the client answers these
+//!   DMA_MAP with a file, sealed against shrinking   mapped, whole and once however many parts there are of
+//!                                                   it: a guest behind an IOMMU makes one for each page.
+//!                                                   A copy costs what a copy costs
+//!           with another file                       read and written by calls: it could be cut short under
+//!                                                   a map
+//!           without a file                          reached by messages (DMA_READ, DMA_WRITE), if the
+//!                                                   client answers these
 //! ```
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,7 +72,7 @@ pub(crate) struct Memory {
 type FileId = (u64, u64, bool);
 
 impl Memory {
-    /// Nothing yet, and at most so many parts; `line` is asked for what has no file.
+    /// No memory yet, and at most `most` parts; `line` carries the messages for parts without a file.
     pub(crate) fn new(most: usize, line: Option<Arc<Line>>) -> Self {
         Self {
             parts: Vec::new(),
@@ -348,7 +351,7 @@ mod tests {
         memory.map(0x2000, 0x1000, BOTH, None).unwrap();
         memory.map(0x3000, 0x1000, BOTH, None).unwrap();
         assert_eq!(memory.map(0x4000, 0x1000, BOTH, None), Err(MapError::Full));
-        // Nobody can be asked.
+        // There is no client to answer messages.
         assert!(memory.read(0x2000, &mut [0]).is_err());
         assert!(!memory.unmap(0x2000, 0x800), "half of one");
         assert!(memory.unmap(0x2000, 0x2000) && memory.parts.len() == 1);

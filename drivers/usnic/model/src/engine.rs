@@ -9,16 +9,16 @@ use crate::options::Idle;
 use crate::server::Mail;
 use crate::world::World;
 
-/// Without any client, until somebody writes, but for so long at most.
+/// How long the engine sleeps at most while it has no client.
 const ALONE: Duration = Duration::from_millis(100);
 /// Letters that are read in one turn.
 const LETTERS: usize = 64;
-/// Without work for so long, a sleeping engine sleeps.
+/// A sleeping engine sleeps after this many nanoseconds without work.
 const QUIET: u64 = 10_000_000;
-/// And for so long at a time.
+/// How long it sleeps at a time.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Runs until nobody can write any more, or `stop` says so.
+/// Runs until all writers are gone, or `stop` is set.
 pub(crate) fn run(
     mut world: World,
     mail: Receiver<Mail>,
@@ -56,7 +56,7 @@ pub(crate) fn run(
     world
 }
 
-/// Reads what came; `None` once nobody writes any more.
+/// Reads what came; `None` once all writers are gone.
 fn read(world: &mut World, mail: &Receiver<Mail>, flag: &AtomicBool) -> Option<usize> {
     for letters in 0..LETTERS {
         match mail.try_recv() {

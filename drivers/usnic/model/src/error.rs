@@ -14,7 +14,7 @@ pub enum Error {
     /// The folder of the sockets.
     #[error("could not {what} `{}`: {source}; name another folder with `--dir`", path.display())]
     Folder {
-        /// The step.
+        /// The step that failed.
         what: &'static str,
         /// The folder or socket.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum Error {
         "could not write violations to `{}`: {source}; name a file in a folder that is there and yours with `--violations`", path.display()
     )]
     File {
-        /// The file.
+        /// The file that failed.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -36,13 +36,13 @@ pub enum Error {
         "another process serves `{}` already, or it is no socket; end it, or name another folder with `--dir`", path.display()
     )]
     Occupied {
-        /// The socket.
+        /// The socket that is taken.
         path: PathBuf,
     },
     /// Memory, threads or descriptors.
     #[error("could not {what}: {source}; check `ulimit -n`, `ulimit -u` and the free memory")]
     System {
-        /// The step.
+        /// The step that failed.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -52,7 +52,7 @@ pub enum Error {
         "could not bridge to `{name}`: {source}; check that the interface exists, and that this process may (CAP_NET_RAW, CAP_NET_ADMIN for a tap)"
     )]
     Bridge {
-        /// The interface.
+        /// The name of the interface.
         name: String,
         /// The system's error.
         source: io::Error,

@@ -15,10 +15,10 @@ mod tuple {
     pub(super) const DESTINATION_PORT: u32 = 16;
 }
 
-/// What a filter asks of a frame.
+/// The condition on a frame that a filter has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// Type 0.
+    /// Type 0: usNIC's own.
     UsnicId {
         vlan: Option<u16>,
         ethertype: Option<u16>,
@@ -33,7 +33,7 @@ pub(crate) enum Match {
         source_port: Option<u16>,
         destination_port: Option<u16>,
     },
-    /// Type 2.
+    /// Type 2: VLAN and hardware address.
     MacVlan { vlan: Option<u16>, mac: Option<[u8; 6]> },
     /// Type 3, for IPv4: only the destination's part of it.
     VlanIp {
@@ -60,7 +60,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Reads the buffer of ADD_FILTER: TLVs of a filter and an action, by their lengths. Filters above `highest` are refused.
+/// Reads the buffer of ADD_FILTER: TLVs of a filter and an action, by their lengths. Filters above `highest`
+/// are refused.
 ///
 /// The error is a devcmd error number.
 pub(crate) fn parse(buffer: &[u8], highest: u32) -> Result<Asked, u8> {
@@ -194,7 +195,8 @@ impl Match {
                 id: number,
             } => {
                 let header = frame.get(parts.ip..).unwrap_or_default();
-                // The header behind the type: its version, then the number. \[M\] The place of the number: bytes 1 to 4.
+                // The header behind the type: its version, then the number. \[M\] The place of the number:
+                // bytes 1 to 4.
                 let found = header
                     .get(1..5)
                     .map(|bytes| u64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])));
@@ -282,7 +284,8 @@ impl Filters {
 
     /// Takes a filter: its number, or an error's.
     pub(crate) fn add(&mut self, owner: usize, asked: Asked, twins: bool) -> Result<u32, u8> {
-        // \[M\] The same match twice is refused to one function. Several may have it, or only one of them would hear broadcasts.
+        // \[M\] The same match twice is refused to one function. Several may have it, or only one of them
+        // would receive broadcasts.
         let is_twin = |row: &Filter| row.owner == owner && row.asked.wanted == asked.wanted;
         if !twins && self.rows.iter().any(is_twin) {
             return Err(errno::INVALID);
@@ -316,7 +319,8 @@ impl Filters {
             .retain(|row| owner.is_some_and(|owner| row.owner != owner));
     }
 
-    /// The filter that says most about a frame, of one function or of all. \[M\] The most specific wins, then the oldest.
+    /// The most specific filter that matches a frame, of one function or of all. \[M\] The most specific
+    /// wins, then the oldest.
     pub(crate) fn best(&self, owner: Option<usize>, frame: &[u8], parts: &Parts) -> Option<&Filter> {
         let mine = self
             .rows

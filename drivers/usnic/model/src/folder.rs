@@ -62,7 +62,7 @@ impl Folder {
         })
     }
 
-    /// Listens at a socket of the folder. One that nobody serves any more is replaced.
+    /// Listens at a socket of the folder. One that no process serves any more is replaced.
     pub(crate) fn listen(&mut self, name: &str) -> Result<(UnixListener, PathBuf), Error> {
         let path = self.path.join(name);
         let failed = |what, source| Error::Folder {
@@ -96,14 +96,15 @@ impl Drop for Folder {
     }
 }
 
-/// Whether it is a socket that nobody listens at any more.
+/// Whether it is a socket on which no process listens any more.
 fn is_dead(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
     let refused = UnixStream::connect(path).err().map(|error| error.kind());
     is_socket && refused == Some(io::ErrorKind::ConnectionRefused)
 }
 
-/// Takes away what a killed model, perhaps a larger one, and a killed agent of it left: who looks for any function finds sockets.
+/// Removes what a killed model, perhaps a larger one, and a killed agent of it left: a client that takes any
+/// function looks for sockets.
 fn sweep(folder: &Path) {
     let is_ours = |name: &str| {
         let name = name.strip_suffix(".sock");
@@ -113,13 +114,13 @@ fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_name().to_str().is_some_and(is_ours) && is_dead(&path) {
-            // What cannot be removed is told by whoever needs its place.
+            // A file that cannot be removed is reported when its place is needed.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// A name that nobody else has, below the user's own folder of such things.
+/// A name that is not taken, below the user's own folder of such things.
 fn random() -> PathBuf {
     let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let mut bytes = [0; 8];
@@ -144,7 +145,7 @@ mod tests {
         let mut second = Folder::new(Some(&path)).unwrap();
         let error = second.listen("pf.sock").unwrap_err();
         assert!(matches!(error, Error::Occupied { .. }), "{error}");
-        // As a killed one leaves it: nobody listens, the socket is there.
+        // As a killed one leaves it: no process listens, the socket is there.
         drop(listener);
         assert!(second.listen("pf.sock").is_ok());
         drop(second);

@@ -26,7 +26,7 @@ pub(crate) fn mac(frame: &[u8], at: usize) -> Option<[u8; 6]> {
     frame.get(at..at + 6)?.try_into().ok()
 }
 
-/// What a frame says of itself.
+/// The header fields of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// The type behind a tag, if there is one.
@@ -37,7 +37,7 @@ pub(crate) struct Parts {
     pub(crate) ipv4: Option<Ipv4>,
 }
 
-/// What an IPv4 header says that can be one.
+/// The fields of a valid IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ipv4 {
     /// Bytes of the header, and of the packet.
@@ -128,9 +128,9 @@ fn l4(packet: &[u8], ip: &Ipv4) -> u16 {
     fold(add(part, pseudo))
 }
 
-/// Finishes a checksum over everything from `from` on, in whose field the sender has left the sum of the pseudo header, as Linux's enic
-/// asks for it: where it begins stands in the descriptor's header length, and where its field is in the segment size. Returns whether
-/// the field is there.
+/// Finishes a checksum over everything from `from` on, in whose field the sender has left the sum of the
+/// pseudo header, as Linux's enic requests it: where it begins is in the descriptor's header length, and
+/// where its field is in the segment size. Returns whether the field is there.
 pub(crate) fn finish_checksum(frame: &mut [u8], from: usize, field: usize) -> bool {
     /// UDP's field is there, and zero means none.
     const OF_UDP: usize = 6;
@@ -166,7 +166,7 @@ pub(crate) fn make_checksums(frame: &mut [u8], of_ip: bool, of_l4: bool) {
     }
     packet[at..at + 2].fill(0);
     let sum = match l4(packet, &ip) {
-        // Zero says that there is none.
+        // Zero would mean that there is none.
         0 if ip.protocol == UDP => 0xffff,
         sum => sum,
     };

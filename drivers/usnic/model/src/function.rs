@@ -44,7 +44,7 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// A function begins anew: its filters go, and with the physical function's, everybody's (8.4).
+    /// Resets a function: its filters go, and with the physical function's, those of all (8.4).
     pub(crate) fn forget(&mut self, functions: &mut [Function], index: usize) {
         if functions[index].is_pf() {
             self.filters.clear(None);
@@ -58,7 +58,8 @@ impl Adapter {
     }
 }
 
-/// The SR-IOV function of the older generation, which enic drives as it does a physical one (section 1 of the reference).
+/// The SR-IOV function of the older generation, which enic drives as it does a physical one (section 1 of the
+/// reference).
 const ORDINARY_VF: u16 = 0x0071;
 
 /// How far a function has come to life by its own commands.
@@ -69,11 +70,11 @@ pub(crate) struct Life {
     pub(crate) inited: bool,
     pub(crate) init_done: u64,
     pub(crate) reset_done: u64,
-    /// What ENABLE and DISABLE said last.
+    /// The last of ENABLE and DISABLE.
     pub(crate) enabled: Option<bool>,
 }
 
-/// A function.
+/// A function of the adapter.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) index: usize,
@@ -101,7 +102,7 @@ pub(crate) struct Function {
     pub(crate) notify: Option<Wanted>,
     /// Queue pairs that are enabled, a bit each.
     qps: u64,
-    /// What IG_VLAN_REWRITE_MODE and SET_DEFAULT_VLAN said; frames are passed as they are. \[M\]
+    /// The values of IG_VLAN_REWRITE_MODE and SET_DEFAULT_VLAN; frames are passed as they are. \[M\]
     pub(crate) vlan_mode: u64,
     pub(crate) default_vlan: u64,
     /// What is wrong with its table.
@@ -195,7 +196,8 @@ impl Function {
         Ok(function)
     }
 
-    /// Its queues need no filters and no QP_ENABLE: it receives by its hardware address, as the vNICs do that Linux's enic drives.
+    /// Its queues need no filters and no QP_ENABLE: it receives by its hardware address, as the vNICs do that
+    /// Linux's enic drives.
     pub(crate) fn is_ordinary(&self) -> bool {
         self.is_ordinary
     }

@@ -1,7 +1,7 @@
 //! Clients that do anything at all, without threads or sockets of others: for the fuzzers and the tests.
 //!
-//! A script's bytes choose what two clients do: registers, memory, messages, frames from the wire, faults. A third function is mapped and does
-//! nothing, and nothing must reach it.
+//! A script's bytes choose what two clients do: registers, memory, messages, frames from the wire, faults. A
+//! third function is mapped and does nothing, and nothing must reach it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::world::World;
 const MEMORY: usize = 64 << 10;
 /// Later than anything that is waited for.
 const LATE: u64 = u64::MAX / 4;
-/// The functions: the physical one, one that does what the script says, and one that does nothing.
+/// The functions: the physical one, one that is driven by the script, and one that does nothing.
 const FUNCTIONS: usize = 3;
 
 /// The bytes of a script; zeroes behind its end.
@@ -65,7 +65,7 @@ struct Scene {
     ends: Vec<(OwnedFd, OwnedFd)>,
 }
 
-/// Does what a script says.
+/// Plays a script.
 ///
 /// # Panics
 /// When something does not hold that must, or cannot be made.
@@ -80,7 +80,7 @@ pub fn run(input: &[u8]) {
     let read = rustix::io::pread(&scene.ends[FUNCTIONS - 1].1, &mut still, 0);
     assert!(
         read == Ok(MEMORY) && still.iter().all(|byte| *byte == 0),
-        "nobody writes what is another's"
+        "no function writes another's memory"
     );
 }
 
@@ -205,7 +205,8 @@ impl Scene {
     }
 
     fn message(&mut self, index: usize, script: &mut Script<'_>) {
-        // The file that it maps would be shared with itself: maps come without one here, and then go to messages, which cost time.
+        // The file that it maps would be shared with itself: maps come without one here, and then go to
+        // messages, which cost time.
         let number = match u16::from(script.byte() % 15) {
             command::DMA_MAP => 0,
             number => number,

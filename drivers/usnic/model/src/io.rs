@@ -1,4 +1,5 @@
-//! What every part of a function works with: its registers, the client's memory, its interrupts; and what the whole model has in common.
+//! What every part of a function works with: its registers, the client's memory, its interrupts; and what the
+//! whole model has in common.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::options::Options;
 use crate::registers::intr;
 use crate::violation::{Kind, Violation, Violations};
 
-/// Nanoseconds of one tick of a coalescing timer: what INTR_COAL_CONVERT says (3.7's fallback). \[M\]
+/// Nanoseconds of one tick of a coalescing timer: the reply to INTR_COAL_CONVERT (3.7's fallback). \[M\]
 const TICK: u64 = 1500;
 /// The longest that a fault makes one access take; the engine stands still meanwhile.
 const SLOWEST: Duration = Duration::from_secs(1);
@@ -254,7 +255,7 @@ impl Io {
         }
     }
 
-    /// Something happened that an interrupt tells of.
+    /// Raises an interrupt for an event.
     pub(crate) fn raise(&mut self, context: &Context, who: Who, index: u32) {
         let Some(intr) = self.intr.get_mut(index as usize) else {
             let wrong = Wrong::new(Kind::InterruptIndex, "there is no such interrupt")
@@ -267,7 +268,7 @@ impl Io {
             .put(intr.at + intr::CREDITS, credits.wrapping_add(1));
         let wait = u64::from(self.registers.get(intr.at + intr::TIMER)) * TICK;
         let is_quiet = self.registers.get(intr.at + intr::TIMER_TYPE) == 1;
-        // Quiet: so long after the last event. Absolute: so long after the last interrupt.
+        // Quiet: that long after the last event. Absolute: that long after the last interrupt.
         intr.due = match (wait, is_quiet) {
             (0, _) => 0,
             (wait, true) => context.clock() + wait,
@@ -295,14 +296,14 @@ impl Io {
         }
         match context.faults.ask(Point::Interrupt, self.index, index) {
             Some(Action::Lost) => {}
-            // One that is late already tells of this event, too.
+            // One that is late already reports this event, too.
             Some(Action::Late(_)) if self.late.iter().any(|(_, late)| *late == index) => {}
             Some(Action::Late(wait)) => self.late.push((context.after(wait), index)),
             _ => self.signal(index),
         }
     }
 
-    /// Rings a vector's bell, if somebody hung one up.
+    /// Signals a vector's eventfd, if a client has set one.
     pub(crate) fn signal(&self, vector: usize) {
         let Some(Some(bell)) = self.vectors.get(vector) else {
             return;

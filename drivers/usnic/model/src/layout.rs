@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   0        4096                                                   a power of two
-//!   │ header │ queues, devcmd2   │ interrupts │ devcmd │ window │  groups and what is in them shuffled by the seed
-//!   └────────┴────────────────────┴────────────┴────────┴────────┘
+//!   │ header │ queues, devcmd2    │ interrupts │ devcmd │ window │
+//!   └────────┴────────────────────┴────────────┴────────┴────────┘  groups and contents shuffled by the seed
 //! ```
 //!
-//! Groups begin on pages, because a page is memory or messages as a whole (`Trap`). Real offsets are the firmware's choice.
+//! Groups begin on pages, because a page is memory or messages as a whole (`Trap`). Real offsets are the
+//! firmware's choice.
 
 use std::ops::Range;
 

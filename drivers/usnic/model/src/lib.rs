@@ -1,21 +1,23 @@
-//! A model of Cisco's VIC as a process that speaks vfio-user: the registers, rings and firmware commands of a physical function and of
-//! usNIC virtual functions, as far as public sources tell them, and a switch between them.
+//! A model of Cisco's VIC as a process that speaks vfio-user: the registers, rings and firmware commands of a
+//! physical function and of usNIC virtual functions, as far as public sources describe them, and a switch
+//! between them.
 //!
 //! ```text
 //!   DIR/pf.sock ──┐                      ┌ devcmd, proxy, filters ┐
-//!   DIR/vf0.sock ─┼─► reader threads ──► │ engine: one thread     │ ◄── posted indexes, in memory that the client maps
-//!   DIR/vf1.sock ─┘   (messages)         │ queues, switch, faults │ ──► the client's memory, by the maps it gave
+//!   DIR/vf0.sock ─┼─► reader threads ──► │ engine: one thread     │ ◄── posted indexes, in shared memory
+//!   DIR/vf1.sock ─┘   (messages)         │ queues, switch, faults │ ──► the client's memory, by its maps
 //!                                        └────────────────────────┘ ◄─► a bridge to a kernel's network
 //! ```
 //!
-//! It is for those who write or test a driver: what it sees a driver do wrong is recorded ([`Violations`]), and it goes wrong
-//! itself where it is told to. It is written from descriptions alone and shares nothing with any driver. **To pass on the model is not
-//! to pass on a VIC**: where hardware is unknown, the model made a choice, marked **\[M\]** in these pages ([`Options`]).
+//! It is for authors and testers of a driver: what it sees a driver do wrong is recorded ([`Violations`]),
+//! and it fails on purpose where a script of faults has it fail. It is written from descriptions alone and
+//! shares nothing with any driver. **To pass on the model is not to pass on a VIC**: where hardware is
+//! unknown, the model made a choice, marked **\[M\]** in these pages ([`Options`]).
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `options` `error` `violation` | what a model can be told, why it cannot start, what it saw a driver do |
-//! | `folder` `server` `line` `wire` `serve` `access` | sockets; who calls; messages; their bytes; the answers; registers by message |
+//! | `options` `error` `violation` | the options of a model, why it cannot start, what it saw a driver do |
+//! | `folder` `server` `line` `wire` `serve` `access` | sockets; clients; messages; their bytes; the answers; registers by message |
 //! | `engine` `world` `switch` `bridge` | the thread; all functions; where frames go; a kernel's network beside them |
 //! | `function` `config` `layout` `registers` | a function; its configuration space; its BAR0; offsets |
 //! | `devcmd/` `filter` `notify` `stats` | commands, and what they are about |

@@ -1,4 +1,5 @@
-//! The socket to one client. A thread reads it; the engine writes it, and may itself ask the client for memory.
+//! The connection to one client. A thread reads it; the engine writes it, and may itself request memory of
+//! the client.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -39,7 +40,7 @@ pub(crate) struct Line {
 struct Asked {
     number: u16,
     is_waiting: bool,
-    /// Nobody answers any more.
+    /// No answers come any more.
     is_over: bool,
     answer: Option<Message>,
 }
@@ -53,7 +54,7 @@ impl Line {
         }
     }
 
-    /// Waits for the next message; answers to questions of ours go to who asked. `None` at the end.
+    /// Waits for the next message; answers to our own requests go to their callers. `None` at the end.
     pub(crate) fn next(&self) -> Option<Message> {
         loop {
             let message = self.receive();
@@ -165,7 +166,7 @@ impl Line {
         let _ = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
     }
 
-    /// Asks the client for bytes of its memory.
+    /// Requests bytes of the client's memory.
     pub(crate) fn dma_read(&self, at: u64, to: &mut [u8]) -> bool {
         let body = Writer::default().u64(at).u64(to.len() as u64);
         let answer = self.ask(command::DMA_READ, body);
@@ -178,7 +179,7 @@ impl Line {
         }
     }
 
-    /// Asks the client to put bytes into its memory.
+    /// Requests the client to put bytes into its memory.
     pub(crate) fn dma_write(&self, at: u64, from: &[u8]) -> bool {
         let body = Writer::default().u64(at).u64(from.len() as u64).bytes(from);
         self.ask(command::DMA_WRITE, body).is_some()
@@ -201,9 +202,9 @@ impl Line {
         (!answer.header.is_error).then_some(answer.body)
     }
 
-    /// Refuses whoever calls while another client is served: the answer to its first message, if it comes soon.
+    /// Refuses a client while another one is served: the answer to its first message, if it comes soon.
     pub(crate) fn refuse(&self, error: i32) {
-        // Less than a second, within which the model ends when it is told to.
+        // Less than a second, within which the model ends when it is stopped.
         let limit = Timespec {
             tv_sec: 0,
             tv_nsec: 500_000_000,

@@ -1,7 +1,8 @@
-//! Unsafe room: memory that is shared with the client. Registers of our own making, and the client's memory as it lets us see it.
+//! Unsafe room: memory that is shared with the client. Registers of our own making, and the client's memory
+//! as it lets us see it.
 //!
-//! Both may change at any time, by whoever else has them mapped. So nothing here gives out a reference to bytes: words are atomics,
-//! and everything longer is copied, each byte once.
+//! Both may change at any time, by any other process that has them mapped. So nothing here gives out a
+//! reference to bytes: words are atomics, and everything longer is copied, each byte once.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -19,7 +20,8 @@ struct Mapping {
     length: usize,
 }
 
-// SAFETY: an address range that stays mapped until dropped, on whichever thread; access to its bytes is atomic or by copy.
+// SAFETY: an address range that stays mapped until dropped, on whichever thread; access to its bytes is
+// atomic or by copy.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Mapping` gives out nothing but copies and atomics.
 unsafe impl Sync for Mapping {}
@@ -28,7 +30,7 @@ impl Mapping {
     fn new(file: BorrowedFd<'_>, offset: u64, length: usize, writable: bool) -> io::Result<Self> {
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
-        // SAFETY: the kernel chooses a new range (no address is asked for), which nothing else refers to.
+        // SAFETY: the kernel chooses a new range (no address is requested), which nothing else refers to.
         let start = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -60,21 +62,23 @@ impl Mapping {
     fn word32(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4));
         let cell = self.at(at, 4).cast::<u32>().as_ptr();
-        // SAFETY: mapped as long as `self`, aligned (maps begin on pages), and accessed by atomics and copies only.
+        // SAFETY: mapped as long as `self`, aligned (maps begin on pages), and accessed by atomics and copies
+        // only.
         unsafe { AtomicU32::from_ptr(cell) }
     }
 
     fn word64(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8));
         let cell = self.at(at, 8).cast::<u64>().as_ptr();
-        // SAFETY: mapped as long as `self`, aligned (maps begin on pages), and accessed by atomics and copies only.
+        // SAFETY: mapped as long as `self`, aligned (maps begin on pages), and accessed by atomics and copies
+        // only.
         unsafe { AtomicU64::from_ptr(cell) }
     }
 
     fn read(&self, at: usize, to: &mut [u8]) {
         let from = self.at(at, to.len());
-        // SAFETY: both ranges are as long as `to`; ours is nobody else's. Others may write the map meanwhile, so this is a mixture
-        // of what was there: raw bytes, which are any value of `u8`.
+        // SAFETY: both ranges are as long as `to`; ours belongs to this call alone. Others may write the map
+        // meanwhile, so this is a mixture of what was there: raw bytes, which are any value of `u8`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) }
         // What is copied once is not fetched again for a later use of it.
         compiler_fence(Ordering::SeqCst);
@@ -90,12 +94,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this range was mapped by `new`, and what refers into it borrows `self`. A failure leaves it mapped.
+        // SAFETY: this range was mapped by `new`, and what refers into it borrows `self`. A failure leaves it
+        // mapped.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// Registers: memory that the client maps, too. Offsets are the model's own, so one outside is a mistake here and panics.
+/// Registers: memory that the client maps, too. Offsets are the model's own, so one outside is a mistake here
+/// and panics.
 #[derive(Debug)]
 pub(crate) struct Shared {
     map: Mapping,
@@ -173,7 +179,8 @@ impl Shared {
     }
 }
 
-/// A part of the client's memory, mapped. The file cannot be cut short: whoever makes one has checked its seals.
+/// A part of the client's memory, mapped. The file cannot be cut short: the caller of `new` has checked its
+/// seals.
 #[derive(Debug)]
 pub(crate) struct Window {
     map: Mapping,
@@ -220,7 +227,8 @@ impl Window {
         can
     }
 
-    /// Stores a word after everything that was written before; false where it is not inside, not aligned, or not writable.
+    /// Stores a word after everything that was written before; false where it is not inside, not aligned, or
+    /// not writable.
     #[inline]
     pub(crate) fn publish(&self, at: usize, word: u64) -> bool {
         let can = self.writable && at.is_multiple_of(8) && self.map.has(at, 8);

@@ -1,4 +1,4 @@
-//! A running model: started, asked, stopped.
+//! A running model: its start, its state, its end.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A function's socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Socket {
-    /// `pf`, `vf0`, ...
+    /// The function's name: `pf`, `vf0`, ...
     pub function: String,
     /// Where it is.
     pub path: PathBuf,
@@ -38,7 +38,7 @@ pub struct Socket {
 /// What a function did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Frames sent.
+    /// Frames that it has sent.
     pub sent: u64,
     /// Frames received into buffers.
     pub received: u64,
@@ -190,7 +190,8 @@ impl Model {
         self.ask(|world| world.summary()).unwrap_or_default()
     }
 
-    /// Adds rules of faults to a running model. Times count from its begin; what is due already is done when this returns.
+    /// Adds rules of faults to a running model. Times count from its begin; what is due already is done when
+    /// this returns.
     ///
     /// # Errors
     /// [`Error::Script`] with the line that is wrong.
@@ -204,8 +205,8 @@ impl Model {
         Ok(())
     }
 
-    /// How many rules of faults have not acted yet, so that a test of a fault knows whether there was one. `None` from a model that
-    /// has ended.
+    /// How many rules of faults have not acted yet, so that a test of a fault knows whether there was one.
+    /// `None` from a model that has ended.
     pub fn unfired(&self) -> Option<usize> {
         self.ask(|world| world.context.faults.unfired())
     }
@@ -220,7 +221,7 @@ impl Model {
     fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut World) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = mpsc::channel();
         let call = move |world: &mut World| {
-            // Nobody may be waiting any more.
+            // The caller may not wait any more.
             let _ = answer.send(what(world));
         };
         self.post.as_ref()?.send(Mail::Call(Box::new(call)));

@@ -1,11 +1,12 @@
-//! The notify area: the link and the firmware's state, written into the client's memory whenever they change (3.6).
+//! The notify area: the link and the firmware's state, written into the client's memory whenever they change
+//! (3.6).
 
 /// Bytes of it.
 pub(crate) const LENGTH: usize = 40;
-/// No interrupt tells of it.
+/// The value that stands for no interrupt.
 pub(crate) const NO_INTERRUPT: u16 = 0xffff;
 
-/// Where a client wants to be told.
+/// The notify area of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) address: u64,
@@ -14,11 +15,11 @@ pub(crate) struct Wanted {
     pub(crate) interrupt: u16,
 }
 
-/// What is told.
+/// The state that is written to notify areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) up: bool,
-    /// In Mb/s.
+    /// The speed in Mb/s.
     pub(crate) speed: u32,
     pub(crate) mtu: u32,
     /// Bit 0: a fatal error of the firmware.

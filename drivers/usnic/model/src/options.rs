@@ -1,4 +1,4 @@
-//! What a model can be told to be. Each field that stands for something that no public source says carries a mark:
+//! The options of a model. Each field that stands for something that no public source defines carries a mark:
 //!
 //! * **\[M\]** the model's own choice, where hardware is unknown;
 //! * **\[I\]** inferred from how drivers behave;
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Everything that a model can be told.
+/// All options of a model.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The folder of the sockets; one with a random name where none is given.
     pub dir: Option<PathBuf>,
     /// Virtual functions, 0 to 64.
     pub vfs: usize,
-    /// Who the functions are.
+    /// The PCI identities of the functions.
     pub identity: Identity,
     /// How many queues each function has.
     pub counts: Counts,
@@ -26,7 +26,7 @@ pub struct Options {
     pub layout: LayoutOptions,
     /// Which registers are messages.
     pub trap: Trap,
-    /// What a virtual function's own devcmd says to commands of filters and queue pairs.
+    /// How a virtual function's own devcmd answers commands of filters and queue pairs.
     pub policy: Policy,
     /// How long things take.
     pub timing: Timing,
@@ -65,7 +65,7 @@ impl Default for Options {
     }
 }
 
-/// Who the functions are (8.1).
+/// The PCI identities of the functions (8.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// Device of the virtual functions: 0x00cf, the usNIC one.
@@ -78,9 +78,9 @@ pub struct Identity {
     pub revision: u8,
     /// \[M\] Class of the virtual functions: Ethernet.
     pub class: u32,
-    /// Speed of the link in Mb/s, as the notify area says it.
+    /// Speed of the link in Mb/s, as in the notify area.
     pub speed: u32,
-    /// MTU, as DEV_SPEC and the notify area say it.
+    /// MTU, as in DEV_SPEC and the notify area.
     pub mtu: u16,
     /// \[M\] Every virtual function has the physical one's hardware address, instead of its own.
     pub shared_mac: bool,
@@ -138,13 +138,15 @@ pub struct LayoutOptions {
     pub seed: Option<u64>,
     /// The header of a management vNIC instead of the usual one.
     pub management: bool,
-    /// Entries of types that no driver knows, of a BAR that is absent, and of the MSI-X table's BAR.
+    /// Entries of types that are in no driver's list, of a BAR that is absent, and of the MSI-X table's BAR.
     pub strange: bool,
     /// A devcmd2 block.
     pub devcmd2: bool,
-    /// A window to adapter memory of this many bytes; 0: none. It keeps what is written, and sends nothing by itself (9.7).
+    /// A window to adapter memory of this many bytes; 0: none. It keeps what is written, and sends nothing by
+    /// itself (9.7).
     pub mem: usize,
-    /// Group interrupt control blocks: they are there and do nothing, since how they are set up is not public (9.7).
+    /// Group interrupt control blocks: they are there and do nothing, since how they are set up is not public
+    /// (9.7).
     pub group_interrupts: bool,
     /// The legacy pending bits.
     pub pba_legacy: bool,
@@ -172,12 +174,14 @@ impl Default for LayoutOptions {
 
 /// Which registers are messages, and which are memory that the engine looks at.
 ///
-/// Of memory, the model sees what stands there when it looks: not how it was written, nor that the same was written again; and
-/// what should happen at once happens a moment later. Messages are exact, and cost microseconds.
+/// Of memory, the model sees what stands there when it looks: not how it was written, nor that the same was
+/// written again; and what should happen at once happens a moment later. Messages are exact, and cost
+/// microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// None: all of BAR0 can be mapped. BUSY is set a moment after a command is written, so a driver that looks too early takes it for
-    /// done, and one that does not wait at all (NOWAIT) writes the next over it: only for clients that wait until cmd reads zero.
+    /// None: all of BAR0 can be mapped. BUSY is set a moment after a command is written, so a driver that
+    /// looks too early takes it for done, and one that does not wait at all (NOWAIT) writes the next over it:
+    /// only for clients that wait until cmd reads zero.
     None,
     /// The devcmd block (a page of its own) is messages, everything else is memory.
     Devcmd,
@@ -187,10 +191,11 @@ pub enum Trap {
     All,
 }
 
-/// What a virtual function's own devcmd says to commands of filters and queue pairs (8.2). \[U\] what hardware does.
+/// How a virtual function's own devcmd answers commands of filters and queue pairs (8.2). \[U\] what hardware
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Error 3, no permission: the physical function's proxy has to be asked.
+    /// Error 3, no permission: they have to go through the physical function's proxy.
     Real,
     /// They are done.
     Permissive,
@@ -203,8 +208,9 @@ pub enum Policy {
 pub struct Timing {
     /// A device command is BUSY.
     pub devcmd: Duration,
-    /// One that its caller does not wait for is BUSY. Linux's enic gives up where it finds the last one BUSY still, and asks OPEN_STATUS
-    /// right after OPEN: so there is nothing to be seen of it, where the block is messages.
+    /// The time for which a command is BUSY whose caller does not wait for it. Linux's enic gives up where it
+    /// finds the last one BUSY still, and sends OPEN_STATUS right after OPEN: so none of this may be visible
+    /// where the block is messages.
     pub nowait: Duration,
     /// OPEN, INIT and resets go on after their command is done.
     pub two_part: Duration,
@@ -212,8 +218,8 @@ pub struct Timing {
     pub enable: Duration,
     /// From the end of enable to the end of running.
     pub disable: Duration,
-    /// A frame's descriptors and bytes are compared with what was sent so long after it was taken, before its completion is written;
-    /// 0: no completion waits.
+    /// A frame's descriptors and bytes are compared with what was sent, this long after it was taken and
+    /// before its completion is written; 0: no completion waits.
     pub recheck: Duration,
 }
 
@@ -237,9 +243,11 @@ pub struct Behaviour {
     pub transmit_needs_qp: bool,
     /// 9.5: a virtual function's receive needs ENABLE on its own devcmd.
     pub vf_needs_enable: bool,
-    /// 9.5: what a virtual function's own OPEN, INIT, ENABLE and the like are answered with: 0 done, or an error number.
+    /// 9.5: what a virtual function's own OPEN, INIT, ENABLE and the like are answered with: 0 done, or an
+    /// error number.
     pub vf_open: u8,
-    /// 8.4: a command that is not supported is answered by CAPABILITY with status ERROR, instead of a number in a0.
+    /// 8.4: a command that is not supported is answered by CAPABILITY with status ERROR, instead of a number
+    /// in a0.
     pub capability_by_error: bool,
     /// 3.4: numbers of commands that are unknown to this firmware.
     pub without: Vec<u16>,
@@ -259,15 +267,19 @@ pub struct Behaviour {
     pub zero_is_16k: bool,
     /// 4.4 \[I\]: an interrupt fires as long as its credits are above zero, instead of once an event.
     pub gated_by_credits: bool,
-    /// 4.8: posting on a receive queue before it is enabled is a violation, as future firmware has it, and what was posted so is not
-    /// taken: the queue has nothing until its posted index is written again. Of memory (see [`Trap`]) it is only known where it is seen
-    /// before the queue is enabled, which takes up to some microseconds.
+    /// 4.8: posting on a receive queue before it is enabled is a violation, as future firmware has it, and
+    /// what was posted so is not taken: the queue has nothing until its posted index is written again. Of
+    /// memory (see [`Trap`]) it is only known where it is seen before the queue is enabled, which takes up to
+    /// some microseconds.
     pub future: bool,
-    /// 4.7: a doorbell that was lost (a fault, or `future`) is heard when the same index is written again; otherwise it takes another one.
+    /// 4.7: a doorbell that was lost (a fault, or `future`) is seen when the same index is written again;
+    /// otherwise it takes another one.
     pub same_index: bool,
-    /// 4.8: a receive queue that was used and is disabled only once is a violation, and keeps one stale descriptor.
+    /// 4.8: a receive queue that was used and is disabled only once is a violation, and keeps one stale
+    /// descriptor.
     pub strict_disable: bool,
-    /// 4.7: ring registers that are written while the queue runs take effect, wrongly, as in a real descriptor cache.
+    /// 4.7: ring registers that are written while the queue runs take effect, wrongly, as in a real
+    /// descriptor cache.
     pub stale_cache: bool,
     /// 4.7: the hint of a 64-bit doorbell is compared with the descriptor (only seen with [`Trap::All`]).
     pub strict_hint: bool,
@@ -285,9 +297,11 @@ pub struct Behaviour {
     pub oldest_filter: bool,
     /// 8.4: QP_ENABLE of a queue that is not programmed is done, instead of error 6.
     pub qp_without_ring: bool,
-    /// 8.3: accesses of other widths and alignments are done (and recorded), instead of dropped and read as ones.
+    /// 8.3: accesses of other widths and alignments are done (and recorded), instead of dropped and read as
+    /// ones.
     pub loose_access: bool,
-    /// 8.5: a send descriptor's loopback bit takes a frame back to its own function, and nowhere else; otherwise it means nothing.
+    /// 8.5: a send descriptor's loopback bit takes a frame back to its own function, and nowhere else;
+    /// otherwise it means nothing.
     pub loopback: bool,
     /// 8.6: unused continuation buffers before the next start are skipped; otherwise they stop the queue.
     pub skip_unused: bool,
@@ -328,7 +342,7 @@ impl Default for Behaviour {
     }
 }
 
-/// What the engine does when there is nothing to do. A doorbell in memory wakes nobody.
+/// What the engine does when there is nothing to do. A doorbell in memory wakes no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Looks on: the shortest way of a frame, and a whole core.
@@ -342,7 +356,8 @@ pub enum Idle {
 /// A kernel's network beside the functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BridgeTo {
-    /// An interface that is there: all it hears is passed in, and frames are sent by it (AF_PACKET).
+    /// An interface that is there: all frames that it receives are passed in, and frames are sent by it
+    /// (AF_PACKET).
     Interface(String),
     /// A tap of this name, made by the model: the kernel's end of a wire.
     Tap(String),

@@ -1,6 +1,6 @@
 //! A small seeded generator (SplitMix64): the same seed is the same story.
 
-/// The generator.
+/// The generator of random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -1,6 +1,7 @@
-//! Where the registers are in their blocks, and the numbers of resource types: the reference's sections 2 and 4.
+//! Where the registers are in their blocks, and the numbers of resource types: the reference's sections 2 and
+//! 4.
 //!
-//! Of the model alone: whoever drives it has definitions of their own, so that a mistake is seen and not shared.
+//! Of the model alone: its drivers have definitions of their own, so that a mistake is seen and not shared.
 
 /// Bytes of one instance of a strided resource (2.2).
 pub(crate) const STRIDE: usize = 128;

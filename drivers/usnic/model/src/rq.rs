@@ -148,7 +148,8 @@ impl Rq {
         Some(RqDesc::parse(&bytes))
     }
 
-    /// The buffer that a frame starts in. \[I\] Continuation buffers that were not needed are skipped, without a completion.
+    /// The buffer that a frame starts in. \[I\] Continuation buffers that were not needed are skipped,
+    /// without a completion.
     fn start(&mut self, io: &mut Io, context: &Context) -> Option<RqDesc> {
         loop {
             let desc = self.descriptor(io, context)?;

@@ -22,7 +22,7 @@ const CONFIG: u32 = 7;
 const IRQS: u32 = 5;
 const MSIX: u32 = 2;
 
-/// Flags (linux/vfio.h).
+/// Flags of linux/vfio.h.
 const DEVICE_RESET: u32 = 1 << 0;
 const DEVICE_PCI: u32 = 1 << 1;
 const READ_WRITE: u32 = 3;
@@ -36,7 +36,7 @@ const ACTION_TRIGGER: u32 = 1 << 5;
 const IRQ_EVENTFD: u32 = 1 << 0;
 /// Answers that are held back at a time; others are given at once.
 const LATE_MOST: usize = 256;
-/// VFIO_IRQ_INFO_NORESIZE is not said: vectors are set up one at a time.
+/// VFIO_IRQ_INFO_NORESIZE is not set: vectors are set up one at a time.
 const UNMAP_ALL: u32 = 1 << 2;
 
 /// An answer: bytes, and perhaps the file of a region.
@@ -104,7 +104,7 @@ impl World {
     }
 
     fn refused(&self, index: usize, command: u16, error: i32) {
-        // Whoever gives a device back takes everything back, given or not: QEMU does.
+        // A client that gives a device back unmaps everything, mapped or not: QEMU does.
         if (command, error) == (command::DMA_UNMAP, libc::ENOENT) {
             return;
         }
@@ -290,7 +290,8 @@ impl Function {
             return Ok(Answer::Bytes(info(32, flags, 0)));
         }
         let whole = 32 + 16 + 16 * self.areas.len() as u32;
-        // Who asks with less room learns how much there is to tell, and where that would be: QEMU takes no other answer.
+        // A request with less room is answered with the length of the whole, and where that would be: QEMU
+        // takes no other answer.
         if room < whole {
             return Ok(Answer::Bytes(info(whole, flags | MMAP | CAPS, 32)));
         }

@@ -1,12 +1,13 @@
-//! The sockets of the functions: who calls, one client at a time, and the threads that read what it says.
+//! The sockets of the functions: one client at a time, and the threads that read its messages.
 //!
 //! ```text
 //!   accept ──► one client at a time ──► read ──► mail ──► the engine, which answers
 //! ```
 //!
-//! A client that goes, however it does, ends its line; the engine resets the function then, as the kernel does when a device is
-//! given back. Who calls at that moment waits until it is done; who calls while another is there is told so (EBUSY). Callers wait
-//! beside each other: one that says nothing keeps nobody else.
+//! A client that goes, however it does, ends its connection; the engine resets the function then, as the
+//! kernel does when a device is given back. A client that connects at that moment waits until it is done; one
+//! that connects while another is served is refused (EBUSY). Waiting clients do not block each other: one
+//! that sends nothing keeps no other one out.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,13 +29,13 @@ const HANDOVER: Duration = Duration::from_millis(1500);
 /// Callers of one function at a time, those who wait included.
 const CALLERS: usize = 32;
 
-/// What the engine is told.
+/// The messages to the engine.
 pub(crate) enum Mail {
     /// A client came.
     Attach(usize, Arc<Line>),
-    /// It said something.
+    /// It sent a message.
     Message(usize, Message),
-    /// It is gone; whoever waits for the function's reset is told.
+    /// It is gone; clients that wait for the function's reset are notified.
     Detach(usize, Arc<Seat>),
     /// Something of the process that the model runs in.
     Call(Box<dyn FnOnce(&mut World) + Send>),
@@ -80,7 +81,7 @@ pub(crate) struct Seat {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// Nobody is served any more.
+    /// No client is served any more.
     is_over: bool,
 }
 
@@ -103,7 +104,7 @@ impl Seat {
         self.left.notify_all();
     }
 
-    /// Nobody waits any more.
+    /// Ends the wait for good.
     fn end(&self) {
         self.state().is_over = true;
         self.left.notify_all();
@@ -122,7 +123,7 @@ pub(crate) struct Door {
     served: Arc<Served>,
 }
 
-/// Whom one function serves.
+/// The client that one function serves.
 #[derive(Debug, Default)]
 struct Served {
     seat: Arc<Seat>,
@@ -140,7 +141,7 @@ impl Served {
         }
         *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(caller));
         if self.seat.is_over() {
-            // Whoever ended it may have looked for a line before there was one.
+            // The one that ended it may have looked for a connection before there was one.
             caller.close();
         }
         read(function, caller, post, Arc::clone(&self.seat));
@@ -155,7 +156,7 @@ impl Served {
 }
 
 impl Door {
-    /// Serves whoever calls.
+    /// Serves the clients of a function.
     pub(crate) fn open(function: usize, listener: UnixListener, post: Post) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -176,7 +177,7 @@ impl Door {
                 readers.extend(reader.ok());
             }
             for reader in readers {
-                // One that panicked has said so.
+                // One that panicked has printed that.
                 let _ = reader.join();
             }
         };
@@ -195,7 +196,7 @@ impl Door {
         let Self { thread, stop, served } = self;
         drop(stop);
         served.end();
-        // One that panicked has said so.
+        // One that panicked has printed that.
         let _ = thread.join();
     }
 }
@@ -216,7 +217,7 @@ fn accept(listener: &UnixListener, stop: &OwnedFd) -> Option<OwnedFd> {
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                // Accepted sockets do not inherit the flag, but nothing says so.
+                // Accepted sockets do not inherit the flag, but no manual promises that.
                 return stream.set_nonblocking(false).ok().map(|()| stream.into());
             }
             // Out of descriptors, or the caller is gone: the others go on.

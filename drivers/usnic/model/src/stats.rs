@@ -40,7 +40,7 @@ pub(crate) struct Stats {
     pub(crate) rx: Received,
 }
 
-/// To whom a frame goes.
+/// The kind of a frame's destination: unicast, multicast or broadcast.
 fn cast(frame: &[u8]) -> usize {
     match frame.get(..6) {
         Some([255, 255, 255, 255, 255, 255]) => 2,

@@ -1,7 +1,8 @@
 //! The switch between the functions of an adapter, and the wire beside it.
 //!
-//! An adapter knows the addresses of its functions and learns none: a frame goes to the function that has its address, what is for the physical
-//! function to whoever has the best filter for it, groups to all who take them, and everything else out on the wire.
+//! An adapter knows the addresses of its functions and learns none: a frame goes to the function that has its
+//! address, what is for the physical function to the owner of the best filter for it, groups to all that take
+//! them, and everything else out on the wire.
 
 use crate::desc::flag;
 use crate::fault::packet::{self, Held};
@@ -117,7 +118,8 @@ impl World {
         }
     }
 
-    /// Whose address it is. What is for the physical function goes to whoever has the best filter for it (5.1, 8.6).
+    /// The function that owns an address. What is for the physical function goes to the owner of the best
+    /// filter for it (5.1, 8.6).
     fn owner(&self, to: [u8; 6], length: usize) -> Option<usize> {
         let frame = &self.room[..length];
         if self.functions[0].has_address(to) {

@@ -1,4 +1,5 @@
-//! Unsafe room: system calls that `rustix` has no safe form of: an interface's raw frames (AF_PACKET, packet(7)), and a tap (linux/if_tun.h).
+//! Unsafe room: system calls that `rustix` has no safe form of: an interface's raw frames (AF_PACKET,
+//! packet(7)), and a tap (linux/if_tun.h).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_void};
 
-/// A frame that an interface heard.
+/// A frame that an interface received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) length: usize,
@@ -17,7 +18,7 @@ pub(crate) struct Heard {
     pub(crate) vlan: Option<u16>,
 }
 
-/// `PACKET_IGNORE_OUTGOING` (linux/if_packet.h): what is sent here is not heard again.
+/// `PACKET_IGNORE_OUTGOING` (linux/if_packet.h): what is sent here is not received again.
 const IGNORE_OUTGOING: c_int = 23;
 
 fn done(result: c_int) -> io::Result<c_int> {
@@ -44,7 +45,7 @@ fn option<T>(socket: &OwnedFd, name: c_int, value: &T) -> io::Result<()> {
     .map(drop)
 }
 
-/// Opens an interface for all frames that it hears, also those for others, and for sending.
+/// Opens an interface for all frames that it receives, also those for others, and for sending.
 pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
     let index = {
         let any = rustix::net::socket(
@@ -55,13 +56,14 @@ pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
         rustix::net::netdevice::name_to_index(&any, interface)?
     };
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers. Protocol 0: nothing is heard before the socket is bound to its interface.
+    // SAFETY: no pointers. Protocol 0: nothing is received before the socket is bound to its interface.
     let socket = done(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: a descriptor of its own, which nobody else has.
+    // SAFETY: a new descriptor, which no other code has.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let one: c_int = 1;
     option(&socket, IGNORE_OUTGOING, &one)?;
-    // What the kernel's default holds is a few frames of 9000 bytes. Without the right to have more, it is what it is.
+    // What the kernel's default holds is a few frames of 9000 bytes. Without the right to have more, it is
+    // what it is.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, HEARD)
         .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(&socket, HEARD));
     option(&socket, libc::PACKET_AUXDATA, &one)?;
@@ -82,10 +84,10 @@ pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Bytes that may wait to be heard: some hundred of the longest frames, as the kernel counts them.
+/// Bytes that may wait to be received: some hundred of the longest frames, as the kernel counts them.
 const HEARD: usize = 8 << 20;
 
-/// Takes the next frame that an interface heard; `None` where there is none now.
+/// Takes the next frame that an interface received; `None` where there is none now.
 pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<Heard> {
     let mut part = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
@@ -114,7 +116,7 @@ pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<Heard> {
     })
 }
 
-/// What the kernel says beside a frame.
+/// The kernel's data beside a frame.
 fn auxiliary(message: &libc::msghdr) -> Option<libc::tpacket_auxdata> {
     // SAFETY: the kernel filled the message, and its control part is still there.
     let header = unsafe { libc::CMSG_FIRSTHDR(message) };
@@ -127,13 +129,14 @@ fn auxiliary(message: &libc::msghdr) -> Option<libc::tpacket_auxdata> {
     if !is_told || header.cmsg_len < least {
         return None;
     }
-    // SAFETY: the header says that so many bytes follow it, inside of the control part.
+    // SAFETY: by the header's length the data follows it, inside of the control part.
     let data = unsafe { libc::CMSG_DATA(header) };
     // SAFETY: as many bytes as the structure has, which is plain numbers; its place need not be aligned.
     Some(unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() })
 }
 
-/// Makes a tap of this name, or opens one that is there: whole frames, nothing before them. It goes with its last descriptor.
+/// Makes a tap of this name, or opens one that is there: whole frames, nothing before them. It goes with its
+/// last descriptor.
 pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
     let file = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())?;

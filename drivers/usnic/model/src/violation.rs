@@ -26,7 +26,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All kinds.
+            /// All kinds of violations.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
             /// Its name, as in the file of violations.
@@ -60,13 +60,13 @@ kinds! {
     ChangedInFlight = "changed-in-flight",
     /// The hint of a 64-bit doorbell does not fit the descriptor (`strict_hint`).
     Hint = "hint",
-    /// The device was told to reach memory that is not mapped.
+    /// The device would have to reach memory that is not mapped.
     DmaUnmapped = "dma-unmapped",
-    /// The device was told to write memory that may only be read, or the other way round.
+    /// The device would have to write memory that may only be read, or the other way round.
     DmaRights = "dma-rights",
-    /// The device was told to reach memory while bus mastering is off.
+    /// The device would have to reach memory while bus mastering is off.
     BusMaster = "bus-master",
-    /// A completion was written over one that nobody is known to have read.
+    /// A completion was written over one that is not known to have been read.
     CqOverrun = "cq-overrun",
     /// A queue reports to a completion queue that is not set up, or is none of the function's.
     CqIndex = "cq-index",
@@ -90,7 +90,7 @@ kinds! {
     Descriptor = "descriptor",
     /// A frame longer than 9208 bytes, or without a header.
     FrameLength = "frame-length",
-    /// A descriptor asks for something that is not modelled.
+    /// A descriptor requests something that is not modelled.
     NotModelled = "not-modelled",
     /// A client broke the rules of vfio-user.
     Protocol = "protocol",
@@ -108,7 +108,7 @@ impl Serialize for Kind {
     }
 }
 
-/// A violation.
+/// A violation by a driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// Nanoseconds since the model began.
@@ -117,7 +117,7 @@ pub struct Violation {
     pub function: String,
     /// The queue: `wq0`, `rq3`, `cq1`, `intr0`, `devcmd`.
     pub queue: Option<String>,
-    /// What kind.
+    /// The kind of violation.
     pub kind: Kind,
     /// The register, where there is one.
     pub register: Option<&'static str>,
@@ -125,7 +125,7 @@ pub struct Violation {
     pub found: u64,
     /// The bound, or what was there before.
     pub against: u64,
-    /// In words.
+    /// The violation in words.
     pub what: &'static str,
 }
 
@@ -225,7 +225,7 @@ impl Violations {
         self.log().counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Forgets them.
+    /// Forgets all violations so far.
     pub fn clear(&self) {
         let mut log = self.log();
         log.kept.clear();

@@ -4,14 +4,14 @@
 
 /// Length of a header.
 pub(crate) const HEADER: usize = 16;
-/// The most bytes that one message carries, which is said in the agreement on a version.
+/// The most bytes that one message carries, as agreed with the version.
 pub(crate) const LONGEST_DATA: usize = 1 << 20;
 /// The longest message that is taken.
 pub(crate) const LONGEST: usize = HEADER + LONGEST_DATA + 64;
-/// Descriptors that one message may carry, which is said too.
+/// Descriptors that one message may carry, as agreed too.
 pub(crate) const DESCRIPTORS: usize = 16;
 
-/// Commands.
+/// The numbers of commands.
 pub(crate) mod command {
     pub(crate) const VERSION: u16 = 1;
     pub(crate) const DMA_MAP: u16 = 2;
@@ -33,7 +33,7 @@ const REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) number: u16,

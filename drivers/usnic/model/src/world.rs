@@ -33,7 +33,7 @@ pub(crate) struct World {
     /// Messages that faults hold back: when, whose, what.
     pub(crate) late: Vec<(u64, usize, Message)>,
     pub(crate) bridge: Option<Bridge>,
-    /// It was told to die.
+    /// The model is to end.
     pub(crate) is_over: bool,
     /// When it looked last at what is not urgent.
     looked: u64,
@@ -109,7 +109,7 @@ impl World {
         (done, waits)
     }
 
-    /// Whether nobody is there for whom it would have to look: only mail wakes it.
+    /// Whether no client or bridge is there to look for: only mail wakes it.
     pub(crate) fn is_alone(&self) -> bool {
         let has_clients = self.functions.iter().any(|function| function.line.is_some());
         !has_clients && self.bridge.is_none() && !self.context.faults.is_timed()

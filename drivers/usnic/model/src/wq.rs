@@ -16,7 +16,7 @@ pub(crate) struct Wq {
     pub(crate) ring: Ring,
     /// The posted index at which a frame had no end yet.
     waits: Option<u32>,
-    /// It was said that its queue pair is not enabled.
+    /// It was reported that its queue pair is not enabled.
     complained: bool,
     /// Whether a filter leads to its pair was looked at since it was enabled.
     pub(crate) checked: bool,
@@ -169,7 +169,8 @@ impl Wq {
             };
             let bytes = self.ring.descriptor(io, context, slot).ok_or_else(dma)?;
             let desc = WqDesc::parse(&bytes);
-            // What is to be done to a frame stands in its first descriptor; Linux's enic leaves it out of the others.
+            // What is to be done to a frame stands in its first descriptor; Linux's enic leaves it out of the
+            // others.
             let asked = *first.get_or_insert(desc);
             let size = match usize::from(desc.length) {
                 0 if context.options.behaviour.zero_is_16k => 16_384,
@@ -380,7 +381,7 @@ fn stop(code: u32, kind: Kind, what: &'static str, found: u64, against: u64) -> 
     }
 }
 
-/// FNV-1a, over words where there are any: it tells changes, and is nobody's secret.
+/// FNV-1a, over words where there are any: it detects changes, and need not be hard to forge.
 fn sum(bytes: &[u8], begin: u64) -> u64 {
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     let mut words = bytes.chunks_exact(8);

@@ -1,4 +1,5 @@
-//! Nothing is allocated for a frame, its completions and its interrupts: counted by the allocator itself, of all threads.
+//! Nothing is allocated for a frame, its completions and its interrupts: counted by the allocator itself, of
+//! all threads.
 
 mod client;
 

@@ -1,7 +1,7 @@
 //! The device command block: BUSY, arguments, results (3.1 to 3.3).
 //!
 //! ```text
-//!   cmd is written ─► BUSY, arguments taken ─► a while later: done ─► results or an error's number, BUSY clear
+//!   cmd is written ─► BUSY, arguments taken ─► later: done ─► results or an error's number, BUSY clear
 //! ```
 
 mod own;
@@ -43,11 +43,11 @@ pub(crate) struct Busy {
     pub(crate) fault: Option<Action>,
 }
 
-/// The block.
+/// The device command block of a function.
 #[derive(Debug)]
 pub(crate) struct Devcmd {
     at: usize,
-    /// The block is messages: what is written there is told, instead of being looked for.
+    /// The block is messages: a write to it is reported, instead of being looked for.
     trapped: bool,
     pub(crate) busy: Option<Busy>,
 }
@@ -72,7 +72,7 @@ impl Devcmd {
             return;
         }
         if self.busy.is_none() {
-            // Who sees that the command was taken away finds BUSY, or the end.
+            // A client that finds the command taken away finds BUSY, or the end.
             io.registers.put(self.at + register::STATUS, register::BUSY);
         }
         let command = io.registers.swap(self.at + register::CMD, 0);

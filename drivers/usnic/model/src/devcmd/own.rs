@@ -1,4 +1,5 @@
-//! The commands that are about one function alone: its life, its addresses, its configuration block (3.4, 3.5).
+//! The commands that are about one function alone: its life, its addresses, its configuration block (3.4,
+//! 3.5).
 
 use crate::devcmd::table::Command;
 use crate::devcmd::{Args, errno, run};
@@ -42,8 +43,9 @@ impl Function {
             C::Enable if !self.life.inited && !any_order => return Err(errno::BAD_STATE),
             C::Enable => {
                 self.life.enabled = Some(true);
-                // The link's state is news then: Linux's enic, with vectors, looks at it only when it is rung for, and a ring that comes
-                // before it knows that NOTIFY is done is lost on it. \[M\]
+                // The link's state is news then: Linux's enic, with vectors, reads it only after an
+                // interrupt, and an interrupt that comes before it knows that NOTIFY is done is lost on it.
+                // \[M\]
                 self.tell(context, adapter, true);
             }
             C::Disable => self.life.enabled = Some(false),

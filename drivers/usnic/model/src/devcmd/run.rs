@@ -1,7 +1,7 @@
 //! What the commands do (3.4 to 3.9, 8.2, 8.4).
 //!
-//! A command comes from the function's own block, or from the physical function's proxy: a virtual function's own filters and queue
-//! pairs are a matter of policy, the proxy's are always done.
+//! A command comes from the function's own block, or from the physical function's proxy: a virtual function's
+//! own filters and queue pairs are a matter of policy, the proxy's are always done.
 
 use crate::devcmd::table::{Command, Word, find};
 use crate::devcmd::{Args, errno};
@@ -19,7 +19,7 @@ use crate::violation::Kind;
 const FW_INFO: usize = 132;
 const FW_INFO_OLD: usize = 128;
 
-/// Who gave a command.
+/// The function that a command came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The function itself.
@@ -112,7 +112,7 @@ impl Scene<'_> {
         Ok(out)
     }
 
-    /// Whose memory a command's addresses are in.
+    /// The function in whose memory a command's addresses are.
     fn memory(target: usize, origin: Origin) -> usize {
         match origin {
             Origin::Own => target,
@@ -144,7 +144,7 @@ impl Scene<'_> {
             .map(u64::from)
     }
 
-    /// CAPABILITY: a0 = 0 is yes; but for ADD_FILTER, a0 = 1 says that a1 is the highest filter type.
+    /// CAPABILITY: a0 = 0 is yes; but for ADD_FILTER, a0 = 1 means that a1 is the highest filter type.
     fn capability(&self, target: usize, origin: Origin, args: &Args, out: &mut Args) -> Result<(), u8> {
         let behaviour = &self.context.options.behaviour;
         let command = u32::try_from(args[0])
@@ -175,7 +175,8 @@ impl Scene<'_> {
         }
     }
 
-    /// The physical function's way to the others: a0 becomes the inner status word, what follows the inner results (3.9).
+    /// The physical function's way to the others: a0 becomes the inner status word, what follows the inner
+    /// results (3.9).
     fn proxy(
         &mut self,
         target: usize,
@@ -297,7 +298,7 @@ fn is_life(command: Command) -> bool {
     )
 }
 
-/// What a virtual function is told that steers itself; 0: it may.
+/// The error for a virtual function that steers itself; 0: it may.
 fn refused(context: &Context) -> u8 {
     match context.options.policy {
         Policy::Real => errno::NO_PERMISSION,

@@ -1,7 +1,8 @@
 //! devcmd2: commands in a ring of the client's, results in another (3.10).
 //!
 //! ```text
-//!   block like a WQ's: ring_base, ring_size, posted_index ─► command of 128 bytes ─► a while later: result of 128 bytes, colour last
+//!   block like a WQ's: ring_base, ring_size, posted_index ─► command of 128 bytes
+//!     ─► a while later: result of 128 bytes, colour last
 //! ```
 
 use crate::devcmd::{Args, Busy};
@@ -29,7 +30,7 @@ struct Results {
     color: u8,
 }
 
-/// The block.
+/// The devcmd2 block of a function.
 #[derive(Debug)]
 pub(crate) struct Devcmd2 {
     at: usize,

@@ -52,11 +52,12 @@ pub(super) enum Acts {
 
 use Acts::{At, Deed};
 
-/// Error numbers: 1 to 12 have names (3.5), and a driver has to bear the others that fit into the field's byte.
+/// Error numbers: 1 to 12 have names (3.5), and a driver has to bear the others that fit into the field's
+/// byte.
 const ERRNO: RangeInclusive<u64> = 1..=255;
 /// Values of error_status: zero is fine, and a queue that is fine has not stopped.
 const STATUS: RangeInclusive<u64> = 1..=u32::MAX as u64;
-/// Nothing that happens to one event takes longer; and at least as long as a clock can tell.
+/// Nothing that happens to one event takes longer; and at least as long as a clock can measure.
 const WAIT: (Duration, Duration) = (Duration::from_micros(1), Duration::from_secs(60));
 /// How long a state may last: a week.
 pub(super) const STATE: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(7 * 86_400));

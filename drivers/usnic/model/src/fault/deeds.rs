@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Ends a client's line; its reader says so, and the function is reset.
+    /// Ends a client's connection; its reader reports that, and the function is reset.
     fn disconnect(&self, index: usize) {
         if let Some(line) = &self.functions[index].line {
             line.close();
@@ -129,7 +129,7 @@ impl Function {
                 }
                 Action::Missing(kind) => self.spoil_entries(kind, |entry| entry[0] = resource::UNKNOWN),
                 Action::CountZero(kind) => self.spoil_entries(kind, |entry| entry[8..].fill(0)),
-                // How long the region is said to be.
+                // The reported length of the region.
                 _ => {}
             }
         }
@@ -152,7 +152,7 @@ impl Function {
         }
     }
 
-    /// How long BAR0 is said to be.
+    /// The length of BAR0 that is reported.
     pub(crate) fn bar_length(&self) -> usize {
         match self.table_faults.contains(&Action::SmallBar) {
             true => SMALL,

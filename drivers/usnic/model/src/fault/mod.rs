@@ -1,7 +1,8 @@
 //! Faults: what goes wrong on purpose, when, and where (8.8).
 //!
-//! A rule has a moment, a target and an action. Most actions change what happens at a *point* of the data path or of a command; the others are
-//! *deeds*, done between two turns. Rules are looked at only where one is armed, so without any a fault costs a bit test.
+//! A rule has a moment, a target and an action. Most actions change what happens at a *point* of the data
+//! path or of a command; the others are *deeds*, done between two turns. Rules are looked at only where one
+//! is armed, so without any a fault costs a bit test.
 
 mod actions;
 pub(crate) mod deeds;
@@ -141,7 +142,7 @@ pub(crate) struct Target {
 #[derive(Clone, Debug)]
 pub(crate) enum When {
     Always,
-    /// Once, at the event after so many.
+    /// Once, at the event after this many.
     After(u64),
     Every(u64),
     Chance(f64, Random),
@@ -149,7 +150,7 @@ pub(crate) enum When {
     At(u64),
 }
 
-/// A rule.
+/// A rule of a script.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) when: When,
@@ -215,7 +216,7 @@ impl Rule {
 /// Deeds of one turn that are done; each is over when the next turn begins.
 const DUE_MOST: usize = 1024;
 
-/// All rules.
+/// All rules of a model.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     rules: RefCell<Vec<Rule>>,
@@ -258,7 +259,7 @@ impl Faults {
                 continue;
             }
             if rule.is_deed {
-                // What is said of all functions is done to the one that met it.
+                // A rule for all functions acts on the one that met it.
                 let target = Target {
                     whom: Whom::One(function),
                     ..rule.target

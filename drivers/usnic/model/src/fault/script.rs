@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   WHEN    always | after N UNIT | every N UNIT | probability P [seed S] | at TIME
-//!   UNIT    frames | commands | completions | doorbells | interrupts | accesses | ...  TIME   300us  5ms  1.5s
-//!   TARGET  switch | link | model | pf | vf0 | vf*, and parts of a function: vf0.wq1  vf0.wq  pf.devcmd  vf*.devcmd.58
-//!   ACTION  as the table below has it                                                  #  the rest of a line is a remark
+//!   UNIT    frames | commands | completions | doorbells | interrupts | accesses | ...  TIME  300us  1.5s
+//!   TARGET  switch | link | model | pf | vf0 | vf*, and parts of a function:
+//!           vf0.wq1  vf0.wq  pf.devcmd  vf*.devcmd.58
+//!   ACTION  as the table below has it                                 #  the rest of a line is a remark
 //! ```
 //!
 //! `docs/vic-model.md` explains each action.
@@ -14,7 +15,7 @@ use super::{Point, Rule, Target, When, Whom};
 use crate::error::Error;
 use crate::random::Random;
 
-/// Reads a script for a model that has what `bounds` says.
+/// Reads a script for a model with these bounds.
 ///
 /// # Errors
 /// [`Error::Script`] with the line that is wrong, and why.

@@ -65,7 +65,7 @@ fn lengths_that_lie_are_refused() {
     assert_eq!(parse(&long, 1), Err(errno::INVALID));
 }
 
-/// From 10.0.0.1:7.
+/// A frame from 10.0.0.1, port 7.
 fn frame(destination: u32, port: u16) -> Vec<u8> {
     let mut frame = hex("020000000005 020000000001 0800 4500 001c 0000 4000 08 11 0000 0a000001");
     frame.extend(destination.to_be_bytes());

@@ -1,4 +1,5 @@
-//! What is posted and what is fetched: the doorbell, the descriptors, and registers that must not be written meanwhile (4.7).
+//! What is posted and what is fetched: the doorbell, the descriptors, and registers that must not be written
+//! meanwhile (4.7).
 
 use super::{Ring, Side, State, status};
 use crate::desc::{INDEX_MASK, LENGTH};
@@ -11,7 +12,8 @@ use crate::violation::Kind;
 const MARK: u32 = 1 << 31;
 
 impl Ring {
-    /// Whether nothing happened since the last look, and nothing is left to do: the commonest case, told by two loads.
+    /// Whether nothing happened since the last look, and nothing is left to do: the commonest case, decided
+    /// by two loads.
     #[inline]
     pub(crate) fn is_quiet(&self, io: &Io) -> bool {
         match self.state {
@@ -25,15 +27,17 @@ impl Ring {
         }
     }
 
-    /// Looks at the doorbell. True where something is newly posted; `prove` is told of completions that must have been read.
+    /// Looks at the doorbell. True where something is newly posted; `prove` is called for completions that
+    /// must have been read.
     #[inline]
     pub(crate) fn doorbell(&mut self, io: &mut Io, context: &Context, prove: impl FnMut(u64)) -> bool {
         let raw = io.registers.get(self.at + queue::POSTED);
         raw != self.seen && self.rung(io, context, raw, prove)
     }
 
-    /// A doorbell was not heard. Where the same index may be heard later, the register gets a mark above the index, which a driver's next
-    /// write takes away: of memory, nothing else would show that the same was written again.
+    /// Misses a doorbell. Where the same index may be seen later, the register gets a mark above the index,
+    /// which a driver's next write removes: of memory, nothing else would show that the same was written
+    /// again.
     pub(super) fn miss(&mut self, io: &Io, context: &Context) {
         let marked = self.seen | MARK;
         if context.options.behaviour.same_index
@@ -120,7 +124,8 @@ impl Ring {
             }
         }
         if context.options.behaviour.stale_cache {
-            // As a descriptor cache would: the new ring, with whatever was fetched before. A size that cannot be is not taken.
+            // As a descriptor cache would: the new ring, with whatever was fetched before. A size that cannot
+            // be is not taken.
             self.base = found[0].1;
         }
         // Once is enough.
@@ -130,7 +135,7 @@ impl Ring {
         self.show(io, context);
     }
 
-    /// Brings fetch_index up to date, and sees whether somebody else wrote it.
+    /// Brings fetch_index up to date, and checks whether the driver wrote it.
     #[inline]
     pub(crate) fn show(&mut self, io: &mut Io, context: &Context) {
         let register = self.at + queue::FETCH;
@@ -203,7 +208,7 @@ impl Ring {
         self.was_used = true;
     }
 
-    /// The completion of a slot: whoever posts that slot again has read it.
+    /// The completion of a slot: a driver that posts that slot again has read it.
     #[inline]
     pub(crate) fn proof(&mut self, slot: u32, number: u64) {
         self.proofs[slot as usize] = number;

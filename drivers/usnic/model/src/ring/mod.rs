@@ -1,4 +1,5 @@
-//! What send and receive queues have in common: enabling, running, the doorbell, and being stopped by an error (4.7, 4.8, 8.3).
+//! What send and receive queues have in common: enabling, running, the doorbell, and being stopped by an
+//! error (4.7, 4.8, 8.3).
 
 mod doorbell;
 
@@ -8,7 +9,8 @@ use crate::io::{Context, Io, Who, Wrong};
 use crate::registers::{queue, rq, wq};
 use crate::violation::Kind;
 
-/// Values of error_status. \[M\] all: no public source lists them; zero is fine, everything else stopped the queue.
+/// Values of error_status. \[M\] all: no public source lists them; zero is fine, everything else stopped the
+/// queue.
 pub(crate) mod status {
     /// The ring's base, size or completion queue.
     pub(crate) const RING: u32 = 1;
@@ -57,7 +59,8 @@ pub(crate) enum State {
     Failed,
 }
 
-/// A ring: the model's own values, taken when it was enabled. What the registers say later is only compared.
+/// A ring: the model's own values, taken when it was enabled. The registers are only compared with them
+/// later.
 #[derive(Debug)]
 pub(crate) struct Ring {
     pub(crate) side: Side,
@@ -84,7 +87,8 @@ pub(crate) struct Ring {
     proofs: Vec<u64>,
     /// What was posted while the queue was not enabled, as it stood in the register (`future`).
     early: Option<u32>,
-    /// The descriptor that was fetched ahead when the queue was disabled, and whether it will be used wrongly.
+    /// The descriptor that was fetched ahead when the queue was disabled, and whether it will be used
+    /// wrongly.
     ahead: Option<[u8; LENGTH]>,
     is_stale: bool,
 }
@@ -117,7 +121,7 @@ impl Ring {
         (self.side.label(), self.index)
     }
 
-    /// As new; the registers are cleared by whoever resets the function.
+    /// Returns to the initial state; the registers are cleared where the function is reset.
     pub(crate) fn reset(&mut self) {
         *self = Self {
             proofs: std::mem::take(&mut self.proofs),
@@ -164,7 +168,7 @@ impl Ring {
             State::Stopping(due) if context.now >= due => {
                 self.show(io, context);
                 self.state = State::Stopped;
-                // What was posted while it ran, heard or not, was not posted early.
+                // What was posted while it ran, seen or not, was not posted early.
                 self.seen = io.registers.get(self.at + queue::POSTED);
                 io.registers.put(self.at + queue::RUNNING, 0);
                 // An enable meanwhile is seen now.

@@ -1,5 +1,5 @@
-//! A client for tests, by hand: messages of vfio-user, registers through the shared file, memory of its own. No map and no driver: the file
-//! of a memfd is read and written by calls, which see the same bytes.
+//! A client for tests, by hand: messages of vfio-user, registers through the shared file, memory of its own.
+//! No map and no driver: the file of a memfd is read and written by calls, which see the same bytes.
 
 #![allow(dead_code, unreachable_pub)] // no user of this module uses all of it
 
@@ -54,7 +54,7 @@ pub const SOFT_RESET: u32 = 0x0101_C013;
 pub const SOFT_RESET_STATUS: u32 = 0x8001_C014;
 pub const FW_INFO: u32 = 0xC001_C001;
 
-/// Arguments.
+/// The arguments of a command: the given ones, then zeroes.
 pub fn args(given: &[u64]) -> [u64; 15] {
     let mut all = [0; 15];
     all[..given.len()].copy_from_slice(given);
@@ -97,7 +97,8 @@ pub struct Client {
 pub type Reply = (Vec<u8>, Vec<OwnedFd>);
 
 impl Client {
-    /// Connects to a function, agrees on a version, finds registers and reads the table; lets it be bus master.
+    /// Connects to a function, agrees on a version, finds registers and reads the table; lets it be bus
+    /// master.
     pub fn new(model: &Model, function: &str) -> Self {
         let socket = model
             .sockets()
@@ -136,7 +137,7 @@ impl Client {
         assert_eq!(
             (answer.0, answer.1),
             (self.next, command),
-            "the answer to what was asked"
+            "the answer to this request"
         );
         match answer.2 & 0x20 {
             0 => Ok((body, files)),

@@ -8,7 +8,7 @@ pub const BUFFER: u64 = 16 << 10;
 /// Where a pair's memory is: rings, then buffers.
 const RINGS: u64 = 2 << 20;
 
-/// A completion.
+/// A completion in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub bytes: [u8; 16],
@@ -157,7 +157,7 @@ impl Pair {
         client.write32(self.wq + 0x10, self.posted);
     }
 
-    /// Sends a frame of one buffer, signalled, with checksums asked for.
+    /// Sends a frame of one buffer, signalled, whose checksums the device makes.
     pub fn send(&mut self, client: &mut Client, frame: &[u8]) -> u32 {
         let address = self.tx(self.posted);
         client.mem_write(address, frame);
@@ -233,7 +233,8 @@ pub fn udp_filter(address: u32, port: u16, rq: u32) -> Vec<u8> {
 /// Where the physical function keeps filters for the device to read.
 pub const TLV: u64 = 0x7000_0000;
 
-/// Has the physical function steer UDP to a queue pair of a virtual function, and enable it; the filter's number.
+/// Has the physical function steer UDP to a queue pair of a virtual function, and enable it; returns the
+/// filter's number.
 pub fn steer(pf: &mut Client, vf: u64, address: u32, port: u16, qp: u32) -> u64 {
     pf.mem_write(TLV, &udp_filter(address, port, qp));
     let id = pf.proxy(vf, ADD_FILTER, &[TLV, 58]).unwrap()[0];

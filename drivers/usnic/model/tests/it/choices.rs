@@ -1,4 +1,4 @@
-//! The model's choices where hardware is unknown: each option changes what its name says.
+//! The model's choices where hardware is unknown: each option has the effect that its name describes.
 
 use std::time::Duration;
 
@@ -190,7 +190,7 @@ fn a_shared_address_leaves_it_to_filters() {
     let mut scene = Scene::new(&model, (64, 128));
     assert_eq!(scene.mac_a, scene.mac_b);
     scene.at_b.post(&mut scene.b, 4, 2048, 0);
-    let frame = scene.frame(b"to whom it meets");
+    let frame = scene.frame(b"to one it meets.");
     scene.at_a.send(&mut scene.a, &frame);
     assert_eq!(scene.at_b.wait(&scene.b).flags(), 0xab);
     assert_eq!(model.violations().list(), []);
@@ -205,7 +205,7 @@ fn rings_that_are_rewritten_take_effect_wrongly_where_that_is_chosen() {
         let wq = scene.at_a.wq;
         scene.a.write64(wq, 0xdead_0000);
         scene.at_a.send(&mut scene.a, &frame);
-        until("it is told", || {
+        until("it is recorded", || {
             model.violations().count(Kind::RingWhileRunning) == 1
         });
         until("as chosen", || match stale {
@@ -257,7 +257,8 @@ fn a_coalescing_timer_holds_interrupts_back() {
     assert!(begun.elapsed() >= Duration::from_millis(60));
 }
 
-/// What was posted before the queue was enabled, with and without future firmware; messages and memory see the same.
+/// What was posted before the queue was enabled, with and without future firmware; messages and memory see
+/// the same.
 #[test]
 fn what_is_posted_before_enable_is_taken_or_not_as_chosen() {
     for (future, same, trap) in [
@@ -275,7 +276,7 @@ fn what_is_posted_before_enable_is_taken_or_not_as_chosen() {
         scene.at_b.post(&mut scene.b, 4, 2048, 0);
         let seen = || model.violations().count(Kind::PostedBeforeEnable);
         if future {
-            until("it is told", || seen() == 1);
+            until("it is recorded", || seen() == 1);
         }
         scene.at_a.enable(&mut scene.a);
         scene.at_b.enable(&mut scene.b);
@@ -310,14 +311,14 @@ fn what_is_posted_before_enable_is_taken_or_not_as_chosen() {
 fn what_is_posted_while_a_queue_runs_is_never_early() {
     let (model, _folder) = with(|behaviour| behaviour.future = true);
     let mut scene = Scene::new(&model, (64, 128));
-    // No frame comes, so nobody looks at the doorbell before the queue stops.
+    // No frame comes, so the doorbell is not read before the queue stops.
     scene.at_b.post(&mut scene.b, 40, 2048, 0);
     scene.at_b.disable(&mut scene.b);
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(model.violations().list(), []);
 }
 
-/// A lost doorbell is heard with the next other index; with the same one again only where that is chosen.
+/// A lost doorbell is seen with the next other index; with the same one again only where that is chosen.
 #[test]
 fn a_lost_doorbell_comes_back_as_chosen() {
     for (same, trap) in [

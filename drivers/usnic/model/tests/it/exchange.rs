@@ -1,4 +1,5 @@
-//! Two virtual functions exchange frames through the model, each by a client that was written by hand; the physical function steers.
+//! Two virtual functions exchange frames through the model, each by a client that was written by hand; the
+//! physical function steers.
 
 use crate::client;
 use crate::client::queues::{is_good, udp};

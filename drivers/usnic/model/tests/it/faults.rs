@@ -452,24 +452,24 @@ fn the_link_goes_and_comes_and_notify_tells() {
     };
     assert_eq!(read(&scene), (true, 1, 9000, 0, 0));
     model.inject("at 0s link down").unwrap();
-    until("it is told", || rung(&bell) == 1);
+    until("it is notified", || rung(&bell) == 1);
     assert_eq!(read(&scene), (true, 0, 9000, 0, 1));
     send(&mut scene, &[b"into the dark"]);
     model.inject("at 0s link up").unwrap();
-    until("it is told", || rung(&bell) == 1);
+    until("it is notified", || rung(&bell) == 1);
     send(&mut scene, &[b"again"]);
     assert_eq!(payload(&mut scene, 5), b"again");
     model.inject("at 0s link mtu 1500").unwrap();
-    until("it is told", || rung(&bell) == 1);
+    until("it is notified", || rung(&bell) == 1);
     assert_eq!(read(&scene), (true, 1, 1500, 0, 1));
     model.inject("at 0s link torn 50ms").unwrap();
-    until("it is told", || rung(&bell) == 1);
+    until("it is notified", || rung(&bell) == 1);
     assert!(!read(&scene).0);
     until("it is whole", || read(&scene).0);
     model
         .inject("at 0s link fatal\nat 0s vf1 mac 02:00:00:00:00:77")
         .unwrap();
-    until("it is told", || read(&scene).3 == 1);
+    until("it is notified", || read(&scene).3 == 1);
     until("its address", || {
         scene.b.devcmd(MAC_ADDR, &[]).unwrap()[0].to_le_bytes()[5] == 0x77
     });

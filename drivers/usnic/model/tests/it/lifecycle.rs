@@ -208,7 +208,7 @@ fn one_client_at_a_time_and_the_next_finds_a_function_as_new() {
     pair.enable(&mut first);
     let wq = first.find(WQ, 0);
     assert_eq!(Client::connect(&path).err(), Some(16), "EBUSY");
-    // As a client is killed: its socket closes, and nothing was said.
+    // As a client is killed: its socket closes, and no message was sent.
     drop(first);
     let mut second = Client::connect(&path).unwrap();
     assert_eq!([0, 8, 0x20, 0x28].map(|at| second.read32(wq + at)), [0; 4]);
@@ -288,7 +288,7 @@ fn hostile_messages_are_refused_and_the_function_goes_on() {
         );
         assert!(vf.region_write(region, at, &bytes).is_err(), "{region} {at:#x}");
     }
-    // Maps: without end, one over the other, too many of them; of files that are shorter than said.
+    // Maps: without end, one over the other, too many of them; of files that are shorter than stated.
     let file = memory(4096, true);
     assert!(vf.dma_map(u64::MAX - 10, 4096, 3, Some(&file)).is_err());
     assert!(vf.dma_map(0, 0, 3, Some(&file)).is_err());

@@ -1,4 +1,5 @@
-//! The model of a VIC under clients that were written by hand: what it is asked, what it forgives, what it reports, and the wire.
+//! The model of a VIC under clients that were written by hand: what it answers, what it forgives, what it
+//! reports, and the wire.
 
 #[path = "../client/mod.rs"]
 mod client;

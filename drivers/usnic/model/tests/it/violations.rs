@@ -52,7 +52,7 @@ fn enable(model: &Model, at: u64, value: u32) {
     let wq = scene.at_a.wq;
     scene.a.write32(wq + at, value);
     scene.a.write32(wq + 0x20, 1);
-    until("the error is told", || scene.a.read32(wq + 0x50) != 0);
+    until("the error is reported", || scene.a.read32(wq + 0x50) != 0);
     assert_eq!(scene.a.read32(wq + 0x28), 0, "it does not run");
 }
 

@@ -1,4 +1,5 @@
-//! The wire: frames between a virtual function and a real kernel's sockets, which check every header and checksum themselves.
+//! The wire: frames between a virtual function and a real kernel's sockets, which check every header and
+//! checksum themselves.
 
 use std::net::UdpSocket;
 use std::process::Command;
