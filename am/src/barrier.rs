@@ -12,7 +12,7 @@ const STEPS: usize = 32;
 /// The name of the barrier that a rank enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BarrierName {
-    /// Any barrier.
+    /// A barrier without a name, which matches any.
     Anonymous,
     /// The one with this id.
     Named(u32),
@@ -51,7 +51,7 @@ impl BarrierName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not notified.
+    /// Not notified yet.
     Idle,
     /// Notified; waits for the message of this step.
     Waiting { step: u32 },
@@ -283,7 +283,7 @@ mod tests {
         assert!(barrier.misses(3) && barrier.misses(2) && !barrier.misses(1));
         assert!(
             barrier.message(2, [1 << 8 | 1, 0]),
-            "rank 2 is heard of in step 1"
+            "a message from rank 2 arrives in step 1"
         );
         assert!(!barrier.misses(2) && barrier.misses(3));
         assert!(barrier.message(3, [1, 0]));

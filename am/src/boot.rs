@@ -1,10 +1,11 @@
 //! The start-up exchange between the processes of a job (gasnet.md section 11).
 //!
 //! ```text
-//!   objects made ─► the launcher's barrier ─► exchange of segments through the conduit ─► the conduit's own barrier ─► ready
+//!   objects made ─► the launcher's barrier ─► exchange of segments through the conduit ─► the conduit's own
+//!   barrier ─► ready
 //! ```
 //!
-//! Nobody may put anything to a peer before its objects are there: that takes a barrier from outside,
+//! No rank may put anything to a peer before its objects are there: that takes a barrier from outside,
 //! [`External`], which the caller supplies, as it supplies the rank map. Segments are exchanged by doubling:
 //! in step k each rank puts the first 2^k entries of its table, which begins with its own, to the rank 2^k
 //! below it: ten thousand ranks take fourteen messages each.
@@ -46,7 +47,7 @@ impl<F: FnMut() -> Result<bool, ExternalError>> External for F {
 pub struct ExternalError {
     /// The rank at fault, where known.
     pub rank: Option<u32>,
-    /// The reason.
+    /// The reason as a text.
     pub reason: String,
 }
 
@@ -55,7 +56,7 @@ pub struct ExternalError {
 pub struct RemoteSegment {
     /// Its address in that process.
     pub base: u64,
-    /// Its bytes.
+    /// The size of the segment, in bytes.
     pub size: u64,
 }
 
@@ -295,7 +296,7 @@ mod tests {
     fn who_has_other_settings_is_named_with_them() -> Result<(), RailError> {
         let table = Region::new(3 * ENTRY_BYTES)?.whole();
         let mut boot = Boot::new(2, 3, &table, RemoteSegment::default(), Alike(0x7_0001_0800));
-        assert_eq!(boot.agree(&table), Ok(()), "nobody has come");
+        assert_eq!(boot.agree(&table), Ok(()), "no message has come");
         let entry = ENTRY_BYTES as u64;
         assert!(boot.landed(0, 0, entry, entry) && boot.landed(1, 1, 2 * entry, entry));
         let other = |place: usize, alike: u64| {

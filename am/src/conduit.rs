@@ -159,7 +159,7 @@ impl<N: Ni> Conduit<N> {
         self.ranks.count()
     }
 
-    /// The settings.
+    /// The settings that the conduit was made with.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings

@@ -68,11 +68,11 @@ pub enum Segment {
 pub struct Config {
     /// This process's rank.
     pub me: u32,
-    /// All processes.
+    /// The processes of the job.
     pub ranks: Ranks,
-    /// The segment.
+    /// The segment of this process.
     pub segment: Segment,
-    /// The settings.
+    /// The settings of the conduit.
     pub settings: Settings,
     /// Bytes that this process may lock in memory (`RLIMIT_MEMLOCK`), where the interface pins memory;
     /// `None`: no limit, or an interface in software.

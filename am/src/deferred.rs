@@ -15,7 +15,7 @@ pub(crate) struct Deferred {
     then: Then,
 }
 
-/// The operation.
+/// An operation that waits for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begin {
     Put(Put),
@@ -23,7 +23,7 @@ pub(crate) enum Begin {
 }
 
 impl Deferred {
-    /// Its destination.
+    /// The process that it goes to.
     pub(crate) const fn process(&self) -> Process {
         self.begin.process()
     }
@@ -41,7 +41,7 @@ impl Deferred {
 }
 
 impl Begin {
-    /// Its destination.
+    /// The process that it goes to.
     const fn process(&self) -> Process {
         match self {
             Self::Put(put) => put.target.process,

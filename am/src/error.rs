@@ -16,7 +16,7 @@ pub enum AmError {
     /// A rank outside the job.
     #[error("rank {rank} is not in this job of {size}; ranks go from 0 to {}", size.saturating_sub(1))]
     NoSuchRank {
-        /// The rank.
+        /// The rank that does not exist.
         rank: u32,
         /// Processes of the job.
         size: u32,
@@ -24,7 +24,7 @@ pub enum AmError {
     /// More arguments than a message carries.
     #[error("{given} arguments: an active message carries at most 16, of 32 bits each")]
     TooManyArgs {
-        /// How many.
+        /// The number of arguments.
         given: usize,
     },
     /// A payload that is too long for its kind of message.
@@ -32,9 +32,9 @@ pub enum AmError {
     TooLong {
         /// What was sent.
         what: &'static str,
-        /// Its bytes.
+        /// The length in bytes.
         given: u64,
-        /// The most.
+        /// The longest that is allowed.
         most: u64,
         /// The query that returns the limit.
         query: &'static str,
@@ -44,7 +44,7 @@ pub enum AmError {
         "{given} borrowed bytes: at most {most} are copied; pass a place in the segment, or owned memory, for more"
     )]
     MustStay {
-        /// Its bytes.
+        /// The length in bytes.
         given: u64,
         /// The most that is copied.
         most: u64,
@@ -54,9 +54,9 @@ pub enum AmError {
     OutsideSegment {
         /// The rank of the segment.
         rank: u32,
-        /// From where.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         length: u64,
         /// Bytes of the segment.
         size: u64,
@@ -67,9 +67,9 @@ pub enum AmError {
     /// A process is lost.
     #[error("rank {rank} is lost: {}", reason_of(*reason))]
     PeerLost {
-        /// Which.
+        /// The rank that is lost.
         rank: u32,
-        /// Why.
+        /// Why it is lost.
         reason: DownReason,
     },
     /// The job ends.
@@ -119,7 +119,7 @@ pub enum AmError {
         "the interface has {what}={have}, and these settings need {need}: initialise it with `Config::needs`, or lower {lower}"
     )]
     Limits {
-        /// Which limit.
+        /// The name of the limit.
         what: &'static str,
         /// What it is.
         have: u64,
@@ -133,7 +133,7 @@ pub enum AmError {
         "{need} bytes would be pinned ({segment} of the segment, {receive} of receive buffers, {send} of send buffers), and the limit of locked memory is {limit}: raise it (ulimit -l), or lower the segment, GASNET_PORTAL_AMRECV_SPACE or GASNET_PORTAL_SB_CHUNKS"
     )]
     Pinning {
-        /// All bytes.
+        /// The sum of all bytes.
         need: u64,
         /// Of the segment.
         segment: u64,
@@ -164,9 +164,9 @@ pub enum AmError {
     /// An allocation failed.
     #[error("memory for {what}: {source}")]
     Memory {
-        /// What for.
+        /// The purpose of the memory.
         what: &'static str,
-        /// Why not.
+        /// Why it cannot be allocated.
         source: RailError,
     },
     /// A setting is wrong.
@@ -194,21 +194,21 @@ pub enum BootError {
     External {
         /// The rank at fault, where known.
         rank: Option<u32>,
-        /// The reason.
+        /// The reason as a text.
         reason: String,
     },
     /// A rank is lost.
     #[error("rank {rank} is lost: {}", reason_of(*reason))]
     Lost {
-        /// Which.
+        /// The rank that is lost.
         rank: u32,
-        /// Why.
+        /// Why it is lost.
         reason: DownReason,
     },
     /// A rank has other settings.
     #[error("{what} is {theirs} at rank {rank} and {ours} here: give all ranks the same GASNET_ settings")]
     Disagree {
-        /// Which.
+        /// The rank with other settings.
         rank: u32,
         /// What has to be alike.
         what: &'static str,
@@ -234,7 +234,7 @@ pub enum BootError {
 /// What a step waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// One rank.
+    /// One rank of the job.
     Rank(u32),
     /// The launcher's barrier.
     Launcher,

@@ -1,8 +1,8 @@
-//! The end of the job: any rank may ask for it, at any time (gasnet.md section 12).
+//! The end of the job: any rank may request it, at any time (gasnet.md section 12).
 //!
-//! Whoever exits sends SHUTDOWN_REQUEST to the rank 1, 2, 4 … above it, each once the one from as far below
-//! has come, with the largest status so far: after the last all know the largest. A rank that receives one
-//! while it runs begins its own exit. All that waits otherwise ends with
+//! A rank that exits sends SHUTDOWN_REQUEST to the rank 1, 2, 4 … above it, each once the one from as far
+//! below has come, with the largest status so far: after the last all know the largest. A rank that receives
+//! one while it runs begins its own exit. All that waits otherwise ends with
 //! [`AmError::ShuttingDown`](crate::AmError::ShuttingDown).
 //!
 //! If it does not end within the time of the settings, it is [`Unclean`]. The original then gives SIGINT its
@@ -78,9 +78,9 @@ pub enum Unclean {
     Lost {
         /// The largest status so far.
         code: u8,
-        /// Which rank.
+        /// The rank that is lost.
         rank: u32,
-        /// Why.
+        /// Why it is lost.
         reason: DownReason,
     },
 }
@@ -88,9 +88,9 @@ pub enum Unclean {
 /// How far the end of the job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// Not requested.
+    /// The end of the job was not requested.
     No,
-    /// In progress.
+    /// An exit is in progress.
     Underway {
         /// The largest status so far.
         code: u8,
@@ -330,7 +330,7 @@ mod tests {
                 }
             }
             if !moved {
-                // What they tell has left.
+                // The messages that report it have left.
                 for rank in &mut *ranks {
                     assert_eq!(rank.next(now, None), None);
                 }
@@ -363,7 +363,11 @@ mod tests {
                 ranks[(asks as usize + 1) % nodes as usize].ask(9);
                 settle(&mut ranks, Time::ZERO);
                 for rank in &ranks {
-                    assert_eq!(rank.leaving(), Leaving::Over(Ok(9)), "{nodes} ranks, {asks} asks");
+                    assert_eq!(
+                        rank.leaving(),
+                        Leaving::Over(Ok(9)),
+                        "{nodes} ranks, rank {asks} begins"
+                    );
                 }
             }
         }
@@ -395,10 +399,7 @@ mod tests {
             let mut ranks = ranks(3);
             ranks[0].ask(1);
             assert!(ranks[0].next(Time::ZERO, None).is_some());
-            assert!(
-                ranks[0].message(1, 1, 4),
-                "rank 1 has said what it says in step 1"
-            );
+            assert!(ranks[0].message(1, 1, 4), "rank 1 has sent its message of step 1");
             assert!(!ranks[0].message(1, 1, 4), "once");
             assert!(!ranks[0].message(1, 0, 4), "in step 0 rank 2 does");
             assert!(!ranks[0].message(1, 40, 4));

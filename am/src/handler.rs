@@ -84,14 +84,14 @@ impl<'a> Reply<'a> {
         self.source
     }
 
-    /// The arguments.
+    /// The arguments of the message.
     #[inline]
     #[must_use]
     pub const fn args(&self) -> &'a [u32] {
         self.args
     }
 
-    /// The payload.
+    /// The payload of the message.
     #[inline]
     #[must_use]
     pub const fn payload(&self) -> Payload<'a> {
@@ -145,7 +145,7 @@ impl std::fmt::Debug for Handlers {
 }
 
 impl Handlers {
-    /// None yet.
+    /// Returns a table without handlers.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -2,8 +2,8 @@
 //! they are needed.
 //!
 //! A [`Conduit`] belongs to one process of a job and stands on an interface, [`doorbell_fabric::ni::Ni`], in
-//! software (`doorbell-am-portals`) or hardware. It is sans-IO: no clock, socket, thread or file; whoever
-//! owns it polls it, says what time it is, and reads the environment and writes the statistics for it.
+//! software (`doorbell-am-portals`) or hardware. It is sans-IO: no clock, socket, thread or file; its owner
+//! polls it, passes the time, and reads the environment and writes the statistics for it.
 //!
 //! ```text
 //!   Attaching::new(ni, Config, Handlers) ─ step ─ step ─► Conduit
@@ -32,7 +32,7 @@
 //! | RplSB | – | – | three descriptors, as above | SAFE |
 //! | TMPMD | – | – | `md_bind` at the operation, `md_release` at its ACK, REPLY or SEND; a ticket for each | SAFE |
 //! | SAFE_EQ | | 2 × MSG_LIMIT + RPL_CHUNKS + 3 × SB_CHUNKS events, three quarters of it above 10,000 | | |
-//! | AM_EQ | | one event for each credit, and one AUTO_UNLINK for each buffer, which 3.3 told elsewhere | | |
+//! | AM_EQ | | one event for each credit, and one AUTO_UNLINK for each buffer, which 3.3 reported elsewhere | | |
 //! | SYS_EQ | | 2 × nodes + 10, and the steps of two barriers and an exit | | |
 //!
 //! Other differences: 3.3's PUT_END is PUT, SEND_END is SEND, REPLY_END is REPLY. An initiator's event has no

@@ -25,7 +25,7 @@ pub(crate) enum Half {
     Data {
         /// Offset in the segment.
         offset: u64,
-        /// Bytes.
+        /// The number of bytes.
         length: u64,
     },
 }

@@ -36,7 +36,7 @@ pub enum Id {
     ReqRb = 3,
     /// The chunked send buffer: source of requests, target of replies, bounce buffer.
     ReqSb = 4,
-    /// System messages.
+    /// The entry for system messages.
     Sys = 5,
     /// The exchange at the start.
     Boot = 6,
@@ -70,9 +70,9 @@ impl Id {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A put.
+    /// A put by the program.
     Put = 0x10,
-    /// A get.
+    /// A get by the program.
     Get = 0x20,
     /// The header of an active message, with what travels with it.
     Am = 0x40,
@@ -100,7 +100,7 @@ impl Kind {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// Arguments only.
+    /// Short: arguments only.
     pub const SHORT: Self = Self(1);
     /// Arguments and a payload that is there while the handler runs.
     pub const MEDIUM: Self = Self(2);
@@ -145,7 +145,7 @@ pub struct OneSided {
     pub id: Id,
     /// Put or get.
     pub kind: Kind,
-    /// Which operation.
+    /// The operation that it belongs to.
     pub op: OpRef,
     /// Offset of the chunk in the send buffer, or (in a user pointer) the number of the temporary descriptor.
     pub bounce: u32,
@@ -189,11 +189,11 @@ impl OneSided {
 /// Match bits of an active message's header, and the user pointer of its initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmHeader {
-    /// The memory.
+    /// The entry or memory that it addresses.
     pub id: Id,
     /// What it is.
     pub flags: Flags,
-    /// Which handler.
+    /// The number of the handler.
     pub handler: u8,
     /// How many arguments.
     pub args: u8,
@@ -380,14 +380,14 @@ pub enum SysKind {
     Barrier = 1,
     /// A lender revokes credits.
     CreditRevoke = 2,
-    /// The answer.
+    /// Returns credits, in answer to a revocation.
     CreditReturn = 3,
 }
 
 /// A system message: all of it, for it has no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysMessage {
-    /// Which.
+    /// The kind of system message.
     pub kind: SysKind,
     /// Its three arguments.
     pub args: [u32; 3],

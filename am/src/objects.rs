@@ -18,14 +18,14 @@ use crate::reqrb::ReqRb;
 /// User pointer of the entry that takes the data of Long requests: no receive buffer has this number.
 pub(crate) const RARAM_POINTER: u64 = u64::MAX;
 
-/// The queues.
+/// The event queues of a conduit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queues {
     /// Handling an event frees resources and needs none.
     pub(crate) safe: EqHandle,
     /// Handling an event runs a request handler, which replies.
     pub(crate) am: EqHandle,
-    /// System messages.
+    /// Events of system messages.
     pub(crate) sys: EqHandle,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Where the bytes are decides how they go: those of the segment from where they are (RARSRC); short ones
 //! through a chunk, if one is free (ReqSB); others through a temporary descriptor (TMPMD). A put is over when
-//! its ACK has come, so the bytes are at the target then. *Bulk* says that the source stays as it is until
-//! then; without it the bytes are copied, or the handle tells when the source is free
+//! its ACK has come, so the bytes are at the target then. *Bulk* means that the source stays as it is until
+//! then; without it the bytes are copied, or the handle shows when the source is free
 //! ([`Conduit::try_source`]).
 //!
 //! No call waits: a blocking put is a non-blocking one and a loop of [`Conduit::step`] and
@@ -496,7 +496,7 @@ impl<N: Ni> Conduit<N> {
     }
 }
 
-/// What the match bits say of the chunk.
+/// The offset of the chunk, as it is in the match bits.
 const fn bounce_offset(way: &Way) -> u32 {
     match way.id {
         Id::ReqSb => way.offset as u32,

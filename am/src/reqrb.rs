@@ -1,7 +1,8 @@
 //! The receive buffers of requests and their recycling (gasnet.md section 4).
 //!
 //! ```text
-//!   attached ──(less than a chunk is free: AUTO_UNLINK)──► unlinked ──(all that landed in it is done)──► attached anew
+//!   attached ──(less than a chunk is free: AUTO_UNLINK)──► unlinked
+//!   unlinked ──(all that landed in it is done)──► attached anew
 //! ```
 //!
 //! Each is a match entry that places messages itself and is unlinked when less than one chunk is left; so a

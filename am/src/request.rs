@@ -3,9 +3,9 @@
 //!
 //! What a request takes: credits of the peer, send tickets (two for an unpacked Long), one chunk, and a
 //! temporary descriptor if an unpacked payload is outside of the segment. The original takes them in that
-//! order, and waits in between; here all are looked at and taken in one step, or none is, so that nothing is
-//! held by whoever waits. Credits come last in that step, for a refusal there is remembered, and told to the
-//! peer as a need once the request goes.
+//! order, and waits in between; here all are looked at and taken in one step, or none is, so that a request
+//! that waits holds nothing. Credits come last in that step, for a refusal there is remembered, and reported
+//! to the peer as a need once the request goes.
 //!
 //! A message to oneself takes none of them: its handlers run in the call.
 

@@ -2,8 +2,8 @@
 //!
 //! The crate reads no environment: [`Settings::parse`] takes pairs of names and values, from wherever the
 //! caller has them. Names that do not begin with `GASNET_PORTAL_` or `GASNET_EXITTIMEOUT` are passed over, so
-//! that all of an environment can be given; a name with the prefix that nobody knows is refused, so that a
-//! slip of the pen does not go unheard.
+//! that all of an environment can be given; an unknown name with the prefix is refused, so that a slip of the
+//! pen does not go unnoticed.
 //!
 //! | name (after `GASNET_PORTAL_`) | default | what it is |
 //! |---|---|---|
@@ -45,19 +45,19 @@ pub const EXIT_PREFIX: &str = "GASNET_EXITTIMEOUT";
 /// bounces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `MSG_LIMIT`.
+    /// Send tickets: the value of `MSG_LIMIT`.
     pub message_limit: u32,
-    /// `NUM_TMPMD`.
+    /// Temporary descriptors: the value of `NUM_TMPMD`.
     pub temporaries: u32,
-    /// `PACKED_LONG`.
+    /// Whether a short Long travels with its header: `PACKED_LONG`.
     pub packed_long: bool,
-    /// `FLOW_CONTROL`.
+    /// Whether requests take credits: `FLOW_CONTROL`.
     pub flow_control: bool,
-    /// `DYNAMIC_CREDITS`.
+    /// Whether credits migrate: `DYNAMIC_CREDITS`.
     pub dynamic_credits: bool,
-    /// `SB_CHUNKS`.
+    /// Chunks of the send buffer of requests: `SB_CHUNKS`.
     pub request_chunks: u32,
-    /// `RPL_CHUNKS`.
+    /// Chunks of the send buffer of replies: `RPL_CHUNKS`.
     pub reply_chunks: u32,
     /// `SAFE_LIMIT`; 0: no limit.
     pub safe_limit: u32,
@@ -77,13 +77,13 @@ pub struct Settings {
     pub put_bounce: Option<u32>,
     /// `GET_BOUNCE_LIMIT` or `PUTGET_BOUNCE_LIMIT` in bytes, where set; never above the chunk less 8.
     pub get_bounce: Option<u32>,
-    /// `CHUNK_SIZE`.
+    /// The size of a chunk: `CHUNK_SIZE`.
     pub chunk: Chunk,
-    /// `CHUNKS_PER_BUFFER`.
+    /// Chunks of one receive buffer: `CHUNKS_PER_BUFFER`.
     pub chunks_per_buffer: u32,
     /// The limits of the credit state.
     pub credits: Limits,
-    /// `THREAD`.
+    /// The value of `THREAD`.
     pub thread: u8,
     /// How long an exit waits for the others.
     pub exit: ExitTimes,
@@ -122,9 +122,9 @@ impl Default for Settings {
 pub struct ExitTimes {
     /// `GASNET_EXITTIMEOUT`: a fixed time that overrides the others.
     pub fixed: Option<f64>,
-    /// `GASNET_EXITTIMEOUT_MAX`.
+    /// The longest wait in seconds, `GASNET_EXITTIMEOUT_MAX`.
     pub most: f64,
-    /// `GASNET_EXITTIMEOUT_MIN`.
+    /// The shortest wait in seconds, `GASNET_EXITTIMEOUT_MIN`.
     pub least: f64,
     /// `GASNET_EXITTIMEOUT_FACTOR`, for each process.
     pub factor: f64,
@@ -327,9 +327,9 @@ pub enum SettingsError {
     /// A value that cannot be read.
     #[error("{name}={value:?}: it takes {takes}")]
     Value {
-        /// The variable.
+        /// The name of the variable.
         name: String,
-        /// Its value.
+        /// The value that was given.
         value: String,
         /// The valid values.
         takes: &'static str,
@@ -339,11 +339,11 @@ pub enum SettingsError {
     Range {
         /// The variable, without its prefix.
         name: &'static str,
-        /// Its value.
+        /// The value that was given.
         value: u64,
-        /// The smallest.
+        /// The smallest valid value.
         least: u64,
-        /// The largest.
+        /// The largest valid value.
         most: u64,
     },
     /// The send buffer is larger than LIDs can name.
@@ -351,7 +351,7 @@ pub enum SettingsError {
         "a send buffer of {bytes} bytes is larger than the 8388608 that a Long's header can address: lower GASNET_PORTAL_SB_CHUNKS or GASNET_PORTAL_CHUNK_SIZE"
     )]
     Chunks {
-        /// Its size.
+        /// The size that was given.
         bytes: u64,
     },
     /// The vendor's accelerated mode was requested.

@@ -28,7 +28,7 @@ pub enum Source<'a> {
     Segment {
         /// From which byte on.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         length: u64,
     },
     /// In memory that stays until the operation has ended: through a temporary descriptor, if it is too long

@@ -54,7 +54,7 @@ pub struct Resources {
     pub request_chunks: (u32, u32),
     /// Chunks of the replies' buffer.
     pub reply_chunks: (u32, u32),
-    /// Temporary descriptors.
+    /// Temporary descriptors that are free, and all of them.
     pub temporaries: (u32, u32),
     /// Of those that are not free, in hand for the next reply: send tickets, temporary descriptors, chunks of
     /// the replies' buffer.
@@ -149,7 +149,7 @@ fn write_credits(out: &mut String, credits: &credit::CreditState) -> fmt::Result
     let count = credits.counters();
     writeln!(
         out,
-        "credits: bank {}, epochs {}, requests {}, stalls {}, asked {}, grants {} of {}, limited {}, bank empty {}",
+        "credits: bank {}, epochs {}, requests {}, stalls {}, needs {}, grants {} of {}, limited {}, bank empty {}",
         credits.bank(),
         count.epochs,
         count.taken,

@@ -1,8 +1,8 @@
 //! PAR: other threads use a conduit that one thread owns (GASNet's threading modes; gasnet.md section 2).
 //!
 //! ```text
-//!   Client (any thread, cloned) ── Job ──► mailbox ──► Desk::serve(&mut Conduit)   (the owner's thread, between polls)
-//!        Ticket  ◄──────────────── one word ───────────────┘
+//!   Client (any thread, cloned) ── Job ──► mailbox ──► Desk::serve(&mut Conduit)   (the owner's thread,
+//!        Ticket  ◄──────────────── one word ───────────────┘                       between polls)
 //! ```
 //!
 //! A job describes what is to be sent and carries a ticket; the owner's thread writes the result into the
@@ -36,7 +36,7 @@ pub const INLINE: usize = 64;
 pub enum Owned {
     /// In the job itself.
     Inline {
-        /// The bytes.
+        /// The bytes of the payload.
         bytes: [u8; INLINE],
         /// How many of them.
         length: u8,
@@ -45,7 +45,7 @@ pub enum Owned {
     Segment {
         /// From which byte on.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         length: u64,
     },
     /// In memory that stays.
@@ -109,49 +109,49 @@ pub enum Work {
     Short {
         /// The destination rank.
         to: u32,
-        /// Which handler.
+        /// The number of the handler.
         handler: u8,
-        /// Its arguments.
+        /// The arguments of the handler.
         args: Args,
     },
     /// A Medium request. Done when it was sent and its payload may be changed.
     Medium {
         /// The destination rank.
         to: u32,
-        /// Which handler.
+        /// The number of the handler.
         handler: u8,
-        /// Its arguments.
+        /// The arguments of the handler.
         args: Args,
-        /// Its payload.
+        /// The payload of the message.
         payload: Owned,
     },
     /// A Long request. Done when it was sent and its payload may be changed.
     Long {
         /// The destination rank.
         to: u32,
-        /// Which handler.
+        /// The number of the handler.
         handler: u8,
-        /// Its arguments.
+        /// The arguments of the handler.
         args: Args,
-        /// Its payload.
+        /// The payload of the message.
         payload: Owned,
         /// Where in the segment of that rank.
         place: u64,
     },
     /// A put. Done when the bytes are there.
     Put {
-        /// To where.
+        /// The destination of the bytes.
         to: Remote,
-        /// The bytes.
+        /// The bytes to put.
         from: Owned,
     },
     /// A get. Done when the bytes are here.
     Get {
-        /// To where.
+        /// The destination of the bytes.
         into: Destination,
-        /// From where.
+        /// The source of the bytes.
         from: Remote,
-        /// How many.
+        /// The number of bytes.
         length: u64,
     },
 }
@@ -172,7 +172,7 @@ impl Work {
 pub enum Outcome {
     /// It has not.
     Pending = 0,
-    /// Well.
+    /// It ended without an error.
     Done = 1,
     /// It cannot be: arguments, lengths, places.
     Refused = 2,

@@ -1,9 +1,9 @@
 //! The token of a request: its one right to reply.
 //!
 //! [`Request`] is handed to the handler by value. Each `reply_…` consumes it, so a second reply does not
-//! compile; none of them takes a rank, so a reply goes to the requester and nobody else; and its lifetime
-//! ends with the handler. A handler that lets it go has the conduit send a Short reply to the handler that
-//! does nothing, which takes the credits back.
+//! compile; none of them takes a rank, so a reply goes to the requester alone; and its lifetime ends with the
+//! handler. A handler that lets it go has the conduit send a Short reply to the handler that does nothing,
+//! which takes the credits back.
 //!
 //! ```compile_fail,E0382
 //! fn handler(request: doorbell_am::Request<'_>) {
@@ -54,7 +54,7 @@ use crate::source::{PACKED_OFFSET, Source, args_bytes, padded, write_args};
 
 /// A request that has arrived, with the right to reply once.
 #[derive(Debug)]
-#[must_use = "dropped, it is replied to by a message that says nothing"]
+#[must_use = "dropped, it is replied to by an empty message"]
 pub struct Request<'a> {
     pub(crate) source: u32,
     pub(crate) args: &'a [u32],
@@ -122,14 +122,14 @@ impl<'a> Request<'a> {
         self.source
     }
 
-    /// The arguments.
+    /// The arguments of the request.
     #[inline]
     #[must_use]
     pub const fn args(&self) -> &'a [u32] {
         self.args
     }
 
-    /// The payload.
+    /// The payload of the request.
     #[inline]
     #[must_use]
     pub const fn payload(&self) -> Payload<'a> {
@@ -199,8 +199,7 @@ impl<'a> Request<'a> {
 
     /// Replies with arguments and a payload that lands at offset `to` of the requester's segment. A payload
     /// in this process's segment or in memory that stays is not to be changed before the requester's handler
-    /// has run (or, told by [`Conduit::replies_under_way`](crate::Conduit::replies_under_way), before none is
-    /// under way).
+    /// has run (or before [`Conduit::replies_under_way`](crate::Conduit::replies_under_way) is zero).
     ///
     /// # Errors
     /// [`AmError::TooManyArgs`], [`AmError::MustStay`] for borrowed bytes that no chunk holds,

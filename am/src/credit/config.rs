@@ -2,7 +2,7 @@
 
 /// Bytes of receive buffer per credit.
 pub const BYTES_PER_CREDIT: usize = 256;
-/// Bytes of one event in the conduit's Portals 3.3 original: what the seed's figures reckon with.
+/// Bytes of one event in the conduit's Portals 3.3 original, on which the seed's figures are based.
 pub const SEED_EVENT_BYTES: usize = 128;
 /// Most extra buffers: more would be a mistake.
 const MOST_SPARES: u32 = 64;
@@ -18,7 +18,7 @@ pub enum Chunk {
 }
 
 impl Chunk {
-    /// Its bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Small => 1024,
@@ -131,7 +131,7 @@ pub struct CreditConfig {
     pub banked: Option<u32>,
     /// `AMRECV_SPACE` in bytes, where it was set.
     pub space: Option<u64>,
-    /// The limits.
+    /// The limits of the credit state.
     pub limits: Limits,
 }
 
@@ -193,9 +193,9 @@ pub enum CreditConfigError {
     /// The rank is none of the job's.
     #[error("rank {me} is not in a job of {nodes} processes: pass one below {nodes}")]
     NotANode {
-        /// The rank.
+        /// The rank of this process.
         me: u32,
-        /// The job.
+        /// The size of the job.
         nodes: u32,
     },
     /// A buffer must be able to take a chunk after the one that it is unlinked with.
@@ -215,7 +215,7 @@ pub enum CreditConfigError {
     BelowLeast {
         /// The setting to change.
         name: &'static str,
-        /// Its value.
+        /// The value that was given.
         value: u64,
         /// The smallest value that suffices.
         enough: u64,
@@ -233,7 +233,7 @@ pub enum CreditConfigError {
          GASNET_PORTAL_CRED_PER_NODE"
     )]
     SpaceTooSmall {
-        /// CRED_PER_NODE.
+        /// The value of CRED_PER_NODE.
         per_node: u16,
         /// Processes beside this one.
         others: u32,
@@ -248,7 +248,7 @@ pub enum CreditConfigError {
          GASNET_PORTAL_AMRECV_SPACE above {needed}, or lower GASNET_PORTAL_BANKED_CREDITS"
     )]
     BankTooLarge {
-        /// BANKED_CREDITS.
+        /// The value of BANKED_CREDITS.
         banked: u32,
         /// Bytes that it needs.
         needed: u64,
@@ -264,7 +264,7 @@ pub enum CreditConfigError {
         name: &'static str,
         /// Its value, or its default in a job of this size.
         value: u64,
-        /// All credits.
+        /// The sum of all credits.
         credits: u64,
     },
 }

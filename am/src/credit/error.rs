@@ -30,7 +30,7 @@ pub enum Violation {
         "a request of rank {rank} used {used} credits, beside {held} of unanswered requests, but it was lent {loan}"
     )]
     Overdrawn {
-        /// The peer.
+        /// The rank of the peer.
         rank: u32,
         /// Credits of the request.
         used: u16,
@@ -42,7 +42,7 @@ pub enum Violation {
     /// A reply gave back more than was in use.
     #[error("a reply of rank {rank} returned {back} credits, but {in_use} were in use")]
     NotInUse {
-        /// The peer.
+        /// The rank of the peer.
         rank: u32,
         /// Credits of the reply.
         back: u16,
@@ -52,13 +52,13 @@ pub enum Violation {
     /// A reply granted more than the counters hold.
     #[error("rank {rank} granted more than 65,535 credits")]
     TooManyGranted {
-        /// The peer.
+        /// The rank of the peer.
         rank: u32,
     },
     /// A return that answers no revocation.
     #[error("rank {rank} returned credits that were not revoked")]
     NotRevoked {
-        /// The peer.
+        /// The rank of the peer.
         rank: u32,
     },
     /// A return exceeds what may be returned.
@@ -66,7 +66,7 @@ pub enum Violation {
         "rank {rank} returned {give} of {loan} credits: less than the minimum, or than its requests hold, is left"
     )]
     TooMuchReturned {
-        /// The peer.
+        /// The rank of the peer.
         rank: u32,
         /// Credits that it returned.
         give: u16,
@@ -76,7 +76,7 @@ pub enum Violation {
     /// A revocation or a return although credits do not migrate in this job.
     #[error("rank {rank} revoked or returned credits, which do not migrate in this job")]
     NotDynamic {
-        /// The peer.
+        /// The rank of the peer.
         rank: u32,
     },
 }

@@ -77,7 +77,8 @@ impl<P: Peers> CreditState<P> {
         })
     }
 
-    /// The byte of a reply when it is sent, with the end of our epoch if the peer does not know of it.
+    /// The byte of a reply when it is sent, with the end of our epoch if the peer has not been notified of
+    /// it.
     #[inline]
     pub fn answer(&mut self, rank: u32, due: Due) -> CreditByte {
         if !self.counts {

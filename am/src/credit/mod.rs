@@ -31,7 +31,7 @@
 //! | it is not sent after all | [`CreditState::untake`] | |
 //! | a request's event is polled | [`CreditState::arrived`] | [`Due`], for its token |
 //! | its reply is sent | [`CreditState::answer`] | the reply's byte |
-//! | after that, while system messages can be sent | [`CreditState::next_revoke`], until `None` | CREDIT_REVOKE to whom |
+//! | after that, while system messages can be sent | [`CreditState::next_revoke`], until `None` | CREDIT_REVOKE and its rank |
 //! | a reply came | [`CreditState::replied`] | what was granted |
 //! | CREDIT_REVOKE came | [`CreditState::revoked`] | CREDIT_RETURN, always to be sent |
 //! | CREDIT_RETURN came | [`CreditState::returned`] | |
@@ -63,12 +63,12 @@
 //! |---|---|---|
 //! | stalls while `n < avail` | while `n > avail` | `tests::rules`, `tests::interleavings` |
 //! | a grant lowers the bank and raises no loan | it raises the loan | the same |
-//! | the receiver decays its own entry, and tells its own entry's epoch | the sender's | the same |
+//! | the receiver decays its own entry, and sends its own entry's epoch | the sender's | the same |
 //! | two schemes of epochs, counted and timed, on top of each other | counted | the same |
 //! | what was given is compared with the limit before the grant is added | after | the same |
 //! | the most in use decays below what is in use, which a revocation then gives away (code, too) | it stays at what is in use | the same |
 //! | the end of an epoch visits all peers | peers catch up | `several_epochs_without_a_message…` |
-//! | who was refused is a flag, who asked is a counter | [`Memory`]: flags, both counters, or as there | docs/credits.md |
+//! | a refused peer is a flag, a requesting one a counter | [`Memory`]: flags, both counters, or as there | docs/credits.md |
 //!
 //! # Cost
 //!

@@ -9,7 +9,7 @@ use super::state::CreditState;
 
 /// A CREDIT_REVOKE that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the peer counts as asked, and is not asked again before it answers"]
+#[must_use = "the peer counts as revoked from, and gets no other revocation before it answers"]
 pub struct Revoke {
     /// The rank that it goes to.
     pub to: u32,
@@ -18,9 +18,10 @@ pub struct Revoke {
 }
 
 impl<P: Peers> CreditState<P> {
-    /// Returns the next peer to revoke credits from, which counts as asked from then on. Call it when a
-    /// system message can be sent, until `None`. One call visits a bounded part of the list, and the next
-    /// call continues; call it in every poll, which costs one comparison while no search is in progress.
+    /// Returns the next peer to revoke credits from, for which a revocation is in progress from then on. Call
+    /// it when a system message can be sent, until `None`. One call visits a bounded part of the list, and
+    /// the next call continues; call it in every poll, which costs one comparison while no search is in
+    /// progress.
     #[inline]
     pub fn next_revoke(&mut self) -> Option<Revoke> {
         if self.search == 0 {

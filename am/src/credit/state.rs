@@ -45,13 +45,13 @@ pub struct Counters {
     pub asked: u64,
     /// Grants of at least one credit.
     pub grants: u64,
-    /// Credits granted.
+    /// Credits granted in all.
     pub granted: u64,
     /// Requests for more that a limit refused.
     pub limited: u64,
     /// Requests for more that found the bank empty.
     pub dry: u64,
-    /// Revocations sent.
+    /// Revocations sent in all.
     pub revocations: u64,
     /// Of those, how many were answered with nothing.
     pub refusals: u64,
@@ -132,7 +132,7 @@ impl<P: Peers> CreditState<P> {
         &self.shares
     }
 
-    /// The limits.
+    /// The limits in use.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }

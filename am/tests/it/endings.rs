@@ -34,7 +34,7 @@ fn barriers_hold_everybody_and_carry_names() {
                 am.notify_barrier(name).expect("in order");
                 entered[at] += 1;
             }
-            if !am.try_barrier(name).expect("nobody is lost") {
+            if !am.try_barrier(name).expect("no rank is lost") {
                 return Doing::Waits;
             }
             left[at] += 1;
@@ -85,7 +85,7 @@ fn who_leaves_after_a_barrier_stops_nobody() {
             let at = rank as usize;
             if !std::mem::replace(&mut notified[at], true) {
                 am.notify_barrier(BarrierName::Anonymous)
-                    .expect("nobody has left");
+                    .expect("no rank has left");
             }
             if !left[at] {
                 if !am.try_barrier(BarrierName::Anonymous).expect("it ends well") {
@@ -102,7 +102,7 @@ fn who_leaves_after_a_barrier_stops_nobody() {
     }
 }
 
-/// Runs until all that live have left; what each says.
+/// Runs until all ranks that live have left; returns the result of each.
 fn leave(
     world: &mut World,
     mut each: impl FnMut(u32, &mut crate::rig::Am) -> bool,
@@ -203,7 +203,7 @@ fn an_exit_that_is_not_answered_ends_by_its_time_and_names_who_is_silent() {
     );
 }
 
-/// Rank 2 dies in the middle of everything: whoever waits for it hears its name, and nothing of it is kept.
+/// Rank 2 dies in the middle of everything: all waits for it end with its name, and nothing of it is kept.
 #[test]
 fn a_lost_rank_ends_every_wait_by_its_name() {
     for seed in 0..8 {
@@ -227,7 +227,7 @@ fn a_lost_rank_ends_every_wait_by_its_name() {
             }
             if !std::mem::replace(&mut notified[at], rank != 2) && rank != 2 {
                 am.notify_barrier(BarrierName::Anonymous)
-                    .expect("nobody is lost yet");
+                    .expect("no rank is lost yet");
             }
             handles[at].retain(|handle| match am.try_sync(*handle) {
                 Ok(done) => !done,
@@ -417,6 +417,6 @@ fn without_credits_a_flood_falls_into_the_catch_basin() {
     let refused = world.am(1).try_request_short(0, 1, &[]);
     assert!(
         matches!(refused, Err(AmError::Fault(Fault::CatchBasin))),
-        "it says so from then on"
+        "it reports it from then on"
     );
 }

@@ -1,4 +1,4 @@
-//! A peer that does not keep to the protocol: what it sends is dropped, counted, and harms nobody else.
+//! A peer that does not keep to the protocol: what it sends is dropped, counted, and harms no other rank.
 
 use doorbell_am::match_bits::{AmData, AmHeader, Flags, Id, LongData, REPLY_LID, SysKind, SysMessage};
 use doorbell_am::{AM_INDEX, RAR_INDEX, SYS_INDEX};
@@ -10,7 +10,7 @@ use doorbell_sim::Random;
 use crate::messages::echo_world;
 use crate::rig::{Setting, World};
 
-/// Puts what the caller says, past the conduit.
+/// Puts any bytes with any match bits, past the conduit.
 fn put(world: &mut World, pt_index: u32, match_bits: u64, hdr_data: u64, remote_offset: u64, bytes: &[u8]) {
     let memory = Region::new(bytes.len().max(1)).expect("memory").whole();
     memory.write(0, bytes);
@@ -98,15 +98,15 @@ fn requests_that_cannot_be_are_dropped_and_counted() {
     let mut far = u64::MAX.to_le_bytes().to_vec();
     far.push(1);
     let cases: [(&str, (u64, u64), &[u8]); 9] = [
-        ("it says that it is another rank", request(short, 0, 2, 0, 1), &[]),
-        ("it says that it is no rank", request(short, 0, 9, 0, 1), &[]),
+        ("the name of another rank", request(short, 0, 2, 0, 1), &[]),
+        ("the name of no rank", request(short, 0, 9, 0, 1), &[]),
         ("17 arguments", request(short, 17, 1, 0, 1), &[0; 68]),
         ("longer than its arguments", request(short, 1, 1, 0, 1), &[0; 8]),
-        ("shorter than it says", request(medium, 1, 1, 9, 1), &[0; 16]),
+        ("shorter than its length", request(medium, 1, 1, 9, 1), &[0; 16]),
         ("two kinds", request(short.with(medium), 0, 1, 0, 1), &[]),
         ("neither packed nor not", request(Flags::LONG, 0, 1, 0, 1), &[]),
         ("no credits", request(short, 0, 1, 0, 0), &[]),
-        // This one takes a credit and gives it back, in a reply that rank 1 did not ask for.
+        // This one takes a credit and gives it back, in a reply that answers no request of rank 1.
         ("outside of the segment", request(packed, 0, 1, 1, 1), &far),
     ];
     are_dropped(&cases.map(|(why, bits, bytes)| (why, AM_INDEX, bits, 0, bytes)));
@@ -156,7 +156,7 @@ fn system_messages_that_cannot_be_are_dropped_and_counted() {
             system(SysKind::Barrier, [1, 7 << 16, 0]),
         ),
         (
-            "credits that nobody asked for",
+            "credits that were not revoked",
             system(SysKind::CreditReturn, [1, 5, 0]),
         ),
         (
@@ -191,7 +191,7 @@ fn system(kind: SysKind, args: [u32; 3]) -> (u64, u64) {
     (message.match_bits(), message.hdr_data())
 }
 
-/// A put of no bytes past the conduit of rank 1, without a poll of anybody.
+/// A put of no bytes past the conduit of rank 1, without a poll of any rank.
 pub(crate) fn put_nothing(
     world: &mut World,
     pt_index: u32,
@@ -393,7 +393,7 @@ fn random_messages_harm_nobody_else() {
             continue; // Its receive buffers overflowed: the one thing that a peer without credits can do.
         }
         if world.am(0).leaving() != doorbell_am::Leaving::No {
-            continue; // It asked for the end of the job, as every rank may.
+            continue; // It requested the end of the job, as every rank may.
         }
         assert!(
             world

@@ -7,8 +7,7 @@ use doorbell_fabric::memory::Region;
 use crate::messages::{Seen, echo_world};
 use crate::rig::{Doing, Launcher, Setting, Start, start};
 
-/// Everybody sends requests of all kinds to everybody, with replies of all kinds, and puts and gets beside
-/// them.
+/// All ranks send requests of all kinds to all, with replies of all kinds, and puts and gets beside them.
 fn storm(setting: &Setting, each: u32) {
     let (mut world, seen) = echo_world(setting);
     let ranks = setting.ranks;
@@ -115,7 +114,7 @@ fn each_limit_alone_at_its_smallest() {
     });
 }
 
-/// One rank that everybody sends to without a pause never needs the catch basin, whoever polls when.
+/// One rank that all others send to without a pause never needs the catch basin, in whatever order they poll.
 #[test]
 fn a_full_fan_in_never_reaches_the_catch_basin() {
     let mut setting = Setting::new(9);
@@ -152,7 +151,7 @@ fn a_full_fan_in_never_reaches_the_catch_basin() {
     world.assert_clean();
 }
 
-/// Who stalls gets credits from the bank, and, once that is empty, from those who do not use theirs.
+/// A rank that stalls gets credits from the bank, and, once that is empty, from ranks that do not use theirs.
 #[test]
 fn credits_go_where_they_are_used() {
     let mut setting = Setting::new(4);
@@ -335,7 +334,7 @@ fn a_rank_that_dies_while_they_come_together_is_named() {
         ended.iter().all(|text| text.contains("rank 2 is lost")),
         "{ended:?}"
     );
-    // And where the launcher knows more, it is heard.
+    // And where the launcher knows more, its reason is reported.
     let Start { net, mut making, .. } = start(&setting, |_| Handlers::new()).expect("the objects are made");
     let mut refuses = || {
         Err(doorbell_am::ExternalError {

@@ -89,7 +89,7 @@ fn done<T>(outcome: Result<Try<T>, AmError>) -> Option<T> {
     outcome.expect("the message can be sent").done()
 }
 
-/// Sends until it was sent, once, and then waits for the log to hold so many.
+/// Tries until one message was sent, and then runs the job until nothing is under way.
 fn once(world: &mut World, from: u32, mut send: impl FnMut(&mut Am) -> bool) {
     let mut sent = false;
     world.run(|rank, am, _| {
@@ -372,7 +372,7 @@ fn a_shorter_payload_is_negotiated_where_credits_are_few() {
     world.assert_clean();
 }
 
-/// Everybody sends to everybody for a while, in all kinds and sizes, and every message is answered once.
+/// All ranks send to all for a while, in all kinds and sizes, and every message is answered once.
 #[test]
 fn all_to_all_in_all_kinds() {
     for (ranks, each) in [(2, 400u32), (5, 150), (16, 40)] {
@@ -417,14 +417,14 @@ fn all_to_all_in_all_kinds() {
             (ranks * each, ranks * (each - each / 4)),
             "{ranks} ranks"
         );
-        assert!(stalls > 0 || ranks == 16, "somebody had to wait among {ranks}");
+        assert!(stalls > 0 || ranks == 16, "some rank of {ranks} had to wait");
         let recycled: u64 = (0..ranks).map(|rank| world.am(rank).stats().recycled).sum();
         assert!(recycled > 0, "buffers are used again");
         world.assert_clean();
     }
 }
 
-/// The blocking calls wait by what the caller says.
+/// The blocking calls wait by the caller's function.
 #[test]
 fn a_wait_is_the_callers() {
     let counter = Arc::new(AtomicU64::new(0));

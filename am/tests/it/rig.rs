@@ -144,7 +144,7 @@ fn node(
         }
     }
     let given = node.ni_init(setting.kind, Some(&needs)).expect("it is offered");
-    assert_eq!(given, needs, "limits are given as they are asked for");
+    assert_eq!(given, needs, "limits are granted as requested");
     node
 }
 
@@ -175,7 +175,7 @@ pub(crate) struct World {
     pub(crate) dead: Vec<u32>,
 }
 
-/// What a rank says of itself after a pass.
+/// The state of a rank after a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
     Worked,
@@ -270,7 +270,7 @@ impl World {
     }
 
     /// Puts 8 bytes at 0 of the rank's own segment to the same place of another's until one of them waits for
-    /// room of the interface, and nobody polls meanwhile. The last one is that.
+    /// room of the interface, without polling meanwhile. The last one is that.
     pub(crate) fn fill(&mut self, from: u32, to: u32) -> Vec<Handle> {
         let (am, to) = (self.am(from), Remote { rank: to, offset: 0 });
         let before = am.stats().deferred;

@@ -185,7 +185,7 @@ fn a_source_that_waits_for_room_is_not_free() -> Result<(), AmError> {
     Ok(())
 }
 
-/// Who ends has its deferred operations sent, and no handler runs.
+/// A rank that ends has its deferred operations sent, and no handler runs.
 #[test]
 fn what_waits_for_room_is_drained() -> Result<(), AmError> {
     let (mut world, seen) = echo_world(&many_tickets());

@@ -36,7 +36,7 @@ fn summing(sum: &Arc<AtomicU64>) -> impl FnMut(u32) -> Handlers {
     }
 }
 
-/// Steps everybody and serves the desk of rank 0.
+/// Steps all ranks and serves the desk of rank 0.
 fn turn(world: &mut World, desk: &mut doorbell_am::threads::Desk) {
     let now = world.net.now();
     let ranks = world.job.ranks().len() as u32;
@@ -194,7 +194,7 @@ fn a_ticket_says_what_went_wrong() {
     let mut left = Ticket::new();
     assert_eq!(client.begin(&mut left, short(1)), Ok(()));
     drop(desk);
-    assert_eq!(left.outcome(), Outcome::Over, "nobody will ever serve it");
+    assert_eq!(left.outcome(), Outcome::Over, "it will never be served");
     assert_eq!(client.begin(&mut left, short(1)), Err(NotTaken::Closed));
 }
 

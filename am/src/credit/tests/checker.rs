@@ -12,9 +12,9 @@ pub(super) type Verdict = Result<(), String>;
 struct Pair {
     /// Granted in this epoch of the lender.
     granted: u16,
-    /// Given back since the borrower last heard that an epoch of the lender ended.
+    /// Given back since the borrower was last notified of the end of an epoch of the lender.
     given_back: u16,
-    /// Of the lender's epochs, the last that the borrower was told of.
+    /// The last of the lender's epochs of which the borrower was notified.
     told: u32,
 }
 
@@ -35,7 +35,7 @@ impl Judge {
         }
     }
 
-    /// A request asks for more only if it has stalled, and for no more than it lacked.
+    /// A request includes a need only if it has stalled, and no more than it lacked.
     pub(super) fn sent(&mut self, from: u32, to: u32, ask: &Ask, byte: CreditByte) -> Verdict {
         let honest = byte.extra() == ask.need() && (ask.need() == 0 || ask.has_stalled());
         must(honest && byte.credits() == ask.credits(), || {
@@ -80,7 +80,7 @@ impl Judge {
         })
     }
 
-    /// The first message after an epoch's end says so; no other does.
+    /// The first message after an epoch's end reports it; no other does.
     pub(super) fn posted(&mut self, wire: Wire) -> Verdict {
         let says = match wire.message {
             Message::Request(byte) | Message::Reply(byte) => byte.epoch(),
@@ -90,11 +90,11 @@ impl Judge {
         let due = pair.told != self.epochs[wire.from as usize];
         pair.told = self.epochs[wire.from as usize];
         must(says == due, || {
-            format!("{wire:?}: says that an epoch ended: {says}; it did: {due}")
+            format!("{wire:?}: reports an epoch's end: {says}; there was one: {due}")
         })
     }
 
-    /// What the borrower remembers fades when it hears of an epoch's end, and at no other time.
+    /// What the borrower remembers fades when it is notified of an epoch's end, and at no other time.
     pub(super) fn delivered(
         &mut self,
         node: &CreditState,
@@ -135,7 +135,7 @@ impl Judge {
         let asked = node.peer(to).is_some_and(|peer| peer.is_being_revoked());
         must(
             asked && node.revoking() <= u32::from(node.limits().fan_out),
-            || format!("{} asks {to}: {} under way", node.me(), node.revoking()),
+            || format!("{} revokes from {to}: {} under way", node.me(), node.revoking()),
         )
     }
 
@@ -190,7 +190,7 @@ pub(super) const EPOCH: u32 = 8;
 pub(super) const LIMIT: u16 = 5;
 
 fn pair(lender: &CreditState, borrower: &CreditState, wires: &[Wire], held: &[(u32, u32, Due)]) -> Verdict {
-    let of = |node: &CreditState, rank| node.peer(rank).ok_or_else(|| format!("{rank} is nobody"));
+    let of = |node: &CreditState, rank| node.peer(rank).ok_or_else(|| format!("there is no rank {rank}"));
     let (ours, theirs) = (of(lender, borrower.me())?, of(borrower, lender.me())?);
     let mut way = 0;
     for wire in wires {

@@ -98,7 +98,7 @@ fn each_combination_of_settings_where_credits_migrate() {
     assert_eq!(with(None, None, Some(65_535)), space(65_535, 65_536));
     assert!(
         with(None, None, Some(65_536)).is_ok(),
-        "what it says is enough is"
+        "the value that the error names is enough"
     );
     assert_eq!(with(None, Some(64), Some(65_536)), space(65_536, 81_920));
     assert!(with(None, Some(64), Some(81_920)).is_ok(), "with a bank, too");
@@ -194,7 +194,7 @@ fn nonsense_is_an_error() {
     );
 }
 
-/// Each names the variable as it is set, what it says, and what to do.
+/// Each names the variable as it is set, its value, and what to do.
 #[test]
 fn refusals_name_the_variable_its_value_and_the_remedy() {
     let says = |terms: CreditConfig, words: &[&str]| {
@@ -202,7 +202,7 @@ fn refusals_name_the_variable_its_value_and_the_remedy() {
         for word in words {
             assert!(text.contains(word), "{word}: {text}");
         }
-        // A name without its prefix is one that nobody can set.
+        // A name without its prefix is one that cannot be set.
         for short in [
             "CRED_PER_NODE",
             "BANKED_CREDITS",

@@ -27,7 +27,8 @@ fn byte(epoch: bool, extra: u8, credits: u8) -> CreditByte {
     CreditByte::new(epoch, extra, credits).unwrap()
 }
 
-/// `from` is asked by `rank`, which lacks so many; what it grants. The request is answered at once.
+/// Delivers a request of `rank`, which lacks `need` credits, to `from`; returns what it grants. The request
+/// is answered at once.
 fn ask(from: &mut CreditState, rank: u32, need: u8) -> u8 {
     let due = from.arrived(rank, byte(false, need, 1)).unwrap();
     from.answer(rank, due).extra()
@@ -116,7 +117,10 @@ fn a_request_that_is_not_sent_leaves_nothing_behind() {
     assert!(taken.epoch());
     x.untake(1, taken);
     assert_eq!((x.peer(1).unwrap().in_use(), x.counters().taken), (0, 0));
-    assert!(x.take(1, &mut Ask::new(1)).unwrap().epoch(), "still to be told");
+    assert!(
+        x.take(1, &mut Ask::new(1)).unwrap().epoch(),
+        "still to be reported"
+    );
     assert!(!x.take(1, &mut Ask::new(1)).unwrap().epoch());
 }
 
@@ -133,7 +137,7 @@ fn a_grant_is_lent_from_the_bank_as_far_as_it_goes() {
     assert_eq!(
         (peer.given(), peer.requested()),
         (8, 3),
-        "asks are counted, not credits"
+        "requests are counted, not credits"
     );
     assert_eq!(
         (y.counters().grants, y.counters().granted, y.counters().dry),
@@ -193,7 +197,7 @@ fn an_epoch_is_told_once_to_each_with_whatever_comes_next() {
     let due = y.arrived(4, byte(false, 1, 1)).unwrap();
     assert!(y.answer(4, due).epoch());
     let all: Vec<Revoke> = std::iter::from_fn(|| y.next_revoke()).collect();
-    // 2 and 3 were told; 4 asked for more and is no victim.
+    // 2 and 3 were notified; 4 lacked credits itself and is no victim.
     let asked: Vec<_> = all.iter().map(|revoke| (revoke.to, revoke.epoch)).collect();
     assert_eq!(asked, [(1, false), (2, false), (3, false)]);
 }
@@ -299,7 +303,7 @@ fn an_empty_bank_looks_for_victims_among_those_who_did_not_ask_lately() {
     let mut y = lender(SHORT);
     assert_eq!(ask(&mut y, 5, 2), 0);
     assert!(y.is_searching());
-    assert_eq!(next(&mut y), None, "all asked in this epoch");
+    assert_eq!(next(&mut y), None, "all were tried in this epoch");
     assert!(!y.is_searching(), "once around");
     end_epoch(&mut y, 5);
     assert_eq!(ask(&mut y, 1, 2), 0);
@@ -387,7 +391,11 @@ fn at_the_start_all_who_have_more_than_the_least_are_listed() {
     assert_eq!(y.listed(), 4);
     assert_eq!(ask(&mut y, 4, 1), 0);
     let victims: Vec<u32> = std::iter::from_fn(|| next(&mut y)).collect();
-    assert_eq!(victims, [0, 1, 3], "around, without itself and who asked");
+    assert_eq!(
+        victims,
+        [0, 1, 3],
+        "around, without itself and the one that needs credits"
+    );
     assert_eq!(node(terms(5, 4, 0), 2).listed(), 0);
     let mut two = node(terms(2, 5, 0), 1);
     assert_eq!(two.listed(), 1);

@@ -25,9 +25,9 @@ pub(super) struct Wire {
 pub(super) struct World {
     pub(super) nodes: Vec<CreditState>,
     pub(super) wires: Vec<Wire>,
-    /// Requests that arrived and whose handlers have not run: at whom, from whom.
+    /// Requests that arrived and whose handlers have not run: the receiver, the sender.
     pub(super) held: Vec<(u32, u32, Due)>,
-    /// Requests that wait for credits: whose, to whom.
+    /// Requests that wait for credits: the sender, the receiver.
     waiting: VecDeque<(u32, u32, Ask)>,
     judge: Judge,
 }
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// One step: which one, the choice says.
+    /// Makes one step, which the choice selects.
     pub(super) fn step(&mut self, choice: u64) -> Verdict {
         let count = self.nodes.len() as u64;
         let at = choice >> 8;
