@@ -4,11 +4,11 @@
 //! cargo run --release -p doorbell-acm --example acm-sim -- --nodes 1000 --seeds 3
 //! ```
 //!
-//! All hosts start together and announce themselves. Then each asks for as many others as `--questions` says, twice; and
-//! hosts restart, are renumbered and cut off meanwhile, as in the test `simulated`, which looks at each answer in the same
-//! way. A seed that was bad is run alone by `--first` (the first seed). Printed are messages for each resolution (sent, and
-//! heard by all together, which is what a group costs), against asking a subnet's administration for each pair, where one
-//! host has to answer all.
+//! All hosts start together and announce themselves. Then each resolves `--questions` others, twice; and
+//! hosts restart, are renumbered and cut off meanwhile, as in the test `simulated`, which checks each answer
+//! in the same way. A seed that was bad is run alone by `--first` (the first seed). Printed are messages for
+//! each resolution (sent, and received by all together, which is what a group costs), against querying a
+//! subnet's administration for each pair, where one host has to answer all.
 
 #[path = "../tests/simulated/world.rs"]
 mod world;
@@ -68,8 +68,8 @@ fn print(what: &str, before: &Score, after: &Score) {
     let mut took = after.took[before.took.len()..].to_vec();
     took.sort_unstable();
     println!(
-        "  {what}: {asked} questions, {} answered with a path; for each {:.3} messages to all ({:.1} heard), {:.3} to one host;\n    \
-         ms: median {:.3}, 90 % {:.3}, 99 % {:.3}, longest {:.3}; told at once {:.1} %",
+        "  {what}: {asked} questions, {} answered with a path; for each {:.3} messages to all ({:.1} received), {:.3} to one host;\n    \
+         ms: median {:.3}, 90 % {:.3}, 99 % {:.3}, longest {:.3}; answered at once {:.1} %",
         after.found - before.found,
         each(|score| score.multicasts),
         each(|score| score.deliveries),
@@ -107,7 +107,7 @@ fn cluster(arguments: &Arguments, seed: u64) {
     world.run(Duration::from_secs(2));
     let nodes = arguments.nodes as u64;
     println!(
-        "seed {seed}: {nodes} hosts; to start, each sends {:.1} messages to all, and hears {:.1}",
+        "seed {seed}: {nodes} hosts; to start, each sends {:.1} messages to all, and receives {:.1}",
         (world.score.multicasts - start.multicasts) as f64 / nodes as f64,
         (world.score.deliveries - start.deliveries) as f64 / nodes as f64,
     );

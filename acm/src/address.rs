@@ -150,8 +150,8 @@ pub const fn is_of_a_link(ip: IpAddr) -> bool {
 
 /// A port's global identifier: 16 bytes, written as an IPv6 address is.
 ///
-/// Without InfiniBand (RoCE v2), a GID *is* an address of the interface: an IPv6 address, or an IPv4 address mapped into
-/// IPv6.
+/// Without InfiniBand (RoCE v2), a GID *is* an address of the interface: an IPv6 address, or an IPv4 address
+/// mapped into IPv6.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(pub [u8; 16]);
 

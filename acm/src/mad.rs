@@ -1,11 +1,12 @@
 //! Messages between services: a MAD of 256 bytes, either a query for the owner of an address or its answer.
 //!
 //! ```text
-//!    0      1      2        3       4       6        8                16                                        256
-//!    ┌──────┬──────┬────────┬───────┬───────┬────────┬────────────────┬─────────────────────────────────────────┐
-//!    │ base │ class│ class  │ method│ status│ control│ transaction    │ types, lengths, count of groups (8)     │
-//!    │  1   │ 0x2C │ vers. 1│ 1/0x81│       │ 1 / ACK│                │ destination (64), source (64), groups   │
-//!    └──────┴──────┴────────┴───────┴───────┴────────┴────────────────┴─────────────────────────────────────────┘
+//!    0      1      2        3       4       6        8             16                                   256
+//!    ┌──────┬──────┬────────┬───────┬───────┬────────┬─────────────┬────────────────────────────────────┐
+//!    │ base │ class│ class  │ method│ status│ control│ transaction │ types, lengths, count of groups (8)│
+//!    │  1   │ 0x2C │ vers. 1│ 1/0x81│       │ 1 / ACK│             │ destination (64), source (64),     │
+//!    │      │      │        │       │       │        │             │ groups                             │
+//!    └──────┴──────┴────────┴───────┴───────┴────────┴─────────────┴────────────────────────────────────┘
 //! ```
 //!
 //! A query goes to a multicast group and lists the groups that its sender is in, the best last. The answer is

@@ -1,6 +1,7 @@
 //! Paths: the result of resolving an address, in the layout and the units of InfiniBand's PathRecord.
 //!
-//! reference: acm, section 4 (layout, codes); InfiniBand Architecture Specification, volume 1, 15.2.5.16 (PathRecord).
+//! reference: acm, section 4 (layout, codes); InfiniBand Architecture Specification, volume 1, 15.2.5.16
+//! (PathRecord).
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -12,7 +12,7 @@
 //! GID. Without a key, a host on the link can impersonate another host on the link. A host whose address has
 //! no network (`/32`) is reached over link-local addresses only.
 //!
-//! An endpoint without an address of a family cannot tell which GIDs of that family are on its link, and
+//! An endpoint without an address of a family cannot determine which GIDs of that family are on its link, and
 //! accepts them all: a neighbour with both families uses its IPv4 address as its GID, and a host that has
 //! lost its own IPv4 address still has to answer it. Forging such a GID gains nothing: the answer only
 //! repeats it, goes to the address that the frame came from, and the resolver neither learns nor uses a path

@@ -1,8 +1,8 @@
 //! The envelope of a MAD in a UDP datagram.
 //!
 //! ```text
-//!   0            4      5     6      7        10      12      14        16           56                312
-//!   │ magic dbAC │ ver. │kind │flags │ QPN 24 │ LID   │ length│ 0 0     │ GRH 40     │ MAD 256 …       │ tag 32, if flagged
+//!   0            4      5     6      7        10      12      14      16           56          312
+//!   │ magic dbAC │ ver. │kind │flags │ QPN 24 │ LID   │ length│ 0 0   │ GRH 40     │ MAD 256 … │ tag 32
 //! ```
 //!
 //! From the GRH on it has the layout that an unreliable-datagram queue pair leaves in a receive buffer.

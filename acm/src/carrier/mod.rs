@@ -11,12 +11,12 @@
 //! number. [`UdpCarrier`] does it over UDP sockets, for hosts without InfiniBand. Its queue pair number is
 //! random in each run of a service, so that others notice a restart.
 //!
-//! # Who may send
+//! # Senders that are accepted
 //!
-//! Nothing listens beyond the loopback unless the setting `interfaces` names an interface or says `all`.
-//! Frames have hop limit 1 and must come from an address of the link. Without a key, everyone on the link is
+//! Nothing listens beyond the loopback unless the setting `interfaces` names an interface or is `all`. Frames
+//! have hop limit 1 and must come from an address of the link. Without a key, everyone on the link is
 //! trusted, as with InfiniBand; with one, frames without a matching tag are dropped before the rest is
-//! parsed. A recorded frame can be replayed by a host on the link; what it says was true when it was made.
+//! parsed. A recorded frame can be replayed by a host on the link; its content was true when it was made.
 //!
 //! | module | job |
 //! |---|---|

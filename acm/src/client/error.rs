@@ -183,7 +183,7 @@ const fn remedy(status: Status) -> &'static str {
         }
         Status::TimedOut => {
             "check that a service runs there and serves an interface of this link (--nic); `doorbell acm watch --once` there \
-             shows what it heard"
+             shows what it received"
         }
         Status::SourceAddress => "give one of this host's addresses, or none",
         Status::SourceType => "give a source by name, IP address, GID or LID",

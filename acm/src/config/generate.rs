@@ -116,7 +116,7 @@ fn options_text(options: &Options, nodes: u32) -> String {
         Some(match name {
             "timeout" => format!(
                 "how long to wait for an answer: {} ms on an idle cluster, and {} us for each of {burst} queries \
-                 that all nodes may ask at once; 60 s at most.",
+                 that all nodes may send at once; 60 s at most.",
                 IDLE.as_millis(),
                 EACH.as_micros()
             ),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   /etc/rdma/ibacm_opts.cfg    name value                ──►  Options       ┐
-//!   /etc/rdma/ibacm_addr.cfg    address device port pkey  ──►  AddressEntry  ├─ and warnings: file:line, problem,
-//!   ibacm_hosts.data            address GID               ──►  Preload       │  remedy
+//!   /etc/rdma/ibacm_addr.cfg    address device port pkey  ──►  AddressEntry  ├─ and warnings: file:line,
+//!   ibacm_hosts.data            address GID               ──►  Preload       │  problem, remedy
 //!   ibacm_route.data            OpenSM's path records     ──►  Preload       ┘
 //! ```
 //!

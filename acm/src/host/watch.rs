@@ -1,7 +1,7 @@
 //! Watches the endpoints of this host for changes.
 //!
 //! ```text
-//!   netlink: link, address or route  ──►  readable  ──►  scan(): everything again  ──►  reported if it differs
+//!   netlink: link, address, route  ──►  readable  ──►  scan(): everything again  ──►  reported if it differs
 //! ```
 //!
 //! The content of a notification is ignored, so that none need be received: after an overflow of the socket

@@ -1,4 +1,4 @@
-//! Actions that the resolver requests, and the ids under which it is told their outcome.
+//! Actions that the resolver requests, and the ids by which their outcome is reported to it.
 
 use crate::address::Gid;
 use crate::mad::{Group, MAD};

@@ -1,5 +1,5 @@
 //! Announcements: a host that started, or whose addresses changed, queries the group for its own addresses.
-//! Nobody answers; receivers learn the new addresses from it.
+//! No host answers; receivers learn the new addresses from it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

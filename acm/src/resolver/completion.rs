@@ -112,7 +112,7 @@ impl Resolver {
             let mut entry = Entry::new(peer, origin, now, until);
             match origin {
                 Origin::Route => {}
-                // Nobody to confirm it: the owner's service was never heard from.
+                // There is no one to confirm it: no message of the owner's service was ever received.
                 Origin::Sa if peer.qpn == 0 => entry.confirmed = Time::NEVER,
                 _ => return,
             }

@@ -69,7 +69,7 @@ pub(super) struct Entry {
     /// Whether another host has claimed the address: the owner is queried before the entry is used.
     pub(super) suspect: bool,
     pub(super) learned: Time,
-    /// When the owner was last heard from; [`Time::NEVER`] if nobody can confirm it.
+    /// When a message of the owner was last received; [`Time::NEVER`] if the entry cannot be confirmed.
     pub(super) confirmed: Time,
     /// When the entry last answered a query; [`Time::ZERO`] for never.
     pub(super) used: Time,
@@ -106,7 +106,7 @@ impl Entry {
         self.route != Route::Unknown && self.route_until > now
     }
 
-    /// Whether the owner was heard from within `within`; zero needs no confirmation.
+    /// Whether a message of the owner was received within `within`; zero needs no confirmation.
     pub(super) fn is_confirmed(&self, now: Time, within: Duration) -> bool {
         !self.suspect && (within.is_zero() || now.since(self.confirmed) < within)
     }

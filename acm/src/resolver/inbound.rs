@@ -128,7 +128,7 @@ impl Resolver {
         !self.is_ip(endpoint) || self.port(endpoint).is_some_and(near)
     }
 
-    /// Queries the subnet administrator again when a port has another LID than it said.
+    /// Queries the subnet administrator again when a port has another LID than it answered.
     fn on_new_lid(&mut self, endpoint: EndpointId, from: Peer) {
         let key = self.key(endpoint, Address::Gid(from.gid));
         let entry = self.cache.get(&key);

@@ -32,7 +32,7 @@ pub(super) struct Slot<K, V> {
 pub(super) enum Rank {
     /// It counts as just used.
     Newest,
-    /// It was not asked for: the next such value replaces it, and no value that was used is evicted for it.
+    /// It was only overheard: the next such value replaces it, and no value that was used is evicted for it.
     Oldest,
 }
 

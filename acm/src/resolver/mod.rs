@@ -1,26 +1,26 @@
 //! The resolver, sans I/O: queries and messages go in, answers and messages come out.
 //!
 //! ```text
-//!    clients                 ┌────────────────────────── Resolver ──────────────────────────┐             network
-//!    query(ticket, …) ──────►│ questions ─► loopback ─► table ─► cache ─► negative cache    │
-//!    Action::Answer ◄────────│    ▲                                │ nothing, or not        │
-//!                            │    │                                ▼ confirmed lately       │
-//!                            │    └──────────── search: confirm ─► address ─► route ─► probe│─► Action::Unicast, Multicast,
-//!    host(endpoints) ───────►│ ports: groups, credits, announcements                        │   QuerySa, Probe
-//!                            │                                                              │◄─ receive, sa, probed
-//!                            └──────────────────────────────────────────────────────────────┘
+//!  clients                 ┌───────────────────────── Resolver ──────────────────────────┐   network
+//!  query(ticket, …) ──────►│ questions ─► loopback ─► table ─► cache ─► negative cache   │
+//!  Action::Answer ◄────────│    ▲                               │ nothing, or not        │
+//!                          │    │                               ▼ confirmed lately       │   Action::
+//!                          │    └─────────── search: confirm ─► address ─► route ─► probe│─► Unicast, Probe,
+//!  host(endpoints) ───────►│ ports: groups, credits, announcements                       │   Multicast, …
+//!                          │                                                             │◄─ receive, sa, …
+//!                          └─────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! # Guarantees
 //!
 //! * Each query is answered once: at once from what is known, and after [`Options::bound`] at the latest;
 //!   unless it is [cancelled](Resolver::forget).
-//! * No path is used after it expired, and none whose owner was not heard from within [`Options::confirm`]:
-//!   the owner is queried first, by one unicast message. So a host that was renumbered, restarted or cut off
-//!   is found again within two seconds, at a cost that grows with the queries, not with the number of hosts.
+//! * No path is used after it expired, and none whose owner has sent nothing within [`Options::confirm`]: the
+//!   owner is queried first, by one unicast message. So a host that was renumbered, restarted or cut off is
+//!   found again within two seconds, at a cost that grows with the queries, not with the number of hosts.
 //! * All tables are bounded ([`Options`]); an entry takes about 200 bytes. An entry that was looked up is
 //!   never evicted in favour of one that was only overheard.
-//! * No input makes it panic, and nothing is accepted from a sender that may not say it.
+//! * No input makes it panic, and nothing is accepted from a sender that is not entitled to it.
 //!
 //! # How a changed host becomes known
 //!
@@ -171,7 +171,7 @@ impl Resolver {
         self.forget_question(ticket);
     }
 
-    /// Handles a message that arrived at an endpoint, whoever sent it.
+    /// Handles a message that arrived at an endpoint, from any sender.
     pub fn receive(&mut self, now: Time, endpoint: EndpointId, from: Sender, mad: &[u8]) {
         self.at(now);
         self.on_message(endpoint, from, mad);
@@ -212,7 +212,7 @@ impl Resolver {
         }
         match like {
             None => self.note(EventKind::NotJoined(endpoint, group)),
-            // Announcements before the join reached nobody.
+            // Announcements before the join reached no host.
             Some(_) if first == Some(group) => self.announce(endpoint),
             Some(_) => {}
         }

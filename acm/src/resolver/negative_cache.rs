@@ -43,7 +43,7 @@ impl NegativeCache {
         self.0.get(key).copied().filter(|refusal| refusal.until > now)
     }
 
-    /// Removes an entry, when something was heard from the destination.
+    /// Removes an entry, when a message of the destination was received.
     pub(super) fn remove(&mut self, key: &Key) {
         self.0.remove(key);
     }

@@ -77,7 +77,7 @@ pub struct Options {
     /// Further groups, from slow to fast: an endpoint joins those that its port can keep up with, as many as
     /// fit into a message.
     pub groups: Vec<(Rate, Mtu)>,
-    /// How long an address is used after its owner was last heard from without asking it again: 1 s; zero for
+    /// How long an address is used without another query after the last message of its owner: 1 s; zero for
     /// ever. It bounds to two seconds how long a renumbered, restarted or unreachable host stays unnoticed.
     ///
     /// A confirmation costs one unicast message. Entries used lately are confirmed in the background, so that

@@ -172,7 +172,7 @@ impl Resolver {
             .is_some_and(|(most, entry)| entry.may_grow(self.now, most))
     }
 
-    /// Returns where a destination beyond a router is, as far as this host can tell.
+    /// Returns where a destination beyond a router is, as far as this host knows.
     pub(super) fn beyond(&self, endpoint: EndpointId, to: &Address) -> Option<(Peer, Route)> {
         let from = &self.port(endpoint)?.endpoint;
         let peer = Peer {

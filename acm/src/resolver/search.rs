@@ -152,7 +152,7 @@ impl Resolver {
             } else if silent || heard && has_sa_for {
                 Stage::Route { asked: false }
             } else {
-                // Without a subnet administrator, the owner is asked for the route.
+                // Without a subnet administrator, the owner is queried for the route.
                 Stage::Confirm { tries: 0 }
             };
             return Ok((stage, known));
@@ -263,7 +263,7 @@ impl Resolver {
         }
     }
 
-    /// Derives the route from the port, for a preloaded address whose owner cannot be asked.
+    /// Derives the route from the port, for a preloaded address whose owner cannot be queried.
     fn route_of_group(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
@@ -302,7 +302,7 @@ impl Resolver {
         self.port(endpoint).map_or(0, |port| port.endpoint.subnet_timeout)
     }
 
-    /// Asks a known owner for confirmation.
+    /// Queries a known owner for confirmation.
     fn confirm(&mut self, id: SearchId) {
         let Some((mad, search)) = self.question_of(id) else {
             return;

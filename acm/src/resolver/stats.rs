@@ -23,7 +23,7 @@ pub enum EntryState {
     Unconfirmed,
     /// The address is known; the route is looked up when a query needs it.
     AddressOnly,
-    /// The owner is being asked for confirmation.
+    /// The owner is being queried for confirmation.
     Confirming,
     /// The owner is being looked up.
     QueryAddress,
@@ -52,7 +52,7 @@ pub struct EntryInfo {
     pub origin: Option<Origin>,
     /// Time since it was learned.
     pub age: Duration,
-    /// Time since its owner was last heard from; `None` if nobody can confirm it.
+    /// Time since the last message of its owner; `None` if the entry cannot be confirmed.
     pub confirmed: Option<Duration>,
     /// Time until it expires; `None` for never.
     pub expires: Option<Duration>,

@@ -96,7 +96,7 @@ impl Host {
         self.query(ticket, &to_address(to))
     }
 
-    /// The answer that was told; it is told once.
+    /// The answer to a query; there is one at most.
     fn answer(&mut self, wanted: Ticket) -> Option<Answer> {
         let is_it = |act: &Action| matches!(act, Action::Answer { ticket, .. } if *ticket == wanted);
         let mut told: Vec<Action> = self.actions.extract_if(.., |act| is_it(act)).collect();
@@ -122,7 +122,7 @@ impl Host {
         self.collect();
     }
 
-    /// What it said, to all or to one.
+    /// The messages that it has sent, to all or to one.
     fn sent_messages(&mut self) -> Vec<Resolve> {
         let is_said = |act: &mut Action| matches!(act, Action::Multicast { .. } | Action::Unicast { .. });
         let said: Vec<Action> = self.actions.extract_if(.., is_said).collect();
@@ -135,7 +135,7 @@ impl Host {
         said.into_iter().map(read).collect()
     }
 
-    /// Both say what they have to say, until there is nothing left.
+    /// Both send their messages, until there is nothing left.
     fn exchange(&mut self, other: &mut Self) {
         loop {
             let (one, two) = (self.sent_messages(), other.sent_messages());
@@ -222,7 +222,7 @@ fn a_question_an_answer_and_then_the_cache() {
         path,
         "at once, whatever the case"
     );
-    // b has heard a, and needs to ask nobody else.
+    // b has received a's query, and needs to query no other host.
     assert!(matches!(b.state(&ip(1)), Some(EntryState::Ready)));
     let counters = a.resolver.counters(None).unwrap();
     assert_eq!((counters.resolves, counters.address_queries), (2, 1));
@@ -295,7 +295,7 @@ fn who_was_not_heard_lately_is_asked_first() {
     a.exchange(&mut b);
     path_of(a.answer(2));
     assert_eq!(a.resolver.stats().multicasts, before, "one to one");
-    // The name is another host's now: the old one says nothing, and all are asked.
+    // The name is another host's now: the old one does not answer, and all are queried.
     a.pass(Duration::from_millis(1500));
     let mut c = Host::new("b", 3, options);
     assert_eq!(a.resolve(3, &name("b")), None);
@@ -351,7 +351,7 @@ fn nothing_is_told_after_it_expired() {
     assert_eq!(
         a.sent_messages().len(),
         1,
-        "used shortly before its end, it is asked for again"
+        "used shortly before its end, it is queried again"
     );
     a.pass(Duration::from_secs(6));
     assert_eq!(a.resolve(4, &ip(2)), None, "nobody answered");
@@ -582,7 +582,7 @@ fn loaded_addresses_and_the_administration() {
     assert_eq!((path_of(a.answer(1)).sl, path_of(a.answer(2)).sl), (3, 3));
     path_of(a.resolve(3, &name("c")));
     assert_eq!(a.resolver.counters(None).unwrap().route_queries, 1);
-    // Somebody could not use it.
+    // A client could not use it.
     a.resolver.failed(a.now, &name("c"));
     assert_eq!(a.resolve(4, &name("c")), None);
     let Some(Action::QuerySa { id, .. }) = a.actions.pop() else {
@@ -710,7 +710,8 @@ fn who_was_forgotten_while_his_path_was_tried_is_asked_for_his_route_again() {
     assert_eq!(path_of(a.answer(2)).rate, Some(Rate::within(10_000)));
 }
 
-/// A route that is forgotten before its owner is, is told by the owner, and not taken to be what this end can do.
+/// A route that is forgotten before its owner is, is queried from the owner, and not taken to be what this
+/// end can do.
 #[test]
 fn a_route_that_expired_is_the_owners_to_tell() {
     for life in [0, 1] {
@@ -737,7 +738,7 @@ fn probe_of(a: &mut Host) -> Option<(ProbeId, u32)> {
     }
 }
 
-/// Bytes of the path's MTU that is told without waiting for a probe.
+/// Bytes of the path's MTU that is answered without waiting for a probe.
 fn size_of_path(a: &mut Host, b: &mut Host, ticket: Ticket) -> Option<u32> {
     let told = a.resolve(ticket, &ip(2));
     a.exchange(b);
@@ -759,7 +760,7 @@ fn a_path_that_was_cut_grows_again() {
     assert_eq!(large, 4096);
     ended(&mut a, id, Ok(Probed { largest: 1072 }));
     assert_eq!(path_of(a.answer(1)).mtu, Mtu::within(1024));
-    // Soon after it stays as it is; later the size that was told is tried again, and nobody waits for that.
+    // Soon after it stays as it is; later the owner's size is tried again, without a wait for that.
     a.pass(Duration::from_secs(9));
     assert_eq!(size_of_path(&mut a, &mut b, 2), Some(1024));
     assert_eq!(probe_of(&mut a), None);
@@ -799,7 +800,11 @@ fn what_an_announcement_taught_is_tried_before_it_is_told_where_all_is_verified(
     b.resolver.host(b.now, vec![endpoint("c", 2)]);
     b.pass(Duration::from_secs(1));
     a.exchange(&mut b);
-    assert_eq!(a.state(&ip(2)), Some(EntryState::Ready), "it has been heard");
+    assert_eq!(
+        a.state(&ip(2)),
+        Some(EntryState::Ready),
+        "a message of it was received"
+    );
     assert_eq!(a.resolve(1, &ip(2)), None);
     let (id, _) = probe_of(&mut a).expect("it is tried");
     a.resolver.probed(a.now, id, Ok(Probed { largest: 560 }));
@@ -816,7 +821,7 @@ fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
         Some(Action::Probe { id, .. }) => id,
         other => panic!("no probe: {other:?}"),
     };
-    // One wants it verified, and another one, who asks at the same time, does not.
+    // One client wants it verified, and another one, which queries at the same time, does not.
     assert_eq!(a.query(1, &verified(2)), None);
     assert_eq!(a.resolve(2, &ip(2)), None);
     a.exchange(&mut b);
@@ -827,7 +832,7 @@ fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
     a.collect();
     assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
     path_of(a.resolve(3, &ip(2)));
-    // One who comes while it is tried, when the owner has not been heard for long.
+    // A query that comes while it is tried, when the owner has sent nothing for long.
     assert_eq!(a.query(4, &verified(2)), None);
     let id = probe(&mut a);
     a.pass(Duration::from_millis(999));
@@ -974,7 +979,7 @@ fn answers_to_others_wait_for_their_credit() {
     b.collect();
     assert_eq!(b.sent_messages().len(), 1);
     b.pass(Duration::from_secs(1));
-    assert_eq!(b.sent_messages().len(), 1, "nobody said that it was gone");
+    assert_eq!(b.sent_messages().len(), 1, "it was not reported as gone");
 }
 
 mod model {
@@ -1009,7 +1014,7 @@ mod model {
     }
 
     proptest! {
-        /// The model is a map of what was heard last, and when.
+        /// The model is a map of what was received last, and when.
         #[test]
         fn what_was_heard_is_told_until_it_expires(steps in proptest::collection::vec(step(), 0..60)) {
             let options = Options { addr_timeout: Some(LIFE), confirm: Duration::ZERO, ..Options::default() };
@@ -1035,7 +1040,7 @@ mod model {
                     }
                     Step::Ask(n) => {
                         let known = model.get(&n).filter(|(_, until)| *until > a.now);
-                        // Shortly before its end it is asked for again, which is another story.
+                        // Shortly before its end it is queried again, which is another story.
                         if known.is_some_and(|(_, until)| until.since(a.now) < LIFE / 8) {
                             continue;
                         }
@@ -1078,7 +1083,7 @@ fn an_address_that_is_mapped_into_ipv6_is_known_by_its_own_family() {
         no_delay: true,
     };
     assert_eq!(path_of(a.query(1, &question)).dgid, gid);
-    // On the wire, too: whoever reads it has asked for what it says.
+    // On the wire, too: a receiver needs no other context to read it.
     a.query(2, &to_address(&mapped(2)));
     let said = a.sent_messages();
     assert!(

@@ -62,7 +62,7 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ServeErr
 
 /// Creates a Unix socket that listens at `path`, replacing that of a dead service.
 ///
-/// Its mode is set before it listens, so that nobody connects with the mode that the umask gives it.
+/// Its mode is set before it listens, so that no client connects with the mode that the umask gives it.
 pub(crate) fn socket(path: &Path, mode: u32, made: &mut CreatedFiles) -> Result<UnixListener, ServeError> {
     if path.as_os_str().len() > SOCKET_MAX {
         return Err(ServeError::TooLong {
@@ -135,7 +135,7 @@ pub(super) fn port(path: &Path, port: u16, made: &mut CreatedFiles) -> Result<()
     made.note(path)
 }
 
-/// Removes a port file whose port nobody listens on: a dead service left it, and clients would try it before
+/// Removes a port file whose port has no listener: a dead service left it, and clients would try it before
 /// the socket.
 pub(super) fn forget_port(path: &Path, alias: &Path) {
     let text = fs::read_to_string(path);
@@ -164,7 +164,7 @@ fn clear_socket(path: &Path, what: &'static str) -> Result<(), ServeError> {
     }
 }
 
-/// Whether it is certain that nobody listens.
+/// Whether it is certain that no process listens.
 fn is_dead(path: &Path) -> bool {
     matches!(try_connect(path), Err(Errno::CONNREFUSED | Errno::NOENT))
 }

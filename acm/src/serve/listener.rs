@@ -79,7 +79,7 @@ pub(super) fn open_all(
         }
     }
     let has = |doors: &[Listener], unix| doors.iter().any(|door| matches!(door, Listener::Unix(_)) == unix);
-    // Whoever opened the Unix socket also made its link, and keeps both when the service ends.
+    // The process that opened the Unix socket also made its link, and keeps both when the service ends.
     if settings.unix && !has(&doors, true) {
         let places = &settings.places;
         let socket = files::socket(&places.socket, settings.mode, made)?;

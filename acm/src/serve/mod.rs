@@ -83,7 +83,7 @@ struct Shared<B> {
 impl Server {
     /// Opens the listeners that the settings call for; `given` are sockets that were opened for it
     /// ([`inherited`]). A given Unix or TCP socket replaces the one that it would open itself; the files of a
-    /// given Unix socket belong to whoever opened it.
+    /// given Unix socket belong to the process that opened it.
     ///
     /// Raises the limit of open descriptors to its maximum, since every client needs one.
     ///

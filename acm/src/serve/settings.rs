@@ -74,7 +74,7 @@ pub struct Settings {
     pub tcp: Option<Tcp>,
     /// Whether librdmacm is served too, by the two symbolic links.
     pub librdmacm: bool,
-    /// The mode of the Unix socket: whoever may write to it may send queries.
+    /// The mode of the Unix socket: users that may write to it may send queries.
     pub mode: u32,
     /// The limits per client.
     pub limits: Limits,

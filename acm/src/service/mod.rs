@@ -58,7 +58,7 @@ use log_dedup::Log;
 use state::State;
 use watchers::Files;
 
-/// The settings that whoever starts a service gives it, beside its configuration files.
+/// The settings that a service is started with, beside its configuration files.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder of the configuration files.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub places: SocketPaths,
     /// The path of the status socket.
     pub watch: PathBuf,
-    /// A TCP socket to listen on, whatever the configuration says.
+    /// A TCP socket to listen on, whatever is configured.
     pub tcp: Option<Tcp>,
     /// The interfaces for messages between services; unless empty, they replace those of the configuration.
     pub interfaces: Vec<String>,
@@ -277,7 +277,7 @@ impl Service {
                 error => error,
             },
         };
-        // Release the lock last: whoever waits for it finds no other file of this service.
+        // Release the lock last: a process that waits for it finds no other file of this service.
         drop(lock);
         ended
     }

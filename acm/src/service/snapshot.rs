@@ -62,7 +62,7 @@ struct KnownView {
     mtu: Option<u32>,
     origin: Option<&'static str>,
     age_s: f64,
-    /// Seconds since its owner was last heard from.
+    /// Seconds since the last message of its owner.
     confirmed_s: Option<f64>,
     /// Seconds until it expires.
     expires_s: Option<f64>,

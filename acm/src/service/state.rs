@@ -43,7 +43,7 @@ struct Asked {
     waiter: Waiter,
 }
 
-/// Who waits for an answer.
+/// The clients that wait for an answer.
 enum Waiter {
     /// A client with one query.
     One(Reply),

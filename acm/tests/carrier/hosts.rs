@@ -61,7 +61,7 @@ fn each_family_carries_alone() {
         };
         let (mut a, mut b) = pair(&lab, &one);
         a.query(&mad(1));
-        until("it is heard", &mut [&mut a, &mut b], |sides| {
+        until("it is received", &mut [&mut a, &mut b], |sides| {
             !sides[1].mads.is_empty()
         });
         assert_eq!(b.mads[0].0.at.unwrap().is_ipv4(), ipv4);
@@ -101,7 +101,7 @@ fn full_probes_do_not_pass_what_is_narrow_in_the_middle() {
         sides[0].probed.len() == 2
     });
     assert_eq!((a.probed[1].1.trouble, a.probed[1].1.largest), (None, 256 + 48));
-    // The own link says so at once.
+    // The own link reports it at once.
     lab.ip(0, "link set v0 mtu 700");
     let now = a.now();
     a.carrier
@@ -129,7 +129,7 @@ fn an_interface_that_goes_is_an_event_and_can_come_back() {
     };
     assert!(has(&watch));
     lab.ip(0, "link del v0");
-    until("it is told", &mut [&mut a], |_| {
+    until("it is reported", &mut [&mut a], |_| {
         lab.inside(0, || watch_is(&mut watch, false))
     });
     for round in 0..10 {
@@ -156,12 +156,12 @@ fn an_interface_that_goes_is_an_event_and_can_come_back() {
         lab.ip(host, "link set v0 up");
     }
     (0..2).for_each(|host| lab.wait_until_up(host, "v0"));
-    until("it is told", &mut [], |_| {
+    until("it is reported", &mut [], |_| {
         lab.inside(0, || watch_is(&mut watch, true))
     });
     let (mut a, mut b) = pair(&lab, &settings(16_205, None));
     a.query(&mad(1));
-    until("it is heard", &mut [&mut a, &mut b], |sides| {
+    until("it is received", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty()
     });
 }
@@ -256,13 +256,13 @@ fn addresses_that_come_are_followed_by_the_sockets() {
     lab.inside(0, || a.carrier.update(END, &end)).unwrap();
     assert_ne!(a.carrier.addresses(END).collect::<Vec<_>>(), before);
     a.query(&mad(1));
-    until("it is heard", &mut [&mut a, &mut b], |sides| {
+    until("it is received", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty()
     });
     assert_eq!(b.mads[0].0.gid.to_string(), "::ffff:10.77.0.9");
     // Its groups are joined as before.
     b.query(&mad(2));
-    until("it is heard", &mut [&mut a, &mut b], |sides| {
+    until("it is received", &mut [&mut a, &mut b], |sides| {
         !sides[0].mads.is_empty()
     });
 }
@@ -301,7 +301,7 @@ fn each_address_is_answered_from() {
         };
         let source = a.end.gid_towards(&Address::Gid(a.end.gid), to.gid);
         let now = a.now();
-        // An echo counts only where it comes from the address that was asked.
+        // An echo counts only where it comes from the address that was probed.
         a.carrier.probe(now, END, &to, source, Mtu::MIN).unwrap();
         a.carrier.send(END, &to, a.end.gid, &mad(count)).unwrap();
         let done = usize::from(count);
@@ -347,7 +347,8 @@ fn sockets_come_and_go_with_addresses_and_the_others_stay() {
         ["10.77.0.33"]
     );
     assert_eq!(follow(&mut a, "address del 10.77.0.33/24 dev v0"), first);
-    // Without any address of a family nothing of that family is left, and with the next one all is there again.
+    // Without any address of a family nothing of that family is left, and with the next one all is there
+    // again.
     let six = follow(&mut a, "-4 address flush dev v0");
     assert!(six.len() == 2 && six.iter().all(SocketAddr::is_ipv6), "{six:?}");
     let back = follow(&mut a, "address add 10.77.0.1/24 dev v0");

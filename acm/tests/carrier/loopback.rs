@@ -20,14 +20,14 @@ fn a_question_is_heard_once_and_answered_to_its_sender_alone() {
     let mut c = Side::new("lo", settings(16_101, None));
     assert_ne!(a.carrier.qpn(), b.carrier.qpn());
     a.query(&mad(1));
-    until("both hear it", &mut [&mut a, &mut b, &mut c], |sides| {
+    until("both receive it", &mut [&mut a, &mut b, &mut c], |sides| {
         sides[1..].iter().all(|side| !side.mads.is_empty())
     });
     settle(&mut [&mut a, &mut b, &mut c]);
     assert_eq!([a.mads.len(), b.mads.len(), c.mads.len()], [0, 1, 1]);
     assert!(
         a.carrier.counters().dropped.of(Reason::Own) > 0,
-        "its own is not told"
+        "its own message is not an event"
     );
     let (from, to, heard) = b.mads[0];
     assert_eq!(
@@ -49,7 +49,7 @@ fn what_is_sent_again_is_heard_again() {
     let (mut a, mut b) = pair(16_102, [None, None]);
     for count in 1..4 {
         a.query(&mad(1));
-        until("it is heard", &mut [&mut a, &mut b], |sides| {
+        until("it is received", &mut [&mut a, &mut b], |sides| {
             sides[1].mads.len() == count
         });
     }
@@ -64,7 +64,7 @@ fn only_who_has_the_key_is_heard() {
         side.query(&mad(1));
     }
     until(
-        "it is heard",
+        "it is received",
         &mut [&mut a, &mut b, &mut open, &mut other],
         |sides| !sides[1].mads.is_empty(),
     );
@@ -127,7 +127,7 @@ fn floods_are_counted_and_take_neither_memory_nor_the_turn() {
         for size in sizes {
             socket.send_to(&vec![round; size], at).unwrap();
         }
-        // Of one socket, so much in a turn and no more; nothing of it becomes an event.
+        // Of one socket, at most this much in a turn; nothing of it becomes an event.
         assert!(b.turn() <= limits.turn);
     }
     settle(&mut [&mut b]);
@@ -160,7 +160,7 @@ fn events_that_nobody_takes_have_a_bound_and_what_waits_is_not_lost() {
     let now = b.now();
     let done: usize = (0..10).map(|_| b.carrier.turn(now)).sum();
     assert_eq!((done, b.carrier.counters().taken), (4, 4));
-    until("all are heard", &mut [&mut a, &mut b], |sides| {
+    until("all are received", &mut [&mut a, &mut b], |sides| {
         sides[1].mads.len() == 40
     });
 }

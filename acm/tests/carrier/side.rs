@@ -1,4 +1,4 @@
-//! A service's end: a carrier with one endpoint, and what it was told.
+//! A service's end: a carrier with one endpoint, and the events that it got.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ pub fn group() -> Gid {
     "ff15:4001:ffff:3:4::".parse().unwrap()
 }
 
-/// Settings with a port of this test's own, so that tests that run at the same time do not hear each other.
+/// Settings with a port of this test's own, so that tests that run at the same time do not receive each
+/// other's messages.
 pub fn settings(port: u16, key: Option<u8>) -> Settings {
     let options = Options {
         doorbell_port: port,

@@ -1,4 +1,5 @@
-//! Debian's `ib_acme` asks in every form that it has; what it prints and how it exits is compared with what it has to.
+//! Debian's `ib_acme` queries in every form that it has; its output and exit status are compared with the
+//! expected ones.
 //!
 //! reference: acm, sections 11 and 12.
 
@@ -8,7 +9,7 @@ use crate::common::{Running, at_once, with_tcp};
 use crate::original::{has, ib_acme, may_mount};
 use doorbell_testing::skipped;
 
-/// Where it looks when it is told nothing.
+/// The socket that it takes by default.
 const USUAL: &str = "/run/ibacm-unix.sock";
 const COUNTERS: &str = "svc,Error Count,Resolve Count,No Data,Addr Query Count,Addr Cache Count,Route Query Count,\
                         Route Cache Count\n";
@@ -40,7 +41,8 @@ fn prints(running: &Running, line: &str, code: i32, text: &str) {
     );
 }
 
-/// One destination, as it is shown: with the source where there is one, and the path to the host with this number.
+/// One destination, as it is shown: with the source where there is one, and the path to the host with this
+/// number.
 fn shown(to: &str, from: Option<&str>, last: u8) -> String {
     let from = from.map_or(String::new(), |from| format!("Source: {from}\n"));
     format!(
@@ -76,7 +78,7 @@ fn ib_acme_resolves_addresses_of_every_format() {
     resolves(running, "-f l", "7", None, 7);
     resolves(running, "-f g -s fe80::1", "fe80::7", Some("fe80::1"), 7);
     resolves(running, "-f g", "fe80::7", None, 7);
-    // Known already; and several times, where it does not tell what source was chosen.
+    // Known already; and several times, where it does not print which source was chosen.
     resolves(running, "-c", "10.0.0.7", Some("10.0.0.1"), 7);
     resolves(running, "-C 3", "10.0.0.7", None, 7);
 }
@@ -202,7 +204,7 @@ fn ib_acme_shows_endpoints_in_every_form() {
         return;
     };
     let unix = running.places.socket.to_str().unwrap().to_owned();
-    // By index first, then by port: as it asks.
+    // By index first, then by port: in its own order.
     let first = [
         "0x0002c90300000001,1,0xffff,1,doorbell,node1,10.0.0.1",
         "0x0002c90300000002,2,0xffff,1,doorbell,fd00::1",

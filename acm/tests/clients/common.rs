@@ -96,7 +96,7 @@ impl Running {
         }
     }
 
-    /// Waits until nobody is there.
+    /// Waits until no client is there.
     pub(crate) fn until_empty(&self) {
         let end = Instant::now() + LONG;
         while self.served.present() > 0 {
@@ -178,7 +178,8 @@ pub(crate) fn counters(of: u64) -> Counters {
     Counters::from_order([1, 2, 3, 4, 5, 6, 7].map(|count| of * 100 + count))
 }
 
-/// The table. Hosts 200 to 210 fail, each with the status that is its number less 200; 250 is known only later.
+/// The table. Hosts 200 to 210 fail, each with the status that is its number less 200; 250 is known only
+/// later.
 pub(crate) fn table(question: &Question) -> Answer {
     match question {
         Question::Resolve {

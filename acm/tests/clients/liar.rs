@@ -1,4 +1,4 @@
-//! A service that is none: our clients end with one sentence, whatever it says.
+//! A service that is none: our clients end with one sentence, whatever it sends.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,7 +11,7 @@ use doorbell_acm::wire::write_question;
 
 use crate::common::{LONG, v4};
 
-/// Answers everybody's first question with these bytes, and goes.
+/// Answers every client's first question with these bytes, and goes.
 fn liar(socket: &Path, says: Vec<u8>) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {

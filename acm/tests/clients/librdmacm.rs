@@ -1,8 +1,8 @@
-//! `rdma_getaddrinfo` of the machine's own librdmacm, which asks the service before a program connects.
+//! `rdma_getaddrinfo` of the machine's own librdmacm, which queries the service before a program connects.
 //!
-//! Without an InfiniBand device it would not ask at all: `shim/verbs.c` is one, as far as it looks.
+//! Without an InfiniBand device it would send no query: `shim/verbs.c` is one, as far as it looks.
 //!
-//! reference: acm, section 2 (which socket it takes), section 5 (what it asks), section 12.
+//! reference: acm, section 2 (which socket it takes), section 5 (its query), section 12.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::common::{Running, settings, table, v4, with_tcp};
 use crate::original::{has, may_mount, run, with_run};
 use doorbell_testing::skipped;
 
-/// The programs of `shim/`, and a service to ask.
+/// The programs of `shim/`, and a service to query.
 struct Lab {
     folder: tempfile::TempDir,
     shim: PathBuf,
@@ -61,7 +61,7 @@ impl Lab {
         command
     }
 
-    /// What a program is told, and what the service was asked.
+    /// Returns what a program prints, and the queries that the service got.
     fn look_up(&self, settings: &Settings, arguments: &[&str]) -> (i32, String, Vec<Question>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&asked);

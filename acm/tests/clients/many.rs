@@ -118,7 +118,7 @@ fn an_asker_tells_statuses_lateness_and_the_end() {
         assert_eq!(
             told.unwrap(),
             Response::Counters(counters(0)),
-            "nobody waits for it"
+            "no client waits for it"
         );
         drop(running);
         let end = asker

@@ -1,4 +1,5 @@
-//! What is served: every question of our own client, over both kinds of socket; files that come and go; who is refused.
+//! The server: every question of our own client, over both kinds of socket; files that come and go; clients
+//! that are refused.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -157,7 +158,7 @@ fn a_dead_service_is_replaced_and_a_live_one_never() {
     symlink(&own.places.port, &own.places.port_alias).unwrap();
     let running = Running::start(&own, at_once);
     assert!(running.client().counters(CounterScope::Service).is_ok());
-    assert!(!own.places.port.exists(), "nobody listens there");
+    assert!(!own.places.port.exists(), "no process listens there");
     assert!(fs::symlink_metadata(&own.places.port_alias).is_err());
     let error = Server::open(&own, Vec::new()).unwrap_err();
     assert!(matches!(error, ServeError::InUse { .. }), "{error}");
@@ -225,7 +226,10 @@ fn sockets_that_are_handed_over_are_used_and_others_refused() {
     all_questions(&mut running.client());
     all_questions(&mut Client::connect(&running.tcp(), LONG).unwrap());
     drop(running);
-    assert!(own.places.socket.exists(), "it belongs to whoever handed it over");
+    assert!(
+        own.places.socket.exists(),
+        "it belongs to the process that handed it over"
+    );
     let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     let error = Server::open(&own, vec![one.into()]).unwrap_err();
     assert!(matches!(error, ServeError::Given { at: 0 }), "{error}");
@@ -254,7 +258,7 @@ fn a_service_that_is_started_with_its_socket_serves_through_it() {
     let folder = tempfile::tempdir().unwrap();
     let own = settings(folder.path());
     let socket = UnixListener::bind(&own.places.socket).unwrap();
-    // As systemd does: the socket is descriptor 3, and the process is told that it is meant.
+    // As systemd does: the socket is descriptor 3, and LISTEN_PID names the process.
     let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@""#;
     let child = Command::new("sh")
         .args(["-c", script, "sh"])

@@ -80,7 +80,7 @@ impl Running {
         };
         door.set_read_timeout(Some(LONG)).unwrap();
         let mut line = String::new();
-        // Where there are too many clients it is left, before or after it has asked.
+        // Where there are too many clients it is disconnected, before or after its query.
         let asked = door.write_all(b"state\n");
         let read = asked.and_then(|()| BufReader::new(door).read_line(&mut line));
         let state = read.ok().and_then(|_| serde_json::from_str(&line).ok());

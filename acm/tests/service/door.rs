@@ -43,13 +43,13 @@ fn too_many_are_left_at_once_and_those_who_ask_are_served_beside_those_who_flood
     let service = Running::start("", None);
     let mut flood: Vec<UnixStream> = (0..20).map(|_| connect(&service)).collect();
     for door in &mut flood {
-        // Nobody reads the answers: the service must not wait for that.
+        // No answers are read: the service must not wait for that.
         door.write_all(&b"state\n".repeat(500)).unwrap();
     }
     assert!(service.resolve("127.0.0.1").is_ok());
     assert!(!service.state()["endpoints"].is_null());
     let more: Vec<UnixStream> = (0..40).map(|_| connect(&service)).collect();
-    // The last ones were too many; those that were let in hear nothing.
+    // The last ones were too many; those that were let in receive nothing.
     let mut last_first = more.into_iter().rev();
     let is_left = last_first.any(|mut door| {
         door.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

@@ -39,7 +39,7 @@ fn two_services_find_each_other_also_after_the_link_was_away() {
         b.until_resolved("10.77.0.1").path.dgid.to_string(),
         "::ffff:10.77.0.1"
     );
-    // Too short for anybody to look at, several times.
+    // Too short to be noticed, several times.
     for _ in 0..5 {
         lab.ip(0, "link set v0 down");
         lab.ip(0, "link set v0 up");
@@ -73,7 +73,7 @@ fn beyond(test: &str, narrow: usize, wanted: u32) {
             assert_eq!(path.mtu.map(|mtu| mtu.bytes()), Some(wanted), "{kind} {to}");
             assert!(path.hop_limit > 1, "by routers");
         }
-        // Nobody is there.
+        // There is no such host.
         let error = a.resolve("10.77.2.99").expect_err("no such host");
         assert_eq!(error.status(), Some(Status::TimedOut), "{error}");
         assert_eq!(a.state()["waiting"], 0);
@@ -145,7 +145,7 @@ fn a_host_that_lost_its_last_ipv4_address_is_found_over_ipv6() {
         (back.dgid.to_string(), back.sgid.to_string()),
         ("fd77::1".into(), "fd77::2".into())
     );
-    // Each is asked anew, and still there.
+    // Each is queried anew, and still there.
     for _ in 0..3 {
         std::thread::sleep(std::time::Duration::from_millis(1100));
         let there = a.resolve("fd77::2").map(|route| route.path);

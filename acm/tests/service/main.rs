@@ -1,4 +1,5 @@
-//! The service as a whole: its second socket, changes of its files while questions are open, and hosts in network namespaces.
+//! The service as a whole: its second socket, changes of its files while questions are open, and hosts in
+//! network namespaces.
 
 // Real sockets, threads and time are what is tried here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

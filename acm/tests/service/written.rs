@@ -36,7 +36,7 @@ fn questions_that_are_open_while_options_change_are_answered() {
     let lab = Arc::new(lab);
     let options = "doorbell_interfaces all\nroute_prot acm\nretries 2\n";
     let service = Running::start(&format!("{options}timeout 60000\n"), Some((&lab, 0)));
-    service.until("it asks by v0", |state| {
+    service.until("it queries by v0", |state| {
         let ends = state["endpoints"].as_array();
         ends.is_some_and(|ends| {
             ends.iter()
@@ -48,10 +48,10 @@ fn questions_that_are_open_while_options_change_are_answered() {
         let nobody: std::net::IpAddr = [10, 77, 0, 99].into();
         client.resolve(None, Address::from(nobody), false)
     });
-    service.until("it is asked", |state| state["waiting"].as_u64() > Some(0));
+    service.until("it has the query", |state| state["waiting"].as_u64() > Some(0));
     service.write(&format!("{options}timeout 50\n"));
     let answer = asked.join().unwrap();
-    let error = answer.expect_err("nobody has that address");
+    let error = answer.expect_err("no host has that address");
     assert_eq!(error.status(), Some(Status::TimedOut), "{error}");
-    service.until("nobody waits", |state| state["waiting"] == 0);
+    service.until("no client waits", |state| state["waiting"] == 0);
 }

@@ -9,8 +9,8 @@ use doorbell_acm::resolver::Options;
 
 use crate::world::{World, story};
 
-/// How many seeds: each is another kind of network, other hosts, and another order of what happens to them. The example
-/// `acm-sim` takes as many as one has time for.
+/// How many seeds: each is another kind of network, other hosts, and another order of what happens to them.
+/// The example `acm-sim` takes as many as one has time for.
 const SEEDS: u64 = 30;
 
 #[test]
@@ -36,8 +36,8 @@ fn answers_are_true_whatever_happens() {
     );
 }
 
-/// A host is renumbered to where nobody was, also after more has been sent than 16 bits can count. In this story one went
-/// to another one's address otherwise, and then waited for answers that the other one got.
+/// A host is renumbered to where no host was, also after more has been sent than 16 bits can count. In this
+/// story one went to another one's address otherwise, and then waited for answers that the other one got.
 #[test]
 fn no_two_hosts_are_in_one_place() {
     let seed = 59;
@@ -52,8 +52,8 @@ fn no_two_hosts_are_in_one_place() {
     );
 }
 
-/// Where few hosts are, each is asked about often: also while it restarts or is renumbered, and while the last path to it is
-/// still tried. Each path is probed with these seeds.
+/// Where few hosts are, each is queried often: also while it restarts or is renumbered, and while the last
+/// path to it is still tried. Each path is probed with these seeds.
 #[test]
 fn few_hosts_are_asked_about_often() {
     for nodes in [2, 3] {
@@ -75,7 +75,8 @@ fn a_seed_is_a_story() {
     assert_eq!(run(), run());
 }
 
-/// What is used lately is told at once, and what that costs does not grow with the number of hosts.
+/// Recently used destinations are answered at once, and what that costs does not grow with the number of
+/// hosts.
 #[test]
 fn hot_destinations_are_told_at_once() {
     let cost = |nodes: usize| {

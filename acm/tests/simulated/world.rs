@@ -1,10 +1,11 @@
-//! Many resolvers on one virtual clock, and a network between them that loses, repeats, delays, mixes up and spoils what
-//! it carries, is cut in two and heals, while hosts restart and are renumbered.
+//! Many resolvers on one virtual clock, and a network between them that loses, repeats, delays, mixes up and
+//! spoils what it carries, is cut in two and heals, while hosts restart and are renumbered.
 //!
 //! Everything follows from the seed. What must hold is looked at with each answer:
 //!
 //! * a question is answered once, by its bound;
-//! * a path that is told was true within the last two seconds, and neither faster nor larger than both its ends;
+//! * a path in an answer was true within the last two seconds, and neither faster nor larger than both its
+//!   ends;
 //! * tables are as large as they may be, at most.
 
 use std::cmp::Reverse;
@@ -26,12 +27,12 @@ use doorbell_acm::status::Status;
 use doorbell_fabric::time::Time;
 use doorbell_sim::Dice;
 
-/// For so long, what was true may still be told.
+/// For this time after a change, what was true before may still be answered.
 const TRUE_FOR: Duration = Duration::from_secs(2);
-/// Slack (virtual) for what is on its way to the one who asked.
+/// Slack (virtual) for messages that are on their way to the querying host.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// How bad the network is: one in so many; 0 is never.
+/// How bad the network is: each number is one in that many; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weather {
     pub(crate) loss: u64,
@@ -73,7 +74,7 @@ enum Will {
 #[derive(Clone, Debug)]
 struct Open {
     node: usize,
-    /// Whom it is about, and by what.
+    /// The host that it is about, and the address in the query.
     about: usize,
     to: Address,
     asked: Time,
@@ -88,7 +89,7 @@ pub(crate) struct Score {
     pub(crate) asked: u64,
     pub(crate) found: u64,
     pub(crate) refused: BTreeMap<u8, u64>,
-    /// Answered when asked.
+    /// Queries that were answered in the call.
     pub(crate) at_once: u64,
     pub(crate) multicasts: u64,
     pub(crate) deliveries: u64,
@@ -114,8 +115,8 @@ pub(crate) struct World {
     open: BTreeMap<Ticket, Open>,
     dice: Dice,
     numbers: u64,
-    /// The number of the last place. It counts nothing else: one place would be two hosts', and an answer to one of them
-    /// would reach the other.
+    /// The number of the last place. It counts nothing else: one place would be two hosts', and an answer to
+    /// one of them would reach the other.
     place: u16,
     whole_since: Time,
     seed: u64,
@@ -226,7 +227,7 @@ impl World {
         }
     }
 
-    /// The host is elsewhere from now on, where nobody was before: InfiniBand's numbers change, or the IP address does.
+    /// Moves the host to where no host was before: InfiniBand's numbers change, or the IP address does.
     pub(crate) fn renumber(&mut self, at: usize) {
         self.place = self.place.checked_add(1).expect("a place for each");
         let number = self.place;
@@ -243,7 +244,7 @@ impl World {
         let mut others = self.nodes.iter().flat_map(|node| &node.places);
         assert!(
             others.all(|place| place.gid != gid),
-            "seed {}: {gid} was somebody's",
+            "seed {}: {gid} was another host's",
             self.seed
         );
         let now = self.now;
@@ -297,7 +298,7 @@ impl World {
         self.whole_since = self.now;
     }
 
-    /// A client at one host asks about another, by its name or its IP address.
+    /// A client at one host queries another, by its name or its IP address.
     pub(crate) fn query(&mut self, from: usize, about: usize, by_name: bool) {
         let to = match by_name {
             true => name_of(about),
@@ -423,7 +424,7 @@ impl World {
                 } => {
                     self.score.unicasts += 1;
                     let mad: Rc<[u8]> = Rc::from(&mad[..]);
-                    // Whoever has the queue pair now, if he is where it is looked for.
+                    // The host that has the queue pair now, if it is where it is looked for.
                     let there = self.nodes.iter().position(|node| {
                         let place = node.places.last().expect("each has one");
                         (place.gid, place.lid) == (to.gid, to.lid) && is_reached(self.link, node, to)
@@ -541,7 +542,7 @@ impl World {
         });
         assert!(
             is_true,
-            "seed {}: at {} {open:?} was told {path:?}; it is {:?}",
+            "seed {}: at {} {open:?} got {path:?}; it is {:?}",
             self.seed, self.now, node.places
         );
         let (one, other) = (self.endpoint(open.node), self.endpoint(open.about));
@@ -549,7 +550,7 @@ impl World {
         let is_small = path.mtu.is_some_and(|mtu| mtu <= one.mtu.min(other.mtu));
         assert!(
             is_small && path.rate.is_some_and(|rate| rate.megabits() <= slow),
-            "seed {}: at {} {open:?} was told {path:?}; the slower end does {slow} Mb/s",
+            "seed {}: at {} {open:?} got {path:?}; the slower end does {slow} Mb/s",
             self.seed,
             self.now
         );
@@ -572,7 +573,7 @@ impl World {
     }
 }
 
-/// A queue pair of an earlier life takes nothing; without InfiniBand whoever listens there does.
+/// A queue pair of an earlier run takes nothing; without InfiniBand the process that listens there does.
 fn is_reached(link: Link, node: &Node, to: Peer) -> bool {
     link != Link::InfiniBand || node.qpn == to.qpn
 }
@@ -606,7 +607,7 @@ pub(crate) fn story(world: &mut World, seed: u64) {
             0 => world.restart(pick(&mut dice)),
             1 => world.renumber(pick(&mut dice)),
             2 => world.cut(pick(&mut dice)),
-            // Nobody hears where he is now.
+            // No host learns where it is now.
             6 => {
                 let alone = pick(&mut dice);
                 world.cut(alone);
