@@ -114,7 +114,7 @@ pub enum LaunchError {
     /// The launcher refused a request.
     #[error(
         "the launcher ({kind}) refused `{step}` (rc {code}{}): check its output",
-        said(message)
+        quoted(message)
     )]
     Refused {
         /// The launcher that refused.
@@ -225,7 +225,7 @@ pub enum LaunchError {
     },
 }
 
-fn said(message: &str) -> String {
+fn quoted(message: &str) -> String {
     if message.is_empty() {
         String::new()
     } else {

@@ -93,7 +93,7 @@ pub(crate) fn fate_of(token: &str) -> String {
 }
 
 /// Returns key and text by which a server reports that processes will not start: one piece, cut to `longest`.
-pub(crate) fn said_of(token: &str, reason: &str, longest: usize) -> (String, String) {
+pub(crate) fn refusal_of(token: &str, reason: &str, longest: usize) -> (String, String) {
     // Two digits per byte, after eight for the length.
     let most = longest.saturating_sub(8) / 2;
     let mut end = reason.len().min(most);

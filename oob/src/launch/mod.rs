@@ -44,7 +44,7 @@ use std::time::Duration;
 pub use detect::{Found, Wanted, detect};
 pub use error::LaunchError;
 pub use invite::Newcomers;
-pub(crate) use invite::{ABANDON, TOKEN, is_token, said_of};
+pub(crate) use invite::{ABANDON, TOKEN, is_token, refusal_of};
 pub use pmi1::Pmi1;
 pub use pmi2::Pmi2;
 pub use session::{Answer, Dialect, Program, Request, Session, Words};

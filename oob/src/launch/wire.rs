@@ -82,16 +82,16 @@ impl<D: Dialect> Wire<D> {
     fn exchange(&mut self, request: Request, clock: &Limit) -> Result<Answer, LaunchError> {
         let step = request.step();
         let bytes = self.session.ask(request)?;
-        let heard = self
-            .say(&bytes, step, clock)
-            .and_then(|()| self.hear(step, clock));
-        if heard.is_err() {
+        let answer = self
+            .send(&bytes, step, clock)
+            .and_then(|()| self.receive(step, clock));
+        if answer.is_err() {
             self.session.over();
         }
-        heard
+        answer
     }
 
-    fn say(&self, mut bytes: &[u8], step: &'static str, clock: &Limit) -> Result<(), LaunchError> {
+    fn send(&self, mut bytes: &[u8], step: &'static str, clock: &Limit) -> Result<(), LaunchError> {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(sent) => bytes = &bytes[sent..],
@@ -103,7 +103,7 @@ impl<D: Dialect> Wire<D> {
         Ok(())
     }
 
-    fn hear(&mut self, step: &'static str, clock: &Limit) -> Result<Answer, LaunchError> {
+    fn receive(&mut self, step: &'static str, clock: &Limit) -> Result<Answer, LaunchError> {
         let mut piece = [0; 4096];
         loop {
             match recv(&self.socket, &mut piece, RecvFlags::DONTWAIT) {
@@ -344,7 +344,7 @@ impl<D: Dialect> Launcher for Wire<D> {
         let request = Request::Abort { code, text };
         let step = request.step();
         let bytes = self.session.ask(request)?;
-        self.say(&bytes, step, &Limit::new(limit))
+        self.send(&bytes, step, &Limit::new(limit))
     }
 
     fn finalize(&mut self, limit: Duration) -> Result<(), LaunchError> {

@@ -24,7 +24,7 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio::time::{Sleep, sleep};
 
 use super::clock::Clock;
-use super::listener::Guest;
+use super::listener::Incoming;
 use super::settings::Settings;
 use super::socket::{self, Path};
 use crate::bytes::Bytes;
@@ -48,7 +48,7 @@ pub(super) struct Io(pub(super) u64);
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Send this hello.
-    Say([u8; HELLO]),
+    Hello([u8; HELLO]),
     /// Send this frame.
     Frame(Frame),
     /// Write what is queued, and end.
@@ -59,7 +59,7 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(super) enum Note {
     /// A connection was accepted.
-    Guest(Guest),
+    Incoming(Incoming),
     /// The handshake is complete.
     Ready(Io, Peer),
     /// A message was received.
@@ -144,7 +144,7 @@ struct Line {
     session: Session,
     shared: Arc<Shared>,
     orders: UnboundedReceiver<Order>,
-    told: VecDeque<Note>,
+    notes: VecDeque<Note>,
     /// Sealed bytes, and how many of them are written.
     wire: Vec<u8>,
     at: usize,
@@ -183,7 +183,7 @@ impl Line {
             session,
             shared,
             orders,
-            told: VecDeque::new(),
+            notes: VecDeque::new(),
             wire: Vec::new(),
             at: 0,
             marks: VecDeque::new(),
@@ -202,7 +202,7 @@ impl Line {
         loop {
             let turn = poll_fn(|cx| self.turn(cx)).await;
             // Back-pressure: nothing is read while an event cannot be delivered.
-            for note in self.told.drain(..) {
+            for note in self.notes.drain(..) {
                 let _ = notes.send(note).await;
             }
             if let Err(end) = turn {
@@ -224,7 +224,7 @@ impl Line {
                     return Poll::Ready(Err(End::closed()));
                 }
             }
-            if !self.told.is_empty() {
+            if !self.notes.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if let Some(timer) = &mut self.timer
@@ -270,7 +270,7 @@ impl Line {
         if full && !much {
             self.gulp = vec![0; GULP];
         }
-        self.hear();
+        self.take_session_events();
         if let Err(error) = result {
             // Send the reason, as far as the socket takes it at once.
             let _ = self.write(cx);
@@ -288,14 +288,14 @@ impl Line {
         }
     }
 
-    fn hear(&mut self) {
+    fn take_session_events(&mut self) {
         while let Some(event) = self.session.event() {
             match event {
                 Event::Ready(peer) => {
                     self.timer = None;
-                    self.told.push_back(Note::Ready(self.io, peer));
+                    self.notes.push_back(Note::Ready(self.io, peer));
                 }
-                Event::Message(bytes) => self.told.push_back(Note::Message(self.io, bytes.into())),
+                Event::Message(bytes) => self.notes.push_back(Note::Message(self.io, bytes.into())),
                 Event::Closed => self.leave(),
             }
         }
@@ -329,7 +329,7 @@ impl Line {
         match order {
             Order::Leave => self.leave(),
             _ if self.leaving => {}
-            Order::Say(bytes) => self.session.send(&bytes).map_err(End::of)?,
+            Order::Hello(bytes) => self.session.send(&bytes).map_err(End::of)?,
             Order::Frame(frame) => {
                 let sent = self.session.send_parts(frame.head(), frame.body());
                 sent.map_err(End::of)?;
@@ -373,7 +373,7 @@ impl Line {
         }
         if self.sent > self.sent_told {
             self.sent_told = self.sent;
-            self.told.push_back(Note::Sent(self.io, self.sent));
+            self.notes.push_back(Note::Sent(self.io, self.sent));
         }
     }
 

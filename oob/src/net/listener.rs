@@ -15,7 +15,7 @@ const NO_ROOM: Duration = Duration::from_millis(50);
 
 /// An accepted connection.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct Incoming {
     /// The module of the listener.
     pub(super) module: ModuleId,
     /// The connection's socket.
@@ -33,8 +33,8 @@ pub(super) async fn serve(module: ModuleId, listener: TcpListener, notes: Sender
         match listener.accept().await {
             Ok((stream, from)) => {
                 let Ok(stream) = stream.into_std() else { continue };
-                let guest = Guest { module, stream, from };
-                if notes.send(Note::Guest(guest)).await.is_err() {
+                let incoming = Incoming { module, stream, from };
+                if notes.send(Note::Incoming(incoming)).await.is_err() {
                     return;
                 }
             }

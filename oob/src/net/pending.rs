@@ -49,15 +49,15 @@ struct Failures {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Guests {
+pub(super) struct Pending {
     /// The oldest first.
     waiting: VecDeque<Waiting>,
     failures: BTreeMap<Source, Failures>,
 }
 
-impl Guests {
+impl Pending {
     /// Whether connections from a source are accepted at all.
-    pub(super) fn is_heard(&mut self, now: Time, source: Option<Source>, settings: &Settings) -> bool {
+    pub(super) fn is_accepted(&mut self, now: Time, source: Option<Source>, settings: &Settings) -> bool {
         source.is_none_or(|source| self.remembered(now, source, settings) < settings.failures.max(1))
     }
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first_of_its_own_address_and_then_of_all() {
-        let (mut guests, settings) = (Guests::default(), settings());
+        let (mut pending, settings) = (Pending::default(), settings());
         for (io, from, gone) in [
             (1, 1, None),
             (2, 2, None),
@@ -156,49 +156,52 @@ mod tests {
             (6, 4, Some(2)),
         ] {
             assert_eq!(
-                guests.enter(Io(io), source(from), &settings),
+                pending.enter(Io(io), source(from), &settings),
                 gone.map(Io),
                 "{io}"
             );
         }
-        assert_eq!(guests.len(), 4);
-        assert!(guests.leave(Time::ZERO, Io(3), false, &settings));
-        assert!(!guests.leave(Time::ZERO, Io(3), true, &settings), "once");
+        assert_eq!(pending.len(), 4);
+        assert!(pending.leave(Time::ZERO, Io(3), false, &settings));
+        assert!(!pending.leave(Time::ZERO, Io(3), true, &settings), "once");
         // On this host, only the total number is limited.
         for io in 10..20 {
-            let _ = guests.enter(Io(io), None, &settings);
+            let _ = pending.enter(Io(io), None, &settings);
         }
-        assert_eq!(guests.len(), 4);
+        assert_eq!(pending.len(), 4);
     }
 
     #[test]
     fn who_fails_too_often_is_not_heard_until_that_is_forgotten() {
-        let (mut guests, settings) = (Guests::default(), settings());
+        let (mut pending, settings) = (Pending::default(), settings());
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         for io in 0..3 {
-            assert!(guests.is_heard(at(0), source(1), &settings));
-            guests.enter(Io(io), source(1), &settings);
-            guests.leave(at(0), Io(io), true, &settings);
+            assert!(pending.is_accepted(at(0), source(1), &settings));
+            pending.enter(Io(io), source(1), &settings);
+            pending.leave(at(0), Io(io), true, &settings);
         }
-        assert!(!guests.is_heard(at(0), source(1), &settings));
+        assert!(!pending.is_accepted(at(0), source(1), &settings));
         assert!(
-            guests.is_heard(at(0), source(2), &settings),
+            pending.is_accepted(at(0), source(2), &settings),
             "others are accepted"
         );
-        assert!(guests.is_heard(at(0), None, &settings), "and this host always is");
-        assert!(guests.is_heard(at(1), source(1), &settings));
-        assert!(guests.is_heard(at(9), source(1), &settings));
-        assert!(guests.failures.is_empty(), "failures are forgotten");
+        assert!(
+            pending.is_accepted(at(0), None, &settings),
+            "and this host always is"
+        );
+        assert!(pending.is_accepted(at(1), source(1), &settings));
+        assert!(pending.is_accepted(at(9), source(1), &settings));
+        assert!(pending.failures.is_empty(), "failures are forgotten");
     }
 
     #[test]
     fn memory_of_failures_is_bounded_and_of_ipv6_a_network_is_one() {
-        let (mut guests, settings) = (Guests::default(), settings());
+        let (mut pending, settings) = (Pending::default(), settings());
         for host in 0..5000_u32 {
             let source = Source::of(IpAddr::from(host.to_be_bytes()), &[]);
-            guests.failed(Time::ZERO, source.unwrap_or(Source(0)), &settings);
+            pending.failed(Time::ZERO, source.unwrap_or(Source(0)), &settings);
         }
-        assert!(guests.failures.len() <= REMEMBERED);
+        assert!(pending.failures.len() <= REMEMBERED);
         let of = |text: &str| Source::of(text.parse().unwrap(), &["fd00::7".parse().unwrap()]);
         assert_eq!(of("fd00::1"), of("fd00::2"));
         assert_ne!(of("fd00::1"), of("fd00:0:0:1::1"));

@@ -162,14 +162,14 @@ mod tests {
         }
     }
 
-    fn told(ways: &[Way]) -> Vec<(u16, String)> {
+    fn text_of(ways: &[Way]) -> Vec<(u16, String)> {
         let of = |way: &Way| (way.module.0, way.addresses.join(" "));
         ways.iter().map(of).collect()
     }
 
     /// NICs that do not exist, so that only the masks matter.
     #[test]
-    fn masks_families_and_scopes_are_told_without_asking() {
+    fn masks_families_and_scopes_are_found_without_a_request() {
         let nics = [
             nic(0, 1, "lo", &[("127.0.0.1", 8)]),
             nic(1, 900_001, "no1", &[("198.18.1.1", 24), ("fe80::1", 64)]),
@@ -181,7 +181,7 @@ mod tests {
             .collect();
         let ask = |texts: &[&str]| {
             let addresses: Vec<Address> = texts.iter().map(|&text| text.into()).collect();
-            told(&ways(&nics, &host, &addresses))
+            text_of(&ways(&nics, &host, &addresses))
         };
         let is = |module, text: &str| (module, text.to_owned());
         assert_eq!(ask(&["198.18.2.7/24:5"]), [is(2, "198.18.2.7/24:5")]);

@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::connection::{Io, Note, Order, Shared};
 use super::counters::Counters;
 use super::module::Module;
-use super::pending::Guests;
+use super::pending::Pending;
 use super::settings::{Settings, Who};
 use crate::connect::{Conn, Meeting};
 use crate::error::OobError;
@@ -66,7 +66,7 @@ struct Line {
 pub struct Tcp {
     shared: Arc<Shared>,
     meeting: Meeting,
-    guests: Guests,
+    pending: Pending,
     runtime: Handle,
     notes: Receiver<Note>,
     tell: Sender<Note>,
@@ -120,7 +120,7 @@ impl Tcp {
         let mut tcp = Self {
             shared,
             meeting,
-            guests: Guests::default(),
+            pending: Pending::default(),
             runtime,
             notes,
             tell,
@@ -178,7 +178,7 @@ impl Tcp {
                 return if any { Poll::Ready(()) } else { Poll::Pending };
             };
             any = true;
-            self.hear(now, note);
+            self.note(now, note);
             self.act(now);
         }
         Poll::Ready(())
@@ -243,7 +243,7 @@ impl Tcp {
     /// Returns the number of handshakes with accepted connections.
     #[must_use]
     pub fn guests(&self) -> usize {
-        self.guests.len()
+        self.pending.len()
     }
 
     /// Returns the oldest problem of interest to a user; only the latest are kept.

@@ -121,7 +121,7 @@ impl Node {
             self.rml.keep(Arrived { from: me, tag, body });
         }
         let send = SendId(self.number());
-        self.tell(Event::Sent {
+        self.emit(Event::Sent {
             send,
             to: me,
             tag,
@@ -154,13 +154,13 @@ impl Node {
     pub fn cancel(&mut self, now: Time, from: From, tag: u32) {
         self.at(now);
         if let Some(recv) = self.rml.cancel(from, tag) {
-            self.tell(Event::Cancelled { recv });
+            self.emit(Event::Cancelled { recv });
         }
     }
 
     pub(super) fn received(&mut self, recv: RecvId, arrived: Arrived) {
         self.counters.delivered += 1;
-        self.tell(Event::Received {
+        self.emit(Event::Received {
             recv,
             from: arrived.from,
             tag: arrived.tag,
@@ -176,7 +176,7 @@ impl Node {
             let ix = self.peer(name);
             let mut writer = Writer::default();
             self.contact().encode(&mut writer.0);
-            self.say(ix, LOOK_UP, writer.done(), None);
+            self.send_control(ix, LOOK_UP, writer.done(), None);
             self.settle();
         }
     }

@@ -28,17 +28,17 @@ const LISTED: u8 = 1;
 
 /// All broadcasts of a rank.
 #[derive(Debug, Default)]
-pub(super) struct Casts {
+pub(super) struct Broadcasts {
     /// The epoch of the root that numbers them.
     epoch: Epoch,
     last: u64,
-    open: BTreeMap<u64, Cast>,
+    open: BTreeMap<u64, Broadcast>,
     /// Our own broadcasts that have not ended.
     own: BTreeSet<OpId>,
 }
 
 #[derive(Debug)]
-struct Cast {
+struct Broadcast {
     body: Bytes,
     /// Ranks of the branch not known to have it.
     left: BTreeSet<u32>,
@@ -51,7 +51,7 @@ struct Cast {
 }
 
 /// The header of a broadcast.
-struct Said {
+struct BroadcastHead {
     epoch: Epoch,
     number: u64,
     oldest: u64,
@@ -63,7 +63,7 @@ struct Said {
     body: Bytes,
 }
 
-impl Said {
+impl BroadcastHead {
     fn read(body: &Bytes) -> Option<Self> {
         let mut reader = Reader::new(body);
         Some(Self {
@@ -96,9 +96,9 @@ pub(super) fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-impl Casts {
+impl Broadcasts {
     /// Returns the last broadcast received, and the root's epoch.
-    pub(super) fn heard(&self) -> (Epoch, u64) {
+    pub(super) fn last_received(&self) -> (Epoch, u64) {
         (self.epoch, self.last)
     }
 
@@ -107,7 +107,7 @@ impl Casts {
     }
 
     pub(super) fn memory(&self) -> usize {
-        let each = |cast: &Cast| size_of::<Cast>() + 16 * cast.left.len() + cast.body.len();
+        let each = |cast: &Broadcast| size_of::<Broadcast>() + 16 * cast.left.len() + cast.body.len();
         self.open.values().map(each).sum()
     }
 }
@@ -118,7 +118,7 @@ impl Node {
         let mut writer = Writer::default();
         writer.word(millis(within)).long(op.0).word(tag).rest(body);
         let root = self.rank(0);
-        self.say(root, CAST_REQUEST, writer.done(), Some(Purpose::CastRequest(op)));
+        self.send_control(root, CAST_REQUEST, writer.done(), Some(Purpose::CastRequest(op)));
     }
 
     pub(super) fn on_cast_request(&mut self, ix: u32, body: &Bytes) -> Option<()> {
@@ -147,7 +147,7 @@ impl Node {
     fn cast(&mut self, kind: u8, from: Name, op: u64, tag: u32, body: Bytes, within: Duration) {
         let number = self.casts.last + 1;
         let oldest = self.casts.open.keys().next().copied().unwrap_or(number);
-        let said = Said {
+        let said = BroadcastHead {
             epoch: self.config.epoch,
             number,
             oldest,
@@ -167,7 +167,7 @@ impl Node {
     }
 
     pub(super) fn on_cast(&mut self, body: &Bytes) -> Option<()> {
-        let said = Said::read(body)?;
+        let said = BroadcastHead::read(body)?;
         if self.is_root() {
             return None;
         }
@@ -177,7 +177,7 @@ impl Node {
         Some(())
     }
 
-    fn take_cast(&mut self, said: Said, body: Bytes) {
+    fn take_cast(&mut self, said: BroadcastHead, body: Bytes) {
         if said.epoch < self.casts.epoch {
             return;
         }
@@ -187,12 +187,12 @@ impl Node {
             self.casts.last = 0;
             let old = std::mem::take(&mut self.casts.open);
             old.keys()
-                .for_each(|&number| self.timers.clear(Key::Cast(number)));
+                .for_each(|&number| self.timers.clear(Key::Broadcast(number)));
         }
         if !self.is_root() {
             let later = self.casts.open.split_off(&said.oldest);
             for number in std::mem::replace(&mut self.casts.open, later).into_keys() {
-                self.timers.clear(Key::Cast(number));
+                self.timers.clear(Key::Broadcast(number));
             }
         }
         if said.number <= self.casts.last {
@@ -210,7 +210,7 @@ impl Node {
             .into_iter()
             .collect();
         left.remove(&self.config.name.rank);
-        let cast = Cast {
+        let cast = Broadcast {
             body: body.clone(),
             left,
             deadline: self.now + said.left,
@@ -221,11 +221,11 @@ impl Node {
         self.casts.open.insert(said.number, cast);
         for child in self.routed.children.clone() {
             let ix = self.rank(child);
-            self.say(ix, CAST, body.clone(), None);
+            self.send_control(ix, CAST, body.clone(), None);
         }
         match said.kind {
             GATHERED => self.gathered(said.op as u32, &said.body),
-            _ => self.tell(Event::Broadcast {
+            _ => self.emit(Event::Broadcast {
                 from: said.from,
                 tag: said.tag,
                 body: said.body,
@@ -239,7 +239,7 @@ impl Node {
         let missed = self.casts.open.range(last + 1..);
         let bodies: Vec<Bytes> = missed.map(|(_, cast)| cast.body.clone()).collect();
         for body in bodies {
-            self.say(ix, CAST, body, None);
+            self.send_control(ix, CAST, body, None);
         }
     }
 
@@ -294,7 +294,7 @@ impl Node {
             cast.deadline + margin
         };
         let at = end.min(cast.hold);
-        self.timers.set(Key::Cast(number), at);
+        self.timers.set(Key::Broadcast(number), at);
     }
 
     fn report_cast(&mut self, number: u64) {
@@ -319,7 +319,7 @@ impl Node {
         }
         let body = writer.done();
         let ix = self.rank(parent);
-        self.say(ix, REACHED, body, None);
+        self.send_control(ix, REACHED, body, None);
     }
 
     pub(super) fn cast_due(&mut self, number: u64) {
@@ -347,7 +347,7 @@ impl Node {
     }
 
     fn end_cast(&mut self, number: u64) {
-        self.timers.clear(Key::Cast(number));
+        self.timers.clear(Key::Broadcast(number));
         let Some(cast) = self.casts.open.remove(&number) else {
             return;
         };
@@ -360,7 +360,7 @@ impl Node {
     fn answer_cast(&mut self, origin: Name, op: OpId, missing: &[u32]) {
         let ix = self.peer(origin);
         let body = Writer::default().long(op.0).list(missing.iter()).done();
-        self.say(ix, CAST_ENDED, body, None);
+        self.send_control(ix, CAST_ENDED, body, None);
     }
 
     pub(super) fn on_cast_ended(&mut self, body: &Bytes) -> Option<()> {
@@ -379,7 +379,7 @@ impl Node {
     fn own_ended(&mut self, op: OpId, missing: Vec<u32>) {
         if self.casts.own.remove(&op) {
             self.timers.clear(Key::Op(op));
-            self.tell(Event::BroadcastEnded { op, missing });
+            self.emit(Event::BroadcastEnded { op, missing });
         }
     }
 
@@ -393,7 +393,7 @@ impl Node {
     pub(super) fn end_casts(&mut self) {
         for op in std::mem::take(&mut self.casts.own) {
             let missing = self.others();
-            self.tell(Event::BroadcastEnded { op, missing });
+            self.emit(Event::BroadcastEnded { op, missing });
         }
         self.casts.open.clear();
     }

@@ -11,7 +11,7 @@ use crate::name::Epoch;
 
 /// The state of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct Notice {
     epoch: Epoch,
     version: u32,
     lost: bool,
@@ -29,7 +29,7 @@ impl Node {
             .long(epoch.0)
             .byte(u8::from(lost))
             .done();
-        self.say(root, REPORT, body, None);
+        self.send_control(root, REPORT, body, None);
     }
 
     pub(super) fn on_report(&mut self, body: &Bytes) -> Option<()> {
@@ -44,25 +44,25 @@ impl Node {
 
     fn decide(&mut self, rank: u32, epoch: Epoch, lost: bool) {
         let ix = self.rank(rank);
-        let before = self.news.get(&rank).copied().unwrap_or_default();
+        let before = self.notices.get(&rank).copied().unwrap_or_default();
         let latest = before.epoch.max(self.of(ix).epoch);
         let outdated = epoch.is_known() && epoch < latest;
         let contradicted = lost && (rank == 0 || self.routed.children.contains(&rank));
         if outdated || contradicted || before.lost == lost && (lost || before.epoch >= epoch) {
             return;
         }
-        let news = News {
+        let news = Notice {
             epoch: latest.max(epoch),
             version: before.version + 1,
             lost,
         };
-        self.news.insert(rank, news);
+        self.notices.insert(rank, news);
         self.believe(rank, news);
         self.spread(&[rank]);
         if !lost {
             // Ranks below it may have been cut off with it.
             for below in self.routed.tree.branch(rank) {
-                if self.news.get(&below).is_some_and(|news| news.lost) {
+                if self.notices.get(&below).is_some_and(|news| news.lost) {
                     self.check(below);
                 }
             }
@@ -73,20 +73,20 @@ impl Node {
         let mut writer = Writer::default();
         writer.word(ranks.len() as u32);
         for rank in ranks {
-            let news = self.news.get(rank).copied().unwrap_or_default();
+            let news = self.notices.get(rank).copied().unwrap_or_default();
             write(&mut writer, *rank, news);
         }
         let body = writer.done();
         for child in self.routed.children.clone() {
             let ix = self.rank(child);
-            self.say(ix, NEWS, body.clone(), None);
+            self.send_control(ix, NEWS, body.clone(), None);
         }
     }
 
     /// Encodes all notices, for a new child.
     pub(super) fn write_news(&self, writer: &mut Writer) {
-        writer.word(self.news.len() as u32);
-        for (rank, news) in &self.news {
+        writer.word(self.notices.len() as u32);
+        for (rank, news) in &self.notices {
             write(writer, *rank, *news);
         }
     }
@@ -99,7 +99,7 @@ impl Node {
         let mut new = Vec::new();
         for _ in 0..reader.word()? {
             let rank = reader.word()?;
-            let news = News {
+            let news = Notice {
                 epoch: reader.epoch()?,
                 version: reader.word()?,
                 lost: reader.byte()? != 0,
@@ -107,9 +107,9 @@ impl Node {
             if rank >= self.config.ranks {
                 return None;
             }
-            let before = self.news.get(&rank).copied().unwrap_or_default();
+            let before = self.notices.get(&rank).copied().unwrap_or_default();
             if (news.epoch, news.version) > (before.epoch, before.version) {
-                self.news.insert(rank, news);
+                self.notices.insert(rank, news);
                 new.push((rank, news));
             }
         }
@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// Applies a notice.
-    fn believe(&mut self, rank: u32, news: News) {
+    fn believe(&mut self, rank: u32, news: Notice) {
         if rank == self.config.name.rank {
             if news.lost && news.epoch <= self.config.epoch {
                 self.report(rank, self.config.epoch, false);
@@ -155,18 +155,18 @@ impl Node {
     /// Handles a message from a rank that was lost.
     pub(super) fn proved_alive(&mut self, ix: u32) {
         let (name, epoch) = (self.of(ix).name, self.of(ix).epoch);
-        let lost = self.news.get(&name.rank).is_some_and(|news| news.lost);
+        let lost = self.notices.get(&name.rank).is_some_and(|news| news.lost);
         if name.job == self.config.name.job && lost {
             self.report(name.rank, epoch, false);
         }
     }
 
     pub(super) fn is_lost(&self, rank: u32) -> bool {
-        self.news.get(&rank).is_some_and(|news| news.lost)
+        self.notices.get(&rank).is_some_and(|news| news.lost)
     }
 }
 
-fn write(writer: &mut Writer, rank: u32, news: News) {
+fn write(writer: &mut Writer, rank: u32, news: Notice) {
     writer
         .word(rank)
         .long(news.epoch.0)

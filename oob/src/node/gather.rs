@@ -60,7 +60,7 @@ impl Node {
     pub(super) fn begin_gather(&mut self, id: u32, body: &Bytes, within: Duration) {
         let me = self.config.name.rank;
         if self.ended || self.gathers.ended.contains(&id) {
-            return self.tell(Event::GatherFailed {
+            return self.emit(Event::GatherFailed {
                 id,
                 missing: vec![me],
             });
@@ -110,7 +110,7 @@ impl Node {
 
     fn is_complete(&self, gather: &Gather) -> bool {
         let me = self.config.name.rank;
-        let lost = self.news.len();
+        let lost = self.notices.len();
         // Do not compute the branch before it can be complete.
         let branch = self.routed.tree.branch(me);
         gather.values.len() + lost >= branch.len()
@@ -162,7 +162,7 @@ impl Node {
         write_table(&mut writer, values.collect());
         let body = writer.done();
         let ix = self.rank(parent);
-        self.say(ix, GATHER, body, None);
+        self.send_control(ix, GATHER, body, None);
     }
 
     pub(super) fn gather_due(&mut self, id: u32) {
@@ -196,7 +196,7 @@ impl Node {
         if gather.called {
             let missing = (0..self.config.ranks).filter(|rank| !gather.values.contains_key(rank));
             let missing = missing.collect();
-            self.tell(Event::GatherFailed { id, missing });
+            self.emit(Event::GatherFailed { id, missing });
         }
     }
 
@@ -227,7 +227,7 @@ impl Node {
             .list()
             .and_then(|missing| Some((missing, read_table(&mut reader)?)));
         match read {
-            Some((missing, table)) if called => self.tell(Event::Gathered { id, table, missing }),
+            Some((missing, table)) if called => self.emit(Event::Gathered { id, table, missing }),
             Some(_) => {}
             None => self.counters.malformed += 1,
         }

@@ -52,7 +52,7 @@ impl Life {
 
 impl Node {
     /// Sends a control message.
-    pub(super) fn say(&mut self, ix: u32, tag: u32, body: Bytes, purpose: Option<Purpose>) {
+    pub(super) fn send_control(&mut self, ix: u32, tag: u32, body: Bytes, purpose: Option<Purpose>) {
         if self.of(ix).name == self.config.name {
             return self.local.push_back((tag, body));
         }
@@ -98,14 +98,14 @@ impl Node {
         self.learned(asker);
         let mut writer = Writer::default();
         self.contact().encode(&mut writer.0);
-        self.say(ix, CONTACT, writer.done(), None);
+        self.send_control(ix, CONTACT, writer.done(), None);
         Some(())
     }
 
     fn on_contact(&mut self, body: &Bytes) -> Option<()> {
         let contact = Contact::decode(&mut Reader::new(body).rest)?;
         self.learned(contact.clone());
-        self.tell(Event::Found { contact });
+        self.emit(Event::Found { contact });
         Some(())
     }
 
@@ -133,7 +133,7 @@ impl Node {
             }
         }
         if !std::mem::replace(&mut self.life.lost, true) {
-            self.tell(Event::LifelineLost);
+            self.emit(Event::LifelineLost);
         }
         match self.config.policy {
             Policy::End => self.end(self.now),
@@ -147,11 +147,11 @@ impl Node {
     pub(super) fn attach_to(&mut self, rank: u32) {
         self.life.seeking = Some(rank);
         let ix = self.rank(rank);
-        let (epoch, last) = self.casts.heard();
+        let (epoch, last) = self.casts.last_received();
         let mut writer = Writer::default();
         writer.long(epoch.0).long(last);
         self.contact().encode(&mut writer.0);
-        self.say(ix, ATTACH, writer.done(), Some(Purpose::Attach(rank)));
+        self.send_control(ix, ATTACH, writer.done(), Some(Purpose::Attach(rank)));
         self.set_neighbour(ix, true);
     }
 
@@ -194,7 +194,7 @@ impl Node {
         self.routed.children.insert(child.rank);
         self.set_neighbour(ix, true);
         let answer = self.attached();
-        self.say(ix, ATTACHED, answer, None);
+        self.send_control(ix, ATTACHED, answer, None);
         self.cast_again(ix, epoch, last);
         self.touch_all();
         Some(())
@@ -236,7 +236,7 @@ impl Node {
         if let Some(before) = before.filter(|&before| before != parent.rank) {
             self.leave_parent(before);
         }
-        self.tell(Event::LifelineUp { parent });
+        self.emit(Event::LifelineUp { parent });
         contacts?.into_iter().for_each(|contact| self.learned(contact));
         self.read_news(&mut reader)?;
         // An ancestor that was tried without an answer may still take us for its child.
@@ -288,7 +288,7 @@ impl Node {
     pub(super) fn check(&mut self, rank: u32) {
         if !self.routed.children.contains(&rank) && self.life.checking.insert(rank) {
             let ix = self.rank(rank);
-            self.say(ix, CHECK, Bytes::default(), Some(Purpose::Check(rank)));
+            self.send_control(ix, CHECK, Bytes::default(), Some(Purpose::Check(rank)));
         }
     }
 

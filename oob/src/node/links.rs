@@ -56,7 +56,7 @@ impl Node {
         self.contact().encode(&mut writer.0);
         let body = writer.done();
         for ix in peers {
-            self.say(ix, MOVED, body.clone(), None);
+            self.send_control(ix, MOVED, body.clone(), None);
         }
     }
 

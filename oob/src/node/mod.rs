@@ -61,8 +61,8 @@ pub struct Node {
     rml: Rml,
     routed: Routed,
     life: lifeline::Life,
-    news: BTreeMap<u32, failure_notice::News>,
-    casts: broadcast::Casts,
+    notices: BTreeMap<u32, failure_notice::Notice>,
+    casts: broadcast::Broadcasts,
     gathers: gather::Gathers,
     /// Control messages whose completion has an effect.
     purposes: BTreeMap<SendId, Purpose>,
@@ -146,7 +146,7 @@ enum Key {
     Hop(u32),
     Seek,
     Home,
-    Cast(u64),
+    Broadcast(u64),
     Gather(u32),
     Op(OpId),
 }
@@ -167,8 +167,8 @@ impl Node {
             rml: Rml::default(),
             routed: Routed::new(tree, config.name.rank),
             life: lifeline::Life::default(),
-            news: BTreeMap::new(),
-            casts: broadcast::Casts::default(),
+            notices: BTreeMap::new(),
+            casts: broadcast::Broadcasts::default(),
             gathers: gather::Gathers::default(),
             purposes: BTreeMap::new(),
             local: VecDeque::new(),
@@ -205,7 +205,7 @@ impl Node {
                 Key::Hop(ix) => self.hop_due(ix),
                 Key::Seek => self.seek_due(),
                 Key::Home => self.home_due(),
-                Key::Cast(number) => self.cast_due(number),
+                Key::Broadcast(number) => self.cast_due(number),
                 Key::Gather(id) => self.gather_due(id),
                 Key::Op(op) => self.op_due(op),
             }
@@ -319,7 +319,7 @@ impl Node {
         self.numbers
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         self.out.push_back(Output::Event(event));
     }
 

@@ -76,7 +76,7 @@ impl Node {
         let linked = self.of(ix).hop.as_ref().is_some_and(|hop| !hop.links.is_empty());
         if linked {
             self.allow(ix);
-            self.ask(ix);
+            self.request_paths(ix);
             let now = self.now;
             let step = self.of(ix).hop.as_ref().map(|hop| hop.better(now, &self.links));
             if let Some(Step::Connect(transport, module, addresses)) = step {
@@ -103,7 +103,7 @@ impl Node {
 
     pub(super) fn pursue(&mut self, ix: u32) {
         self.allow(ix);
-        self.ask(ix);
+        self.request_paths(ix);
         if self.hop(ix).awaited != 0 {
             // All transports answer at once; the paths known already may be worse.
             return self.book(ix);
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// Requests paths to a peer from the transports, once per contact.
-    fn ask(&mut self, ix: u32) {
+    fn request_paths(&mut self, ix: u32) {
         let Some(contact) = self.of(ix).contact.clone() else {
             return;
         };
@@ -242,7 +242,7 @@ impl Node {
             return;
         }
         let (peer, epoch) = (self.of(ix).name, self.of(ix).epoch);
-        self.tell(Event::PeerLost { peer, epoch });
+        self.emit(Event::PeerLost { peer, epoch });
         for lane in Lane::ALL {
             self.fail(ix, lane, crate::event::Status::PeerLost);
         }
@@ -254,7 +254,7 @@ impl Node {
     pub(super) fn mark_back(&mut self, ix: u32) {
         if std::mem::replace(&mut self.of_mut(ix).lost, false) {
             let peer = self.of(ix).name;
-            self.tell(Event::PeerBack { peer });
+            self.emit(Event::PeerBack { peer });
             self.plan_home(true);
         }
     }

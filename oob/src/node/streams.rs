@@ -71,7 +71,7 @@ impl Node {
         }
         self.rml.purge(peer);
         self.of_mut(ix).lost = false;
-        self.tell(Event::PeerRestarted { peer, epoch });
+        self.emit(Event::PeerRestarted { peer, epoch });
         let old = |link: &crate::path_choice::LinkKey, node: &Self| {
             node.links.get(link).is_some_and(|link| link.epoch < epoch)
         };
@@ -112,7 +112,7 @@ impl Node {
         if waiting <= self.config.pending / 2 && self.pending <= self.config.pending_total / 2 {
             self.wanted.remove(&ix);
             let peer = self.of(ix).name;
-            self.tell(Event::Room { peer });
+            self.emit(Event::Room { peer });
         }
     }
 
@@ -323,7 +323,7 @@ impl Node {
             let Some(send) = message.id else { continue };
             self.pending -= charge(message.body.len()) as usize;
             match lane {
-                Lane::User => self.tell(Event::Sent {
+                Lane::User => self.emit(Event::Sent {
                     send,
                     to,
                     tag: message.tag,

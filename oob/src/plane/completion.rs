@@ -118,10 +118,10 @@ impl<T> Answer<T> {
     }
 
     pub(super) fn give(mut self, value: T) {
-        self.tell(|| value);
+        self.settle(|| value);
     }
 
-    fn tell(&mut self, value: impl FnOnce() -> T) {
+    fn settle(&mut self, value: impl FnOnce() -> T) {
         match self.to.take() {
             Some(To::Waits(shared)) => shared.put(value()),
             Some(To::Call(call)) => call(value()),
@@ -133,7 +133,7 @@ impl<T> Answer<T> {
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         let ended = self.ended;
-        self.tell(ended);
+        self.settle(ended);
     }
 }
 

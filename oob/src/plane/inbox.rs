@@ -94,7 +94,7 @@ impl<T> Inbox<T> {
         let taken = self.next_of(&mut kept);
         let again = self.wants_more(&mut kept);
         drop(kept);
-        self.ask(again);
+        self.request_resume(again);
         taken
     }
 
@@ -179,7 +179,7 @@ impl<T> Inbox<T> {
         wants
     }
 
-    fn ask(&self, again: bool) {
+    fn request_resume(&self, again: bool) {
         if again
             && let Wants::More(door, from, tag) = &self.shared.wants
             && let Err(Refused::Full(_)) = door.put(Ask::Resume(*from, *tag))

@@ -128,9 +128,9 @@ impl Line {
     }
 
     /// Takes a segment; an empty one is the end. [`Line::event`] returns what it meant, also after an error.
-    pub(super) fn take(&mut self, sequence: u64, piece: &[u8]) -> Result<Came, End> {
+    pub(super) fn take(&mut self, sequence: u64, piece: &[u8]) -> Result<Arrival, End> {
         if sequence < self.expected || self.ahead.contains_key(&sequence) {
-            return Ok(Came::Twice);
+            return Ok(Arrival::Twice);
         }
         if sequence == self.expected {
             self.understand(piece)?;
@@ -138,7 +138,7 @@ impl Line {
                 self.waiting -= next.len();
                 self.understand(&next)?;
             }
-            return Ok(Came::Next);
+            return Ok(Arrival::Next);
         }
         let most = if self.peer.is_some() { usize::MAX } else { AHEAD };
         if sequence - self.expected >= WINDOW || self.waiting + piece.len() > most {
@@ -148,7 +148,7 @@ impl Line {
         }
         self.waiting += piece.len();
         self.ahead.insert(sequence, piece.to_vec());
-        Ok(Came::Ahead)
+        Ok(Arrival::Ahead)
     }
 
     fn understand(&mut self, piece: &[u8]) -> Result<(), End> {
@@ -216,7 +216,7 @@ impl Line {
             };
             match order {
                 _ if self.leaving => {}
-                Order::Say(bytes) => self.session.send(&bytes).map_err(End::of)?,
+                Order::Hello(bytes) => self.session.send(&bytes).map_err(End::of)?,
                 Order::Frame(frame) => {
                     let sealed = self.session.send_parts(frame.head(), frame.body());
                     sealed.map_err(End::of)?;
@@ -239,11 +239,11 @@ impl Line {
 
     /// Whether both sides have closed, and everything of ours is sent.
     pub(super) fn is_over(&self) -> bool {
-        self.leaving && self.session.is_left() && self.is_said()
+        self.leaving && self.session.is_left() && self.is_sent()
     }
 
     /// Whether the rail has everything that was to be sent.
-    pub(super) fn is_said(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         self.at == self.out.len() && self.session.outgoing().is_empty() && self.orders.is_empty()
     }
 
@@ -268,13 +268,13 @@ impl Line {
 
     /// Whether an ended line has sent everything.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.ghost && self.is_said() && (self.shut || self.session.is_left())
+        self.ghost && self.is_sent() && (self.shut || self.session.is_left())
     }
 }
 
 /// What a received segment was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum Arrival {
     /// The expected one.
     Next,
     /// One that arrived early.
@@ -322,7 +322,7 @@ mod tests {
 
     fn carry(from: &mut Line, to: &mut Line, most: usize) -> Vec<Event> {
         for (sequence, bytes) in pieces(from, most) {
-            assert!(matches!(to.take(sequence, &bytes), Ok(Came::Next)));
+            assert!(matches!(to.take(sequence, &bytes), Ok(Arrival::Next)));
             from.handed(bytes.len());
         }
         std::iter::from_fn(|| to.event()).collect()
@@ -386,8 +386,8 @@ mod tests {
             if window.len() == WINDOW as usize || one.piece(4096).unwrap().is_none() {
                 for (at, (sequence, bytes)) in window.drain(..).rev().enumerate() {
                     let came = two.take(sequence, &bytes).unwrap();
-                    assert!(at == 0 || came != Came::Twice);
-                    assert!(matches!(two.take(sequence, &bytes), Ok(Came::Twice)));
+                    assert!(at == 0 || came != Arrival::Twice);
+                    assert!(matches!(two.take(sequence, &bytes), Ok(Arrival::Twice)));
                 }
                 told.extend(said.drain(..).filter_map(|length| one.handed(length)));
             }
@@ -406,10 +406,10 @@ mod tests {
     fn what_leaves_out_too_much_ends_the_line_before_memory_is_taken() {
         let (_, mut two) = pair();
         let at = two.expected;
-        assert!(matches!(two.take(at + WINDOW - 1, &[0; 10]), Ok(Came::Ahead)));
+        assert!(matches!(two.take(at + WINDOW - 1, &[0; 10]), Ok(Arrival::Ahead)));
         assert!(two.take(at + WINDOW, &[0; 10]).is_err(), "beyond the window");
         let mut stranger = line(false, 7);
-        assert!(matches!(stranger.take(1, &[0; AHEAD]), Ok(Came::Ahead)));
+        assert!(matches!(stranger.take(1, &[0; AHEAD]), Ok(Arrival::Ahead)));
         assert!(
             stranger.take(2, &[0]).is_err(),
             "more than allowed before the proof"
@@ -425,8 +425,8 @@ mod tests {
         one.order(Order::Frame(frame(vec![2; 10])));
         let said = pieces(&mut one, 1000);
         let (end, before) = said.split_last().unwrap();
-        assert!(end.1.is_empty() && matches!(two.take(end.0, &end.1), Ok(Came::Ahead)));
-        let mut last = Ok(Came::Next);
+        assert!(end.1.is_empty() && matches!(two.take(end.0, &end.1), Ok(Arrival::Ahead)));
+        let mut last = Ok(Arrival::Next);
         for (sequence, bytes) in before {
             last = two.take(*sequence, bytes);
         }

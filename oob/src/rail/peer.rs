@@ -20,7 +20,7 @@ pub(super) struct LineId(pub(super) u64);
 
 /// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(super) enum PeerState {
     /// Messages pass, as far as is known.
     Up,
     /// Messages do not pass; the peer is called at this time, and then after twice as long.
@@ -32,7 +32,7 @@ pub(super) enum Stand {
 /// A peer of a rail.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) stand: Stand,
+    pub(super) stand: PeerState,
     /// The connection of the rail that is used.
     pub(super) life: Life,
     /// The processes whose contacts name this address.
@@ -44,7 +44,7 @@ pub(super) struct Peer {
     flight: VecDeque<(MsgId, LineId, usize)>,
     pub(super) words: VecDeque<Head>,
     /// When something was last received from it, and when it was probed since then.
-    pub(super) heard: Time,
+    pub(super) alive: Time,
     pub(super) asked: Option<Time>,
     /// Number of its failed handshakes, at a given time.
     failures: (u32, Time),
@@ -53,26 +53,26 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(now: Time) -> Self {
         Self {
-            stand: Stand::Up,
+            stand: PeerState::Up,
             life: Life::FIRST,
             names: Vec::new(),
             lines: Vec::new(),
             turn: 0,
             flight: VecDeque::new(),
             words: VecDeque::new(),
-            heard: now,
+            alive: now,
             asked: None,
             failures: (0, now),
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.stand == Stand::Up
+        self.stand == PeerState::Up
     }
 
     /// Records that something of it arrived, or was taken by it.
-    pub(super) fn heard(&mut self, now: Time) {
-        self.heard = now;
+    pub(super) fn mark_alive(&mut self, now: Time) {
+        self.alive = now;
         self.asked = None;
     }
 
@@ -121,25 +121,25 @@ impl Peer {
     /// Returns when a peer with links has to be probed or given up; the latter is true.
     pub(super) fn due(&self, settings: &Settings) -> (Time, bool) {
         match self.asked {
-            None => (self.heard + settings.idle, false),
+            None => (self.alive + settings.idle, false),
             // If we stalled ourselves, restart the answer timer: the reply may be queued unread.
             Some(asked) => {
                 let silence = settings.silence.max(settings.idle);
                 let answer = asked + (silence - settings.idle);
-                ((self.heard + silence).max(answer), true)
+                ((self.alive + silence).max(answer), true)
             }
         }
     }
 
     /// Returns what to do about a peer with links now.
-    pub(super) fn judge(&self, now: Time, settings: &Settings) -> Judged {
+    pub(super) fn judge(&self, now: Time, settings: &Settings) -> Liveness {
         match self.due(settings) {
-            (at, _) if at > now => Judged::Wait(at),
-            (_, false) => Judged::Ask,
+            (at, _) if at > now => Liveness::Wait(at),
+            (_, false) => Liveness::Probe,
             // This process did not run when the answer was due, and the peer may not have run either:
             // stopped, frozen or suspended together. Whatever it sends from now on counts.
-            (at, true) if now.since(at) > LATE => Judged::Ask,
-            (_, true) => Judged::Silent,
+            (at, true) if now.since(at) > LATE => Liveness::Probe,
+            (_, true) => Liveness::Silent,
         }
     }
 
@@ -161,11 +161,11 @@ const LATE: Duration = Duration::from_millis(200);
 
 /// What to do about a peer with links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum Liveness {
     /// There is nothing to do before that time.
     Wait(Time),
     /// A probe has to be sent.
-    Ask,
+    Probe,
     /// It has to be given up, because it did not answer in time.
     Silent,
 }
@@ -221,7 +221,7 @@ mod tests {
         peer.asked = Some(late);
         let answered = late + (settings.silence - settings.idle);
         assert_eq!(peer.due(&settings), (answered, true), "probed late");
-        peer.heard(Time::from_nanos(5));
+        peer.mark_alive(Time::from_nanos(5));
         assert_eq!(peer.due(&settings), (Time::from_nanos(5) + settings.idle, false));
     }
 
@@ -231,14 +231,14 @@ mod tests {
         let mut peer = Peer::new(Time::ZERO);
         peer.asked = Some(Time::ZERO);
         let (due, _) = peer.due(&settings);
-        assert_eq!(peer.judge(Time::ZERO, &settings), Judged::Wait(due));
-        assert_eq!(peer.judge(due, &settings), Judged::Silent);
+        assert_eq!(peer.judge(Time::ZERO, &settings), Liveness::Wait(due));
+        assert_eq!(peer.judge(due, &settings), Liveness::Silent);
         // Both ends were frozen for an hour: probe again, and wait for the answer.
         let thawed = due + Duration::from_secs(3600);
-        assert_eq!(peer.judge(thawed, &settings), Judged::Ask);
+        assert_eq!(peer.judge(thawed, &settings), Liveness::Probe);
         peer.asked = Some(thawed);
         let again = thawed + (settings.silence - settings.idle);
-        assert_eq!(peer.judge(thawed, &settings), Judged::Wait(again));
-        assert_eq!(peer.judge(again, &settings), Judged::Silent);
+        assert_eq!(peer.judge(thawed, &settings), Liveness::Wait(again));
+        assert_eq!(peer.judge(again, &settings), Liveness::Silent);
     }
 }

@@ -15,7 +15,7 @@ const PENDING: usize = 64 << 10;
 
 /// A request of a rank.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum Command {
     Greet,
     OtherVersion,
     Limits,
@@ -63,7 +63,7 @@ enum Stage {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Guest {
+pub(super) struct Client {
     stage: Stage,
     heard: Vec<u8>,
     read: usize,
@@ -76,7 +76,7 @@ pub(super) struct Guest {
     is_gone: bool,
 }
 
-impl Guest {
+impl Client {
     pub(super) fn take(&mut self, bytes: &[u8]) {
         if self.stage != Stage::Over {
             self.heard.drain(..self.read);
@@ -86,7 +86,7 @@ impl Guest {
     }
 
     /// Returns the next request, if a whole one is there and may be handled now.
-    pub(super) fn next(&mut self) -> Result<Option<Ask>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<Command>, String> {
         let asked = self.step();
         if asked.is_err() {
             *self = Self {
@@ -98,7 +98,7 @@ impl Guest {
         asked
     }
 
-    fn step(&mut self) -> Result<Option<Ask>, String> {
+    fn step(&mut self) -> Result<Option<Command>, String> {
         loop {
             let rest = &self.heard[self.read..];
             if rest.len() > PENDING {
@@ -124,7 +124,7 @@ impl Guest {
         }
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<Option<Ask>, String> {
+    fn line(&mut self, line: &[u8]) -> Result<Option<Command>, String> {
         let text = std::str::from_utf8(line).ok().filter(|_| is_plain(line));
         let text = text.ok_or("one of its lines has characters other than printable ASCII")?;
         if self.stage == Stage::Ordering {
@@ -134,8 +134,8 @@ impl Guest {
             // Nothing else is handled until the answer.
             self.stage = Stage::AtSpawn;
             let ask = match std::mem::take(&mut self.order).whole()? {
-                Ok(program) => Ask::Spawn(Box::new(program)),
-                Err(why) => Ask::NoSpawn(why),
+                Ok(program) => Command::Spawn(Box::new(program)),
+                Err(why) => Command::NoSpawn(why),
             };
             return Ok(Some(ask));
         }
@@ -144,10 +144,10 @@ impl Guest {
             return Ok(None);
         }
         let words = Pmi1::parse(text)?;
-        self.ask(&words).map(Some)
+        self.command(&words).map(Some)
     }
 
-    fn ask(&mut self, words: &Words) -> Result<Ask, String> {
+    fn command(&mut self, words: &Words) -> Result<Command, String> {
         let out_of_turn = |stage: &str| {
             Err(format!(
                 "`{}` is not a valid request {stage}",
@@ -177,45 +177,45 @@ impl Guest {
         }
     }
 
-    fn begin(&mut self, words: &Words) -> Result<Ask, String> {
+    fn begin(&mut self, words: &Words) -> Result<Command, String> {
         if words.number("pmi_version")? != 1 {
-            return Ok(Ask::OtherVersion);
+            return Ok(Command::OtherVersion);
         }
         self.stage = Stage::Ready;
-        Ok(Ask::Greet)
+        Ok(Command::Greet)
     }
 
-    fn ready(&mut self, words: &Words) -> Result<Ask, String> {
+    fn ready(&mut self, words: &Words) -> Result<Command, String> {
         let word = |name: &str| {
             let word = words.get(name).map(str::to_owned);
             word.ok_or_else(|| format!("its `{}` lacks `{name}`", shown(&words.command)))
         };
         Ok(match words.command.as_str() {
-            "get_maxes" => Ask::Limits,
-            "get_appnum" => Ask::Application,
-            "get_my_kvsname" => Ask::Name,
-            "get_universe_size" => Ask::Universe,
-            "put" => Ask::Put {
+            "get_maxes" => Command::Limits,
+            "get_appnum" => Command::Application,
+            "get_my_kvsname" => Command::Name,
+            "get_universe_size" => Command::Universe,
+            "put" => Command::Put {
                 job: word("kvsname")?,
                 key: word("key")?,
                 value: word("value")?,
             },
-            "get" => Ask::Get {
+            "get" => Command::Get {
                 job: word("kvsname")?,
                 key: word("key")?,
             },
             "barrier_in" => {
                 self.stage = Stage::AtBarrier;
-                Ask::Barrier
+                Command::Barrier
             }
             "finalize" => {
                 (self.stage, self.took_leave) = (Stage::Finished, true);
-                Ask::Finalize
+                Command::Finalize
             }
-            "publish_name" => Ask::Refuse("publish_result"),
-            "unpublish_name" => Ask::Refuse("unpublish_result"),
-            "lookup_name" => Ask::Refuse("lookup_result"),
-            "spawn" => Ask::Refuse("spawn_result"),
+            "publish_name" => Command::Refuse("publish_result"),
+            "unpublish_name" => Command::Refuse("unpublish_result"),
+            "lookup_name" => Command::Refuse("lookup_result"),
+            "spawn" => Command::Refuse("spawn_result"),
             other => return Err(format!("`{}` is not a request of PMI-1", shown(other))),
         })
     }
@@ -283,14 +283,14 @@ impl Guest {
     }
 }
 
-fn abort(words: &Words) -> Result<Ask, String> {
+fn abort(words: &Words) -> Result<Command, String> {
     let code = match words.get("exitcode") {
         None => 1,
         // A code out of range, or one that means success, is a failure all the same.
         Some(_) => u8::try_from(words.number("exitcode")? & 0xff).unwrap_or(1).max(1),
     };
     let text = words.get("message").or(words.get("msg")).unwrap_or_default();
-    Ok(Ask::Abort {
+    Ok(Command::Abort {
         code,
         text: shown(text),
     })

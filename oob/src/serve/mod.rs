@@ -1,7 +1,7 @@
 //! The server side of PMI-1: what a launcher's process on each host answers to its ranks, sans I/O.
 //!
 //! ```text
-//!   rank's bytes ──► heard ──► Guest (one conversation each) ──► Store: this host's copy of the job's values
+//!   rank's bytes ──► heard ──► Client (one conversation each) ──► Store: this host's copy of the job's values
 //!                                   │
 //!             Output::Say ◄─────────┤ answers, in the order of the requests
 //!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: for the other hosts
@@ -34,8 +34,8 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::launch::{ABANDON, Program, TOKEN, is_token, said_of};
-use client::{Ask, Guest};
+use crate::launch::{ABANDON, Program, TOKEN, is_token, refusal_of};
+use client::{Client, Command};
 pub use store::{LONGEST_KEY, LONGEST_VALUE, STORE};
 use store::{Refused, Store};
 
@@ -68,7 +68,7 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Server {
     size: u32,
-    guests: BTreeMap<u32, Guest>,
+    clients: BTreeMap<u32, Client>,
     /// The values of each life of the ranks here.
     stores: BTreeMap<u32, Store>,
     /// The initial content of each store.
@@ -98,7 +98,7 @@ impl Server {
     pub fn new(job: &str, size: u32, ranks: impl IntoIterator<Item = u32>, blocks: &Blocks) -> Self {
         let mut server = Self {
             size,
-            guests: ranks.into_iter().map(|rank| (rank, Guest::default())).collect(),
+            clients: ranks.into_iter().map(|rank| (rank, Client::default())).collect(),
             stores: BTreeMap::new(),
             mapping: mapping(blocks),
             job: job.to_owned(),
@@ -114,7 +114,7 @@ impl Server {
     fn store(&mut self, life: u32) -> &mut Store {
         let mapping = &self.mapping;
         if !self.stores.contains_key(&life) {
-            let oldest = self.guests.values().filter_map(Guest::life).min();
+            let oldest = self.clients.values().filter_map(Client::life).min();
             self.stores.retain(|known, _| Some(*known) >= oldest);
         }
         self.stores.entry(life).or_insert_with(|| {
@@ -143,7 +143,7 @@ impl Server {
 
     /// Completes the spawn request of `rank`, with the reason if it failed.
     pub fn spawned(&mut self, rank: u32, result: Result<(), &str>) {
-        if !self.guests.get_mut(&rank).is_some_and(Guest::answered) {
+        if !self.clients.get_mut(&rank).is_some_and(Client::answered) {
             return;
         }
         let line = match result {
@@ -159,7 +159,7 @@ impl Server {
     /// can look up why.
     pub fn failed(&mut self, token: &str, reason: &str) {
         if is_token(token) {
-            let (key, text) = said_of(token, reason, LONGEST_VALUE);
+            let (key, text) = refusal_of(token, reason, LONGEST_VALUE);
             self.stores.values_mut().for_each(|store| store.know(&key, &text));
         }
     }
@@ -171,17 +171,17 @@ impl Server {
 
     /// Takes bytes of a rank, in any fragments.
     pub fn heard(&mut self, rank: u32, bytes: &[u8]) {
-        let Some(guest) = self.guests.get_mut(&rank) else {
+        let Some(client) = self.clients.get_mut(&rank) else {
             return;
         };
-        guest.take(bytes);
+        client.take(bytes);
         self.go_on(rank);
     }
 
     /// Handles the requests of a rank.
     fn go_on(&mut self, rank: u32) {
-        while let Some(guest) = self.guests.get_mut(&rank) {
-            match guest.next() {
+        while let Some(client) = self.clients.get_mut(&rank) {
+            match client.next() {
                 Ok(Some(ask)) => self.answer(rank, ask),
                 Ok(None) => return,
                 Err(reason) => {
@@ -194,10 +194,10 @@ impl Server {
 
     /// Handles the end of a rank's line; returns whether it was regular, or never used.
     pub fn left(&mut self, rank: u32) -> bool {
-        let Some(guest) = self.guests.get_mut(&rank) else {
+        let Some(client) = self.clients.get_mut(&rank) else {
             return true;
         };
-        let well = guest.leave();
+        let well = client.leave();
         if well {
             self.gather();
         }
@@ -207,7 +207,7 @@ impl Server {
     /// Whether a rank has sent `finalize`.
     #[must_use]
     pub fn took_leave(&self, rank: u32) -> bool {
-        self.guests.get(&rank).is_some_and(Guest::took_leave)
+        self.clients.get(&rank).is_some_and(Client::took_leave)
     }
 
     /// Completes barrier `fence` with the values of all hosts, including our own.
@@ -239,9 +239,9 @@ impl Server {
             self.store(life).merge(values)?;
         }
         let were_there = self
-            .guests
+            .clients
             .iter_mut()
-            .filter_map(|(rank, guest)| guest.release(life).then_some(*rank));
+            .filter_map(|(rank, client)| client.release(life).then_some(*rank));
         let were_there: Vec<u32> = were_there.collect();
         let out = |rank: &u32| Output::Say(*rank, b"cmd=barrier_out\n".to_vec());
         self.outputs.extend(were_there.iter().map(out));
@@ -250,43 +250,43 @@ impl Server {
         Ok(())
     }
 
-    fn answer(&mut self, rank: u32, ask: Ask) {
+    fn answer(&mut self, rank: u32, ask: Command) {
         let line = match ask {
-            Ask::Greet if self.is_too_far(rank) => {
-                if let Some(guest) = self.guests.get_mut(&rank) {
-                    guest.refuse();
+            Command::Greet if self.is_too_far(rank) => {
+                if let Some(client) = self.clients.get_mut(&rank) {
+                    client.refuse();
                 }
                 "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1 msg=too_many_programs\n".to_owned()
             }
-            Ask::Greet => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned(),
-            Ask::OtherVersion => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n".to_owned(),
+            Command::Greet => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned(),
+            Command::OtherVersion => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n".to_owned(),
             // The lengths include the terminator of a C string.
-            Ask::Limits => format!(
+            Command::Limits => format!(
                 "cmd=maxes kvsname_max=256 keylen_max={} vallen_max={}\n",
                 LONGEST_KEY + 1,
                 LONGEST_VALUE + 1
             ),
-            Ask::Application => "cmd=appnum appnum=0\n".to_owned(),
-            Ask::Name => format!("cmd=my_kvsname kvsname={}\n", self.name(self.life_of(rank))),
-            Ask::Universe => format!("cmd=universe_size size={}\n", self.size),
-            Ask::Put { job, key, value } => self.put(self.life_of(rank), &job, &key, &value),
-            Ask::Get { job, key } => self.get(self.life_of(rank), &job, &key),
-            Ask::Barrier => return self.gather(),
-            Ask::Finalize => {
+            Command::Application => "cmd=appnum appnum=0\n".to_owned(),
+            Command::Name => format!("cmd=my_kvsname kvsname={}\n", self.name(self.life_of(rank))),
+            Command::Universe => format!("cmd=universe_size size={}\n", self.size),
+            Command::Put { job, key, value } => self.put(self.life_of(rank), &job, &key, &value),
+            Command::Get { job, key } => self.get(self.life_of(rank), &job, &key),
+            Command::Barrier => return self.gather(),
+            Command::Finalize => {
                 self.outputs
                     .push_back(Output::Say(rank, b"cmd=finalize_ack\n".to_vec()));
                 // A rank that has finished is no longer at the barrier.
                 return self.gather();
             }
-            Ask::Spawn(program) => {
+            Command::Spawn(program) => {
                 // The outcome of the spawn request is looked up in it.
                 self.store(self.life_of(rank));
                 self.outputs.push_back(Output::Spawn(rank, program));
                 return;
             }
-            Ask::NoSpawn(why) => return self.spawned(rank, Err(why)),
-            Ask::Refuse(answer) => format!("cmd={answer} rc=-1 msg=not_supported\n"),
-            Ask::Abort { code, text } => {
+            Command::NoSpawn(why) => return self.spawned(rank, Err(why)),
+            Command::Refuse(answer) => format!("cmd={answer} rc=-1 msg=not_supported\n"),
+            Command::Abort { code, text } => {
                 self.outputs.push_back(Output::Abort { rank, code, text });
                 return;
             }
@@ -296,12 +296,12 @@ impl Server {
 
     /// Whether the life that a rank begins is too far ahead of the oldest.
     fn is_too_far(&self, rank: u32) -> bool {
-        let oldest = self.guests.values().filter_map(Guest::life).min().unwrap_or(0);
+        let oldest = self.clients.values().filter_map(Client::life).min().unwrap_or(0);
         self.life_of(rank).saturating_sub(oldest) > AHEAD
     }
 
     fn life_of(&self, rank: u32) -> u32 {
-        self.guests.get(&rank).and_then(Guest::life).unwrap_or(0)
+        self.clients.get(&rank).and_then(Client::life).unwrap_or(0)
     }
 
     /// Returns the job's name in a life.
@@ -348,11 +348,11 @@ impl Server {
     /// Completes this host's side of the barrier if all participants are there: at that of the earliest life
     /// with one.
     fn gather(&mut self) {
-        let life = self.guests.values().filter_map(Guest::is_at_barrier).min();
+        let life = self.clients.values().filter_map(Client::is_at_barrier).min();
         let Some(life) = life.filter(|_| self.waits.is_none()) else {
             return;
         };
-        if self.guests.values().any(|guest| guest.is_awaited(life)) {
+        if self.clients.values().any(|client| client.is_awaited(life)) {
             return;
         }
         let mut words = life.to_le_bytes().to_vec();

@@ -485,7 +485,7 @@ impl Session {
                 return Err(error);
             }
         }
-        let Some(peer) = self.hear(&mut noise) else {
+        let Some(peer) = self.read_handshake(&mut noise) else {
             refuse(self, Refusal::Key);
             return Err(OobError::WrongKey);
         };
@@ -507,7 +507,7 @@ impl Session {
                 });
             }
         }
-        let peer = self.hear(&mut noise).ok_or(OobError::WrongKey)?;
+        let peer = self.read_handshake(&mut noise).ok_or(OobError::WrongKey)?;
         let keys = self.keys(*noise)?;
         self.state = State::Open(keys);
         self.seal(Piece::Confirm, [&[]; 2])?;
@@ -571,7 +571,7 @@ impl Session {
     }
 
     /// Reads the other side's handshake message in the inbox; returns its identity if it has the key.
-    fn hear(&mut self, noise: &mut HandshakeState) -> Option<Peer> {
+    fn read_handshake(&mut self, noise: &mut HandshakeState) -> Option<Peer> {
         let mut payload = [0; SHAKE];
         let length = noise.read_message(self.inbox.get(HEAD..)?, &mut payload).ok()?;
         self.inbox.clear();

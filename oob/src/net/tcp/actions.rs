@@ -22,7 +22,7 @@ impl Tcp {
                 Action::Say { conn, bytes } => {
                     let line = self.of_conn.get(&conn).and_then(|io| self.lines.get(io));
                     if let Some(line) = line {
-                        let _ = line.orders.send(Order::Say(bytes));
+                        let _ = line.orders.send(Order::Hello(bytes));
                     }
                 }
                 Action::Up {

@@ -6,16 +6,16 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::{ENDING, Line, Tcp};
 use crate::connect::{Conn, Hello};
 use crate::net::connection::{self, Begin, End, Io, Note, Order};
-use crate::net::listener::Guest;
+use crate::net::listener::Incoming;
 use crate::net::pending::Source;
 use crate::session::Peer;
 use crate::transport::{Event, LinkId, Loss, ModuleId, Refusal};
 
 impl Tcp {
     /// Handles a note.
-    pub(super) fn hear(&mut self, now: Time, note: Note) {
+    pub(super) fn note(&mut self, now: Time, note: Note) {
         match note {
-            Note::Guest(guest) => self.guest(now, guest),
+            Note::Incoming(incoming) => self.incoming(now, incoming),
             Note::Ready(io, peer) => self.ready(now, io, peer),
             Note::Message(io, bytes) => self.message(now, io, bytes),
             Note::Sent(io, frames) => {
@@ -49,26 +49,26 @@ impl Tcp {
         Some(io)
     }
 
-    fn guest(&mut self, now: Time, guest: Guest) {
+    fn incoming(&mut self, now: Time, incoming: Incoming) {
         self.counters.accepted += 1;
-        let source = Source::of(guest.from.ip(), &self.host);
-        if !self.guests.is_heard(now, source, &self.shared.settings) {
+        let source = Source::of(incoming.from.ip(), &self.host);
+        if !self.pending.is_accepted(now, source, &self.shared.settings) {
             self.counters.throttled += 1;
             return;
         }
-        let Ok(local) = guest.stream.local_addr() else {
+        let Ok(local) = incoming.stream.local_addr() else {
             return;
         };
         let up = self
             .modules
-            .get(&guest.module)
+            .get(&incoming.module)
             .is_some_and(|module| module.has(local.ip()));
         if self.leaving || !up {
             return;
         }
-        let begun = self.line(guest.module, local.ip(), Begin::Accepted(guest.stream));
+        let begun = self.line(incoming.module, local.ip(), Begin::Accepted(incoming.stream));
         let Some(io) = begun else { return };
-        if let Some(oldest) = self.guests.enter(io, source, &self.shared.settings) {
+        if let Some(oldest) = self.pending.enter(io, source, &self.shared.settings) {
             self.counters.evicted += 1;
             self.drop_line(oldest);
         }
@@ -76,7 +76,7 @@ impl Tcp {
 
     /// Handles a completed handshake: the peer has the key.
     fn ready(&mut self, now: Time, io: Io, peer: Peer) {
-        let guest = self.guests.leave(now, io, false, &self.shared.settings);
+        let was_pending = self.pending.leave(now, io, false, &self.shared.settings);
         let Some(line) = self.lines.get_mut(&io) else {
             return;
         };
@@ -84,7 +84,7 @@ impl Tcp {
         if let Some(conn) = line.conn {
             return self.meeting.dialled(now, conn);
         }
-        if !guest {
+        if !was_pending {
             return;
         }
         match self.meeting.accepted(now, line.module) {
@@ -110,10 +110,10 @@ impl Tcp {
     }
 
     fn over(&mut self, now: Time, io: Io, end: End) {
-        let guest = self.guests.leave(now, io, true, &self.shared.settings);
+        let was_pending = self.pending.leave(now, io, true, &self.shared.settings);
         let Some(line) = self.lines.get(&io) else { return };
         let loss = line.why.unwrap_or(end.loss);
-        if guest {
+        if was_pending {
             match &end.error {
                 Some(error) => self.counters.refused(error),
                 None => self.counters.broken += 1,
@@ -125,7 +125,7 @@ impl Tcp {
         if let Some(error) = end.error
             && line.conn.is_some()
             && line.link.is_none()
-            && !guest
+            && !was_pending
         {
             self.troubled(error);
         }
@@ -134,7 +134,7 @@ impl Tcp {
 
     /// Ends a connection, and informs the meeting and the core if they have an entry for it.
     pub(super) fn end(&mut self, now: Time, io: Io, refusal: Refusal, loss: Loss) {
-        let _ = self.guests.leave(now, io, false, &self.shared.settings);
+        let _ = self.pending.leave(now, io, false, &self.shared.settings);
         let Some(line) = self.drop_line(io) else { return };
         if let Some(link) = line.link {
             let why = line.why.unwrap_or(loss);

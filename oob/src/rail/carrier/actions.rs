@@ -22,7 +22,7 @@ impl Rails {
                 } => self.dial(now, conn, module, &address),
                 Action::Say { conn, bytes } => {
                     if let Some(&id) = self.of_conn.get(&conn) {
-                        self.order(id, Order::Say(bytes));
+                        self.order(id, Order::Hello(bytes));
                     }
                 }
                 Action::Up {

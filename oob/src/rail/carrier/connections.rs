@@ -7,7 +7,7 @@ use crate::bytes::Bytes;
 use crate::connect::{Conn, Hello};
 use crate::error::OobError;
 use crate::net::{End, Order};
-use crate::rail::connection::{Came, Spot};
+use crate::rail::connection::{Arrival, Spot};
 use crate::rail::peer::LineId;
 use crate::rail::wire::{Head, Kind};
 use crate::session::{self, Peer};
@@ -29,7 +29,7 @@ impl Rails {
             self.counters.stray += 1;
             return;
         }
-        peer.heard(now);
+        peer.mark_alive(now);
         let line = self.of_wire.get(&(spot, !head.caller, head.line)).copied();
         match (head.kind, line) {
             (Kind::Ask, _) => self.word(spot, Head::alone(Kind::Here)),
@@ -101,11 +101,11 @@ impl Rails {
         self.modules[line.spot.module].busy.insert(line.spot.peer);
         let came = line.take(sequence, piece);
         match came {
-            Ok(Came::Twice) => self.counters.duplicates += 1,
-            Ok(Came::Ahead) => self.counters.reordered += 1,
-            Ok(Came::Next) | Err(_) => {}
+            Ok(Arrival::Twice) => self.counters.duplicates += 1,
+            Ok(Arrival::Ahead) => self.counters.reordered += 1,
+            Ok(Arrival::Next) | Err(_) => {}
         }
-        self.counters.pieces_received += u64::from(!matches!(came, Ok(Came::Twice)));
+        self.counters.pieces_received += u64::from(!matches!(came, Ok(Arrival::Twice)));
         while let Some(event) = self.lines.get_mut(&id).and_then(|line| line.event()) {
             match event {
                 session::Event::Ready(peer) => self.ready(now, id, peer),

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use doorbell_fabric::time::Time;
 use doorbell_inet::network;
 
-use self::paths::Asked;
+use self::paths::Requested;
 use super::address;
 use super::connection::{Line, Spot};
 use super::counters::Counters;
@@ -53,7 +53,7 @@ pub struct Rails {
     count: u64,
     guests: usize,
     ghosts: usize,
-    asked: BTreeMap<Name, Asked>,
+    asked: BTreeMap<Name, Requested>,
     /// When lines and peers are checked for time-outs.
     scan_at: Time,
     now: Time,
@@ -117,7 +117,7 @@ impl Rails {
             counters: Counters::default(),
             leaving: None,
         };
-        (0..rails.modules.len()).for_each(|module| rails.tell_module(module));
+        (0..rails.modules.len()).for_each(|module| rails.report_module(module));
         Ok(rails)
     }
 

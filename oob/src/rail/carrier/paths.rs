@@ -9,7 +9,7 @@ use crate::contact::ADDRESSES_MAX;
 use crate::name::Name;
 use crate::rail::address::Place;
 use crate::rail::connection::Spot;
-use crate::rail::peer::{Judged, LineId, Stand};
+use crate::rail::peer::{LineId, Liveness, PeerState};
 use crate::rail::wire::{Head, Kind};
 use crate::transport::{Address, Event, Loss, ModuleId, Refusal, Way};
 
@@ -18,10 +18,10 @@ const EACH: usize = 8;
 
 /// The addresses requested for a peer, and the paths returned.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct Requested {
     addresses: Vec<Address>,
     places: Vec<(Address, Spot)>,
-    told: Vec<Way>,
+    reported: Vec<Way>,
 }
 
 impl Rails {
@@ -52,16 +52,16 @@ impl Rails {
                 peer.names.push(name);
             }
         }
-        let told = self.ways(&places);
-        let asked = Asked {
+        let reported = self.ways(&places);
+        let asked = Requested {
             addresses,
             places,
-            told: told.clone(),
+            reported: reported.clone(),
         };
         self.asked.insert(name, asked);
         self.events.push_back(Event::Ways {
             peer: name,
-            ways: told,
+            ways: reported,
         });
     }
 
@@ -125,18 +125,18 @@ impl Rails {
                 continue;
             };
             let ways = self.ways(&asked.places);
-            if ways == asked.told {
+            if ways == asked.reported {
                 continue;
             }
             if let Some(asked) = self.asked.get_mut(&name) {
-                asked.told.clone_from(&ways);
+                asked.reported.clone_from(&ways);
             }
             self.events.push_back(Event::Ways { peer: name, ways });
         }
     }
 
     /// Reports a module that is up.
-    pub(super) fn tell_module(&mut self, at: usize) {
+    pub(super) fn report_module(&mut self, at: usize) {
         self.events.push_back(Event::ModuleUp {
             module: module_id(at),
             addresses: vec![self.modules[at].address.clone()],
@@ -146,7 +146,7 @@ impl Rails {
     /// Handles an event of a rail.
     pub(super) fn happened(&mut self, now: Time, at: usize, event: RailEvent) {
         match (event.scope, event.kind) {
-            (Scope::Peer(peer), kind) => self.peer_tells(now, Spot { module: at, peer }, kind, event.life),
+            (Scope::Peer(peer), kind) => self.peer_event(now, Spot { module: at, peer }, kind, event.life),
             (Scope::Rail, EventKind::LinkUp) => self.module_up(now, at),
             (Scope::Rail, EventKind::LinkDown) => self.module_down(now, at),
             (Scope::Rail, EventKind::DeviceGone) => {
@@ -158,7 +158,7 @@ impl Rails {
         self.act(now);
     }
 
-    fn peer_tells(&mut self, now: Time, spot: Spot, kind: EventKind, life: Life) {
+    fn peer_event(&mut self, now: Time, spot: Spot, kind: EventKind, life: Life) {
         match kind {
             EventKind::PeerUp => self.peer_up(now, spot, life),
             EventKind::PeerDown(reason) => {
@@ -174,7 +174,7 @@ impl Rails {
                 self.peer_down(now, spot, loss);
                 let over = matches!(reason, DownReason::Closed | DownReason::Hostile);
                 if let Some(peer) = self.modules[spot.module].peer(spot.peer).filter(|_| over) {
-                    peer.stand = Stand::Over;
+                    peer.stand = PeerState::Over;
                 }
             }
             // Silence is measured by our own clock; a working path needs no other judgement.
@@ -200,8 +200,8 @@ impl Rails {
         let Some(peer) = self.modules[spot.module].peer(spot.peer) else {
             return;
         };
-        (peer.stand, peer.life) = (Stand::Up, life);
-        peer.heard(now);
+        (peer.stand, peer.life) = (PeerState::Up, life);
+        peer.mark_alive(now);
         self.counters.peers_back += 1;
         let names = peer.names.clone();
         self.retell(names);
@@ -214,7 +214,7 @@ impl Rails {
         let Some(peer) = module.peer(spot.peer).filter(|peer| peer.is_up()) else {
             return;
         };
-        peer.stand = Stand::Down(now + first, first);
+        peer.stand = PeerState::Down(now + first, first);
         peer.clear();
         let (names, lines) = (peer.names.clone(), peer.lines.clone());
         module.rail.forget(spot.peer);
@@ -279,12 +279,12 @@ impl Rails {
         module.wake.forget();
         let first = self.settings.revive;
         for peer in module.peers.iter_mut().flatten() {
-            if let Stand::Down(..) = peer.stand {
-                peer.stand = Stand::Down(now, first);
+            if let PeerState::Down(..) = peer.stand {
+                peer.stand = PeerState::Down(now, first);
             }
         }
         self.book(now);
-        self.tell_module(at);
+        self.report_module(at);
         self.retell(self.asked.keys().copied().collect());
     }
 
@@ -331,11 +331,11 @@ impl Rails {
             return;
         };
         match peer.stand {
-            Stand::Over => {}
-            Stand::Down(at, _) if at > now => self.book(at),
-            Stand::Down(_, wait) => {
+            PeerState::Over => {}
+            PeerState::Down(at, _) if at > now => self.book(at),
+            PeerState::Down(_, wait) => {
                 let next = (wait * 2).min(settings.revive_max.max(settings.revive));
-                peer.stand = Stand::Down(now + wait, next);
+                peer.stand = PeerState::Down(now + wait, next);
                 // No peer is expected at an address that its contact no longer has.
                 if up && !peer.names.is_empty() {
                     module.wake.end(&mut *module.rail);
@@ -345,11 +345,11 @@ impl Rails {
                 }
                 self.book(now + wait);
             }
-            Stand::Up if peer.lines.is_empty() => {}
-            Stand::Up => match peer.judge(now, &settings) {
-                Judged::Wait(at) => self.book(at),
-                Judged::Silent => self.give_up(now, spot, Loss::Silent),
-                Judged::Ask => {
+            PeerState::Up if peer.lines.is_empty() => {}
+            PeerState::Up => match peer.judge(now, &settings) {
+                Liveness::Wait(at) => self.book(at),
+                Liveness::Silent => self.give_up(now, spot, Loss::Silent),
+                Liveness::Probe => {
                     peer.asked = Some(now);
                     let (at, _) = peer.due(&settings);
                     self.book(at);

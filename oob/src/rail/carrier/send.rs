@@ -16,7 +16,7 @@ const TURN: usize = 128;
 
 /// The outcome of an attempt to send something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum SendOutcome {
     /// The rail has taken it.
     Yes,
     /// There was nothing to send.
@@ -46,7 +46,7 @@ impl Rails {
         for peer in busy {
             let spot = Spot { module: at, peer };
             any |= self.landed(now, spot);
-            any |= self.say(now, spot);
+            any |= self.send_queued(now, spot);
             self.rest(now, spot);
         }
         let module = &mut self.modules[at];
@@ -78,13 +78,13 @@ impl Rails {
             }
         }
         if let Some(peer) = self.modules[spot.module].peer(spot.peer).filter(|_| any) {
-            peer.heard(now);
+            peer.mark_alive(now);
         }
         any
     }
 
     /// Sends what is queued for a peer.
-    fn say(&mut self, now: Time, spot: Spot) -> bool {
+    fn send_queued(&mut self, now: Time, spot: Spot) -> bool {
         if !self.is_up(spot) {
             return false;
         }
@@ -93,13 +93,13 @@ impl Rails {
             .peer(spot.peer)
             .and_then(|peer| peer.words.front().copied())
         {
-            match self.say_word(spot, word) {
-                Said::Yes => any = true,
-                Said::Down => {
+            match self.send_control(spot, word) {
+                SendOutcome::Yes => any = true,
+                SendOutcome::Down => {
                     self.peer_down(now, spot, Loss::Broken);
                     return true;
                 }
-                Said::Nothing | Said::Later => return any,
+                SendOutcome::Nothing | SendOutcome::Later => return any,
             }
         }
         // Serve the lines in turn, until none has anything left.
@@ -115,11 +115,11 @@ impl Rails {
             let Some(id) = peer.next_line().filter(|_| idle < lines) else {
                 break;
             };
-            match self.say_piece(now, spot, id) {
-                Said::Yes => (any, idle) = (true, 0),
-                Said::Nothing => idle += 1,
-                Said::Later => break,
-                Said::Down => {
+            match self.send_piece(now, spot, id) {
+                SendOutcome::Yes => (any, idle) = (true, 0),
+                SendOutcome::Nothing => idle += 1,
+                SendOutcome::Later => break,
+                SendOutcome::Down => {
                     self.peer_down(now, spot, Loss::Broken);
                     return true;
                 }
@@ -128,32 +128,32 @@ impl Rails {
         any
     }
 
-    fn say_word(&mut self, spot: Spot, word: Head) -> Said {
+    fn send_control(&mut self, spot: Spot, word: Head) -> SendOutcome {
         let module = &mut self.modules[spot.module];
         match module.rail.send(spot.peer, &word.bytes(), &[]) {
             Ok(_) => {
                 if let Some(peer) = module.peer(spot.peer) {
                     peer.words.pop_front();
                 }
-                Said::Yes
+                SendOutcome::Yes
             }
             Err(refused) => self.refused(refused),
         }
     }
 
-    fn say_piece(&mut self, now: Time, spot: Spot, id: LineId) -> Said {
+    fn send_piece(&mut self, now: Time, spot: Spot, id: LineId) -> SendOutcome {
         let Some(line) = self.lines.get_mut(&id) else {
-            return Said::Nothing;
+            return SendOutcome::Nothing;
         };
         let module = &mut self.modules[spot.module];
         let (caller, number) = (line.ours, line.number);
         let next = match line.piece(module.piece) {
             Ok(Some(next)) => next,
-            Ok(None) => return Said::Nothing,
+            Ok(None) => return SendOutcome::Nothing,
             Err(end) => {
                 self.over(now, id, end);
                 self.act(now);
-                return Said::Nothing;
+                return SendOutcome::Nothing;
             }
         };
         let head = Head {
@@ -170,20 +170,22 @@ impl Rails {
                     peer.flies(message, id, length);
                 }
                 self.counters.pieces_sent += 1;
-                Said::Yes
+                SendOutcome::Yes
             }
             Err(refused) => self.refused(refused),
         }
     }
 
-    fn refused(&mut self, refused: Refused) -> Said {
+    fn refused(&mut self, refused: Refused) -> SendOutcome {
         match refused {
             Refused::Full => {
                 self.counters.full += 1;
-                Said::Later
+                SendOutcome::Later
             }
             // A rail that refuses what its limits allow is unusable.
-            Refused::PeerDown | Refused::TooLong | Refused::Unsupported | Refused::BadMemory => Said::Down,
+            Refused::PeerDown | Refused::TooLong | Refused::Unsupported | Refused::BadMemory => {
+                SendOutcome::Down
+            }
         }
     }
 
@@ -194,7 +196,7 @@ impl Rails {
         let mut waits = false;
         for id in lines {
             let Some(line) = self.lines.get(&id) else { continue };
-            waits |= !line.is_said();
+            waits |= !line.is_sent();
             if line.is_at_rest() {
                 self.bury(id);
             } else if line.is_over() {
