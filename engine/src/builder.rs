@@ -225,7 +225,7 @@ impl Builder {
     ///         let world = doorbell::Builder::new().build_over(call).unwrap();
     ///         world.send(1, 7, b"from another host").unwrap();
     ///     });
-    ///     let Accepted::Guest(guest) = door.accept(None, None)? else { panic!() };
+    ///     let Accepted::Connection(guest) = door.accept(None, None)? else { panic!() };
     ///     let world = doorbell::Builder::new().build_over(*guest)?;
     ///     let mut buffer = [0; 64];
     ///     assert_eq!(world.recv(0, 7, &mut buffer)?.len, 17);

@@ -18,7 +18,7 @@ fn ends() -> (Connection, Connection) {
     thread::scope(|s| {
         let call = s.spawn(move || Connection::connect(&to, &terms(Some(key)).unwrap(), AMPLE).unwrap());
         match door.accept(None, Some(AMPLE)).unwrap() {
-            Accepted::Guest(guest) => (call.join().unwrap(), *guest),
+            Accepted::Connection(guest) => (call.join().unwrap(), *guest),
             other => panic!("{other:?}"),
         }
     })

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
-use doorbell_oob::tcp::{Accepted, Heard};
+use doorbell_oob::tcp::{Accepted, Incoming};
 use doorbell_oob::{Connection, Listener};
 
 use super::invite::{Invitation, addresses, disorder, parse_word, refuse, say, terms};
@@ -177,7 +177,7 @@ impl Host {
         for door in &mut self.doors {
             match door.accept(None, Some(LOOK))? {
                 // One more than there are is one that will say something wrong.
-                Accepted::Guest(connection) if self.guests.len() <= self.ranks as usize => {
+                Accepted::Connection(connection) if self.guests.len() <= self.ranks as usize => {
                     self.guests.push(Guest {
                         connection: *connection,
                         hello: None,
@@ -187,7 +187,7 @@ impl Host {
                 Accepted::TurnedAway(address, error) => {
                     self.stranger = format!("; {address} was turned away: {error}")
                 }
-                Accepted::Guest(_) | Accepted::Woken | Accepted::Late => {}
+                Accepted::Connection(_) | Accepted::Woken | Accepted::Late => {}
             }
         }
         Ok(())
@@ -197,10 +197,10 @@ impl Host {
     fn listen(&mut self, zero: Option<&Hello>, tick: Tick<'_>) -> Result<(), Error> {
         for at in 0..self.guests.len() {
             let guest = &mut self.guests[at];
-            let text = match guest.connection.hear(None, Some(Duration::ZERO)) {
-                Ok(Heard::Message(text)) => text,
-                Ok(Heard::Late | Heard::Woken) => continue,
-                Ok(Heard::Closed) | Err(_) => return Err(self.gone(at, tick)),
+            let text = match guest.connection.receive_or_wake(None, Some(Duration::ZERO)) {
+                Ok(Incoming::Message(text)) => text,
+                Ok(Incoming::Late | Incoming::Woken) => continue,
+                Ok(Incoming::Closed) | Err(_) => return Err(self.gone(at, tick)),
             };
             match (parse_word(&text)?, zero) {
                 (Word::Refusal { exit, reason }, _) => {

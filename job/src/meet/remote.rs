@@ -23,7 +23,7 @@ use std::time::Duration;
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::time::Time;
-use doorbell_oob::tcp::Heard;
+use doorbell_oob::tcp::Incoming;
 use doorbell_oob::{Connection, OobError, Role};
 use doorbell_pml::Rank;
 use serde::{Deserialize, Serialize};
@@ -265,12 +265,12 @@ impl Life {
     #[cold]
     fn look_now(&mut self, now: Time) -> Option<DownReason> {
         self.look_at = now + LOOK_EVERY;
-        let reason = match self.connection.hear(None, Some(Duration::ZERO)) {
-            Ok(Heard::Late | Heard::Woken) => return None,
-            Ok(Heard::Closed) => DownReason::Closed,
+        let reason = match self.connection.receive_or_wake(None, Some(Duration::ZERO)) {
+            Ok(Incoming::Late | Incoming::Woken) => return None,
+            Ok(Incoming::Closed) => DownReason::Closed,
             Err(OobError::Truncated | OobError::Broken { .. }) => DownReason::Died,
             // Nothing is said while the job runs.
-            Ok(Heard::Message(_)) | Err(_) => DownReason::Hostile,
+            Ok(Incoming::Message(_)) | Err(_) => DownReason::Hostile,
         };
         self.over = true;
         Some(reason)

@@ -2,7 +2,7 @@
 
 use doorbell_fabric::time::Time;
 
-use super::{Action, Conn, Hello, Key, Link, Meeting, Nack, Said, State};
+use super::{Action, Conn, Hello, HelloKind, Key, Link, Meeting, Nack, State};
 use crate::name::Name;
 use crate::transport::{Loss, Refusal};
 
@@ -16,14 +16,14 @@ enum Verdict {
 
 impl Meeting {
     /// Handles a message on a connection that is not a link yet.
-    pub fn heard(&mut self, now: Time, conn: Conn, bytes: &[u8]) {
+    pub fn received(&mut self, now: Time, conn: Conn, bytes: &[u8]) {
         let Some(open) = self.open.get(&conn).copied() else {
             return;
         };
         let hello = Hello::read(bytes);
         match (hello, open.peer) {
-            (Some(call), None) if call.said == Said::Call => self.called(now, conn, call),
-            (Some(answer), Some(name)) if answer.said != Said::Call && self.is_asking(name, conn) => {
+            (Some(call), None) if call.said == HelloKind::Call => self.called(now, conn, call),
+            (Some(answer), Some(name)) if answer.said != HelloKind::Call && self.is_asking(name, conn) => {
                 self.answered(now, conn, name, answer);
             }
             // A parked call has nothing more to send.
@@ -100,8 +100,8 @@ impl Meeting {
     pub(super) fn welcome(&mut self, now: Time, conn: Conn, call: Hello) {
         let name = call.from;
         self.belongs(conn, name);
-        let bytes = self.hello(name, Said::Welcome, call.nonce).bytes();
-        self.actions.push_back(Action::Say { conn, bytes });
+        let bytes = self.hello(name, HelloKind::Welcome, call.nonce).bytes();
+        self.actions.push_back(Action::Send { conn, bytes });
         if let Some(peer) = self.peers.get_mut(&name) {
             self.counters.ties += u64::from(peer.attempt.is_some());
             if let Some((other, call)) = peer.parked.take() {
@@ -132,8 +132,8 @@ impl Meeting {
             return self.failed(now, name, Refusal::WrongName);
         }
         match answer.said {
-            Said::Nack(Nack::Tie) => self.yields(now, name),
-            Said::Nack(why) => self.failed(now, name, why.refusal()),
+            HelloKind::Nack(Nack::Tie) => self.yields(now, name),
+            HelloKind::Nack(why) => self.failed(now, name, why.refusal()),
             _ if answer.epoch < peer.epoch => self.failed(now, name, Refusal::OldEpoch),
             _ => {
                 if answer.epoch > peer.epoch {
@@ -212,8 +212,8 @@ impl Meeting {
 
     fn nack(&mut self, conn: Conn, call: &Hello, why: Nack) {
         self.counters.nacks += 1;
-        let bytes = self.hello(call.from, Said::Nack(why), call.nonce).bytes();
-        self.actions.push_back(Action::Say { conn, bytes });
+        let bytes = self.hello(call.from, HelloKind::Nack(why), call.nonce).bytes();
+        self.actions.push_back(Action::Send { conn, bytes });
         self.close(conn, Loss::Replaced);
     }
 }

@@ -35,7 +35,7 @@ fn calling() -> (Meeting, Conn, Hello) {
         panic!("a dial")
     };
     meeting.dialled(Time::ZERO, conn);
-    let Some(Action::Say { bytes, .. }) = meeting.action() else {
+    let Some(Action::Send { bytes, .. }) = meeting.action() else {
         panic!("a call")
     };
     let said = Hello::read(&bytes).expect("a call");
@@ -43,7 +43,7 @@ fn calling() -> (Meeting, Conn, Hello) {
 }
 
 /// A hello of the lower name, which has received everything that the other side sent.
-fn from_lower(said: Said, nonce: u64, heard: u64) -> Hello {
+fn from_lower(said: HelloKind, nonce: u64, heard: u64) -> Hello {
     Hello {
         version: 1,
         said,
@@ -58,7 +58,7 @@ fn from_lower(said: Said, nonce: u64, heard: u64) -> Hello {
 /// Accepts a connection that sends this hello.
 fn comes(meeting: &mut Meeting, hello: Hello) -> Conn {
     let conn = meeting.accepted(Time::ZERO, MODULE).expect("room");
-    meeting.heard(Time::ZERO, conn, &hello.bytes());
+    meeting.received(Time::ZERO, conn, &hello.bytes());
     conn
 }
 
@@ -66,7 +66,7 @@ fn comes(meeting: &mut Meeting, hello: Hello) -> Conn {
 fn done(meeting: &mut Meeting) -> Vec<String> {
     std::iter::from_fn(|| meeting.action())
         .map(|action| match action {
-            Action::Say { conn, bytes } => format!("{:?} to {}", Hello::read(&bytes).unwrap().said, conn.0),
+            Action::Send { conn, bytes } => format!("{:?} to {}", Hello::read(&bytes).unwrap().said, conn.0),
             Action::Close { conn, why } => format!("close {} {why:?}", conn.0),
             Action::Up { conn, attempt, .. } => format!("up {} {attempt:?}", conn.0),
             Action::Refused { attempt, why } => format!("refused {} {why:?}", attempt.0),
@@ -101,11 +101,11 @@ fn an_attempt_without_an_address_or_without_time_ends_at_once() {
 #[test]
 fn a_call_that_was_heard_before_is_stale() {
     let mut meeting = meeting();
-    let first = comes(&mut meeting, from_lower(Said::Call, 5, 0));
+    let first = comes(&mut meeting, from_lower(HelloKind::Call, 5, 0));
     let up = format!("up {} None", first.0);
     assert_eq!(done(&mut meeting)[1], up);
     for nonce in [5, 4] {
-        let again = comes(&mut meeting, from_lower(Said::Call, nonce, 0));
+        let again = comes(&mut meeting, from_lower(HelloKind::Call, nonce, 0));
         assert_eq!(
             done(&mut meeting),
             [
@@ -120,9 +120,9 @@ fn a_call_that_was_heard_before_is_stale() {
 #[test]
 fn of_two_calls_that_wait_for_the_end_of_our_own_the_first_is_stale() {
     let (mut meeting, ours, said) = calling();
-    let first = comes(&mut meeting, from_lower(Said::Call, 1, 0));
+    let first = comes(&mut meeting, from_lower(HelloKind::Call, 1, 0));
     assert!(done(&mut meeting).is_empty(), "it waits");
-    let second = comes(&mut meeting, from_lower(Said::Call, 2, 0));
+    let second = comes(&mut meeting, from_lower(HelloKind::Call, 2, 0));
     assert_eq!(
         done(&mut meeting),
         [
@@ -131,8 +131,8 @@ fn of_two_calls_that_wait_for_the_end_of_our_own_the_first_is_stale() {
         ]
     );
     // Our own call succeeds, so the waiting one has lost the tie.
-    let welcome = from_lower(Said::Welcome, said.nonce, said.nonce);
-    meeting.heard(Time::ZERO, ours, &welcome.bytes());
+    let welcome = from_lower(HelloKind::Welcome, said.nonce, said.nonce);
+    meeting.received(Time::ZERO, ours, &welcome.bytes());
     assert_eq!(
         done(&mut meeting),
         [
@@ -147,7 +147,7 @@ fn of_two_calls_that_wait_for_the_end_of_our_own_the_first_is_stale() {
 fn a_call_that_waits_is_taken_when_our_own_fails_and_gone_when_its_connection_ends() {
     for ends in [false, true] {
         let (mut meeting, ours, _) = calling();
-        let theirs = comes(&mut meeting, from_lower(Said::Call, 1, 0));
+        let theirs = comes(&mut meeting, from_lower(HelloKind::Call, 1, 0));
         if ends {
             meeting.ended(Time::ZERO, theirs, Refusal::Broken);
         }
@@ -172,8 +172,8 @@ fn a_call_that_waits_is_taken_when_our_own_fails_and_gone_when_its_connection_en
 fn an_answer_to_another_call_is_not_one_to_this() {
     let (mut meeting, ours, said) = calling();
     for nonce in [said.nonce + 1, said.nonce + 2] {
-        let welcome = from_lower(Said::Welcome, nonce, nonce);
-        meeting.heard(Time::ZERO, ours, &welcome.bytes());
+        let welcome = from_lower(HelloKind::Welcome, nonce, nonce);
+        meeting.received(Time::ZERO, ours, &welcome.bytes());
     }
     assert!(done(&mut meeting).is_empty());
     assert_eq!(meeting.state(LOWER), State::Greeting);
@@ -190,8 +190,8 @@ fn each_nack_ends_the_attempt_with_its_reason() {
     ] {
         let (mut meeting, mut conn, mut said) = calling();
         for last in [false, true] {
-            let answer = from_lower(Said::Nack(nack), said.nonce, said.nonce);
-            meeting.heard(Time::ZERO, conn, &answer.bytes());
+            let answer = from_lower(HelloKind::Nack(nack), said.nonce, said.nonce);
+            meeting.received(Time::ZERO, conn, &answer.bytes());
             assert_eq!(
                 meeting.action(),
                 Some(Action::Close {
@@ -202,7 +202,7 @@ fn each_nack_ends_the_attempt_with_its_reason() {
             match meeting.action() {
                 Some(Action::Dial { conn: next, .. }) if !last => {
                     meeting.dialled(Time::ZERO, next);
-                    let Some(Action::Say { bytes, .. }) = meeting.action() else {
+                    let Some(Action::Send { bytes, .. }) = meeting.action() else {
                         panic!("a call")
                     };
                     (conn, said) = (next, Hello::read(&bytes).expect("a call"));
@@ -227,14 +227,14 @@ fn what_is_no_hello_or_comes_out_of_turn_ends_the_connection() {
         ("too short", vec![0; HELLO - 1]),
         (
             "too long",
-            [from_lower(Said::Call, 1, 0).bytes().to_vec(), vec![0]].concat(),
+            [from_lower(HelloKind::Call, 1, 0).bytes().to_vec(), vec![0]].concat(),
         ),
-        ("an answer", from_lower(Said::Welcome, 1, 0).bytes().to_vec()),
+        ("an answer", from_lower(HelloKind::Welcome, 1, 0).bytes().to_vec()),
     ];
     for (what, bytes) in cases {
         let mut meeting = meeting();
         let conn = meeting.accepted(Time::ZERO, MODULE).expect("room");
-        meeting.heard(Time::ZERO, conn, &bytes);
+        meeting.received(Time::ZERO, conn, &bytes);
         assert_eq!(
             done(&mut meeting),
             [format!("close {} Protocol", conn.0)],
@@ -244,12 +244,12 @@ fn what_is_no_hello_or_comes_out_of_turn_ends_the_connection() {
     }
     // A call over the connection of our own call; and a second message of one that waits.
     let (mut meeting, ours, _) = calling();
-    meeting.heard(Time::ZERO, ours, &from_lower(Said::Call, 1, 0).bytes());
+    meeting.received(Time::ZERO, ours, &from_lower(HelloKind::Call, 1, 0).bytes());
     let first = done(&mut meeting);
     assert!(first.contains(&format!("close {} Protocol", ours.0)), "{first:?}");
     let (mut meeting, ..) = calling();
-    let theirs = comes(&mut meeting, from_lower(Said::Call, 1, 0));
-    meeting.heard(Time::ZERO, theirs, &from_lower(Said::Call, 2, 0).bytes());
+    let theirs = comes(&mut meeting, from_lower(HelloKind::Call, 1, 0));
+    meeting.received(Time::ZERO, theirs, &from_lower(HelloKind::Call, 2, 0).bytes());
     assert_eq!(done(&mut meeting), [format!("close {} Protocol", theirs.0)]);
 }
 
@@ -258,7 +258,7 @@ fn what_is_told_of_connections_that_are_gone_changes_nothing() {
     let mut meeting = meeting();
     let nobody = Conn(99);
     meeting.dialled(Time::ZERO, nobody);
-    meeting.heard(Time::ZERO, nobody, &from_lower(Said::Call, 1, 0).bytes());
+    meeting.received(Time::ZERO, nobody, &from_lower(HelloKind::Call, 1, 0).bytes());
     meeting.ended(Time::ZERO, nobody, Refusal::Broken);
     meeting.cancel(Time::ZERO, Attempt(99));
     assert!(done(&mut meeting).is_empty());

@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<Raw>() == HELLO);
 
 /// The kind of a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum HelloKind {
     /// A call: "I am …, and want a link."
     Call,
     /// The answer that accepts a call.
@@ -89,7 +89,7 @@ pub struct Hello {
     /// The version of the whole protocol.
     pub version: u32,
     /// The kind of the hello.
-    pub said: Said,
+    pub said: HelloKind,
     /// The sender's name.
     pub from: Name,
     /// The sender's epoch.
@@ -107,9 +107,9 @@ impl Hello {
     #[must_use]
     pub fn bytes(&self) -> [u8; HELLO] {
         let (kind, reason) = match self.said {
-            Said::Call => (1, 0),
-            Said::Welcome => (2, 0),
-            Said::Nack(why) => (3, why.number()),
+            HelloKind::Call => (1, 0),
+            HelloKind::Welcome => (2, 0),
+            HelloKind::Nack(why) => (3, why.number()),
         };
         let raw = Raw {
             magic: MAGIC,
@@ -135,9 +135,9 @@ impl Hello {
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let raw = Raw::ref_from_bytes(bytes).ok()?;
         let said = match (raw.kind, raw.reason) {
-            (1, 0) => Said::Call,
-            (2, 0) => Said::Welcome,
-            (3, reason) => Said::Nack(Nack::ALL.into_iter().find(|why| why.number() == reason)?),
+            (1, 0) => HelloKind::Call,
+            (2, 0) => HelloKind::Welcome,
+            (3, reason) => HelloKind::Nack(Nack::ALL.into_iter().find(|why| why.number() == reason)?),
             _ => return None,
         };
         let sound = raw.magic == MAGIC && raw.zero == [0; 2] && raw.rest == [0; 8];
@@ -164,7 +164,7 @@ impl Hello {
 mod tests {
     use super::*;
 
-    fn sample(said: Said) -> Hello {
+    fn sample(said: HelloKind) -> Hello {
         Hello {
             version: 0x0102_0304,
             said,
@@ -194,14 +194,14 @@ mod tests {
         ] {
             golden[at] = byte;
         }
-        let hello = sample(Said::Nack(Nack::OldEpoch));
+        let hello = sample(HelloKind::Nack(Nack::OldEpoch));
         assert_eq!(hello.bytes(), golden);
         assert_eq!(Hello::read(&golden), Some(hello));
     }
 
     #[test]
     fn what_is_no_hello_is_refused() {
-        let good = sample(Said::Call).bytes();
+        let good = sample(HelloKind::Call).bytes();
         assert!(Hello::read(&good).is_some());
         assert!(Hello::read(&good[..HELLO - 1]).is_none());
         for (at, byte) in [
@@ -218,7 +218,7 @@ mod tests {
             bad[at] = byte;
             assert!(Hello::read(&bad).is_none(), "byte {at} as {byte}");
         }
-        let mut bad = sample(Said::Nack(Nack::Tie)).bytes();
+        let mut bad = sample(HelloKind::Nack(Nack::Tie)).bytes();
         bad[13] = 6;
         assert!(Hello::read(&bad).is_none());
     }

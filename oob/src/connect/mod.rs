@@ -5,10 +5,10 @@
 //! sets up the encrypted session, and reports what happened; the meeting returns what to do ([`Action`]).
 //!
 //! ```text
-//!    Command::Connect ─► connect() ─► Dial ─► dialled() ─► Say(call) ─► heard(welcome) ─► Up
-//!    a stranger dials ─► accepted() ─────────────────────► heard(call) ─► Say(welcome) ─► Up
+//!    Command::Connect ─► connect() ─► Dial ─► dialled() ─► Send(call) ─► received(welcome) ─► Up
+//!    a stranger dials ─► accepted() ─────────────────────► received(call) ─► Send(welcome) ─► Up
 //!
-//!                     connect             dialled              heard welcome
+//!                     connect             dialled              welcome
 //!    Unconnected ──────────────► Connecting ──────► Greeting ─────────────────► Connected ──► Closed
 //!         │  ▲                    │   ▲  │ all        │ │ nack: tie               ▲   ▲
 //!         │  └── Failed ◄─────────┼───┼──┘ failed ◄───┘ └────────► Yielding ──────┘   │
@@ -44,7 +44,7 @@ use std::time::Duration;
 use doorbell_fabric::time::Time;
 use doorbell_fabric::timers::Timers;
 
-pub use self::hello::{HELLO, Hello, Nack, Said};
+pub use self::hello::{HELLO, Hello, HelloKind, Nack};
 use crate::name::{Epoch, Name};
 use crate::transport::{Address, Attempt, Loss, ModuleId, Refusal};
 
@@ -66,7 +66,7 @@ pub enum Action {
         address: Address,
     },
     /// Send these bytes as one message of the session.
-    Say {
+    Send {
         /// The connection to send on.
         conn: Conn,
         /// The bytes of the hello.
@@ -333,7 +333,7 @@ impl Meeting {
         let Some(name) = self.open.get(&conn).and_then(|open| open.peer) else {
             return;
         };
-        let call = self.hello(name, Said::Call, 0);
+        let call = self.hello(name, HelloKind::Call, 0);
         let Some(peer) = self.peers.get_mut(&name) else {
             return;
         };
@@ -350,7 +350,7 @@ impl Meeting {
         .bytes();
         self.timers
             .set(Key::Peer(name), own.deadline.min(now + self.limits.hello));
-        self.actions.push_back(Action::Say { conn, bytes });
+        self.actions.push_back(Action::Send { conn, bytes });
     }
 
     /// Takes an accepted connection whose session is ready. Returns `None` if too many are without a hello;
@@ -537,7 +537,7 @@ impl Meeting {
         }
     }
 
-    fn hello(&self, to: Name, said: Said, nonce: u64) -> Hello {
+    fn hello(&self, to: Name, said: HelloKind, nonce: u64) -> Hello {
         Hello {
             version: self.version,
             said,

@@ -96,7 +96,7 @@ impl World {
                     let to = if self.listens[1 - side] { 1 - side } else { side };
                     self.ways[to].push(way);
                 }
-                Action::Say { conn, bytes } => {
+                Action::Send { conn, bytes } => {
                     if let Some(other) = self.other(side, conn) {
                         self.ways[1 - side].push(Way::Bytes(other, bytes));
                     }
@@ -143,7 +143,7 @@ impl World {
             }
             Way::Dialled(conn) => self.sides[side].dialled(self.now, conn),
             Way::Refuse(conn) => self.sides[side].ended(self.now, conn, Refusal::NotListening),
-            Way::Bytes(conn, bytes) => self.sides[side].heard(self.now, conn, &bytes),
+            Way::Bytes(conn, bytes) => self.sides[side].received(self.now, conn, &bytes),
             Way::End(conn) => {
                 self.links[side].retain(|&(link, _)| link != conn);
                 self.sides[side].ended(self.now, conn, Refusal::Broken);
@@ -387,7 +387,7 @@ fn strangers_have_a_deadline_and_a_limit() {
     let first = meeting.accepted(Time::ZERO, MODULE).expect("room");
     assert!(meeting.accepted(Time::ZERO, MODULE).is_some());
     assert!(meeting.accepted(Time::ZERO, MODULE).is_none(), "a third one");
-    meeting.heard(Time::ZERO, first, b"GET / HTTP/1.1\r\n\r\n");
+    meeting.received(Time::ZERO, first, b"GET / HTTP/1.1\r\n\r\n");
     assert_eq!(
         meeting.action(),
         Some(Action::Close {
@@ -423,7 +423,7 @@ fn an_attempt_ends_at_its_deadline_when_nobody_answers() {
         panic!("a dial")
     };
     meeting.dialled(Time::ZERO, conn);
-    assert!(matches!(meeting.action(), Some(Action::Say { .. })));
+    assert!(matches!(meeting.action(), Some(Action::Send { .. })));
     assert_eq!(meeting.next_deadline(), Some(deadline));
     meeting.tick(deadline);
     assert_eq!(
@@ -486,7 +486,7 @@ fn a_cancelled_attempt_ends_once_and_late_news_of_it_changes_nothing() {
     assert_eq!(meeting.action(), Some(refused));
     meeting.dialled(Time::ZERO, conn);
     meeting.ended(Time::ZERO, conn, Refusal::Broken);
-    meeting.heard(Time::ZERO, conn, b"x");
+    meeting.received(Time::ZERO, conn, b"x");
     assert_eq!((meeting.action(), meeting.next_deadline()), (None, None));
 }
 
@@ -510,28 +510,28 @@ fn who_has_lost_the_tie_waits_for_the_call_and_not_for_ever() {
             panic!("a dial")
         };
         meeting.dialled(Time::ZERO, conn);
-        let Some(Action::Say { bytes, .. }) = meeting.action() else {
+        let Some(Action::Send { bytes, .. }) = meeting.action() else {
             panic!("a call")
         };
         let call = Hello::read(&bytes).expect("a call");
         let from = Hello {
             from: HIGH,
             to: LOW,
-            said: Said::Nack(Nack::Tie),
+            said: HelloKind::Nack(Nack::Tie),
             ..call
         };
-        meeting.heard(Time::ZERO, conn, &from.bytes());
+        meeting.received(Time::ZERO, conn, &from.bytes());
         assert_eq!(meeting.state(HIGH), State::Yielding);
         assert!(matches!(meeting.action(), Some(Action::Close { .. })));
         if comes {
             let theirs = meeting.accepted(Time::ZERO, MODULE).expect("room");
             let call = Hello {
-                said: Said::Call,
+                said: HelloKind::Call,
                 nonce: 9,
                 ..from
             };
-            meeting.heard(Time::ZERO, theirs, &call.bytes());
-            assert!(matches!(meeting.action(), Some(Action::Say { .. })));
+            meeting.received(Time::ZERO, theirs, &call.bytes());
+            assert!(matches!(meeting.action(), Some(Action::Send { .. })));
             assert!(matches!(meeting.action(), Some(Action::Up { attempt: None, .. })));
             let refused = Action::Refused {
                 attempt: Attempt(1),

@@ -285,7 +285,7 @@ impl<D: Dialect> Session<D> {
     ///
     /// # Errors
     /// [`LaunchError::State`] when it is not valid now; then nothing has changed.
-    pub fn ask(&mut self, request: Request) -> Result<Vec<u8>, LaunchError> {
+    pub fn request(&mut self, request: Request) -> Result<Vec<u8>, LaunchError> {
         if let Some(why) = self.refusal(&request) {
             return Err(LaunchError::State {
                 kind: D::KIND,

@@ -10,7 +10,7 @@ fn talk<D: Dialect>(
     asked: &str,
     answered: &str,
 ) -> Result<Answer, LaunchError> {
-    let bytes = session.ask(request)?;
+    let bytes = session.request(request)?;
     assert_eq!(String::from_utf8(bytes).unwrap(), asked);
     Ok(session.take(answered.as_bytes())?.expect("the answer is whole"))
 }
@@ -122,7 +122,7 @@ fn a_conversation_of_pmi_1_word_for_word() {
     ] {
         assert_eq!(talk(&mut session, request, asked, answered).unwrap(), answer);
     }
-    let late = session.ask(Request::Fence).unwrap_err().to_string();
+    let late = session.request(Request::Fence).unwrap_err().to_string();
     assert!(late.contains("after finalize"), "{late}");
 }
 
@@ -158,19 +158,19 @@ fn a_conversation_of_pmi_2_word_for_word() {
         assert_eq!(talk(&mut session, request, asked, answered).unwrap(), answer);
     }
     let bytes = session
-        .ask(Request::Abort {
+        .request(Request::Abort {
             code: 3,
             text: "it; is over".to_owned(),
         })
         .unwrap();
     assert_eq!(bytes, b"    39cmd=abort;isworld=TRUE;msg=it, is over;");
-    assert!(session.ask(Request::Finalize).is_err());
+    assert!(session.request(Request::Finalize).is_err());
 }
 
 #[test]
 fn an_answer_may_come_byte_by_byte() {
     let mut session = opened2();
-    session.ask(get("k")).unwrap();
+    session.request(get("k")).unwrap();
     let answer = "46    cmd=kvs-get-response;rc=0;found=TRUE;value=v1;";
     let (last, before) = answer.as_bytes().split_last().unwrap();
     for byte in before {
@@ -202,7 +202,7 @@ fn what_may_be_asked_when() {
         ]
     };
     fn allowed<D: Dialect>(session: impl Fn() -> Session<D>, all: [Request; 9]) -> Vec<&'static str> {
-        let steps = all.map(|request| (request.step(), session().ask(request).is_ok()));
+        let steps = all.map(|request| (request.step(), session().request(request).is_ok()));
         steps
             .iter()
             .filter(|(_, good)| *good)
@@ -212,7 +212,7 @@ fn what_may_be_asked_when() {
     assert_eq!(allowed(|| Session::<Pmi1>::new(0, 2, ""), all()), ["init"]);
     let greeted = || {
         let mut session = Session::<Pmi1>::new(0, 2, "");
-        session.ask(Request::Greet).unwrap();
+        session.request(Request::Greet).unwrap();
         session
             .take(b"cmd=response_to_init pmi_version=1 rc=0\n")
             .unwrap();
@@ -229,7 +229,7 @@ fn what_may_be_asked_when() {
     );
     let owing = || {
         let mut session = opened1();
-        session.ask(Request::Fence).unwrap();
+        session.request(Request::Fence).unwrap();
         session
     };
     assert_eq!(allowed(owing, all()), ["abort"]);
@@ -241,7 +241,7 @@ fn what_may_be_asked_when() {
     assert_eq!(allowed(over, all()), [""; 0]);
     let ended = || {
         let mut session = opened1();
-        session.ask(Request::Finalize).unwrap();
+        session.request(Request::Finalize).unwrap();
         session.take(b"cmd=finalize_ack\n").unwrap();
         session
     };
@@ -251,9 +251,9 @@ fn what_may_be_asked_when() {
 /// Sends `request` in an open session that receives `answer`, and returns the error's code and text. No
 /// request is possible after it.
 fn fault<D: Dialect>(mut session: Session<D>, request: Request, answer: &[u8]) -> (&'static str, String) {
-    session.ask(request).unwrap();
+    session.request(request).unwrap();
     let error = session.take(answer).unwrap_err();
-    let after = session.ask(Request::Fence).unwrap_err();
+    let after = session.request(Request::Fence).unwrap_err();
     assert!(after.to_string().contains("after a failure"), "{after}");
     let text = error.to_string();
     assert!(
@@ -370,7 +370,7 @@ fn a_beginning_that_cannot_be_is_refused() {
         let mut session = Session::<D>::new(0, 2, "j");
         for (at, answer) in answers.iter().enumerate() {
             let request = session.next_of_opening().expect("the opening goes on").clone();
-            session.ask(request).unwrap();
+            session.request(request).unwrap();
             match session.take(answer.as_bytes()) {
                 Ok(done) => assert_eq!((done, at + 1 < answers.len()), (Some(Answer::Done), true)),
                 Err(error) => {
@@ -412,7 +412,7 @@ fn a_beginning_that_cannot_be_is_refused() {
     let mut session = Session::<Pmi1>::new(0, 2, "");
     for answer in [hello, maxes, &tight] {
         let request = session.next_of_opening().unwrap().clone();
-        session.ask(request).unwrap();
+        session.request(request).unwrap();
         session.take(answer.as_bytes()).unwrap();
     }
     let room = Pmi1::room(session.terms(), "db-hello-0-0");
@@ -462,7 +462,7 @@ proptest! {
 }
 
 fn feed<D: Dialect>(mut session: Session<D>, pieces: impl Iterator<Item = Vec<u8>>) {
-    session.ask(get("k")).unwrap();
+    session.request(get("k")).unwrap();
     for piece in pieces {
         if !matches!(session.take(&piece), Ok(None)) {
             return;

@@ -81,7 +81,7 @@ impl<D: Dialect> Wire<D> {
     /// Sends a request and waits for the answer.
     fn exchange(&mut self, request: Request, clock: &Limit) -> Result<Answer, LaunchError> {
         let step = request.step();
-        let bytes = self.session.ask(request)?;
+        let bytes = self.session.request(request)?;
         let answer = self
             .send(&bytes, step, clock)
             .and_then(|()| self.receive(step, clock));
@@ -343,7 +343,7 @@ impl<D: Dialect> Launcher for Wire<D> {
         let text = text.chars().take(LAST_WORDS).map(plain).collect();
         let request = Request::Abort { code, text };
         let step = request.step();
-        let bytes = self.session.ask(request)?;
+        let bytes = self.session.request(request)?;
         self.send(&bytes, step, &Limit::new(limit))
     }
 

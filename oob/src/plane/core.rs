@@ -20,7 +20,7 @@ use crate::stream::charge;
 use crate::transport::{self, Command, TransportId};
 
 /// A request of a caller.
-pub(super) enum Ask {
+pub(super) enum Request {
     Begin,
     Learn(Vec<Contact>),
     Contact(Answer<Option<Contact>>),
@@ -266,43 +266,47 @@ impl Taker {
 }
 
 impl Core for Plane {
-    type Ask = Ask;
+    type Request = Request;
 
-    fn ask(&mut self, now: Time, ask: Ask) {
-        match ask {
-            Ask::Begin => self.node.start(now),
-            Ask::Learn(contacts) => contacts
+    fn request(&mut self, now: Time, request: Request) {
+        match request {
+            Request::Begin => self.node.start(now),
+            Request::Learn(contacts) => contacts
                 .into_iter()
                 .for_each(|contact| self.node.learn(now, contact)),
-            Ask::Contact(answer) => answer.give(Some(self.node.contact())),
-            Ask::LookUp(name) => self.node.look_up(now, name),
-            Ask::Explain(name, answer) => answer.give(self.node.explain(name)),
-            Ask::Send(to, tag, body, within, answer) => match self.node.send(now, to, tag, body, within) {
-                Ok(send) => drop(self.sends.insert(send, (to, answer))),
-                Err(error) => answer.give(Err(error)),
-            },
-            Ask::GiveUp(completion) => self.give_up(now, &completion),
-            Ask::Receive(from, tag, answer) => {
+            Request::Contact(answer) => answer.give(Some(self.node.contact())),
+            Request::LookUp(name) => self.node.look_up(now, name),
+            Request::Explain(name, answer) => answer.give(self.node.explain(name)),
+            Request::Send(to, tag, body, within, answer) => {
+                match self.node.send(now, to, tag, body, within) {
+                    Ok(send) => drop(self.sends.insert(send, (to, answer))),
+                    Err(error) => answer.give(Err(error)),
+                }
+            }
+            Request::GiveUp(completion) => self.give_up(now, &completion),
+            Request::Receive(from, tag, answer) => {
                 let _ = self.post(now, (from, tag), false, Taker::Once(answer));
             }
-            Ask::Each(from, tag, each, answer) => {
+            Request::Each(from, tag, each, answer) => {
                 let posted = self.post(now, (from, tag), true, Taker::Each(each));
                 answer.give(posted.map_err(NotReceived::NotPosted));
             }
-            Ask::Inbox(from, tag, inbox) => {
+            Request::Inbox(from, tag, inbox) => {
                 let _ = self.post(now, (from, tag), true, Taker::Inbox(inbox));
             }
-            Ask::Resume(from, tag) => self.resume(now, (from, tag)),
-            Ask::Cancel(from, tag) => self.cancel(now, (from, tag)),
-            Ask::Sweep(from, tag) => self.sweep(now, (from, tag)),
-            Ask::Broadcast(tag, body, within, answer) => match self.node.broadcast(now, tag, &body, within) {
-                Ok(op) => drop(self.spreads.insert(op, answer)),
-                Err(error) => answer.give(Err(error)),
-            },
-            Ask::Gather(id, body, within, answer) => self.gather(now, id, &body, within, answer),
-            Ask::Watch(watcher) => self.watchers.push(watcher),
-            Ask::Hush => self.hushed = true,
-            Ask::Counters(tcp, answer) => answer.give(Counters {
+            Request::Resume(from, tag) => self.resume(now, (from, tag)),
+            Request::Cancel(from, tag) => self.cancel(now, (from, tag)),
+            Request::Sweep(from, tag) => self.sweep(now, (from, tag)),
+            Request::Broadcast(tag, body, within, answer) => {
+                match self.node.broadcast(now, tag, &body, within) {
+                    Ok(op) => drop(self.spreads.insert(op, answer)),
+                    Err(error) => answer.give(Err(error)),
+                }
+            }
+            Request::Gather(id, body, within, answer) => self.gather(now, id, &body, within, answer),
+            Request::Watch(watcher) => self.watchers.push(watcher),
+            Request::Hush => self.hushed = true,
+            Request::Counters(tcp, answer) => answer.give(Counters {
                 node: self.node.counters(),
                 tcp,
             }),

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::core::Ask;
+use super::core::Request;
 use super::results::NotReceived;
 use crate::name::From;
-use crate::runner::{Door, Refused};
+use crate::runner::{Mailbox, Refused};
 
 /// Interval at which a request that found the mailbox full is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -19,7 +19,7 @@ pub(super) enum Wants {
     /// None: without room, items are dropped.
     Nothing,
     /// The plane: it has cancelled the receive, and posts it again.
-    More(Door<Ask>, From, u32),
+    More(Mailbox<Request>, From, u32),
 }
 
 /// The outcome of adding an item.
@@ -181,8 +181,8 @@ impl<T> Inbox<T> {
 
     fn request_resume(&self, again: bool) {
         if again
-            && let Wants::More(door, from, tag) = &self.shared.wants
-            && let Err(Refused::Full(_)) = door.put(Ask::Resume(*from, *tag))
+            && let Wants::More(mailbox, from, tag) = &self.shared.wants
+            && let Err(Refused::Full(_)) = mailbox.put(Request::Resume(*from, *tag))
         {
             // The next caller tries again.
             self.lock().paused = true;
@@ -267,10 +267,10 @@ impl<T> Drop for Inbox<T> {
         kept.users -= 1;
         let last = kept.users == 0 && kept.ended.is_none();
         drop(kept);
-        if last && let Wants::More(door, from, tag) = &self.shared.wants {
+        if last && let Wants::More(mailbox, from, tag) = &self.shared.wants {
             // If the mailbox is full, this is noticed when the next message comes, or another receive needs
             // the key.
-            let _ = door.put(Ask::Sweep(*from, *tag));
+            let _ = mailbox.put(Request::Sweep(*from, *tag));
         }
     }
 }

@@ -75,7 +75,7 @@ use std::time::Duration;
 
 pub use self::completion::Completion;
 use self::completion::{Answer, promise};
-use self::core::{Ask, Plane};
+use self::core::{Plane, Request};
 pub use self::inbox::Inbox;
 use self::inbox::Wants;
 pub use self::results::{Busy, Counters, Gathered, Message, NotReceived, Received, Sent, Spread};
@@ -90,7 +90,7 @@ use crate::event::{Event, SendError};
 use crate::key::JobKey;
 use crate::name::{From, Name};
 use crate::net::Clock;
-use crate::runner::{self, Door, Refused, Runner};
+use crate::runner::{self, Mailbox, Refused, Runner};
 
 /// Maximum number of events that wait to be taken.
 const EVENTS: usize = 4096;
@@ -99,11 +99,11 @@ const EVENTS: usize = 4096;
 /// [`Oob::finish`], or when the last copy is dropped.
 #[derive(Clone)]
 pub struct Oob {
-    door: Door<Ask>,
+    mailbox: Mailbox<Request>,
     events: Inbox<Event>,
     broadcasts: Inbox<Message>,
     board: Board,
-    runner: Arc<Mutex<Option<Runner<Ask>>>>,
+    runner: Arc<Mutex<Option<Runner<Request>>>>,
     name: Name,
 }
 
@@ -136,7 +136,7 @@ impl Oob {
         let plane = move |clock: Clock| Plane::new(config, clock.now(), told);
         let runner = Runner::start(settings, plane, carriers)?;
         Ok(Self {
-            door: runner.door(),
+            mailbox: runner.mailbox(),
             events,
             broadcasts,
             board,
@@ -157,7 +157,7 @@ impl Oob {
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn contact(&self) -> Result<Completion<Option<Contact>>, Busy> {
         let (answer, completion) = promise(|| None);
-        self.put(Ask::Contact(answer))?;
+        self.put(Request::Contact(answer))?;
         Ok(completion)
     }
 
@@ -166,7 +166,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn learn(&self, contacts: Vec<Contact>) -> Result<(), Busy> {
-        self.put(Ask::Learn(contacts))
+        self.put(Request::Learn(contacts))
     }
 
     /// Requests the addresses of a process, through the tree. The answer is used, and reported as
@@ -175,7 +175,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn look_up(&self, name: Name) -> Result<(), Busy> {
-        self.put(Ask::LookUp(name))
+        self.put(Request::LookUp(name))
     }
 
     /// Starts: looks for the parent in the tree, whose contact has to be known, or that of an ancestor.
@@ -183,7 +183,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn begin(&self) -> Result<(), Busy> {
-        self.put(Ask::Begin)
+        self.put(Request::Begin)
     }
 
     /// Ends the control plane for all copies of this handle: pending requests are carried out as far as
@@ -212,7 +212,7 @@ impl Oob {
         within: Option<Duration>,
     ) -> Result<Completion<Sent>, Busy> {
         let (answer, completion) = promise(|| Err(SendError::Ended));
-        self.put(Ask::Send(to, tag, body, within, answer))?;
+        self.put(Request::Send(to, tag, body, within, answer))?;
         Ok(completion)
     }
 
@@ -229,7 +229,7 @@ impl Oob {
         then: impl FnOnce(Sent) + Send + 'static,
     ) -> Result<(), Busy> {
         let answer = Answer::call(|| Err(SendError::Ended), then);
-        self.put(Ask::Send(to, tag, body, within, answer))
+        self.put(Request::Send(to, tag, body, within, answer))
     }
 
     /// Cancels a send that has not ended: it ends as [`Status::Cancelled`](crate::event::Status::Cancelled).
@@ -237,7 +237,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn give_up(&self, send: &Completion<Sent>) -> Result<(), Busy> {
-        self.put(Ask::GiveUp(send.same()))
+        self.put(Request::GiveUp(send.same()))
     }
 
     /// Receives one message. [Cancel](Oob::cancel) the receive if it is no longer wanted: dropping the
@@ -247,7 +247,7 @@ impl Oob {
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn receive(&self, from: From, tag: u32) -> Result<Completion<Received>, Busy> {
         let (answer, completion) = promise(|| Err(NotReceived::Ended));
-        self.put(Ask::Receive(from, tag, answer))?;
+        self.put(Request::Receive(from, tag, answer))?;
         Ok(completion)
     }
 
@@ -262,7 +262,7 @@ impl Oob {
         then: impl FnOnce(Received) + Send + 'static,
     ) -> Result<(), Busy> {
         let answer = Answer::call(|| Err(NotReceived::Ended), then);
-        self.put(Ask::Receive(from, tag, answer))
+        self.put(Request::Receive(from, tag, answer))
     }
 
     /// Receives all messages until [`Oob::cancel`], and calls this function on the progress thread with each.
@@ -277,7 +277,7 @@ impl Oob {
         each: impl FnMut(Message) + Send + 'static,
     ) -> Result<Completion<Result<(), NotReceived>>, Busy> {
         let (answer, completion) = promise(|| Err(NotReceived::Ended));
-        self.put(Ask::Each(from, tag, Box::new(each), answer))?;
+        self.put(Request::Each(from, tag, Box::new(each), answer))?;
         Ok(completion)
     }
 
@@ -288,8 +288,8 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn inbox(&self, from: From, tag: u32, room: usize) -> Result<Inbox<Message>, Busy> {
-        let inbox = Inbox::new(room, Wants::More(self.door.clone(), from, tag));
-        self.put(Ask::Inbox(from, tag, inbox.inner()))?;
+        let inbox = Inbox::new(room, Wants::More(self.mailbox.clone(), from, tag));
+        self.put(Request::Inbox(from, tag, inbox.inner()))?;
         Ok(inbox)
     }
 
@@ -298,7 +298,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn cancel(&self, from: From, tag: u32) -> Result<(), Busy> {
-        self.put(Ask::Cancel(from, tag))
+        self.put(Request::Cancel(from, tag))
     }
 }
 
@@ -310,7 +310,7 @@ impl Oob {
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn broadcast(&self, tag: u32, body: Bytes, within: Duration) -> Result<Completion<Spread>, Busy> {
         let (answer, completion) = promise(|| Err(SendError::Ended));
-        self.put(Ask::Broadcast(tag, body, within, answer))?;
+        self.put(Request::Broadcast(tag, body, within, answer))?;
         Ok(completion)
     }
 
@@ -332,7 +332,7 @@ impl Oob {
             missing: Vec::new(),
         };
         let (answer, completion) = promise(nothing);
-        self.put(Ask::Gather(id, body, within, answer))?;
+        self.put(Request::Gather(id, body, within, answer))?;
         Ok(completion)
     }
 }
@@ -352,7 +352,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`]; the function is dropped then.
     pub fn watch_events(&self, each: impl FnMut(&Event) + Send + 'static) -> Result<(), Busy> {
-        self.put(Ask::Watch(Box::new(each)))
+        self.put(Request::Watch(Box::new(each)))
     }
 
     /// Stops reporting events: for a process that is about to agree with the others on the end of the job,
@@ -361,7 +361,7 @@ impl Oob {
     /// # Errors
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn hush(&self) -> Result<(), Busy> {
-        self.put(Ask::Hush)
+        self.put(Request::Hush)
     }
 
     /// Returns the counters.
@@ -371,7 +371,7 @@ impl Oob {
     pub fn counters(&self) -> Result<Completion<Counters>, Busy> {
         let (answer, completion) = promise(Counters::default);
         let tcp = look(&self.board).tcp();
-        self.put(Ask::Counters(tcp, answer))?;
+        self.put(Request::Counters(tcp, answer))?;
         Ok(completion)
     }
 
@@ -394,12 +394,12 @@ impl Oob {
     /// [`Busy`], when the mailbox is full or the thread has ended.
     pub fn explain(&self, name: Name) -> Result<Completion<String>, Busy> {
         let (answer, completion) = promise(|| Busy::Ended.to_string());
-        self.put(Ask::Explain(name, answer))?;
+        self.put(Request::Explain(name, answer))?;
         Ok(completion)
     }
 
-    fn put(&self, ask: Ask) -> Result<(), Busy> {
-        self.door.put(ask).map_err(|refused| match refused {
+    fn put(&self, request: Request) -> Result<(), Busy> {
+        self.mailbox.put(request).map_err(|refused| match refused {
             Refused::Full(_) => Busy::Full,
             Refused::Ended(_) => Busy::Ended,
         })

@@ -51,7 +51,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn tell(&mut self, side: usize, kind: EventKind) {
+    fn post(&mut self, side: usize, kind: EventKind) {
         self.events[side].push_back(kind);
         self.lives[side].push_back(self.life);
     }
@@ -64,7 +64,7 @@ impl Wire {
         for side in 0..2 {
             self.ways[side].on_the_way.clear();
             if knows != Some(side) {
-                self.tell(side, EventKind::PeerDown(DownReason::Abandoned));
+                self.post(side, EventKind::PeerDown(DownReason::Abandoned));
             }
         }
     }
@@ -149,7 +149,7 @@ impl Endpoint for Fake {
         let wire = &mut *self.wire.borrow_mut();
         if !wire.up && (wire.calm || wire.dice.one_in(2)) {
             (wire.up, wire.life) = (true, wire.life + 1);
-            (0..2).for_each(|side| wire.tell(side, EventKind::PeerUp));
+            (0..2).for_each(|side| wire.post(side, EventKind::PeerUp));
         }
     }
 
@@ -248,11 +248,11 @@ impl End {
         self.rails.tick(now);
         let _ = self.rails.poll(&mut Context::from_waker(Waker::noop()), now);
         while let Some(event) = self.rails.event() {
-            self.heard(event);
+            self.happened(event);
         }
     }
 
-    fn heard(&mut self, event: Event) {
+    fn happened(&mut self, event: Event) {
         match event {
             Event::ModuleUp { addresses, .. } => self.addresses = addresses,
             Event::ModuleDown { .. } => panic!("the rail never reported that it is down"),

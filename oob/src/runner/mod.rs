@@ -1,7 +1,7 @@
 //! The progress thread: it runs a core and its transports, and does nothing else.
 //!
 //! ```text
-//!  caller ── Ask ──► mailbox (bounded) ──┐       thread `doorbell-oob`, a tokio runtime of its own
+//!  caller ── Request ──► mailbox (bounded)          thread `doorbell-oob`, a tokio runtime of its own
 //!                                        ▼
 //!            ┌──────────────── Core (node) ────────────────┐
 //!            │ Command ▼                         ▲ Event   │   one turn: the mailbox, the clock, the events
@@ -37,9 +37,9 @@ pub const THREAD: &str = "doorbell-oob";
 /// The core: it decides which peers are called over which path, and what happens to messages.
 pub trait Core: Send + 'static {
     /// A request of a caller.
-    type Ask: Send + 'static;
+    type Request: Send + 'static;
     /// Handles a request of a caller.
-    fn ask(&mut self, now: Time, ask: Self::Ask);
+    fn request(&mut self, now: Time, request: Self::Request);
     /// Handles an event of a transport.
     fn handle(&mut self, now: Time, transport: TransportId, event: Event);
     /// Handles everything that is due.
@@ -146,51 +146,53 @@ pub enum Refused<A> {
     Ended(A),
 }
 
-enum Mail<A> {
-    Ask(A),
+enum Message<A> {
+    Request(A),
     /// A request to end within this time.
     Finish(Duration),
 }
 
 /// The mailbox for the requests of callers, which never blocks.
 #[derive(Debug)]
-pub struct Door<A>(Sender<Mail<A>>);
+pub struct Mailbox<A>(Sender<Message<A>>);
 
-impl<A> Clone for Door<A> {
+impl<A> Clone for Mailbox<A> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<A> std::fmt::Debug for Mail<A> {
+impl<A> std::fmt::Debug for Message<A> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
-            Self::Ask(_) => "Ask",
+            Self::Request(_) => "Request",
             Self::Finish(_) => "Finish",
         })
     }
 }
 
-impl<A: Send> Door<A> {
+impl<A: Send> Mailbox<A> {
     /// Puts a request into the mailbox.
     ///
     /// # Errors
     /// [`Refused`], with the request.
-    pub fn put(&self, ask: A) -> Result<(), Refused<A>> {
-        self.0.try_send(Mail::Ask(ask)).map_err(|error| match error {
-            TrySendError::Full(Mail::Ask(ask)) => Refused::Full(ask),
-            TrySendError::Closed(Mail::Ask(ask)) => Refused::Ended(ask),
-            TrySendError::Full(Mail::Finish(_)) | TrySendError::Closed(Mail::Finish(_)) => {
-                unreachable!("a request was put in")
-            }
-        })
+    pub fn put(&self, request: A) -> Result<(), Refused<A>> {
+        self.0
+            .try_send(Message::Request(request))
+            .map_err(|error| match error {
+                TrySendError::Full(Message::Request(request)) => Refused::Full(request),
+                TrySendError::Closed(Message::Request(request)) => Refused::Ended(request),
+                TrySendError::Full(Message::Finish(_)) | TrySendError::Closed(Message::Finish(_)) => {
+                    unreachable!("a request was put in")
+                }
+            })
     }
 }
 
 /// The thread. Dropping it ends the thread at once and waits for it.
 #[derive(Debug)]
 pub struct Runner<A: Send + 'static> {
-    door: Door<A>,
+    mailbox: Mailbox<A>,
     thread: Option<JoinHandle<()>>,
     /// Set by the thread itself in order to end within this time.
     left: Arc<OnceLock<Duration>>,
@@ -203,7 +205,7 @@ impl<A: Send + 'static> Runner<A> {
     /// # Errors
     /// The errors of the transports; [`OobError::Thread`]; [`OobError::Setting`] for a processor core that
     /// this process may not use.
-    pub fn start<C: Core<Ask = A>>(
+    pub fn start<C: Core<Request = A>>(
         settings: Settings,
         core: impl FnOnce(Clock) -> C + Send + 'static,
         carriers: Carriers,
@@ -239,7 +241,7 @@ impl<A: Send + 'static> Runner<A> {
             })
             .map_err(failed)?;
         let runner = Self {
-            door: Door(put),
+            mailbox: Mailbox(put),
             thread: Some(thread),
             left,
         };
@@ -250,8 +252,8 @@ impl<A: Send + 'static> Runner<A> {
 
     /// Returns the mailbox.
     #[must_use]
-    pub fn door(&self) -> Door<A> {
-        self.door.clone()
+    pub fn mailbox(&self) -> Mailbox<A> {
+        self.mailbox.clone()
     }
 
     /// Ends the thread: pending requests are carried out as far as possible within half of this time; then
@@ -269,9 +271,9 @@ impl<A: Send + 'static> Runner<A> {
             return;
         }
         // The thread empties the mailbox, so there will be room; after its end, the request is pointless.
-        let mut mail = Mail::Finish(within);
-        while let Err(TrySendError::Full(back)) = self.door.0.try_send(mail) {
-            mail = back;
+        let mut message = Message::Finish(within);
+        while let Err(TrySendError::Full(back)) = self.mailbox.0.try_send(message) {
+            message = back;
             std::thread::sleep(Duration::from_millis(1));
         }
         let _ = thread.join();

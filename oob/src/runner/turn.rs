@@ -10,7 +10,7 @@ use doorbell_fabric::time::Time;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{Carrier, Core, Mail};
+use super::{Carrier, Core, Message};
 use crate::net::Clock;
 use crate::transport::TransportId;
 
@@ -36,7 +36,7 @@ enum Stage {
 pub(super) struct Turn<C: Core> {
     core: C,
     carriers: Vec<Box<dyn Carrier>>,
-    mailbox: Receiver<Mail<C::Ask>>,
+    mailbox: Receiver<Message<C::Request>>,
     /// Set when something that ran on this thread wants the end.
     left: Arc<OnceLock<Duration>>,
     clock: Clock,
@@ -48,7 +48,7 @@ impl<C: Core> Turn<C> {
     pub(super) fn new(
         core: C,
         carriers: Vec<Box<dyn Carrier>>,
-        (mailbox, left): (Receiver<Mail<C::Ask>>, Arc<OnceLock<Duration>>),
+        (mailbox, left): (Receiver<Message<C::Request>>, Arc<OnceLock<Duration>>),
         clock: Clock,
         spin: bool,
     ) -> Self {
@@ -112,12 +112,12 @@ impl<C: Core> Turn<C> {
         for _ in 0..ASKED {
             match self.mailbox.poll_recv(cx) {
                 Poll::Pending => break,
-                Poll::Ready(Some(Mail::Ask(ask))) => {
+                Poll::Ready(Some(Message::Request(request))) => {
                     any = true;
-                    self.core.ask(now, ask);
+                    self.core.request(now, request);
                     self.carry(now);
                 }
-                Poll::Ready(Some(Mail::Finish(within))) => {
+                Poll::Ready(Some(Message::Finish(within))) => {
                     any = true;
                     self.finish(now, within);
                 }

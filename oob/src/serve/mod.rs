@@ -1,13 +1,13 @@
 //! The server side of PMI-1: what a launcher's process on each host answers to its ranks, sans I/O.
 //!
 //! ```text
-//!   rank's bytes ──► heard ──► Client (one conversation each) ──► Store: this host's copy of the job's values
-//!                                   │
-//!             Output::Say ◄─────────┤ answers, in the order of the requests
-//!             Output::Fence ◄───────┤ all ranks of this host are at the barrier: for the other hosts
-//!             Output::Abort ◄───────┤ a rank requests the end of the job
-//!             Output::Wrong ◄───────┘ a rank violates the protocol: its input is ignored from now on
-//!   the other hosts' values ──► fenced ──► Output::Say (barrier_out to all ranks here)
+//!   rank's bytes ──► received ──► Client (one conversation each) ──► Store: this host's copy of the values
+//!                                     │
+//!             Output::Send  ◄─────────┤ answers, in the order of the requests
+//!             Output::Fence ◄─────────┤ all ranks of this host are at the barrier: for the other hosts
+//!             Output::Abort ◄─────────┤ a rank requests the end of the job
+//!             Output::Wrong ◄─────────┘ a rank violates the protocol: its input is ignored from now on
+//!   the other hosts' values ──► fenced ──► Output::Send (barrier_out to all ranks here)
 //! ```
 //!
 //! The lines are those of [`crate::launch::Pmi1`], as MPICH's clients use them: any program that starts under
@@ -43,7 +43,7 @@ use store::{Refused, Store};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send these bytes to this rank.
-    Say(u32, Vec<u8>),
+    Send(u32, Vec<u8>),
     /// All participating ranks of this host have reached the barrier with this number, from 0: these bytes
     /// are for the other hosts, and [`Server::fenced`] takes those of all hosts.
     Fence(u32, Vec<u8>),
@@ -150,7 +150,7 @@ impl Server {
             Ok(()) => "cmd=spawn_result rc=0\n".to_owned(),
             Err(why) => format!("cmd=spawn_result rc=-1 msg={}\n", one_word(why)),
         };
-        self.outputs.push_back(Output::Say(rank, line.into_bytes()));
+        self.outputs.push_back(Output::Send(rank, line.into_bytes()));
         // It may have sent further requests without waiting.
         self.go_on(rank);
     }
@@ -170,7 +170,7 @@ impl Server {
     }
 
     /// Takes bytes of a rank, in any fragments.
-    pub fn heard(&mut self, rank: u32, bytes: &[u8]) {
+    pub fn received(&mut self, rank: u32, bytes: &[u8]) {
         let Some(client) = self.clients.get_mut(&rank) else {
             return;
         };
@@ -243,7 +243,7 @@ impl Server {
             .iter_mut()
             .filter_map(|(rank, client)| client.release(life).then_some(*rank));
         let were_there: Vec<u32> = were_there.collect();
-        let out = |rank: &u32| Output::Say(*rank, b"cmd=barrier_out\n".to_vec());
+        let out = |rank: &u32| Output::Send(*rank, b"cmd=barrier_out\n".to_vec());
         self.outputs.extend(were_there.iter().map(out));
         // They may have sent further requests without waiting.
         were_there.into_iter().for_each(|rank| self.go_on(rank));
@@ -274,7 +274,7 @@ impl Server {
             Command::Barrier => return self.gather(),
             Command::Finalize => {
                 self.outputs
-                    .push_back(Output::Say(rank, b"cmd=finalize_ack\n".to_vec()));
+                    .push_back(Output::Send(rank, b"cmd=finalize_ack\n".to_vec()));
                 // A rank that has finished is no longer at the barrier.
                 return self.gather();
             }
@@ -291,7 +291,7 @@ impl Server {
                 return;
             }
         };
-        self.outputs.push_back(Output::Say(rank, line.into_bytes()));
+        self.outputs.push_back(Output::Send(rank, line.into_bytes()));
     }
 
     /// Whether the life that a rank begins is too far ahead of the oldest.

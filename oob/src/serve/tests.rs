@@ -26,10 +26,10 @@ impl Hosts {
     }
 
     fn ask(&mut self, rank: usize, request: Request) {
-        let bytes = self.clients[rank].ask(request).unwrap();
+        let bytes = self.clients[rank].request(request).unwrap();
         // As a socket may split them.
         for piece in bytes.chunks(7) {
-            self.servers[rank / 2].heard(rank as u32, piece);
+            self.servers[rank / 2].received(rank as u32, piece);
         }
         self.settle();
     }
@@ -38,7 +38,7 @@ impl Hosts {
         for (host, server) in self.servers.iter_mut().enumerate() {
             while let Some(output) = server.take() {
                 match output {
-                    Output::Say(rank, bytes) => {
+                    Output::Send(rank, bytes) => {
                         let answer = self.clients[rank as usize].take(&bytes).unwrap();
                         self.answers[rank as usize].extend(answer);
                     }
@@ -90,14 +90,14 @@ fn get(key: &str) -> Request {
 /// What a server sends to one rank that sends `lines`.
 fn said(lines: &str) -> Vec<Output> {
     let mut server = Server::new(JOB, 4, [0, 1], &[(0, 2, 2)]);
-    server.heard(0, lines.as_bytes());
+    server.received(0, lines.as_bytes());
     std::iter::from_fn(|| server.take()).collect()
 }
 
 /// The same as text, where all of it is answers.
 fn lines(asked: &str) -> String {
     let line = |output| match output {
-        Output::Say(0, bytes) => String::from_utf8(bytes).unwrap(),
+        Output::Send(0, bytes) => String::from_utf8(bytes).unwrap(),
         other => panic!("{other:?}"),
     };
     said(asked).into_iter().map(line).collect()
@@ -279,7 +279,7 @@ fn an_order_for_processes_is_heard_as_a_client_of_ours_says_it() {
     let mut hosts = Hosts::new();
     hosts.open();
     let bytes = hosts.clients[0]
-        .ask(Request::Spawn(Box::new(program.clone())))
+        .request(Request::Spawn(Box::new(program.clone())))
         .unwrap();
     assert_eq!(
         String::from_utf8(bytes.clone()).unwrap(),
@@ -289,21 +289,21 @@ fn an_order_for_processes_is_heard_as_a_client_of_ours_says_it() {
     );
     let server = &mut hosts.servers[0];
     for piece in bytes.chunks(5) {
-        server.heard(0, piece);
+        server.received(0, piece);
     }
     assert_eq!(server.take(), Some(Output::Spawn(0, Box::new(program.clone()))));
     assert_eq!(token_of(&program), Some("t7"));
     // Its next request is not read before it has its answer.
-    server.heard(0, b"cmd=get_appnum\n");
+    server.received(0, b"cmd=get_appnum\n");
     assert_eq!(server.take(), None);
     server.spawned(0, Ok(()));
     assert_eq!(
         server.take(),
-        Some(Output::Say(0, b"cmd=spawn_result rc=0\n".to_vec()))
+        Some(Output::Send(0, b"cmd=spawn_result rc=0\n".to_vec()))
     );
     assert_eq!(
         server.take(),
-        Some(Output::Say(0, b"cmd=appnum appnum=0\n".to_vec()))
+        Some(Output::Send(0, b"cmd=appnum appnum=0\n".to_vec()))
     );
     // An answer that no rank waits for is ignored.
     server.spawned(0, Ok(()));
@@ -316,12 +316,12 @@ fn what_has_become_of_an_order_can_be_looked_up() {
     let mut server = Server::new(JOB, 1, [0], &[(0, 1, 1)]);
     let mut client: Session<Pmi1> = Session::new(0, 1, "");
     let mut ask = |server: &mut Server, request: Request| {
-        let bytes = client.ask(request).unwrap();
-        server.heard(0, &bytes);
+        let bytes = client.request(request).unwrap();
+        server.received(0, &bytes);
         let mut outputs = Vec::new();
         while let Some(output) = server.take() {
             match output {
-                Output::Say(0, bytes) => return (client.take(&bytes).unwrap(), outputs),
+                Output::Send(0, bytes) => return (client.take(&bytes).unwrap(), outputs),
                 Output::Spawn(0, _) => server.spawned(0, Err("no room for 3")),
                 other => outputs.push(other),
             }
@@ -396,10 +396,10 @@ fn orders_that_make_no_sense_end_the_conversation() {
         assert!(told.contains(why), "{lines}: {told}");
     }
     let mut server = Server::new(JOB, 1, [0], &[(0, 1, 1)]);
-    server.heard(0, b"cmd=init pmi_version=1 pmi_subversion=1\nmcmd=spawn\n");
+    server.received(0, b"cmd=init pmi_version=1 pmi_subversion=1\nmcmd=spawn\n");
     let _ = server.take();
     let endless = (0..1000).any(|at| {
-        server.heard(0, format!("arg{at}={}\n", "x".repeat(1000)).as_bytes());
+        server.received(0, format!("arg{at}={}\n", "x".repeat(1000)).as_bytes());
         matches!(server.take(), Some(Output::Wrong(0, why)) if why.contains("more than"))
     });
     assert!(endless, "an order without an end is kept");
@@ -477,10 +477,10 @@ fn an_abort_carries_its_status_and_reason_at_any_time() {
 fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
     let mut server = Server::new(JOB, 3, [0, 1, 2], &[(0, 1, 3)]);
     for rank in 0..3 {
-        server.heard(rank, b"cmd=init pmi_version=1 pmi_subversion=1\n");
+        server.received(rank, b"cmd=init pmi_version=1 pmi_subversion=1\n");
     }
-    server.heard(0, b"cmd=barrier_in\n");
-    server.heard(1, b"cmd=finalize\n");
+    server.received(0, b"cmd=barrier_in\n");
+    server.received(1, b"cmd=finalize\n");
     let outputs: Vec<Output> = std::iter::from_fn(|| server.take()).collect();
     assert!(!outputs.iter().any(|output| matches!(output, Output::Fence(..))));
     // It dies: the barrier does not end for it.
@@ -489,7 +489,7 @@ fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
     assert!(server.fenced(0, []).is_err(), "not all are there");
 
     let mut server = Server::new(JOB, 2, [0, 1], &[(0, 1, 2)]);
-    server.heard(
+    server.received(
         0,
         b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\ncmd=get_maxes\n",
     );
@@ -502,7 +502,7 @@ fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
     // A request sent after the barrier is answered after it.
     let outputs: Vec<Output> = std::iter::from_fn(|| server.take()).collect();
     assert!(
-        matches!(&outputs[..], [Output::Say(0, out), Output::Say(0, maxes)]
+        matches!(&outputs[..], [Output::Send(0, out), Output::Send(0, maxes)]
         if out.starts_with(b"cmd=barrier_out") && maxes.starts_with(b"cmd=maxes"))
     );
 }
@@ -511,7 +511,7 @@ fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
 fn values_of_other_hosts_are_looked_at() {
     let server = || {
         let mut server = Server::new(JOB, 2, [0], &[(0, 2, 1)]);
-        server.heard(
+        server.received(
             0,
             b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=put kvsname=job-7 key=a value=b\ncmd=barrier_in\n",
         );
@@ -560,10 +560,10 @@ fn a_rank_that_runs_ahead_keeps_few_stores_and_is_refused_at_last() {
     const FINALIZE: &[u8] = b"cmd=finalize\n";
     let mut server = Server::new(JOB, 2, [0, 1], &[(0, 1, 2)]);
     let said = |server: &mut Server, rank: u32, line: &[u8]| {
-        server.heard(rank, line);
+        server.received(rank, line);
         let all: Vec<Output> = std::iter::from_fn(|| server.take()).collect();
         match &all[..] {
-            [Output::Say(to, bytes)] if *to == rank => String::from_utf8(bytes.clone()).unwrap(),
+            [Output::Send(to, bytes)] if *to == rank => String::from_utf8(bytes.clone()).unwrap(),
             other => panic!("{other:?}"),
         }
     };
@@ -593,7 +593,7 @@ proptest! {
     fn no_bytes_bring_it_down(pieces: Vec<Vec<u8>>) {
         let mut server = Server::new(JOB, 2, [0, 1], &[(0, 1, 2)]);
         for piece in pieces {
-            server.heard(0, &piece);
+            server.received(0, &piece);
             while server.take().is_some() {}
         }
     }
@@ -609,8 +609,8 @@ proptest! {
         let mut server = Server::new(JOB, 2, [0, 1], &[(0, 1, 2)]);
         let (mut fence, mut wrong) = (None, [false; 3]);
         for (rank, question) in asked {
-            server.heard(rank, QUESTIONS[question].as_bytes());
-            server.heard(rank, b"\n");
+            server.received(rank, QUESTIONS[question].as_bytes());
+            server.received(rank, b"\n");
             while let Some(output) = server.take() {
                 match output {
                     Output::Fence(number, words) => fence = Some((number, words)),
@@ -618,7 +618,7 @@ proptest! {
                         prop_assert!(!wrong[rank as usize], "told once");
                         wrong[rank as usize] = true;
                     }
-                    Output::Say(rank, bytes) => {
+                    Output::Send(rank, bytes) => {
                         prop_assert!(!wrong[rank as usize] && rank < 2);
                         prop_assert!(bytes.ends_with(b"\n") && bytes.len() < 1024);
                     }

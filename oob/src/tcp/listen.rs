@@ -28,7 +28,7 @@ const NO_ROOM: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub enum Accepted {
     /// A peer that has the key.
-    Guest(Box<Connection>),
+    Connection(Box<Connection>),
     /// A peer that was rejected, and why.
     TurnedAway(SocketAddr, OobError),
     /// The other descriptor is readable.
@@ -139,7 +139,7 @@ impl Listener {
             }
             let half = self.half_open.remove(at);
             return Some(match (turn, half.socket.local_addr()) {
-                (Turn::Ready(peer), Ok(local)) => Accepted::Guest(Box::new(Connection {
+                (Turn::Ready(peer), Ok(local)) => Accepted::Connection(Box::new(Connection {
                     socket: half.socket,
                     session: half.session,
                     address: half.address,

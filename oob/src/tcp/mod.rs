@@ -41,7 +41,7 @@ const CHUNK: usize = 16 << 10;
 
 /// How a wait for the other side ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Incoming {
     /// A message was received.
     Message(Vec<u8>),
     /// The other side has closed the session.
@@ -120,17 +120,21 @@ impl Connection {
     /// # Errors
     /// [`OobError::Truncated`] when the other side ended without closing the session; [`OobError::Broken`];
     /// the errors of [`Session::receive`].
-    pub fn hear(&mut self, wake: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<Heard, OobError> {
+    pub fn receive_or_wake(
+        &mut self,
+        wake: Option<BorrowedFd<'_>>,
+        limit: Option<Duration>,
+    ) -> Result<Incoming, OobError> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut late = false;
         loop {
             match self.session.event() {
-                Some(Event::Message(message)) => return Ok(Heard::Message(message)),
-                Some(Event::Closed) => return Ok(Heard::Closed),
+                Some(Event::Message(message)) => return Ok(Incoming::Message(message)),
+                Some(Event::Closed) => return Ok(Incoming::Closed),
                 Some(Event::Ready(_)) => continue,
                 // Report it to every further call: nothing else will come.
-                None if self.session.is_left() => return Ok(Heard::Closed),
-                None if late => return Ok(Heard::Late),
+                None if self.session.is_left() => return Ok(Incoming::Closed),
+                None if late => return Ok(Incoming::Late),
                 None => {}
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -141,22 +145,22 @@ impl Connection {
             if mine {
                 self.read()?;
             } else if other {
-                return Ok(Heard::Woken);
+                return Ok(Incoming::Woken);
             }
             // Messages that arrived by then are still returned.
             late = left.is_some_and(|left| left.is_zero());
         }
     }
 
-    /// Waits for a message like [`Connection::hear`], where one has to come.
+    /// Waits for a message like [`Connection::receive_or_wake`], where one has to come.
     ///
     /// # Errors
     /// Also [`OobError::Late`], and [`OobError::Truncated`] when the other side closed the session instead.
     pub fn receive(&mut self, limit: Duration) -> Result<Vec<u8>, OobError> {
-        match self.hear(None, Some(limit))? {
-            Heard::Message(message) => Ok(message),
-            Heard::Closed => Err(OobError::Truncated),
-            Heard::Woken | Heard::Late => Err(OobError::Late {
+        match self.receive_or_wake(None, Some(limit))? {
+            Incoming::Message(message) => Ok(message),
+            Incoming::Closed => Err(OobError::Truncated),
+            Incoming::Woken | Incoming::Late => Err(OobError::Late {
                 address: self.address.to_string(),
                 step: "answer",
                 waited: limit,
@@ -174,7 +178,7 @@ impl Connection {
         let flushed = self.flush(limit);
         // Shut down only our direction, so that unread input does not cause a reset.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
-        let _ = self.hear(None, Some(limit.min(Duration::from_millis(200))));
+        let _ = self.receive_or_wake(None, Some(limit.min(Duration::from_millis(200))));
         flushed
     }
 

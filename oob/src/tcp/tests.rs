@@ -22,7 +22,7 @@ fn guest(listener: &mut Listener) -> (Connection, Vec<OobError>) {
     let mut away = Vec::new();
     loop {
         match listener.accept(None, Some(AMPLE)).unwrap() {
-            Accepted::Guest(connection) => return (*connection, away),
+            Accepted::Connection(connection) => return (*connection, away),
             Accepted::TurnedAway(_, error) => away.push(error),
             other => panic!("{other:?}"),
         }
@@ -54,7 +54,10 @@ fn messages_cross_and_a_leave_is_heard_over_both_families() {
         answerer.send(b"back", AMPLE).unwrap();
         assert_eq!(caller.receive(AMPLE).unwrap(), b"back");
         caller.close(AMPLE).unwrap();
-        assert_eq!(answerer.hear(None, Some(AMPLE)).unwrap(), Heard::Closed);
+        assert_eq!(
+            answerer.receive_or_wake(None, Some(AMPLE)).unwrap(),
+            Incoming::Closed
+        );
     }
 }
 
@@ -62,7 +65,7 @@ fn messages_cross_and_a_leave_is_heard_over_both_families() {
 fn waits_end_by_time_by_another_descriptor_and_by_the_end_of_the_other() {
     let (caller, mut answerer) = pair("127.0.0.1:0");
     let limit = Some(Duration::from_millis(20));
-    assert_eq!(answerer.hear(None, limit).unwrap(), Heard::Late);
+    assert_eq!(answerer.receive_or_wake(None, limit).unwrap(), Incoming::Late);
     assert!(matches!(
         answerer.receive(Duration::ZERO),
         Err(OobError::Late { .. })
@@ -70,13 +73,13 @@ fn waits_end_by_time_by_another_descriptor_and_by_the_end_of_the_other() {
     let (wake, mut waker) = std::os::unix::net::UnixStream::pair().unwrap();
     waker.write_all(b"!").unwrap();
     assert_eq!(
-        answerer.hear(Some(wake.as_fd()), Some(AMPLE)).unwrap(),
-        Heard::Woken
+        answerer.receive_or_wake(Some(wake.as_fd()), Some(AMPLE)).unwrap(),
+        Incoming::Woken
     );
     // Dropped without a leave, as by a process that was killed.
     drop(caller);
     assert!(matches!(
-        answerer.hear(None, Some(AMPLE)),
+        answerer.receive_or_wake(None, Some(AMPLE)),
         Err(OobError::Truncated)
     ));
 }
@@ -86,7 +89,10 @@ fn a_leave_is_told_as_often_as_it_is_asked_for_and_both_may_take_it() {
     let (caller, mut answerer) = pair("127.0.0.1:0");
     caller.close(AMPLE).unwrap();
     for _ in 0..3 {
-        assert_eq!(answerer.hear(None, Some(AMPLE)).unwrap(), Heard::Closed);
+        assert_eq!(
+            answerer.receive_or_wake(None, Some(AMPLE)).unwrap(),
+            Incoming::Closed
+        );
     }
     let started = Instant::now();
     let _ = answerer.close(AMPLE);
@@ -110,14 +116,16 @@ fn a_flood_of_bytes_that_make_no_message_does_not_keep_a_wait_alive() {
             }
         });
         let started = Instant::now();
-        let heard = answerer.hear(None, Some(Duration::from_millis(30))).unwrap();
+        let heard = answerer
+            .receive_or_wake(None, Some(Duration::from_millis(30)))
+            .unwrap();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(
             started.elapsed() < Duration::from_secs(2),
             "{:?}",
             started.elapsed()
         );
-        assert!(matches!(heard, Heard::Late | Heard::Message(_)));
+        assert!(matches!(heard, Incoming::Late | Incoming::Message(_)));
     });
 }
 
@@ -126,13 +134,13 @@ fn a_connection_is_ended_from_another_thread() {
     let (mut caller, mut answerer) = pair("127.0.0.1:0");
     let canceller = caller.canceller().unwrap();
     thread::scope(|s| {
-        let waiting = s.spawn(|| caller.hear(None, Some(AMPLE)));
+        let waiting = s.spawn(|| caller.receive_or_wake(None, Some(AMPLE)));
         thread::sleep(Duration::from_millis(20));
         canceller.cancel();
         assert!(matches!(waiting.join().unwrap(), Err(OobError::Truncated)));
     });
     assert!(matches!(
-        answerer.hear(None, Some(AMPLE)),
+        answerer.receive_or_wake(None, Some(AMPLE)),
         Err(OobError::Truncated)
     ));
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_oob::connect::{Hello, Said};
+use doorbell_oob::connect::{Hello, HelloKind};
 use doorbell_oob::name::{Epoch, Name};
 use doorbell_oob::net::{Clock, Who};
 use doorbell_oob::rail::address::Place;
@@ -239,20 +239,20 @@ impl Stranger {
     }
 
     /// Sends the bytes, and lets `end` receive them.
-    fn say(&mut self, end: &mut End, bytes: &[u8]) {
+    fn send(&mut self, end: &mut End, bytes: &[u8]) {
         let begun = Instant::now();
         while self.rail.send(self.to, bytes, Body::Empty) == Err(Refused::Full) {
             assert!(begun.elapsed() < PATIENCE, "never taken");
-            self.hear(end);
+            self.receive(end);
         }
         self.rail.flush();
         let before = begun.elapsed();
         while begun.elapsed() < before + Duration::from_millis(2) {
-            self.hear(end);
+            self.receive(end);
         }
     }
 
-    fn hear(&mut self, end: &mut End) {
+    fn receive(&mut self, end: &mut End) {
         struct Takes<'a>(&'a mut Vec<(Head, Vec<u8>)>);
         impl doorbell_fabric::message::Arrivals for Takes<'_> {
             fn message(&mut self, _: PeerIndex, inbound: doorbell_fabric::message::Inbound<'_>) {
@@ -284,10 +284,10 @@ impl Stranger {
         let begun = Instant::now();
         while self.rail.send(self.to, &head.bytes(), Body::Bytes(piece)) == Err(Refused::Full) {
             assert!(begun.elapsed() < PATIENCE, "never taken");
-            self.hear(end);
+            self.receive(end);
         }
         self.rail.flush();
-        (0..20).for_each(|_| self.hear(end));
+        (0..20).for_each(|_| self.receive(end));
     }
 
     /// Shakes hands for real over a line, in `longest`.
@@ -303,7 +303,7 @@ impl Stranger {
         let begun = Instant::now();
         while !session.is_open() {
             assert!(begun.elapsed() < PATIENCE, "no answer");
-            self.hear(end);
+            self.receive(end);
             for (head, piece) in std::mem::take(&mut self.came) {
                 if (head.kind, head.line) == (Kind::Piece, line) {
                     session.receive(&piece).unwrap();
@@ -321,7 +321,7 @@ fn garbage_and_lengths_that_cannot_be_are_dropped_and_counted() {
     let mut stranger = Stranger::of(&mut end);
     let limit = stranger.rail.capabilities().limits.head;
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; HEAD], &[0xff; 64], b"x"] {
-        stranger.say(&mut end, &garbage[..garbage.len().min(limit)]);
+        stranger.send(&mut end, &garbage[..garbage.len().min(limit)]);
     }
     let mut good = Head {
         kind: Kind::Call,
@@ -331,7 +331,7 @@ fn garbage_and_lengths_that_cannot_be_are_dropped_and_counted() {
     }
     .bytes();
     good[4] = 9;
-    stranger.say(&mut end, &good);
+    stranger.send(&mut end, &good);
     assert_eq!(end.rails.counters().garbage, 5);
     let long = vec![7; PIECE_MAX + 1];
     stranger.piece(&mut end, Kind::Piece, 1, 1, &long);
@@ -339,7 +339,7 @@ fn garbage_and_lengths_that_cannot_be_are_dropped_and_counted() {
     assert_eq!((counted.oversized, counted.garbage), (1, 5), "not even copied");
     // A piece of a line that is not there is answered: there is none.
     stranger.piece(&mut end, Kind::Piece, 77, 3, b"x");
-    (0..200).for_each(|_| stranger.hear(&mut end));
+    (0..200).for_each(|_| stranger.receive(&mut end));
     let gone = stranger
         .came
         .iter()
@@ -373,7 +373,7 @@ fn a_message_longer_than_the_limit_ends_the_link_before_memory_is_taken() {
     let (mut session, mut sequence) = stranger.member(&mut end, 1, 9, 4 * LONGEST);
     let hello = Hello {
         version: 1,
-        said: Said::Call,
+        said: HelloKind::Call,
         from: Name::new(JOB, 9),
         epoch: Epoch(5),
         to: Name::new(JOB, 0),
@@ -394,7 +394,7 @@ fn a_message_longer_than_the_limit_ends_the_link_before_memory_is_taken() {
     );
     assert!(end.came.is_empty(), "nothing of it was handed up");
     // It is notified, by the end of the line.
-    (0..200).for_each(|_| stranger.hear(&mut end));
+    (0..200).for_each(|_| stranger.receive(&mut end));
     assert!(
         stranger.came.iter().any(|(head, _)| head.kind == Kind::End),
         "{:?}",
@@ -446,7 +446,7 @@ fn calls_without_end_are_limited_and_who_fails_too_often_is_not_heard() {
     let (mut session, sequence) = stranger.member(&mut end, 5000, 9, LONGEST);
     let hello = Hello {
         version: 1,
-        said: Said::Call,
+        said: HelloKind::Call,
         from: Name::new(JOB, 3),
         epoch: Epoch(5),
         to: Name::new(JOB, 0),

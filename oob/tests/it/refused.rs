@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use doorbell_fabric::time::Time;
-use doorbell_oob::connect::{HELLO, Hello, Limits, Nack, Said};
+use doorbell_oob::connect::{HELLO, Hello, HelloKind, Limits, Nack};
 use doorbell_oob::name::{Epoch, Name};
 use doorbell_oob::net::{Chosen, Families, Settings, Who};
 use doorbell_oob::transport::Refusal;
@@ -109,7 +109,7 @@ fn a_caller_of_another_version_is_told_so() {
         let (to, name) = (at(&side), Name::new(JOB, 9));
         let call = Hello {
             version: VERSION + 1,
-            said: Said::Call,
+            said: HelloKind::Call,
             from: name,
             epoch: Epoch(5),
             to: side.name,
@@ -125,7 +125,7 @@ fn a_caller_of_another_version_is_told_so() {
         let answer = beside(&mut side, caller, |side| side.tcp.is_quiet()).await;
         assert_eq!(
             (answer.said, answer.version),
-            (Said::Nack(Nack::Version), VERSION)
+            (HelloKind::Nack(Nack::Version), VERSION)
         );
         assert_eq!(side.tcp.counters().meeting.nacks, 1);
         assert!(side.links.is_empty());
@@ -149,7 +149,7 @@ fn an_answerer_of_another_version_is_left() {
             let call = hand.hello();
             hand.say(&Hello {
                 version: VERSION + 1,
-                said: Said::Nack(Nack::Version),
+                said: HelloKind::Nack(Nack::Version),
                 from: name,
                 epoch: Epoch(5),
                 to: call.from,
@@ -159,7 +159,10 @@ fn an_answerer_of_another_version_is_left() {
             call
         };
         let call = beside(&mut side, answerer, |side| side.open.is_empty()).await;
-        assert_eq!((call.said, call.version, call.to), (Said::Call, VERSION, name));
+        assert_eq!(
+            (call.said, call.version, call.to),
+            (HelloKind::Call, VERSION, name)
+        );
         assert_eq!(side.refused, [(attempt, Refusal::WrongVersion)]);
     });
 }

@@ -18,7 +18,7 @@ use crate::side::{JOB, PATIENCE, frame, who};
 const TCP: TransportId = TransportId(0);
 
 #[derive(Debug)]
-enum Ask {
+enum Request {
     /// Connects there, and sends this many messages.
     Call(Name, Vec<Address>, u32),
     Addresses(Sender<Vec<Address>>),
@@ -67,18 +67,18 @@ impl Echo {
 }
 
 impl Core for Echo {
-    type Ask = Ask;
+    type Request = Request;
 
-    fn ask(&mut self, _now: Time, ask: Ask) {
-        match ask {
-            Ask::Call(peer, addresses, count) => {
+    fn request(&mut self, _now: Time, request: Request) {
+        match request {
+            Request::Call(peer, addresses, count) => {
                 self.caller = true;
                 self.left = count;
                 self.calls = Some((peer, addresses.clone(), count));
                 self.commands.push_back((TCP, Command::Reach { peer, addresses }));
             }
-            Ask::Addresses(tell) => tell.send(self.addresses.clone()).unwrap(),
-            Ask::Stall(time) => std::thread::sleep(time),
+            Request::Addresses(tell) => tell.send(self.addresses.clone()).unwrap(),
+            Request::Stall(time) => std::thread::sleep(time),
         }
     }
 
@@ -139,7 +139,7 @@ impl Core for Echo {
     }
 }
 
-fn start(rank: u32, settings: Settings) -> Result<(Runner<Ask>, Receiver<u32>), OobError> {
+fn start(rank: u32, settings: Settings) -> Result<(Runner<Request>, Receiver<u32>), OobError> {
     let (told, tell) = channel();
     let carriers: Carriers = Box::new(move |clock: Clock| {
         let tcp = Tcp::start(doorbell_oob::net::Settings::default(), who(rank), clock)?;
@@ -151,9 +151,9 @@ fn start(rank: u32, settings: Settings) -> Result<(Runner<Ask>, Receiver<u32>), 
     ))
 }
 
-fn addresses(runner: &Runner<Ask>) -> Vec<Address> {
+fn addresses(runner: &Runner<Request>) -> Vec<Address> {
     let (tell, told) = channel();
-    runner.door().put(Ask::Addresses(tell)).unwrap();
+    runner.mailbox().put(Request::Addresses(tell)).unwrap();
     told.recv_timeout(PATIENCE).unwrap()
 }
 
@@ -163,8 +163,8 @@ fn echoes(settings: Settings) {
     let (two, _) = start(1, settings).unwrap();
     let there = addresses(&two);
     assert!(!there.is_empty());
-    one.door()
-        .put(Ask::Call(Name::new(JOB, 1), there, 10_000))
+    one.mailbox()
+        .put(Request::Call(Name::new(JOB, 1), there, 10_000))
         .unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), 10_000);
     one.finish(PATIENCE);
@@ -204,8 +204,8 @@ fn a_full_mailbox_says_so_and_an_ended_thread_too() {
         ..Settings::default()
     };
     let (one, _) = start(0, settings).unwrap();
-    let door = one.door();
-    let put = |_| door.put(Ask::Stall(Duration::from_millis(50)));
+    let mailbox = one.mailbox();
+    let put = |_| mailbox.put(Request::Stall(Duration::from_millis(50)));
     let refused = (0..40)
         .map(put)
         .filter(|put| matches!(put, Err(Refused::Full(_))))
@@ -221,8 +221,8 @@ fn the_end_comes_after_what_was_asked_for_and_leaves_nothing() {
     let (one, told) = start(0, Settings::default()).unwrap();
     let (two, _) = start(1, Settings::default()).unwrap();
     let there = addresses(&two);
-    one.door()
-        .put(Ask::Call(Name::new(JOB, 1), there, 3_000))
+    one.mailbox()
+        .put(Request::Call(Name::new(JOB, 1), there, 3_000))
         .unwrap();
     one.finish(PATIENCE);
     assert_eq!(told.try_recv(), Ok(3_000));

@@ -177,11 +177,11 @@ impl Side {
     /// Takes the events of the transport, and checks them.
     pub fn listen(&mut self) {
         while let Some(event) = self.tcp.event() {
-            self.hear(event);
+            self.happened(event);
         }
     }
 
-    fn hear(&mut self, event: Event) {
+    fn happened(&mut self, event: Event) {
         match event {
             Event::ModuleUp { module, addresses } => {
                 self.modules.insert(module, addresses);

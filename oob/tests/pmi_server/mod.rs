@@ -91,7 +91,7 @@ struct Side {
 impl Side {
     /// Answers one question; `false` when there is no other.
     fn step(&mut self) -> bool {
-        let Some(text) = self.hear() else { return false };
+        let Some(text) = self.receive() else { return false };
         self.seen.longest = self.seen.longest.max(text.len());
         let separator = if text.contains(';') { ';' } else { ' ' };
         let words: BTreeMap<&str, &str> = text
@@ -166,7 +166,7 @@ impl Side {
     }
 
     /// One message; `None` when the client has closed.
-    fn hear(&mut self) -> Option<String> {
+    fn receive(&mut self) -> Option<String> {
         if self.framed {
             let head = self.bytes(6)?;
             let length = String::from_utf8(head).unwrap().trim().parse().unwrap();

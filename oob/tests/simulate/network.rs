@@ -310,7 +310,7 @@ impl Network {
         while let Some(action) = self.sites.get_mut(&port).and_then(|site| site.meeting.action()) {
             match action {
                 Action::Dial { conn, address, .. } => self.dial(now, port, conn, &address),
-                Action::Say { conn, bytes } => self.say(now, port, conn, bytes.to_vec()),
+                Action::Send { conn, bytes } => self.say(now, port, conn, bytes.to_vec()),
                 Action::Up {
                     conn,
                     module,
@@ -526,7 +526,7 @@ impl Network {
             Will::Hello(id, side, bytes) => {
                 let end = self.end(id, side)?;
                 if let Some(site) = self.sites.get_mut(&end.port) {
-                    site.meeting.heard(now, end.conn, &bytes);
+                    site.meeting.received(now, end.conn, &bytes);
                 }
                 self.act(now, end.port);
             }

@@ -41,7 +41,7 @@ fn opened_2() -> Session<Pmi2> {
 fn opened<D: Dialect>(mut session: Session<D>, answers: &[&[u8]]) -> Session<D> {
     for answer in answers {
         let request = session.next_of_opening().expect("the opening goes on").clone();
-        session.ask(request).expect("it is its turn");
+        session.request(request).expect("it is its turn");
         session.take(answer).expect("as a launcher says it");
     }
     assert!(session.next_of_opening().is_none());
@@ -58,7 +58,7 @@ fn talk<D: Dialect>(mut session: Session<D>, mut bytes: &[u8], step: usize) {
         };
         let gets = matches!(request, Request::Get { .. });
         let spawns = matches!(request, Request::Spawn(_));
-        session.ask(request).expect("nothing is owed");
+        session.request(request).expect("nothing is owed");
         // The end of an answer is the end of a piece, as no launcher says more than it was asked.
         let end = D::split(bytes)
             .ok()
@@ -108,6 +108,6 @@ fn over<D: Dialect>(session: &mut Session<D>, error: &LaunchError) {
     let text = error.to_string();
     assert!(text.len() < 1000 && !text.contains(char::is_control), "{text:?}");
     for request in [Request::Greet, Request::Fence, Request::Finalize] {
-        assert!(session.ask(request).is_err(), "it asks after a fault");
+        assert!(session.request(request).is_err(), "it sends a request after a fault");
     }
 }

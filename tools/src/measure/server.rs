@@ -58,7 +58,7 @@ pub(super) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
         let mut log = Log::default();
         loop {
             match door.accept(Some(bell.ear.as_fd()), None)? {
-                Accepted::Guest(guest) => match &served {
+                Accepted::Connection(guest) => match &served {
                     Some(other) => {
                         doorbell::occupied(*guest, &format!("{} is being served", other.address));
                     }

@@ -136,7 +136,7 @@ impl Crew {
         for _ in 0..PIECES {
             let Some(line) = self.lines.get(&rank) else { return };
             match recv(line, &mut buffer, RecvFlags::DONTWAIT) {
-                Ok((count @ 1.., _)) => self.server.heard(rank, &buffer[..count]),
+                Ok((count @ 1.., _)) => self.server.received(rank, &buffer[..count]),
                 Err(Errno::INTR | Errno::AGAIN) => return,
                 Ok(_) | Err(_) => {
                     self.lines.remove(&rank);
@@ -195,7 +195,7 @@ impl Crew {
         while let Some(output) = self.server.take() {
             let first = self.first;
             wishes.push(match output {
-                serve::Output::Say(rank, bytes) => match self.say(rank, &bytes) {
+                serve::Output::Send(rank, bytes) => match self.say(rank, &bytes) {
                     Ok(()) => continue,
                     Err(why) => Wish::Failed(Exit::System.number(), format!("rank {} {why}", first + rank)),
                 },

@@ -19,7 +19,7 @@ impl Tcp {
                     module,
                     address,
                 } => self.dial(now, conn, module, &address),
-                Action::Say { conn, bytes } => {
+                Action::Send { conn, bytes } => {
                     let line = self.of_conn.get(&conn).and_then(|io| self.lines.get(io));
                     if let Some(line) = line {
                         let _ = line.orders.send(Order::Hello(bytes));

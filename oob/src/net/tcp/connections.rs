@@ -106,7 +106,7 @@ impl Tcp {
             self.counters.impostors += 1;
             return self.end(now, io, Refusal::WrongName, Loss::Protocol);
         }
-        self.meeting.heard(now, conn, &bytes);
+        self.meeting.received(now, conn, &bytes);
     }
 
     fn over(&mut self, now: Time, io: Io, end: End) {

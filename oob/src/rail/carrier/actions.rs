@@ -20,7 +20,7 @@ impl Rails {
                     module,
                     address,
                 } => self.dial(now, conn, module, &address),
-                Action::Say { conn, bytes } => {
+                Action::Send { conn, bytes } => {
                     if let Some(&id) = self.of_conn.get(&conn) {
                         self.order(id, Order::Hello(bytes));
                     }

@@ -162,7 +162,7 @@ impl Rails {
             self.counters.sessions.impostors += 1;
             return self.end(now, id, Refusal::WrongName, Loss::Protocol);
         }
-        self.meeting.heard(now, conn, &bytes);
+        self.meeting.received(now, conn, &bytes);
     }
 
     /// Handles the end of a line.

@@ -73,7 +73,7 @@ fn meet() -> Result<(Connection, Connection), Kind> {
             Connection::connect(&to, &terms, MEETING).map_err(other)
         });
         let answer = match door.accept(None, Some(MEETING)).map_err(other)? {
-            Accepted::Guest(guest) => *guest,
+            Accepted::Connection(guest) => *guest,
             _ => return Err(Kind::Other("nobody came to the meeting".to_owned())),
         };
         let call = call
