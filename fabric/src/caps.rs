@@ -22,7 +22,7 @@ pub struct Features {
     pub checksum: bool,
 }
 
-/// Sizes, in bytes unless said otherwise.
+/// Sizes, in bytes unless another unit is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Longest head of a message. At least 64 on every rail.
@@ -56,9 +56,9 @@ pub struct Estimate {
 /// Everything that is fixed about an open rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Optional operations.
+    /// The optional operations that the rail has.
     pub features: Features,
-    /// Sizes.
+    /// The sizes that the rail can carry.
     pub limits: Limits,
     /// Estimates for rail selection.
     pub estimate: Estimate,

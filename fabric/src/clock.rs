@@ -1,8 +1,8 @@
 //! The job's clock: the processor's time stamp counter where it can be trusted, `CLOCK_MONOTONIC` elsewhere.
 //!
 //! ```text
-//!   raw clock ──┬─ pair ─────────── window ─────────── pair ─┬──►      frequency = ticks between / nanoseconds between
-//!   counter   ──┴─ t0 r t1                           t0 r t1 ┴──►      the narrowest of many brackets t0 r t1 counts
+//!   raw clock ──┬─ pair ──────── window ──────── pair ─┬──►  frequency = ticks between / nanoseconds between
+//!   counter   ──┴─ t0 r t1                     t0 r t1 ┴──►  the narrowest of many brackets t0 r t1 counts
 //! ```
 //!
 //! Protocol code never sees this type: it is given [`Time`] values. The owner of a progress loop reads it

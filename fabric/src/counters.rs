@@ -1,11 +1,11 @@
 //! Counters and histograms in a mapped file per rank, to be read from outside without touching the data path.
 //!
 //! ```text
-//!   Plan ── names ──► CounterFile ──► Counter, Gauge, Histogram     one writer thread each: a load and a store
-//!                          │                                        of one word, no locked instruction
+//!   Plan ── names ──► CounterFile ──► Counter, Gauge, Histogram   one writer thread each: a load and a store
+//!                          │                                      of one word, no locked instruction
 //!                     memfd (or file)
 //!                          │
-//!                        Reader ────► Snapshot                      another process; copies, checks everything
+//!                        Reader ────► Snapshot                    another process; copies, checks everything
 //! ```
 //!
 //! By default the file is a memfd that lives and dies with its process ([`Place::Memory`]); [`find`] finds
@@ -340,7 +340,7 @@ impl Counter {
         self.0.store(total, Relaxed);
     }
 
-    /// Its value.
+    /// Returns the value of the counter.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -352,13 +352,13 @@ impl Counter {
 pub struct Gauge(Word);
 
 impl Gauge {
-    /// Sets it.
+    /// Sets the value of the gauge.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// Its value.
+    /// Returns the value of the gauge.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)

@@ -40,7 +40,7 @@ pub trait Driver {
 /// A rail that could be, and whether it can.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Its name.
+    /// The name of the rail.
     pub rail: RailName,
     /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`,
     /// `usnic` and `igbvf` all put the same frames into UDP.
@@ -59,11 +59,11 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Verdict {
-    /// It can.
+    /// The rail can be used.
     Usable,
-    /// It cannot.
+    /// The rail cannot be used.
     Rejected {
-        /// Why not.
+        /// Why it cannot be used.
         reason: String,
         /// What to do about it.
         remedy: String,
@@ -149,7 +149,7 @@ impl Candidate {
 /// What discovery learned from one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The kind.
+    /// The kind of rail.
     pub kind: &'static str,
     /// How its probe went.
     pub outcome: Outcome,
@@ -165,7 +165,7 @@ pub enum Outcome {
     Probed,
     /// It could not look.
     Failed {
-        /// Why not.
+        /// Why the kind has no rails here.
         reason: String,
         /// What to do about it.
         remedy: String,

@@ -1,9 +1,9 @@
 //! Registered memory: which peer may access which bytes, under keys that cannot be guessed.
 //!
 //! ```text
-//!   expose(memory, access, to) ─► Remote { key, address, length }      sent to peers
-//!   check(peer, remote, access) ─► Permit                              peer, access and bounds are all checked first
-//!   withdraw(key)                                                      from then on the key is as good as random
+//!   expose(memory, access, to) ─► Remote { key, address, length }  sent to peers
+//!   check(peer, remote, access) ─► Permit                          peer, access, bounds: all checked first
+//!   withdraw(key)                                                  from then on the key is like a random one
 //! ```
 //!
 //! A target rail calls [`KeyTable::check`] for every one-sided access that passes through its process; if a
@@ -128,7 +128,7 @@ impl From<Denial> for OpError {
 
 /// The exposed memory of one rail.
 ///
-/// * **Use**: a rail whose accesses pass through the target's own process asks [`KeyTable::check`] before
+/// * **Use**: a rail whose accesses pass through the target's own process calls [`KeyTable::check`] before
 ///   each; one whose device makes them fills the device's table from this one. A permit borrows the table:
 ///   while it is used, nothing is withdrawn. Over shm the reader checks, in a table of the same rules that
 ///   lies in shared memory.

@@ -90,9 +90,9 @@ pub enum RailError {
     Unusable {
         /// The rail's name.
         rail: String,
-        /// The reason.
+        /// The reason as a text.
         reason: String,
-        /// What to do.
+        /// What to do about it.
         remedy: String,
     },
     /// An address that is not one of this rail's.
@@ -100,9 +100,9 @@ pub enum RailError {
     BadAddress {
         /// The rail's name.
         rail: String,
-        /// The address.
+        /// The address as a text.
         address: String,
-        /// Why not.
+        /// Why it is not one.
         reason: &'static str,
     },
     /// The peer does not answer or refuses.
@@ -110,9 +110,9 @@ pub enum RailError {
     Unreachable {
         /// The rail's name.
         rail: String,
-        /// The peer.
+        /// The name of the peer.
         peer: String,
-        /// Why.
+        /// Why it cannot be reached.
         reason: String,
         /// What to do.
         remedy: &'static str,
@@ -123,7 +123,7 @@ pub enum RailError {
         advice(source).unwrap_or("check free memory, the container's memory limit, and `ulimit -n` and `-v`")
     )]
     Memory {
-        /// The step.
+        /// The step that failed.
         step: &'static str,
         /// The object's label.
         object: String,
@@ -145,7 +145,7 @@ pub enum RailError {
     System {
         /// The rail's name.
         rail: String,
-        /// The step.
+        /// The step that failed.
         step: &'static str,
         /// The system's error.
         source: io::Error,
@@ -155,7 +155,7 @@ pub enum RailError {
     /// No rail leads to a peer.
     #[error("no rail reaches {peer}: {reasons}; `doorbell info` shows every candidate")]
     NoRail {
-        /// The peer.
+        /// The name of the peer.
         peer: String,
         /// Each candidate with the one reason that it lost.
         reasons: String,
@@ -163,7 +163,7 @@ pub enum RailError {
     /// The system refused a file or directory.
     #[error("could not {step} `{}`: {source}", path.display())]
     File {
-        /// The step.
+        /// The step that failed.
         step: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -173,9 +173,9 @@ pub enum RailError {
     /// A file that is not what it should be.
     #[error("`{}` {reason}", path.display())]
     BadFile {
-        /// The file.
+        /// The file that is wrong.
         path: PathBuf,
-        /// The reason.
+        /// What is wrong with it.
         reason: &'static str,
     },
     /// A call with arguments that cannot work.
@@ -183,9 +183,9 @@ pub enum RailError {
     Misuse {
         /// The sort of object.
         object: &'static str,
-        /// Its name.
+        /// The name of the object.
         name: String,
-        /// The reason.
+        /// What is wrong with the call.
         reason: &'static str,
     },
 }
@@ -301,7 +301,7 @@ impl RailError {
             ),
             Self::Unusable { .. } => (
                 "The rail was named, and something that it needs is missing or not permitted.",
-                "Do what the message says, or name another rail; a named rail is never replaced silently.",
+                "Follow the message, or name another rail; a named rail is never replaced silently.",
             ),
             Self::BadAddress { .. } => (
                 "The peer published an address of another kind of rail, or runs another version.",
@@ -321,7 +321,7 @@ impl RailError {
             ),
             Self::System { .. } => (
                 "The system refused a step that works on machines set up for this rail.",
-                "Do what the message says; `doorbell info` shows what the driver found.",
+                "Follow the message; `doorbell info` shows what the driver found.",
             ),
             Self::NoRail { .. } => (
                 "Every rail of this side is unusable, is missing on the other side, or cannot reach it.",

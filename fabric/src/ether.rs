@@ -45,7 +45,7 @@ const DO_NOT_FRAGMENT: u16 = 0x4000;
 const FRAGMENT: u16 = 0x3fff;
 const DEFAULT_TTL: u8 = 64;
 
-/// Ethernet's header.
+/// The header of Ethernet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Ethernet {
@@ -73,7 +73,7 @@ pub struct Ipv4 {
     to: [u8; 4],
 }
 
-/// IPv6's header.
+/// The header of IPv6.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Ipv6 {
@@ -85,7 +85,7 @@ pub struct Ipv6 {
     to: [u8; 16],
 }
 
-/// UDP's header.
+/// The header of UDP.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Udp {
@@ -340,7 +340,7 @@ impl std::ops::Deref for Packed {
 pub struct Arrived {
     /// Source address, as the header has it.
     pub from: SocketAddr,
-    /// Destination address.
+    /// The socket address of the destination.
     pub to: SocketAddr,
     /// Offset of the frame in the packet, in bytes.
     pub at: usize,

@@ -59,14 +59,14 @@ impl Life {
     }
 }
 
-/// What happened.
+/// The kinds of events of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The peer can be reached in both directions: the first handshake has completed, or one after it was
     /// down.
     PeerUp,
     /// The peer owes responses and sends none. It may compute without polling, or the path may be broken:
-    /// this rail alone cannot tell ([`Message::proved_alive`](crate::message::Message::proved_alive)).
+    /// this rail alone cannot decide that ([`Message::proved_alive`](crate::message::Message::proved_alive)).
     PeerSuspect,
     /// A suspect has answered.
     PeerRecovered,
@@ -87,7 +87,7 @@ pub struct RailEvent {
     pub at: Time,
     /// How much of the rail it is about.
     pub scope: Scope,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
     /// With [`EventKind::PeerUp`] of a message rail: the generation of the connection that came up, even if
     /// the rail has moved on before the event is read. [`Life::FIRST`] otherwise.

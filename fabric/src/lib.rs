@@ -5,23 +5,23 @@
 //! contracts: [`message::Message`] (whole messages, each at most once) or [`datagram::Datagram`] (frames that
 //! may be lost; the BTL makes messages of them). The layers above know only these traits.
 //!
-//! # Who owns what
+//! # Ownership
 //!
 //! ```text
-//!   at start              job                                        one thread, while it runs
-//!   ───────────────────   ────────────────────────────────────────   ────────────────────────────────────────────
-//!   discover ─ Candidate  clock::Clock          Copy, anybody's      rail  ─┬─ peers       PeerIndex, by `open`
-//!        │                    └ Time, an argument of everything             ├─ accepted    MsgId, till handed_over
-//!   select ── Selection   memory::Region        Arc: users, rails,          ├─ exposed     domain::KeyTable
-//!        │                    │                 and whoever has a slice     │    └ RemoteKey ─► RegionSlice or loan
-//!   name::RailName            └ map::Map ◄─ map::Object (memfd)             └─ queues      map::Map, ring's cells
+//!   at start              job                                       one thread, while it runs
+//!   ───────────────────   ───────────────────────────────────────   ────────────────────────────────────────
+//!   discover ─ Candidate  clock::Clock          Copy, shared       rail ─┬─ peers    PeerIndex, by `open`
+//!        │                    └ Time, passed to everything               ├─ accepted MsgId, till handed_over
+//!   select ── Selection   memory::Region        Arc: users, rails,       ├─ exposed  domain::KeyTable
+//!        │                    │                 and owners of slices     │   └ RemoteKey ─► slice or loan
+//!   name::RailName            └ map::Map ◄─ map::Object (memfd)          └─ queues   map::Map, ring's cells
 //!   addr::RailAddress     counters::CounterFile one per rank
-//!                             └ Counter, Gauge, Histogram            written by that thread, read from outside
+//!                             └ Counter, Gauge, Histogram          written by that thread, read from outside
 //! ```
 //!
 //! * A **rail** belongs to one thread, and everything that it hands out by number (peers, messages,
 //!   operations, keys) means something on that rail only.
-//! * A **[`Region`](memory::Region)** lives as long as anybody holds it or a slice of it: a user, a message
+//! * A **[`Region`](memory::Region)** lives as long as anything holds it or a slice of it: a user, a message
 //!   in flight, an exposure. A **loan** ([`memory::ConstLoan`], [`memory::MutLoan`]) is a user's memory and
 //!   lives as long as its request; `engine`'s scopes see to that. Safe code makes no loan of a region, nor of
 //!   anything else that ends.

@@ -11,7 +11,7 @@ pub use nix::sys::resource::Resource;
 /// A limit, in the unit of its resource; `None` is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
-    /// What holds.
+    /// The limit that is in force.
     pub soft: Option<u64>,
     /// How far it can be raised.
     pub hard: Option<u64>,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   ┌──────────┬───────────────────────────────┬──────────┐
-//!   │ PROT_NONE│  the object, whole pages      │ PROT_NONE│   one reservation, so that an index that runs away
-//!   └──────────┴───────────────────────────────┴──────────┘   hits a wall instead of somebody's memory
+//!   │ PROT_NONE│  the object, whole pages      │ PROT_NONE│   one reservation: an index out of bounds faults
+//!   └──────────┴───────────────────────────────┴──────────┘   instead of touching other memory
 //! ```
 //!
 //! An object is sealed against resizing before it is passed on, and its receiver checks the seals first: a

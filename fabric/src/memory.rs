@@ -41,7 +41,7 @@ pub struct SharedBytes<'a> {
 }
 
 impl<'a> SharedBytes<'a> {
-    /// No bytes.
+    /// A view without bytes.
     pub const EMPTY: Self = Self {
         start: ptr::without_provenance(1),
         length: 0,
@@ -196,7 +196,7 @@ pub struct ConstLoan {
 unsafe impl Send for ConstLoan {}
 
 impl ConstLoan {
-    /// No bytes.
+    /// A loan without bytes.
     pub const EMPTY: Self = Self {
         start: ptr::without_provenance(1),
         length: 0,
@@ -286,7 +286,7 @@ pub struct MutLoan {
 unsafe impl Send for MutLoan {}
 
 impl MutLoan {
-    /// No room.
+    /// A loan without room.
     pub const EMPTY: Self = Self {
         start: ptr::without_provenance_mut(1),
         length: 0,
@@ -462,19 +462,19 @@ impl Room<'_> {
         self.loan.is_empty()
     }
 
-    /// As [`MutLoan::write_array`].
+    /// Writes an array; see [`MutLoan::write_array`].
     #[inline(always)]
     pub fn write_array<const N: usize>(&self, bytes: [u8; N]) -> bool {
         self.loan.write_array(bytes)
     }
 
-    /// As [`MutLoan::write_short`].
+    /// Writes a short word; see [`MutLoan::write_short`].
     #[inline(always)]
     pub fn write_short(&self, word: u64, length: usize) -> bool {
         self.loan.write_short(word, length)
     }
 
-    /// As [`MutLoan::write_shared`].
+    /// Writes bytes of shared memory; see [`MutLoan::write_shared`].
     #[inline]
     pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
         self.loan.write_shared(at, bytes)

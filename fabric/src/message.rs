@@ -273,9 +273,9 @@ pub enum OpError {
 /// What a peer may do with exposed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Get only.
+    /// A peer may get only.
     Read,
-    /// Put only.
+    /// A peer may put only.
     Write,
     /// Get, put and atomics.
     ReadWrite,
@@ -302,7 +302,7 @@ pub enum Exposure {
 
 /// Where a get puts what it reads. It stays with the operation until that has ended.
 ///
-/// A loan has to be made by somebody who promises that the memory stays ([`MutLoan::new`]); a region's slice
+/// A loan has to be made by code that promises that the memory stays ([`MutLoan::new`]); a region's slice
 /// promises it by itself:
 ///
 /// ```
@@ -321,14 +321,14 @@ pub enum Exposure {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Landing {
-    /// Borrowed memory.
+    /// Memory that is borrowed.
     Loan(MutLoan),
     /// A slice of an owned region, which is kept alive.
     Region(RegionSlice),
 }
 
 impl Landing {
-    /// No room.
+    /// A landing without room.
     pub const EMPTY: Self = Self::Loan(MutLoan::EMPTY);
 
     /// How many bytes fit.
@@ -397,15 +397,15 @@ impl Landing {
 /// A 64-bit atomic at the target, naturally aligned; the operation completes with the old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Add, wrapping.
+    /// Adds an operand, wrapping.
     Add(u64),
-    /// Bitwise and.
+    /// Bitwise and with an operand.
     And(u64),
-    /// Bitwise or.
+    /// Bitwise or with an operand.
     Or(u64),
     /// Bitwise exclusive or.
     Xor(u64),
-    /// Replace.
+    /// Replaces the value.
     Swap(u64),
     /// Replace when equal to `expected`.
     CompareSwap {
@@ -447,8 +447,8 @@ pub enum Look {
     Taken(usize),
 }
 
-/// What a rail knows of the path to a peer, for reports of what waits for what, and for `doorbell why`.
-/// Unmeasured values are `None` or zero.
+/// The state of the path to a peer as a rail knows it, for reports of what waits for what, and for
+/// `doorbell why`. Unmeasured values are `None` or zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WayReport {
     /// Whether our link is up.
@@ -589,8 +589,8 @@ pub trait Message: Rail {
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8]));
 
     /// Gives up the connection to a peer, as if the rail itself had found it broken: promise 6 about a peer
-    /// that is down holds when this returns, except for the event. For an owner that knows of a failure from
-    /// another rail.
+    /// that is down holds when this returns, except for the event. For an owner that has learned of a failure
+    /// from another rail.
     fn abandon(&mut self, peer: PeerIndex);
 
     /// Requests a reconnect to a peer that is down. Sends a few frames and does not wait; the owner decides
@@ -606,7 +606,7 @@ pub trait Message: Rail {
         let _ = peer;
     }
 
-    /// Returns what it knows of the path to a peer. For explanations, not for the data path.
+    /// Returns the state of the path to a peer. For explanations, not for the data path.
     fn report(&self, peer: PeerIndex) -> WayReport {
         let _ = peer;
         WayReport::default()

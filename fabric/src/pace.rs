@@ -104,7 +104,7 @@ impl Paces {
                 continue;
             }
             if pace.due <= self.pass {
-                due |= 1 << rail; // what it finds says when it is due again
+                due |= 1 << rail; // what it finds sets when it is due again
                 if pace.quiet < pace.patience {
                     self.always |= 1 << rail;
                 }

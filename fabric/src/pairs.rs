@@ -58,7 +58,7 @@ pub enum Kind {
     /// A link that leads out of the host, or one that is not known to be anything else.
     #[default]
     Plain,
-    /// The loopback.
+    /// The loopback interface.
     Loopback,
     /// A bridge, whose network is usually this host's own.
     Bridge,
@@ -76,7 +76,7 @@ pub enum Quality {
     Routed,
     /// Addresses of different networks that are routed globally.
     Public,
-    /// One network.
+    /// Addresses in one network.
     SameNetwork,
     /// One interface: both ends are on it.
     SameInterface,
@@ -128,9 +128,9 @@ impl Never {
 /// What one rank has published.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// Its host.
+    /// The name of the host.
     pub host: &'a str,
-    /// Its rails.
+    /// The rails of the host.
     pub rails: &'a [Offer],
 }
 

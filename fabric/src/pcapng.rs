@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Writer::new ─► Section Header │ interface() ─► Interface Description │ packet() ─► Enhanced Packet │ …
-//!                                                       name, nanoseconds        time, direction, number, comments
+//!                                                    name, nanoseconds     time, direction, number, comments
 //! ```
 //! A driver's frame has no headers of its own, so Ethernet, IPv4 or IPv6, and UDP headers are put before it,
 //! from the two ends' addresses ([`Wrap::Udp`]). Whole Ethernet frames are written unchanged
@@ -67,7 +67,7 @@ pub struct Interface(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Way {
-    /// Received.
+    /// It was received.
     In = 1,
     /// It went out.
     Out = 2,
@@ -80,9 +80,9 @@ pub enum Wrap {
     None,
     /// Ethernet, IP and UDP headers from one address to the other.
     Udp {
-        /// The sender.
+        /// The sender of the frame.
         from: SocketAddr,
-        /// The receiver.
+        /// The receiver of the frame.
         to: SocketAddr,
     },
 }
@@ -94,7 +94,7 @@ pub struct Packet<'a> {
     pub interface: Interface,
     /// The time, on the clock whose epoch was passed to [`Writer::new`].
     pub at: Time,
-    /// Its direction.
+    /// The direction of the packet.
     pub way: Way,
     /// The headers that it lacks.
     pub wrap: Wrap,

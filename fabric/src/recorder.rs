@@ -1,8 +1,8 @@
 //! A flight recorder: the last notable events of a rail, for the explanation of a failure.
 //!
 //! ```text
-//!   cold paths ── record(at, peer, event) ─► ┌──┬──┬──┬──┐     one ring, allocated at the start; the oldest entry goes
-//!                                            └──┴──┴──┴──┘
+//!   cold paths ── record(at, peer, event) ─► ┌──┬──┬──┬──┐   one ring, allocated at the start; the oldest
+//!                                            └──┴──┴──┴──┘   entry goes
 //!   the failure ◄── lines(peer, now, most), formatted only then
 //! ```
 //!
@@ -34,7 +34,7 @@ pub struct Recorded<E> {
     pub first: Time,
     /// When it occurred last.
     pub last: Time,
-    /// How often.
+    /// How often it happened.
     pub times: u32,
     /// The peer that it is about; `None` for the rail itself, or if unknown.
     pub peer: Option<PeerIndex>,

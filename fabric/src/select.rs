@@ -43,16 +43,16 @@ pub struct Offer {
 /// Whether a peer can be reached from one of our rails at one of its.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It can.
+    /// The peer can be reached over it.
     Yes {
         /// Half a round trip of the smallest message, in nanoseconds.
         latency_ns: u64,
         /// Measured by a probe, or only estimated from the capabilities.
         measured: bool,
     },
-    /// It cannot.
+    /// The peer cannot be reached over it.
     No {
-        /// Why not.
+        /// Why it cannot be reached.
         reason: String,
     },
 }
@@ -70,7 +70,7 @@ pub struct Selection {
 /// One candidate and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Judged {
-    /// The rail.
+    /// The name of the rail.
     pub rail: RailName,
     /// Whether the user named it.
     pub named: bool,
@@ -111,7 +111,7 @@ pub enum Lost {
     Missing,
     /// It cannot be used on this machine.
     Rejected {
-        /// Why not.
+        /// Why it cannot be used.
         reason: String,
         /// What to do about it.
         remedy: String,
@@ -120,7 +120,7 @@ pub enum Lost {
     NotNamed,
     /// It is used only when named.
     OnlyWhenNamed {
-        /// Why.
+        /// Why it was not chosen.
         reason: String,
     },
     /// The peer has no rail that speaks the same.
@@ -130,7 +130,7 @@ pub enum Lost {
     },
     /// The peer has rails that speak the same, and it meets none of them.
     Unreachable {
-        /// Why not.
+        /// Why it cannot be reached.
         reason: String,
     },
     /// The peer has no rail left for it: those that it meets are paired with others of ours.
@@ -139,7 +139,7 @@ pub enum Lost {
     Broken {
         /// The peer's rail at the other end.
         to: RailName,
-        /// Why not.
+        /// Why it cannot be opened.
         reason: String,
     },
 }
@@ -249,7 +249,10 @@ impl Published<'_> {
 /// // What is rejected is not published.
 /// let none = Side { host: "a", rails: &[] };
 /// let published = Published { ours: none, theirs: none, lower: true };
-/// let chosen = select("rank 1", &ours, published, &[], |_, _| Reach::Yes { latency_ns: 9_000, measured: true });
+/// let chosen = select("rank 1", &ours, published, &[], |_, _| Reach::Yes {
+///     latency_ns: 9_000,
+///     measured: true,
+/// });
 /// let error = chosen.require().unwrap_err().to_string();
 /// assert!(error.contains("rank 1") && error.contains("plug in the cable"), "{error}");
 /// # Ok::<(), doorbell_fabric::error::RailError>(())

@@ -31,7 +31,7 @@ pub struct Timers<K> {
 }
 
 impl<K: Copy + Ord> Timers<K> {
-    /// No deadlines.
+    /// Returns timers without deadlines.
     #[must_use]
     pub const fn new() -> Self {
         Self {

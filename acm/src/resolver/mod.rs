@@ -4,11 +4,11 @@
 //!  clients                 ┌───────────────────────── Resolver ──────────────────────────┐   network
 //!  query(ticket, …) ──────►│ questions ─► loopback ─► table ─► cache ─► negative cache   │
 //!  Action::Answer ◄────────│    ▲                               │ nothing, or not        │
-//!                          │    │                               ▼ confirmed lately       │   Action::
-//!                          │    └─────────── search: confirm ─► address ─► route ─► probe│─► Unicast, Probe,
-//!  host(endpoints) ───────►│ ports: groups, credits, announcements                       │   Multicast, …
-//!                          │                                                             │◄─ receive, sa, …
-//!                          └─────────────────────────────────────────────────────────────┘
+//!                          │    │                               ▼ confirmed lately       │   Action::Unicast,
+//!                          │    └─────────── search: confirm ─► address ─► route ─► probe│─► Multicast,
+//!  host(endpoints) ───────►│ ports: groups, credits, announcements                       │   QuerySa, Probe
+//!                          │                                                             │◄─ receive, sa,
+//!                          └─────────────────────────────────────────────────────────────┘   probed
 //! ```
 //!
 //! # Guarantees

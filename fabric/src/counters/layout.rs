@@ -3,7 +3,7 @@
 //! All numbers are little endian, as are the supported processors.
 //!
 //! ```text
-//!   0          header, 64 bytes          magic "dbcount1", written last, so that an incomplete file is detected
+//!   0          header, 64 bytes          magic "dbcount1", written last: an incomplete file is detected
 //!   64         table, 128 bytes a row    name, unit, kind, number of words, offset of the first word
 //!   …          values, from a multiple of 64: relaxed atomic 64-bit words, each written by one thread
 //! ```

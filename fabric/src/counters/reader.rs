@@ -31,11 +31,11 @@ pub struct Reader {
 /// One row of a file's table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Its name.
+    /// The name of the row.
     pub name: String,
     /// What it counts, like `messages`, `bytes` or `ns`; may be empty.
     pub unit: String,
-    /// Its kind.
+    /// The kind of the row.
     pub kind: Kind,
     #[serde(skip)]
     bytes: Range<usize>,
@@ -46,7 +46,7 @@ pub struct Entry {
 pub struct Snapshot {
     /// The rank that wrote the values.
     pub rank: u32,
-    /// Its process.
+    /// The process that wrote the file.
     pub process: u32,
     /// The values, in the order of the table.
     pub readings: Vec<Reading>,
@@ -58,7 +58,7 @@ pub struct Reading {
     /// What is counted.
     #[serde(flatten)]
     pub entry: Entry,
-    /// Its value.
+    /// The value that was read.
     pub value: Value,
 }
 
@@ -66,13 +66,13 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// A counter's.
+    /// The value of a counter.
     Counter(u64),
-    /// A gauge's.
+    /// The value of a gauge.
     Gauge(u64),
-    /// A histogram's.
+    /// The buckets of a histogram.
     Histogram(Buckets),
-    /// A text.
+    /// The bytes of a text.
     Text(String),
 }
 
@@ -173,7 +173,7 @@ fn bad(path: &Path, reason: &'static str) -> RailError {
 
 fn read(file: &File, path: &Path, to: &mut [u8], at: u64) -> Result<(), RailError> {
     file.read_exact_at(to, at).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => bad(path, "is shorter than it says"),
+        io::ErrorKind::UnexpectedEof => bad(path, "is shorter than its header requires"),
         _ => RailError::file("read a counter file", path, error),
     })
 }
@@ -188,7 +188,10 @@ fn check_header(path: &Path, header: &Header, available: usize) -> Result<usize,
     }
     let length = usize::try_from(header.length.get()).unwrap_or(usize::MAX);
     if length > available || length > LENGTH_MAX {
-        return Err(bad(path, "is shorter than it says, or too long to be one"));
+        return Err(bad(
+            path,
+            "is shorter than its header requires, or too long to be one",
+        ));
     }
     if header.rows.get() as usize > ENTRIES_MAX {
         return Err(bad(path, "has a table that is too long"));

@@ -111,7 +111,10 @@ impl NeighbourMessage {
     /// ```
     /// use doorbell_fabric::ether::{NeighbourMessage, neighbour_request};
     /// let (own, wanted) = (("10.0.0.1".parse().unwrap(), [2, 0, 0, 0, 0, 1]), "10.0.0.2".parse().unwrap());
-    /// let Some(NeighbourMessage::Request { from, target, .. }) = NeighbourMessage::read(&neighbour_request(own, wanted).unwrap()) else { panic!() };
+    /// let request = neighbour_request(own, wanted).unwrap();
+    /// let Some(NeighbourMessage::Request { from, target, .. }) = NeighbourMessage::read(&request) else {
+    ///     panic!()
+    /// };
     /// assert_eq!((from, target), (Some(own), wanted));
     /// ```
     #[must_use]

@@ -124,8 +124,8 @@ impl Region {
 ///
 /// There is no loan of it: where a loan would do, the slice itself goes along
 /// ([`Body::Region`](crate::message::Body::Region), [`Landing::Region`](crate::message::Landing::Region),
-/// [`Exposure::Region`](crate::message::Exposure::Region)), so that the memory is mapped for as long as
-/// anybody can reach it. A look at its bytes ends before the slice does:
+/// [`Exposure::Region`](crate::message::Exposure::Region)), so that the memory is mapped for as long as it
+/// can be reached. A look at its bytes ends before the slice does:
 ///
 /// ```compile_fail,E0597
 /// use doorbell_fabric::memory::Region;

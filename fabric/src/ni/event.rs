@@ -2,7 +2,7 @@
 
 use super::types::{List, Process};
 
-/// What happened.
+/// The kinds of full events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EventKind {
@@ -44,7 +44,7 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NiFail {
-    /// Well.
+    /// It ended without a failure.
     #[default]
     Ok = 0,
     /// The target cannot be reached, or is gone.
@@ -86,7 +86,7 @@ impl NiFail {
 /// LINK, AUTO_UNLINK and AUTO_FREE; `pt_index` and `fail` with PT_DISABLED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
     /// How it ended.
     pub fail: NiFail,
@@ -105,11 +105,11 @@ pub struct Event {
     pub match_bits: u64,
     /// The requested length in bytes.
     pub rlength: u64,
-    /// Bytes moved.
+    /// The number of bytes that were moved.
     pub mlength: u64,
     /// The initiator's offset; at an initiator, the offset that the target used.
     pub remote_offset: u64,
-    /// The initiator.
+    /// The process of the initiator.
     pub initiator: Process,
     /// The user of the initiator's process.
     pub uid: u32,
@@ -124,7 +124,7 @@ pub struct Event {
 /// What a look at an event queue finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EqGet {
-    /// Nothing.
+    /// The queue is empty.
     Empty,
     /// The oldest event.
     Event(Event),

@@ -2,10 +2,10 @@
 //! or hardware (`drivers/portals`).
 //!
 //! ```text
-//!   initiator                                         target
-//!   md_bind ─► MdHandle                               pt_alloc ─► index;  append(index, entry, list) ─► EntryHandle
-//!   put(&Put) ───────────────────────────────────────► PRIORITY list, then OVERFLOW: the first entry that matches
-//!   SEND, ACK  ◄─ eq_get / ct_get                     PUT, AUTO_UNLINK, … ◄─ eq_get / ct_get
+//!   initiator                                  target
+//!   md_bind ─► MdHandle                        pt_alloc ─► index;  append(index, entry, list) ─► EntryHandle
+//!   put(&Put) ────────────────────────────────► PRIORITY list, then OVERFLOW: the first entry that matches
+//!   SEND, ACK  ◄─ eq_get / ct_get              PUT, AUTO_UNLINK, … ◄─ eq_get / ct_get
 //! ```
 //!
 //! One thread owns an interface. No call waits: without space a call returns [`NiError::Full`], and a long
@@ -33,15 +33,15 @@ use crate::time::Time;
 /// A process that can no longer be reached, reported once by [`Ni::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Which.
+    /// The process that is lost.
     pub process: Process,
-    /// Why.
+    /// Why it is lost.
     pub reason: crate::event::DownReason,
 }
 
 /// A network interface of one kind, owned by one thread.
 pub trait Ni {
-    /// Its kind.
+    /// Returns the kind of interface.
     fn kind(&self) -> Kind;
 
     /// Its exact bounds.

@@ -7,7 +7,7 @@ use super::types::{AckReq, AtomicKind, CtHandle, Datatype, Entry, EntryHandle, L
 /// The destination of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which process.
+    /// The process at the target.
     pub process: Process,
     /// Which entry of its portal table.
     pub pt_index: u32,
@@ -29,13 +29,13 @@ pub struct Piece {
 /// Writes into the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// The source.
+    /// The source of the bytes.
     pub from: Piece,
     /// The length in bytes.
     pub length: u64,
     /// The requested acknowledgement.
     pub ack: AckReq,
-    /// The destination.
+    /// The destination of the bytes.
     pub target: Target,
     /// For the events of the initiator.
     pub user_ptr: u64,
@@ -46,11 +46,11 @@ pub struct Put {
 /// Reads the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get {
-    /// Into here.
+    /// The destination of the bytes.
     pub into: Piece,
     /// Length in bytes.
     pub length: u64,
-    /// From there.
+    /// The source of the bytes.
     pub target: Target,
     /// For the event of the initiator.
     pub user_ptr: u64,
@@ -61,9 +61,9 @@ pub struct Get {
 pub struct Atomic {
     /// As a put.
     pub put: Put,
-    /// How.
+    /// The operation to apply.
     pub kind: AtomicKind,
-    /// Of what.
+    /// The type of the elements.
     pub datatype: Datatype,
 }
 
@@ -82,9 +82,9 @@ pub struct FetchAtomic {
     pub user_ptr: u64,
     /// For the event of the target.
     pub hdr_data: u64,
-    /// How.
+    /// The operation to apply.
     pub kind: AtomicKind,
-    /// Of what.
+    /// The type of the elements.
     pub datatype: Datatype,
     /// What CSWAP and its kin compare with, and MSWAP's mask: one element, from the first byte on.
     pub operand: [u8; 32],
@@ -93,11 +93,11 @@ pub struct FetchAtomic {
 /// What waits for a counting event.
 #[derive(Clone, Debug)]
 pub enum Triggered {
-    /// A put.
+    /// Starts a put.
     Put(Put),
-    /// A get.
+    /// Starts a get.
     Get(Get),
-    /// An atomic.
+    /// Starts an atomic.
     Atomic(Atomic),
     /// A fetching atomic, or a swap.
     FetchAtomic(FetchAtomic),
@@ -109,7 +109,7 @@ pub enum Triggered {
     Append {
         /// To which table entry.
         pt_index: u32,
-        /// What.
+        /// The entry to append.
         entry: Box<Entry>,
         /// To which list.
         list: List,

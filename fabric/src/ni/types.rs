@@ -50,7 +50,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A rank.
+    /// The process with this rank, of a logical interface.
     #[inline]
     #[must_use]
     pub const fn rank(rank: u32) -> Self {
@@ -155,7 +155,7 @@ options! {
         ONLY_TRUNCATE = 2;
         /// Messages need not be matched in the order in which they were sent.
         MATCH_UNORDERED = 3;
-        /// Starts disabled.
+        /// The table entry starts disabled.
         ALLOC_DISABLED = 4;
     }
 }
@@ -187,7 +187,7 @@ options! {
         EVENT_OVER_DISABLE = 10;
         /// No AUTO_UNLINK and AUTO_FREE.
         EVENT_UNLINK_DISABLE = 11;
-        /// Count communication.
+        /// Counts operations that move data.
         EVENT_CT_COMM = 12;
         /// Count what meets an unexpected header.
         EVENT_CT_OVERFLOW = 13;
@@ -211,11 +211,11 @@ options! {
     MdOptions {
         /// The memory is a list of pieces. Set by the C binding; here [`Memory`] itself has it.
         IOVEC = 0;
-        /// Count SEND.
+        /// Counts SEND events.
         EVENT_CT_SEND = 1;
-        /// Count REPLY.
+        /// Counts REPLY events.
         EVENT_CT_REPLY = 2;
-        /// Count ACK.
+        /// Counts ACK events.
         EVENT_CT_ACK = 3;
         /// Operations of this descriptor need not be matched in order.
         UNORDERED = 4;
@@ -235,10 +235,10 @@ options! {
 /// Memory of a descriptor or an entry. Offsets count through all of its pieces.
 #[derive(Clone, Debug, Default)]
 pub enum Memory {
-    /// No bytes.
+    /// Memory without bytes.
     #[default]
     Empty,
-    /// One piece.
+    /// Memory in one piece.
     One(Landing),
     /// Several, in order (an iovec).
     Many(Box<[Landing]>),
@@ -284,26 +284,26 @@ impl Memory {
 /// Initiator's memory, as `md_bind` takes it.
 #[derive(Clone, Debug, Default)]
 pub struct Md {
-    /// The bytes.
+    /// The memory of the descriptor.
     pub memory: Memory,
     /// The counting event of its operations.
     pub options: MdOptions,
     /// Where full events go.
     pub eq: Option<EqHandle>,
-    /// What counts.
+    /// The counting event, if there is one.
     pub ct: Option<CtHandle>,
 }
 
 /// Target's memory, as `append` and `search` take it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The bytes.
+    /// The memory of the entry.
     pub memory: Memory,
-    /// What counts.
+    /// The counting event, if there is one.
     pub ct: Option<CtHandle>,
     /// The user whose operations it accepts; [`ANY`] accepts all.
     pub uid: u32,
-    /// Its options.
+    /// The options of the entry.
     pub options: EntryOptions,
     /// Match entries: the initiator. [`ANY`] as the rank, [`NID_ANY`] and [`PID_ANY`] match all.
     pub match_id: Process,
@@ -371,9 +371,9 @@ pub enum List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Search {
-    /// Reports it.
+    /// Reports the header, and leaves it.
     Only = 0,
-    /// Takes it.
+    /// Takes the header.
     Delete = 1,
 }
 
@@ -381,11 +381,11 @@ pub enum Search {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AckReq {
-    /// Nothing.
+    /// No acknowledgement at all.
     None = 0,
     /// An event with length and offset.
     Full = 1,
-    /// A count.
+    /// A count, without an event.
     Ct = 2,
     /// A count, without length and offset: it has been done at the target.
     Oc = 3,

@@ -70,7 +70,7 @@ fn networks_decide_and_not_the_order_of_the_lists() {
         found(&rails(&["10.1.0.4/16", "10.1.0.5/16"]), &one_network),
         [(0, 0, SameNetwork), (1, 1, SameNetwork)]
     );
-    // A network is one where both ends say so.
+    // A network is one where both ends have it.
     assert_eq!(
         found(&rails(&["10.1.0.1/16"]), &rails(&["10.1.9.1/24"])),
         [(0, 0, Routed)]
@@ -86,7 +86,7 @@ fn lopsided_lists_leave_the_rail_that_has_the_fewest_friends_its_partner() {
     );
     assert_eq!(found(&two, &three), [(0, 0, Public), (1, 2, SameNetwork)]);
     assert_eq!(found(&three, &two), [(0, 0, Public), (2, 1, SameNetwork)]);
-    // The third rail of one side finds nobody.
+    // The third rail of one side finds no partner.
     let (two, three) = (
         rails(&["10.1.0.1/24", "10.2.0.1/24"]),
         rails(&["10.3.0.2/24", "10.2.0.2/24", "10.1.0.2/24"]),
@@ -301,7 +301,7 @@ proptest! {
         prop_assert_eq!(first, first_by_trying(&weights));
     }
 
-    /// Whatever was published: nobody is in two pairs, no pair is one that never works, no larger matching
+    /// Whatever was published: no rail is in two pairs, no pair is one that never works, no larger matching
     /// exists, and what could be paired in addition is not there.
     #[test]
     fn pairs_are_as_many_as_can_be(lower in any_rails(), higher in any_rails(), same_host in any::<bool>()) {

@@ -28,7 +28,7 @@ fn mac(address: &SocketAddr) -> Mac {
 pub(super) fn write(buffer: &mut Vec<u8>, from: SocketAddr, to: SocketAddr, length: usize) {
     let mut headers = Headers::new(from, to);
     headers.set_macs(mac(&from), mac(&to));
-    // Zero says "none", which IPv4 allows and IPv6 does not.
+    // Zero means "none", which IPv4 allows and IPv6 does not.
     buffer.extend_from_slice(&headers.for_frame(length, None));
 }
 

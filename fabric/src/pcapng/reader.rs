@@ -19,19 +19,19 @@ pub struct Malformed {
     pub what: &'static str,
 }
 
-/// One block.
+/// One block of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block<'a> {
     /// The head of the file.
     Section,
     /// The next interface: name and description.
     Interface {
-        /// Its name.
+        /// The name of the interface.
         name: &'a str,
         /// More about it; may be empty.
         description: &'a str,
     },
-    /// A packet.
+    /// A captured packet.
     Packet(PacketBlock<'a>),
 }
 
@@ -42,7 +42,7 @@ pub struct PacketBlock<'a> {
     pub interface: u32,
     /// Nanoseconds since 1970.
     pub at: Time,
-    /// Its direction.
+    /// The direction of the packet.
     pub way: Way,
     /// Its bytes, from the Ethernet header on.
     pub bytes: &'a [u8],
@@ -50,7 +50,7 @@ pub struct PacketBlock<'a> {
     pub original: u32,
     /// Its number; zero for none.
     pub id: u64,
-    /// The remarks.
+    /// The remarks about the packet.
     pub comments: Vec<&'a str>,
 }
 

@@ -84,7 +84,7 @@ fn theirs() -> Vec<Offer> {
     ]
 }
 
-/// The selection of somebody who opens everything, with a latency by the rail; zero means that it cannot.
+/// The selection of a side that opens everything, with a latency by the rail; zero means that it cannot.
 fn choose(named: &[&str], table: &[(&str, u64)]) -> Selection {
     let (ours_published, theirs) = (published(), theirs());
     let named: Vec<RailName> = named.iter().map(|text| name(text)).collect();
@@ -235,7 +235,7 @@ fn a_pair_that_does_not_open_is_an_error_also_when_nobody_named_it() {
     let text = selection.require().unwrap_err().to_string();
     assert!(text.contains("udp:em1") && text.contains("no answer"), "{text}");
     let command = "`doorbell why HOST --rail udp:eth1` at both ends";
-    assert!(text.contains(command), "what to do is not told: {text}");
+    assert!(text.contains(command), "the remedy is missing: {text}");
 }
 
 #[test]
