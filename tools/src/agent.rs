@@ -15,9 +15,9 @@ use doorbell_fabric::signals::{self, ENDS};
 use doorbell_usnic::{Agent, AgentEvent, Fault, Object, Pf, Trouble, UsnicConfig};
 use doorbell_vfio::Error;
 
+use crate::console;
 use crate::error::ToolError;
 use crate::exits;
-use crate::out;
 
 /// The kinds of rails that need one.
 #[derive(Debug, Subcommand)]
@@ -78,14 +78,14 @@ fn usnic(args: &UsnicAgentArgs) -> Result<ExitCode, ToolError> {
         Object::Model { .. } => Pf::connect(&object.socket().unwrap_or_default()),
     };
     let mut agent = Agent::for_group(pf.map_err(refused)?, &socket, group).map_err(refused)?;
-    out::print(&format!("{}\n", begins(&agent)))?;
+    console::print(&format!("{}\n", begins(&agent)))?;
     // Whoever has closed our output wants no agent any more: it ends as with a signal.
-    while !stop.load(Ordering::Relaxed) && !out::is_closed() {
+    while !stop.load(Ordering::Relaxed) && !console::is_closed() {
         let told = agent
             .turn(TURN)
             .map_err(|fault| unusable(&object, &Trouble::Fault(fault)))?;
         for one in told {
-            out::print(&format!("{}\n", says(one)))?;
+            console::print(&format!("{}\n", says(one)))?;
         }
     }
     Ok(Exit::Done.into())

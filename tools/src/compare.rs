@@ -11,7 +11,7 @@ use doorbell_fabric::error::Exit;
 
 use crate::error::ToolError;
 use crate::exits;
-use crate::{out, outputs};
+use crate::{console, report_files};
 
 /// Compare two reports: is the second run worse than the first, or is that noise?
 #[derive(Debug, Args)]
@@ -36,14 +36,14 @@ pub struct CompareArgs {
 
 /// `doorbell compare`.
 pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<outputs::Named<'_>> = args
+    let named: Vec<report_files::Named<'_>> = args
         .json
         .as_deref()
         .map(|name| ("--json", name))
         .into_iter()
         .collect();
-    outputs::check(&named)?;
-    if let Some(name) = args.json.as_deref().filter(|name| !outputs::is_stdout(name)) {
+    report_files::check(&named)?;
+    if let Some(name) = args.json.as_deref().filter(|name| !report_files::is_stdout(name)) {
         let same = |input: &Path| {
             fs::canonicalize(name).is_ok_and(|it| fs::canonicalize(input).is_ok_and(|of| it == of))
         };
@@ -55,17 +55,17 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
         }
     }
     let comparison = compare::files(&args.first, &args.second)?;
-    if !args.json.as_deref().is_some_and(outputs::is_stdout) {
-        out::print(&comparison.table())?;
+    if !args.json.as_deref().is_some_and(report_files::is_stdout) {
+        console::print(&comparison.table())?;
     }
     if let Some(name) = &args.json {
-        outputs::write(name, &comparison.json(), &mut io::stdout().lock())?;
+        report_files::write(name, &comparison.json(), &mut io::stdout().lock())?;
     }
     let exit = match comparison.finding() {
         Finding::Worse => Exit::Verdict,
         Finding::NotComparable => {
             let count = comparison.not_comparable;
-            out::say(&format!(
+            console::say(&format!(
                 "doorbell: {count} lines could not be compared, for the reasons beside them: measure those again"
             ));
             Exit::Usage

@@ -13,9 +13,9 @@ use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
+use crate::console;
 use crate::error::ToolError;
 use crate::exits;
-use crate::out;
 
 /// Show what the ranks that run here have counted so far
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
         return match args.process {
             Some(process) => Err(ToolError::Usage(why_none(process))),
             None => {
-                out::print(&format!("{NOBODY}\n"))?;
+                console::print(&format!("{NOBODY}\n"))?;
                 Ok(Exit::Done.into())
             }
         };
@@ -82,7 +82,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
     } else {
         table(&ranks)
     };
-    out::print(&text)?;
+    console::print(&text)?;
     match none_of {
         Some(process) => Err(ToolError::Usage(why_none(process))),
         None => Ok(Exit::Done.into()),

@@ -11,8 +11,8 @@ use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 use crate::{exits, settings};
 
 /// Show the rails of this machine, and why each can or cannot be used
@@ -108,7 +108,7 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
             }
         }
     };
-    out::print(&text)?;
+    console::print(&text)?;
     Ok(Exit::Done.into())
 }
 
@@ -128,7 +128,7 @@ fn as_json(found: &Discovery, launcher: Launcher) -> Result<String, ToolError> {
 
 /// One line for each rail and for each kind without one, then one for each launcher, wrapped when a person reads it.
 fn rails(found: &Discovery, launcher: &Launcher) -> String {
-    let width = out::known_width().unwrap_or(usize::MAX);
+    let width = console::known_width().unwrap_or(usize::MAX);
     let mut text = format!("doorbell {}\n\n", env!("CARGO_PKG_VERSION"));
     let line =
         |text: &mut String, rail: &str, verdict: &str, why: &str| line(text, width, [rail, verdict, why]);
@@ -217,7 +217,7 @@ fn settings(config: &Config) -> String {
     let widest = |cell: fn(&doorbell::config::Listed) -> usize| listed.iter().map(cell).max().unwrap_or(0);
     let name = widest(|line| line.name.len());
     let value = widest(|line| line.value.chars().count()).min(24);
-    let width = out::known_width().unwrap_or(usize::MAX);
+    let width = console::known_width().unwrap_or(usize::MAX);
     let indent = if width < 2 * name { 4 } else { name + 2 };
     let mut text = String::new();
     for line in &listed {

@@ -7,9 +7,9 @@ use clap::Args;
 use doorbell::oob::JobKey;
 use doorbell_fabric::error::Exit;
 
+use crate::console;
 use crate::error::ToolError;
 use crate::exits;
-use crate::out;
 
 /// Make a key that two hosts share
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub struct KeyArgs {
 pub(crate) fn key(args: &KeyArgs) -> Result<ExitCode, ToolError> {
     JobKey::generate()?.write(&args.file, args.force)?;
     let file = args.file.display();
-    out::print(&format!(
+    console::print(&format!(
         "\
 wrote a new key to `{file}`, which only you can read
   copy it, over a channel that is as secret as a password:   scp -p {file} OTHER-HOST:

@@ -9,13 +9,14 @@
 //! | `info`, `why`, `counters`, `links`, `doctor` | what there is, and what is wrong with it |
 //! | `acm`, `agent`, `key` | services, and the key that hosts share |
 //! | `process`, `path` | programs that a command starts and ends, and where they are found |
-//! | `out`, `outputs`, `error` | the standard output, files, and how a command ends |
+//! | `console`, `report_files`, `error` | the standard output, files, and how a command ends |
 #![forbid(unsafe_code)]
 
 pub mod acm;
 mod agent;
 pub mod cli;
 mod compare;
+pub mod console;
 mod counters;
 mod doctor;
 pub mod error;
@@ -23,10 +24,9 @@ mod info;
 mod key;
 mod links;
 pub mod measure;
-pub mod out;
-pub mod outputs;
 pub mod path;
 pub mod process;
+pub mod report_files;
 pub mod run;
 mod why;
 
@@ -120,7 +120,7 @@ fn end(name: &str, done: Result<ExitCode, ToolError>) -> ExitCode {
         // The reader has what it wanted.
         Err(error) if error.is_closed_pipe() => Exit::Done.into(),
         Err(error) => {
-            out::say(&format!("{name}: {error}"));
+            console::say(&format!("{name}: {error}"));
             error.exit().into()
         }
     }

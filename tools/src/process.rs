@@ -17,9 +17,9 @@ use doorbell_bench::report::printable;
 use doorbell_fabric::process::spawn;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open};
 
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
-use crate::run::keep::{Keeper, Kept};
+use crate::run::reaper::{Keeper, Kept};
 use crate::run::watch::{Signals, wait};
 
 /// What the names of our temporary folders begin with: the keeper removes no others.
@@ -58,7 +58,7 @@ impl Stop {
         const BY_SIGNAL: u8 = 128;
         match self {
             Self::Interrupted(signal) => {
-                out::say("doorbell: interrupted; nothing was written, and what was started is ended");
+                console::say("doorbell: interrupted; nothing was written, and what was started is ended");
                 let number = u8::try_from(signal.as_raw()).unwrap_or(0);
                 Ok(ExitCode::from(BY_SIGNAL.saturating_add(number)))
             }

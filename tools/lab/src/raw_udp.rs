@@ -14,7 +14,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_tools::cli::values::an_hour;
 use doorbell_tools::error::ToolError;
 use doorbell_tools::exits;
-use doorbell_tools::{out, outputs};
+use doorbell_tools::{console, report_files};
 use serde::Serialize;
 
 use crate::probes::{Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket, raw_xdp_queues};
@@ -76,8 +76,8 @@ struct Row {
 
 /// `doorbell-lab raw-udp`.
 pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<outputs::Named<'_>> = args.json.iter().map(|name| ("--json", &**name)).collect();
-    outputs::check(&named)?;
+    let named: Vec<report_files::Named<'_>> = args.json.iter().map(|name| ("--json", &**name)).collect();
+    report_files::check(&named)?;
     if let Some(reason) = misused(args) {
         return Err(ToolError::Usage(reason));
     }
@@ -93,9 +93,9 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
         raw_udp_socket(args.from, args.to)?
     };
     if args.answer {
-        out::print(&format!("answering {} on {}\n", args.to, args.from))?;
+        console::print(&format!("answering {} on {}\n", args.to, args.from))?;
         if raw_udp_answer(&mut line)? == Answered::Silent {
-            out::print(&format!("{} fell silent without taking leave\n", args.to))?;
+            console::print(&format!("{} fell silent without taking leave\n", args.to))?;
         }
         return Ok(Exit::Done.into());
     }
@@ -116,7 +116,7 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
         schema: SCHEMA,
         results: Vec::new(),
     };
-    let mut steps = out::Steps::timed(sizes.len() as u64, args.seconds);
+    let mut steps = console::Steps::timed(sizes.len() as u64, args.seconds);
     for size in sizes {
         steps.begin(&size.to_string());
         let bytes = size.bytes();
@@ -125,11 +125,11 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
             half_rtt_ns: raw_udp_ask(&mut line, &clock, bytes, args.seconds)?,
         });
     }
-    out::pass("");
+    console::pass("");
     raw_udp_end(&mut line)?;
     match &args.json {
-        Some(name) => outputs::write(name, &json(&report), &mut io::stdout().lock())?,
-        None => out::print(&table(&report))?,
+        Some(name) => report_files::write(name, &json(&report), &mut io::stdout().lock())?,
+        None => console::print(&table(&report))?,
     }
     Ok(Exit::Done.into())
 }

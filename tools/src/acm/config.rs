@@ -8,7 +8,7 @@ use doorbell_fabric::error::Exit;
 
 use super::args::ConfigArgs;
 use crate::error::ToolError;
-use crate::{out, outputs};
+use crate::{console, report_files};
 
 /// Runs `doorbell acm config`.
 pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
@@ -21,7 +21,7 @@ pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
     ];
     let Some(folder) = &args.dir else {
         for (name, text) in files {
-            out::print(&format!("# {name}\n{text}\n"))?;
+            console::print(&format!("# {name}\n{text}\n"))?;
         }
         return Ok(Exit::Done.into());
     };
@@ -42,8 +42,8 @@ pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
     }
     for (name, text) in files {
         let file = folder.join(name);
-        outputs::write(&file, text, &mut std::io::stdout())?;
-        out::print(&format!("wrote {}\n", file.display()))?;
+        report_files::write(&file, text, &mut std::io::stdout())?;
+        console::print(&format!("wrote {}\n", file.display()))?;
     }
     Ok(Exit::Done.into())
 }

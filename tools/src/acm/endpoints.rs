@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::args::EndpointsArgs;
 use super::{client, json, service};
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// The JSON of `doorbell acm endpoints`.
 #[derive(Debug, Serialize)]
@@ -56,7 +56,7 @@ pub(super) fn endpoints(args: &EndpointsArgs) -> Result<ExitCode, ToolError> {
     } else {
         table(&rows)
     };
-    out::print(&text)?;
+    console::print(&text)?;
     Ok(Exit::Done.into())
 }
 

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use doorbell_acm::config::Logging;
 use doorbell_bench::report::printable;
 
-use crate::out;
+use crate::console;
 
 /// The system's log (syslog(3)).
 const SYSLOG: &str = "/dev/log";
@@ -38,8 +38,10 @@ impl Log {
     pub(super) fn say(&self, line: &str) {
         let line = printable(line);
         let done = match &self.to {
-            Logging::Stderr => return out::say(&format!("doorbell: {line}")),
-            Logging::Stdout => out::print(&format!("doorbell: {line}\n")).map_err(|error| error.to_string()),
+            Logging::Stderr => return console::say(&format!("doorbell: {line}")),
+            Logging::Stdout => {
+                console::print(&format!("doorbell: {line}\n")).map_err(|error| error.to_string())
+            }
             Logging::File(path) => append(path, &line).map_err(|error| error.to_string()),
             Logging::Syslog => send(&line).map_err(|error| error.to_string()),
         };
@@ -50,11 +52,11 @@ impl Log {
                     Logging::Syslog => SYSLOG.to_owned(),
                     _ => "stdout".to_owned(),
                 };
-                out::say(&format!(
+                console::say(&format!(
                     "doorbell: cannot write the log to {place} ({error}); it continues here, check log_file"
                 ));
             }
-            out::say(&format!("doorbell: {line}"));
+            console::say(&format!("doorbell: {line}"));
         }
     }
 }

@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::args::ResolveArgs;
 use super::written::Place;
 use super::{json, service, written};
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// The JSON of `doorbell acm resolve`.
 #[derive(Debug, Serialize)]
@@ -108,7 +108,7 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
     let limit = Duration::from_secs_f64(args.timeout);
     let mut rows = Vec::new();
     for turn in 0..args.repeat {
-        if turn > 0 && out::is_closed() {
+        if turn > 0 && console::is_closed() {
             break;
         }
         let question = |(to, source): (&Place, &Option<Address>)| Question::Resolve {
@@ -126,7 +126,7 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
             verify(&service, &mut rows, paths, limit)?;
         }
         if !args.json {
-            out::print(&table(&rows))?;
+            console::print(&table(&rows))?;
         }
     }
     let exit = exit(&rows);
@@ -137,7 +137,7 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
             service: service.to_string(),
             paths: rows,
         };
-        out::print(&json(&report))?;
+        console::print(&json(&report))?;
     }
     Ok(exit.into())
 }

@@ -19,8 +19,8 @@ use tokio::sync::watch;
 
 use super::args::ServeArgs;
 use super::log::Log;
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// How often it is checked whether the output still has a reader.
 const LOOK: Duration = Duration::from_millis(200);
@@ -79,7 +79,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
         authenticated: settings.key.is_some(),
         warnings,
     };
-    out::print(&begins(&ready, args.json))?;
+    console::print(&begins(&ready, args.json))?;
     let (stop, stopped) = watch::channel(false);
     let until = args
         .seconds
@@ -103,7 +103,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
 fn wait(interrupted: &AtomicBool, until: Option<Instant>, stop: &watch::Sender<bool>) {
     while !interrupted.load(Ordering::Relaxed)
         && until.is_none_or(|until| Instant::now() < until)
-        && !out::is_closed()
+        && !console::is_closed()
         && !stop.is_closed()
     {
         let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
@@ -125,7 +125,7 @@ fn tell_system() {
         socket.send_to_addr(b"READY=1", &address?)
     });
     if let Err(error) = told {
-        out::say(&format!(
+        console::say(&format!(
             "doorbell: cannot notify systemd that the service is ready ({error}); systemd will stop it if its unit has Type=notify"
         ));
     }

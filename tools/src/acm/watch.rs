@@ -16,8 +16,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use serde_json::Value;
 
 use super::args::WatchArgs;
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// The interval between two states.
 const EACH: Duration = Duration::from_secs(1);
@@ -44,12 +44,12 @@ pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ToolError> {
         } else {
             screen(&parse(&line, &socket)?, clear)
         };
-        out::print(&text)?;
+        console::print(&text)?;
         if args.once {
             return Ok(Exit::Done.into());
         }
         std::thread::sleep(EACH);
-        if out::is_closed() {
+        if console::is_closed() {
             return Ok(Exit::Done.into());
         }
     }

@@ -183,7 +183,7 @@ pub(crate) fn doctor_peer() -> Result<ExitCode, ToolError> {
 
 fn say(words: &impl Serialize) -> Result<(), ToolError> {
     let line = serde_json::to_string(words).map_err(|error| system("say what was found")(error.into()))?;
-    crate::out::print(&format!("{line}\n"))
+    crate::console::print(&format!("{line}\n"))
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> ToolError {

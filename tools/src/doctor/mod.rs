@@ -40,9 +40,9 @@ pub(crate) use between::doctor_peer;
 use chain::{Chain, Fix, Verdict, Walk};
 use system::System;
 
+use crate::console;
 use crate::doctor::args::DoctorArgs;
 use crate::error::ToolError;
-use crate::out;
 
 /// The JSON of `doorbell doctor`.
 #[derive(Serialize)]
@@ -96,9 +96,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, ToolError> {
         table::fixes(&report.chains)
     } else {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        table::table(&report.chains, out::width(), colour)
+        table::table(&report.chains, console::width(), colour)
     };
-    out::print(&text)?;
+    console::print(&text)?;
     Ok(if is_broken {
         Exit::Verdict.into()
     } else {

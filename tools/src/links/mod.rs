@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use rank::links_rank;
 
+use crate::console;
 use crate::error::ToolError;
 use crate::links::args::LinksArgs;
-use crate::out;
 use crate::process::{Runner, Stop};
 
 /// A pair of ranks over one rail.
@@ -104,9 +104,9 @@ pub(crate) fn links(args: &LinksArgs) -> Result<ExitCode, ToolError> {
         })?;
         text + "\n"
     } else {
-        report::table(&report, out::width())
+        report::table(&report, console::width())
     };
-    out::print(&text)?;
+    console::print(&text)?;
     Ok(if works { Exit::Done } else { Exit::Verdict }.into())
 }
 
@@ -127,7 +127,7 @@ fn rails(args: &LinksArgs) -> Result<Vec<RailName>, ToolError> {
 fn here(ranks: u32, rails: &[RailName]) -> Result<Vec<Over>, Stop> {
     let runner = Runner::new()?;
     let mut all = Vec::new();
-    let mut steps = out::Steps::new(rails.len() as u64);
+    let mut steps = console::Steps::new(rails.len() as u64);
     for rail in rails {
         steps.begin(&format!("{ranks} ranks over {rail}"));
         all.push(Over {
@@ -135,7 +135,7 @@ fn here(ranks: u32, rails: &[RailName]) -> Result<Vec<Over>, Stop> {
             pairs: job(&runner, ranks, rail)?,
         });
     }
-    out::pass("");
+    console::pass("");
     Ok(all)
 }
 

@@ -8,8 +8,8 @@ use doorbell::World;
 use doorbell_fabric::error::Exit;
 
 use super::{Half, PATIENCE, Pair};
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// Exchanges of each size; the first ones make the connection, and do not count.
 const TIMES: usize = 60;
@@ -38,7 +38,7 @@ pub(crate) fn links_rank() -> Result<ExitCode, ToolError> {
                 what: "say what was found",
                 source: error.into(),
             })?;
-            out::print(&format!("{line}\n"))?;
+            console::print(&format!("{line}\n"))?;
         } else {
             // Who asks says what became of it.
             let _ = answer(&world, partner, round, first);

@@ -7,7 +7,7 @@ use doorbell_bench::plan::{Asked as Rate, Plan, SHARES};
 use doorbell_bench::size::Size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::out;
+use crate::console;
 
 /// The progress bar, on the standard error and only when a person looks at it.
 pub(super) struct Bar {
@@ -75,7 +75,8 @@ impl Bar {
             of => format!("{}, {} of {of}", self.size, self.done / STEPS + 1),
         };
         self.bar.set_prefix(which);
-        self.bar.set_message(left.map_or_else(String::new, out::about));
+        self.bar
+            .set_message(left.map_or_else(String::new, console::about));
         self.bar.set_position(position);
     }
 }

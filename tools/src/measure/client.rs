@@ -12,7 +12,7 @@ use super::layer::LayerJob;
 use super::settings::{Threads, builder, check_rails};
 use super::{Asked, part};
 use crate::error::ToolError;
-use crate::{out, outputs};
+use crate::{console, report_files};
 
 /// Until there is a connection: the name is looked up, the other host answers, hands are shaken.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -26,7 +26,7 @@ pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Res
     let args = asked.args;
     alone("--connect")?;
     asked.check_captures(&[0])?;
-    outputs::check(&asked.outputs())?;
+    report_files::check(&asked.outputs())?;
     check_rails(args)?;
     let cores = cores(args, Side::Connects, threads)?;
     let terms = terms(&args.hosts)?;
@@ -39,7 +39,7 @@ pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Res
             Err(doorbell::Error::Occupied { address, reason }) if started.elapsed() < PATIENCE => {
                 if !std::mem::replace(&mut told, true) {
                     let seconds = PATIENCE.as_secs();
-                    out::say(&format!(
+                    console::say(&format!(
                         "doorbell: {address} is occupied ({reason}); trying for {seconds} s"
                     ));
                 }
@@ -61,7 +61,7 @@ fn by_address_service(args: &MeasureArgs, to: &Endpoint) -> Result<Endpoint, Too
     Ok(match doorbell::acm::host(&config, name, to.port()) {
         Some(Ok(address)) => address.into(),
         Some(Err(reason)) => {
-            out::say(&format!(
+            console::say(&format!(
                 "doorbell: the address service does not know `{name}` ({reason}); the system's resolver is asked"
             ));
             to.clone()

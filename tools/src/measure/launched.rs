@@ -7,8 +7,8 @@ use doorbell::oob::launch::{Found, Kind};
 use doorbell_fabric::error::Exit;
 
 use super::layer::LayerJob;
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// A rank that ends because it lost another one is not the cause: that one's end is seen to first.
 const CAUSE: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ fn member_of(found: &Found) -> Option<Member> {
 /// Ends the job because of an error of this rank.
 pub(super) fn abort(job: LayerJob, error: &ToolError) -> ! {
     let text = format!("doorbell: rank {}: {error}", job.rank());
-    out::say(&text);
+    console::say(&text);
     if error.exit() == Exit::PeerLost {
         std::thread::sleep(CAUSE);
     }

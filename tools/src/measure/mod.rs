@@ -31,7 +31,7 @@ use doorbell_bench::report::Picture;
 use self::args::{MeasureArgs, PingpongArgs, RateArgs, StreamArgs};
 use self::settings::Threads;
 use crate::error::ToolError;
-use crate::outputs;
+use crate::report_files;
 
 pub use self::args::ModeArg;
 pub(crate) use self::settings::with_rails;
@@ -133,13 +133,13 @@ impl Asked<'_> {
     /// Refuses a capture that cannot be written for one of these ranks.
     fn check_captures(&self, ranks: &[u32]) -> Result<(), ToolError> {
         match &self.args.pcap {
-            Some(name) => outputs::check_captures(name, ranks, &self.outputs()),
+            Some(name) => report_files::check_captures(name, ranks, &self.outputs()),
             None => Ok(()),
         }
     }
 
     /// The outputs, by their flags.
-    fn outputs(&self) -> Vec<outputs::Named<'_>> {
+    fn outputs(&self) -> Vec<report_files::Named<'_>> {
         let args = self.args;
         let all = [
             ("--json", args.json.as_deref()),

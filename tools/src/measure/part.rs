@@ -13,7 +13,7 @@ use super::bar::Bar;
 use super::layer::LayerJob;
 use super::{Asked, launched};
 use crate::error::ToolError;
-use crate::{out, outputs};
+use crate::{console, report_files};
 
 /// This rank's part, in a job that is there; rank 0 shows the report.
 pub(super) fn carry_out(asked: &Asked<'_>, mut job: LayerJob, cores: Cores) -> Result<ExitCode, ToolError> {
@@ -58,7 +58,7 @@ fn take_part(asked: &Asked<'_>, job: &mut LayerJob, cores: Cores) -> Result<Exit
                     ""
                 }
             );
-            out::say(&text);
+            console::say(&text);
         }
         shown?;
         rounded(&report, &asked.plan);
@@ -88,7 +88,7 @@ fn rounded(report: &Report, plan: &Plan) {
     };
     let most = report.results.iter().map(|row| row.samples).max().unwrap_or(0);
     if most >= asked.saturating_mul(2) {
-        out::say(&format!(
+        console::say(&format!(
             "doorbell: `--samples {asked}`: up to {most} were taken of a size, as whole rounds are measured"
         ));
     }
@@ -99,8 +99,8 @@ fn rounded(report: &Report, plan: &Plan) {
 fn show(report: &Report, asked: &Asked<'_>) -> Result<(), ToolError> {
     let outputs = asked.outputs();
     let mut done = Ok(());
-    if !outputs.iter().any(|(_, name)| outputs::is_stdout(name)) {
-        done = out::print(&table(report, out::width()));
+    if !outputs.iter().any(|(_, name)| report_files::is_stdout(name)) {
+        done = console::print(&table(report, console::width()));
     }
     for (flag, name) in outputs {
         let text = match flag {
@@ -112,7 +112,7 @@ fn show(report: &Report, asked: &Asked<'_>) -> Result<(), ToolError> {
         };
         let written = text
             .map_err(ToolError::from)
-            .and_then(|text| outputs::write(name, &text, &mut io::stdout().lock()));
+            .and_then(|text| report_files::write(name, &text, &mut io::stdout().lock()));
         done = done.and(written);
     }
     done

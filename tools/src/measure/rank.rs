@@ -11,12 +11,12 @@ use super::layer::LayerJob;
 use super::settings::{Threads, builder};
 use super::{Asked, hosts, part};
 use crate::error::ToolError;
-use crate::outputs;
+use crate::report_files;
 
 /// Joins the job that the environment describes, and takes this rank's part in the measurement.
 pub(super) fn join(asked: &Asked<'_>, member: Member, threads: Threads) -> Result<ExitCode, ToolError> {
     if member.rank == 0 {
-        outputs::check(&asked.outputs())?;
+        report_files::check(&asked.outputs())?;
     }
     hosts::refuse_key(&asked.args.hosts)?;
     let cores = own_cores(asked.args, member, threads);

@@ -28,8 +28,8 @@ use super::args::MeasureArgs;
 use super::hosts::{Side, alone, cores, no_way, terms};
 use super::layer::LayerJob;
 use super::settings::{Threads, builder, check_rails};
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// The name to be served on has to be found in this time.
 const LOOK_UP: Duration = Duration::from_secs(10);
@@ -105,10 +105,10 @@ fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
     });
     let offer = Offer::of(args)?;
     let _ = write!(line, "; {offer}");
-    out::print(&format!("{line}\n"))?;
+    console::print(&format!("{line}\n"))?;
     if !is_loopback(&door.address()) && !offer.reaches_hosts {
         // Behind the line above, where everything else that the door says goes, too.
-        out::print(
+        console::print(
             "no guest of another host can be served over these rails: name one that it reaches on both sides, as in \
              `--rail udp:eth0` (`doorbell info` lists them)\n",
         )?;
@@ -184,7 +184,7 @@ impl Served<'_> {
             Ok(Err(error)) => (error.exit(), without(&format!("{address} "), error.to_string())),
             Err(_) => (Exit::System, "a defect of this program, see above".to_owned()),
         };
-        out::print(&format!("{address} went after {seconds:.1} s: {how}\n"))?;
+        console::print(&format!("{address} went after {seconds:.1} s: {how}\n"))?;
         Ok(exit)
     }
 }
@@ -213,7 +213,7 @@ fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolEr
     let mut job = LayerJob::build_over(builder(args, cores.progress), &plan, guest).map_err(no_way)?;
     let (pid, rails) = job.peer(0);
     // A reader that went away is noticed at the door.
-    let _ = out::print(&format!(
+    let _ = console::print(&format!(
         "{address} came: process {pid}, over {}\n",
         rails.join(", ")
     ));
@@ -306,7 +306,7 @@ const LINES: u32 = 20;
 impl Log {
     fn turned_away(&mut self, address: SocketAddr, why: &str) -> Result<(), ToolError> {
         match self.line(Instant::now(), address, why) {
-            Some(line) => out::print(&line),
+            Some(line) => console::print(&line),
             None => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use super::args::MeasureArgs;
 use super::settings::{Threads, check_rails};
 use super::{Asked, hosts};
 use crate::error::ToolError;
-use crate::outputs;
+use crate::report_files;
 use crate::run::{Launch, Output, can_bind, launch};
 
 /// Ranks of a measurement that starts its own.
@@ -22,7 +22,7 @@ const DEDICATED_CORES: usize = 4;
 pub(super) fn start(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, ToolError> {
     let args = asked.args;
     asked.check_captures(&[0, 1])?;
-    outputs::check(&asked.outputs())?;
+    report_files::check(&asked.outputs())?;
     hosts::refuse_key(&args.hosts)?;
     // Before two processes find the same fault.
     check_rails(args)?;

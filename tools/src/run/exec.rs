@@ -8,8 +8,8 @@ use doorbell_bench::pin;
 use rustix::process::Signal;
 
 use super::limits;
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 use crate::run::args::ExecArgs;
 
 /// The shell's exit status for a missing program.
@@ -53,7 +53,7 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     // Returns only on failure.
     let error = Command::new(&args.program).args(&args.args).exec();
     let name = args.program.to_string_lossy();
-    out::say(&format!(
+    console::say(&format!(
         "doorbell: cannot run `{name}`: {error}; check the name and its permissions"
     ));
     let code = if error.kind() == io::ErrorKind::NotFound {

@@ -16,19 +16,19 @@ use doorbell_fabric::error::Exit;
 use rustix::process::Signal;
 use rustix::termios::LocalModes;
 
-use super::crew::{Wish, info};
-use super::crews::{Crews, FIRST};
 use super::ends::Ends;
+use super::exit_policy::{GRACE, Judge, Left, Order};
 use super::hosts::here::Here;
-use super::judge::{GRACE, Judge, Left, Order};
-use super::keep::{Keeper, Kept};
 use super::limits;
+use super::pmi_group::{Wish, info};
+use super::pmi_groups::{Crews, FIRST};
 use super::prefix::{Lines, Unfinished};
 use super::rank::{Failure, Rank, STRANGE, STRANGE_TO_SPAWNED, Spec};
+use super::reaper::{Keeper, Kept};
 use super::watch::{Children, Signals, wait};
 use super::{Launch, Output};
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 
 /// After the last rank has ended, output that its own children still hold back is waited for this long.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -154,7 +154,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
     }
     if job.judge.was_passed_on() {
         // What a rank was about to overwrite on the terminal.
-        out::pass("");
+        console::pass("");
     }
     Ok(ExitCode::from(job.judge.verdict().unwrap_or(0)))
 }
@@ -188,7 +188,7 @@ impl RunningJob<'_> {
         ];
         // What a rank would see of the terminal if it wrote there itself.
         let columns = match self.output {
-            Relay::Bytes => out::known_width(),
+            Relay::Bytes => console::known_width(),
             Relay::Lines | Relay::Direct => None,
         };
         let columns = columns.map(|width| ("COLUMNS", width.to_string()));
@@ -471,8 +471,8 @@ impl RunningJob<'_> {
     fn say(&mut self, text: &str) {
         self.unfinished.end();
         // A rank may have shown something there that was to be overwritten.
-        out::pass("");
-        out::say(&format!("doorbell: {text}"));
+        console::pass("");
+        console::say(&format!("doorbell: {text}"));
     }
 
     fn left(&self) -> Left {

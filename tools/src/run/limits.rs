@@ -9,7 +9,7 @@ use doorbell_fabric::limits::{Limit, Resource};
 use rustix::io::Errno;
 use rustix::process::{Pid, Rlimit, prlimit};
 
-use crate::out;
+use crate::console;
 
 /// The soft limit before it was raised.
 static BEFORE: OnceLock<u64> = OnceLock::new();
@@ -63,7 +63,7 @@ pub(super) fn say_unwatched(errno: Errno) {
     if SAID.set(()).is_ok() {
         let error = std::io::Error::from(errno);
         let advice = advice(&error).map_or_else(String::new, |advice| format!("; {advice}"));
-        out::say(&format!(
+        console::say(&format!(
             "doorbell: pidfd_open is refused ({error}); ends of processes are noticed by SIGCHLD instead{advice}"
         ));
     }

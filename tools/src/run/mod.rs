@@ -14,17 +14,17 @@
 //! requests), and the reaper kills what they started: the module `keep` says what it finds and what not.
 
 pub(crate) mod args;
-mod crew;
-mod crews;
 mod ends;
 mod exec;
+mod exit_policy;
 mod hosts;
 pub(crate) mod job;
-mod judge;
-pub(crate) mod keep;
 mod limits;
+mod pmi_group;
+mod pmi_groups;
 mod prefix;
 mod rank;
+pub(crate) mod reaper;
 mod stopped;
 pub(crate) mod watch;
 
@@ -36,13 +36,13 @@ use std::time::Duration;
 use doorbell_bench::pin;
 use doorbell_fabric::error::advice;
 
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 use crate::run::args::{Bind, RunArgs};
 
 pub(crate) use exec::exec_rank;
 pub(crate) use hosts::daemon;
-pub(crate) use keep::keep_job;
+pub(crate) use reaper::keep_job;
 
 /// What happens to the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub fn can_bind() -> bool {
         let refusal = pin::refusal();
         if let Some(error) = &refusal {
             let advice = advice(error).map_or_else(String::new, |advice| format!("; {advice}"));
-            out::say(&format!(
+            console::say(&format!(
                 "doorbell: sched_setaffinity is refused ({error}): nothing is bound to a core, and figures spread \
                  more{advice}"
             ));

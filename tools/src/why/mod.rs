@@ -17,8 +17,8 @@ use doorbell::Unchosen;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
+use crate::console;
 use crate::error::ToolError;
-use crate::out;
 use crate::why::args::WhyArgs;
 
 /// The JSON of `doorbell why`.
@@ -167,9 +167,9 @@ pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
         })?;
         text + "\n"
     } else {
-        table::table(&why, out::known_width().unwrap_or(usize::MAX))
+        table::table(&why, console::known_width().unwrap_or(usize::MAX))
     };
-    out::print(&text)?;
+    console::print(&text)?;
     Ok(verdict.into())
 }
 

@@ -9,8 +9,8 @@ use doorbell_acm::address::Address;
 use doorbell_acm::client::{AsyncClient, ClientError, Service};
 use doorbell_fabric::error::Exit;
 use doorbell_tools::acm::{Format, SOON, json, service, written};
+use doorbell_tools::console;
 use doorbell_tools::error::ToolError;
-use doorbell_tools::out;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use tokio::runtime::Builder;
@@ -102,7 +102,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
             let _ = client.await;
         }
         shown.abort();
-        out::pass("");
+        console::pass("");
         let seconds = begun.elapsed().as_secs_f64();
         let resident = before
             .zip(process.and_then(resident))
@@ -110,7 +110,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
         let seen = seen.borrow();
         Ok::<_, ToolError>(report(args, &service, &seen, seconds, resident))
     })?;
-    out::print(&if args.json { json(&report) } else { shown(&report) })?;
+    console::print(&if args.json { json(&report) } else { shown(&report) })?;
     let good = report.failed == 0 && report.answered > 0;
     Ok(if good { Exit::Done } else { Exit::Verdict }.into())
 }
@@ -138,9 +138,9 @@ async fn connect(service: &Service, clients: u32) -> Result<Vec<AsyncClient>, To
 async fn show(until: Instant) {
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        out::pass(&format!(
+        console::pass(&format!(
             "questions and answers, {}",
-            out::about(left.as_secs_f64())
+            console::about(left.as_secs_f64())
         ));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -8,8 +8,8 @@ use doorbell_acm::query::{CounterScope, Counters};
 use doorbell_acm::status::Status;
 use doorbell_fabric::error::Exit;
 use doorbell_tools::acm::{client, json, service, written};
+use doorbell_tools::console;
 use doorbell_tools::error::ToolError;
-use doorbell_tools::out;
 use serde::Serialize;
 
 use super::args::PerfArgs;
@@ -72,7 +72,7 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<ExitCode, ToolError> {
     } else {
         table(&rows)
     };
-    out::print(&text)?;
+    console::print(&text)?;
     Ok(Exit::Done.into())
 }
 

@@ -11,7 +11,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{Ended, Runner, Stop};
 
-use crate::place::ours::Ours;
+use crate::place::self_run::Ours;
 use crate::place::{Place, without_settings};
 
 /// A measurement takes seconds; after this time it hangs.

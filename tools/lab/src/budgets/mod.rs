@@ -26,7 +26,7 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
 use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{Runner, Stop};
-use doorbell_tools::{out, outputs};
+use doorbell_tools::{console, report_files};
 
 use self::asked::Asker;
 use self::judge::{Parts, judge};
@@ -62,19 +62,19 @@ struct Samples {
 
 /// `doorbell-lab budgets`.
 pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<outputs::Named<'_>> = args
+    let named: Vec<report_files::Named<'_>> = args
         .json
         .as_deref()
         .map(|name| ("--json", name))
         .into_iter()
         .collect();
-    outputs::check(&named)?;
+    report_files::check(&named)?;
     let cores = pin::apart();
     let parts = Parts::of(&args.only);
     let measured = Runner::new()
         .map_err(Stop::Ended)
         .and_then(|runner| measure(&runner, args, &parts, &cores));
-    out::pass("");
+    console::pass("");
     match measured {
         Ok((run, samples)) => show(&Verdicts::new(run, judge(&samples, &parts, &cores)), args),
         Err(stop) => stop.end(),
@@ -82,14 +82,14 @@ pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
 }
 
 fn show(verdicts: &Verdicts, args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
-    if !args.json.as_deref().is_some_and(outputs::is_stdout) {
-        out::print(&verdicts.table())?;
+    if !args.json.as_deref().is_some_and(report_files::is_stdout) {
+        console::print(&verdicts.table())?;
     }
     if let Some(name) = &args.json {
-        outputs::write(name, &verdicts.json(), &mut std::io::stdout().lock())?;
+        report_files::write(name, &verdicts.json(), &mut std::io::stdout().lock())?;
     }
     if !verdicts.measured() {
-        out::say("doorbell: nothing could be measured: each row says why");
+        console::say("doorbell: nothing could be measured: each row says why");
         return Ok(Exit::System.into());
     }
     let exit = if verdicts.missed() {
@@ -122,7 +122,7 @@ fn measure(
         cores,
         clock: Clock::start(),
         repetitions: args.repetitions.unwrap_or(repetitions),
-        steps: RefCell::new(out::Steps::new(steps(
+        steps: RefCell::new(console::Steps::new(steps(
             parts,
             args.repetitions.unwrap_or(repetitions),
         ))),
@@ -154,7 +154,7 @@ struct Run<'a> {
     clock: Clock,
     repetitions: u32,
     /// What a person who looks is shown.
-    steps: RefCell<out::Steps>,
+    steps: RefCell<console::Steps>,
 }
 
 /// How many parts are measured in all repetitions; losses are not in each of them.
@@ -212,6 +212,6 @@ impl Run<'_> {
 /// `measure-idle`: what one more idle peer takes in this process, in bytes.
 pub(crate) fn measure_idle() -> Result<ExitCode, ToolError> {
     let idle = idle_peer_bytes()?;
-    out::print(&format!("{}\n", idle.most()))?;
+    console::print(&format!("{}\n", idle.most()))?;
     Ok(Exit::Done.into())
 }

@@ -12,7 +12,7 @@ use super::mpi;
 use super::overlap::{NO_FREE_CORE, free_core};
 use super::stack::{Lab, Stack, complete};
 use crate::compare_peers::args::Family;
-use crate::place::ours::Ours;
+use crate::place::self_run::Ours;
 use crate::place::{INTERFACE, Setting, Side};
 
 /// Up to this size, `rate` makes blocking calls.

@@ -10,7 +10,7 @@ use super::load::Kind;
 use super::report::{Line, Report};
 use super::table::{self, Block, PERCENTILES, Show, against, blocks, compared, micros, named, size, times};
 use super::verdict::Finding;
-use crate::page::{escape, page};
+use crate::html::{escape, page};
 
 /// The page.
 pub(crate) fn html(report: &Report) -> Result<String, BenchError> {

@@ -45,15 +45,15 @@ use crate::compare_peers::args::{ComparePeersArgs, Family};
 use crate::place::{Place, Setting};
 use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{Runner, Stop};
-use doorbell_tools::{out, outputs};
+use doorbell_tools::{console, report_files};
 
 /// `doorbell-lab compare-peers`.
 pub(crate) fn compare_peers(args: &ComparePeersArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<outputs::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
+    let named: Vec<report_files::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
         .into_iter()
         .filter_map(|(flag, name)| Some((flag, name.as_deref()?)))
         .collect();
-    outputs::check(&named)?;
+    report_files::check(&named)?;
     let compared = Runner::new()
         .map_err(Stop::Ended)
         .and_then(|runner| compare(&runner, args));
@@ -68,7 +68,7 @@ fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
     let wanted = |peer: &&Peer| args.only.is_empty() || args.only.contains(&peer.family);
     let peers: Vec<Peer> = found.iter().filter(wanted).cloned().collect();
     if args.list {
-        out::print(&list(&peers))?;
+        console::print(&list(&peers))?;
         return Ok(Exit::Done);
     }
     if args.only.contains(&Family::Osu) && args.osu.is_none() {
@@ -114,7 +114,7 @@ fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
 /// What a comparison ends with. One that compared nothing, or in which doorbell itself failed, is none.
 fn end(report: &Report) -> Exit {
     if let Some(why) = report.failure() {
-        out::say(&format!("doorbell: {why}"));
+        console::say(&format!("doorbell: {why}"));
         return Exit::System;
     }
     let behind = report.behind().next().is_some();
@@ -141,14 +141,18 @@ fn left_out(place: &Place<'_>, events: &[Event], peers: &[Peer]) -> Vec<(String,
 
 fn show(report: &Report, args: &ComparePeersArgs) -> Result<(), ToolError> {
     let named = [&args.json, &args.html];
-    if !named.into_iter().flatten().any(|name| outputs::is_stdout(name)) {
-        out::print(&table::table(report, out::width()))?;
+    if !named
+        .into_iter()
+        .flatten()
+        .any(|name| report_files::is_stdout(name))
+    {
+        console::print(&table::table(report, console::width()))?;
     }
     if let Some(name) = &args.json {
-        outputs::write(name, &report.json(), &mut io::stdout().lock())?;
+        report_files::write(name, &report.json(), &mut io::stdout().lock())?;
     }
     if let Some(name) = &args.html {
-        outputs::write(name, &html::html(report)?, &mut io::stdout().lock())?;
+        report_files::write(name, &html::html(report)?, &mut io::stdout().lock())?;
     }
     Ok(())
 }

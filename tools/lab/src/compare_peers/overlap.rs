@@ -10,9 +10,9 @@ use std::process::ExitCode;
 
 use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
+use doorbell_tools::console;
 use doorbell_tools::error::ToolError;
 use doorbell_tools::measure::ModeArg;
-use doorbell_tools::out;
 use doorbell_tools::run::{Launch, Output, launch};
 
 use crate::compare_peers::args::OverlapArgs;
@@ -59,7 +59,7 @@ fn be_rank(args: &OverlapArgs) -> Result<ExitCode, ToolError> {
         if receives {
             let times = overlap(&world, size.bytes(), Computation::Steps(*steps))?;
             // The line of the benchmark for the MPIs.
-            out::print(&format!(
+            console::print(&format!(
                 "row overlap bytes={} alone_ns={:.1} compute_ns={:.1} both_ns={:.1}\n",
                 size.bytes(),
                 times.alone,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::signals::{self, ENDS};
+use doorbell_tools::console;
 use doorbell_tools::error::ToolError;
-use doorbell_tools::out;
 use doorbell_vic::{Error, Model, Socket, Summary, Violation};
 use serde::Serialize;
 
@@ -125,14 +125,14 @@ fn announce(args: &VicArgs, model: &Model) -> Result<(), ToolError> {
             .collect();
         format!("ready: {} in {}\n", names.join(", "), model.dir().display())
     };
-    out::print(&text)
+    console::print(&text)
 }
 
 fn tell(args: &VicArgs, summary: &Summary, list: &[Violation]) -> Result<(), ToolError> {
     let shown = &list[..list.len().min(SHOWN)];
     let not_listed = summary.violations.values().sum::<u64>() - shown.len() as u64;
     if args.json {
-        return out::print(&json(&Over {
+        return console::print(&json(&Over {
             schema: "doorbell.model-vic-end/1",
             version: env!("CARGO_PKG_VERSION"),
             summary,
@@ -171,5 +171,5 @@ fn tell(args: &VicArgs, summary: &Summary, list: &[Violation]) -> Result<(), Too
     if not_listed > 0 {
         text += &format!("  and {not_listed} more; --violations FILE has the first 256 of each kind\n");
     }
-    out::print(&text)
+    console::print(&text)
 }

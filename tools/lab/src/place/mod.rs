@@ -7,9 +7,9 @@
 //!
 //! `holder` keeps a namespace, `cable` connects two of them, and `ours` asks this very program.
 
-mod cable;
 mod holder;
-pub(crate) mod ours;
+pub(crate) mod self_run;
+mod veth;
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -18,10 +18,10 @@ use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{FOLDER, Runner, Stop};
 use tempfile::TempDir;
 
-use self::cable::Cable;
 use self::holder::Holder;
+use self::veth::Cable;
 
-pub(crate) use self::cable::{INTERFACE, Way};
+pub(crate) use self::veth::{INTERFACE, Way};
 
 /// Which of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

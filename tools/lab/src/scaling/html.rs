@@ -8,7 +8,7 @@ use doorbell_bench::report::figure::{Across, Curve as Drawn, Figure, Point, Up, 
 
 use super::report::{Curve, Group, Report, Unit};
 use super::table;
-use crate::page::{escape, page};
+use crate::html::{escape, page};
 
 const TITLE: &str = "How doorbell grows";
 

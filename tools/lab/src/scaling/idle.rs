@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
+use doorbell_tools::console;
 use doorbell_tools::error::ToolError;
-use doorbell_tools::out;
 use doorbell_tools::process::{Runner, Stop};
 
 use super::measure::{Given, number, own, said};
@@ -44,7 +44,7 @@ pub(super) fn measure(peers: u32) -> Result<ExitCode, ToolError> {
     let resident = of
         .resident_bytes
         .map_or_else(String::new, |bytes| format!(" resident_bytes={bytes:.0}"));
-    out::print(&format!(
+    console::print(&format!(
         "idle half_ns={:.2} look_ns={:.2}{resident}\n",
         of.half_ns, of.look_ns
     ))?;

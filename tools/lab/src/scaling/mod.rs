@@ -22,7 +22,7 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
 use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{Runner, Stop};
-use doorbell_tools::{out, outputs};
+use doorbell_tools::{console, report_files};
 
 use self::measure::Samples;
 use self::report::Report;
@@ -33,28 +33,32 @@ const QUICK: usize = 3;
 
 /// `doorbell-lab scaling`.
 pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<outputs::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
+    let named: Vec<report_files::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
         .into_iter()
         .filter_map(|(flag, name)| Some((flag, name.as_deref()?)))
         .collect();
-    outputs::check(&named)?;
+    report_files::check(&named)?;
     let plan = Plan::of(args)?;
     // Before our own work is a part of its load.
     let host = Host::read(&doorbell_bench::pin::allowed());
     let measured = Runner::new()
         .map_err(Stop::Ended)
         .and_then(|runner| plan.measure(&runner));
-    out::pass("");
+    console::pass("");
     let samples = match measured {
         Ok(samples) => samples,
         Err(stop) => return stop.end(),
     };
     let report = Report::new(&plan, &samples, host);
     let shown = [&args.json, &args.html];
-    if !shown.into_iter().flatten().any(|name| outputs::is_stdout(name)) {
-        out::print(&table::table(&report))?;
+    if !shown
+        .into_iter()
+        .flatten()
+        .any(|name| report_files::is_stdout(name))
+    {
+        console::print(&table::table(&report))?;
     }
-    let write = |name: &Path, text: &str| outputs::write(name, text, &mut std::io::stdout().lock());
+    let write = |name: &Path, text: &str| report_files::write(name, text, &mut std::io::stdout().lock());
     if let Some(name) = &args.json {
         write(name, &report.json())?;
     }
@@ -62,7 +66,7 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
         write(name, &html::html(&report)?)?;
     }
     if report.curves.is_empty() {
-        out::say("doorbell: nothing could be measured: the report says why of each point");
+        console::say("doorbell: nothing could be measured: the report says why of each point");
         return Ok(Exit::System.into());
     }
     Ok(Exit::Done.into())
@@ -113,7 +117,7 @@ impl Plan {
         let clock = Clock::start();
         let mut samples = Samples::default();
         let points = self.peers.len() + self.entries.len() + self.ranks.len();
-        let mut steps = out::Steps::new(points as u64 * u64::from(self.rounds));
+        let mut steps = console::Steps::new(points as u64 * u64::from(self.rounds));
         for round in 1..=self.rounds {
             let mut pass = |what: &str, count: u32| {
                 steps.begin(&format!("{what}, {count}, in round {round} of {}", self.rounds));

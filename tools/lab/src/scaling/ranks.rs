@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use doorbell_bench::report::Report;
 use doorbell_bench::stats::mean;
 use doorbell_fabric::error::Exit;
+use doorbell_tools::console;
 use doorbell_tools::error::ToolError;
-use doorbell_tools::out;
 use doorbell_tools::process::{Runner, Stop};
 
 use super::measure::{Given, number, own, said};
@@ -88,7 +88,7 @@ pub(super) fn be_rank() -> Result<ExitCode, ToolError> {
     }
     let each = start.elapsed() / BARRIERS;
     if world.rank() == 0 {
-        out::print(&format!(
+        console::print(&format!(
             "world built_ns={} barrier_ns={}\n",
             built.as_nanos(),
             each.as_nanos()

@@ -18,8 +18,8 @@ use doorbell::oob::bytes::Bytes;
 use doorbell::oob::name::{From, Name};
 use doorbell::oob::plane::{Busy, Message, Oob};
 
-use super::bell::Bell;
-use super::words::USED;
+use super::protocol::USED;
+use super::wakeup::Bell;
 use crate::error::ToolError;
 
 /// Overhead counted per message.

@@ -21,18 +21,18 @@ use doorbell::oob::plane::{Completion, Gathered, Inbox, Oob};
 use doorbell_fabric::error::Exit;
 use rustix::process::{Pid, Signal};
 
-use super::bell::{Bell, Told};
 use super::credit::{self, Credit, Returns};
 use super::here::Here;
 use super::input;
-use super::local::{About, Happened, Local};
+use super::node::{About, Happened, Local};
 use super::plane::{self, LIMIT};
+use super::protocol::{Birth, INPUT, NEWS, News, ORDERS, OUTPUT, Order, Output, Wanted, read, write};
 use super::shell::Shell;
-use super::words::{Birth, INPUT, NEWS, News, ORDERS, OUTPUT, Order, Output, Wanted, read, write};
+use super::wakeup::{Bell, Told};
 use crate::error::ToolError;
-use crate::run::crews::FIRST;
-use crate::run::judge::GRACE;
+use crate::run::exit_policy::GRACE;
 use crate::run::limits;
+use crate::run::pmi_groups::FIRST;
 use crate::run::watch::{Children, Signals, wait};
 
 /// Maximum bytes of the first line.
@@ -126,7 +126,7 @@ impl Daemon {
         drop(plane::done(oob.receive_each(From::only(head), ORDERS, each))?);
         let most = credit::of_output(birth.hosts.len());
         let credit = Credit::towards(&oob, head, most, Some(bell.clone()))?;
-        if let Some(parent) = super::words::contact(&birth.parent) {
+        if let Some(parent) = super::protocol::contact(&birth.parent) {
             plane::done(oob.learn(vec![parent]))?;
         }
         plane::done(oob.begin())?;
@@ -483,7 +483,7 @@ impl Daemon {
                 local.take_wrote();
             }
         }
-        crate::out::say(&format!(
+        crate::console::say(&format!(
             "doorbell: the launcher is lost (by {what}): the ranks of host {} are ended",
             plane::host(&self.birth)
         ));

@@ -10,7 +10,7 @@ use doorbell::oob::name::Name;
 use doorbell::oob::plane::{Inbox, Message, Oob};
 
 use super::credit::{Credit, Returns};
-use super::words::INPUT;
+use super::protocol::INPUT;
 
 /// Bytes of one message.
 const PIECE: usize = 32 << 10;

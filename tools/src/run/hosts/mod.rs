@@ -12,21 +12,21 @@
 //! environment. The values that ranks put (their addresses, and the key of their rails) are gathered over the
 //! same tree at their barriers: any PMI-1 program can start like this, doorbell's and MPICH's.
 
-mod bell;
 mod credit;
 mod daemon;
-mod grown;
-mod head;
 pub(super) mod here;
 mod input;
-mod local;
+mod launcher;
+mod node;
 mod output;
 mod place;
 mod plane;
+mod protocol;
 mod sentences;
 mod shell;
+mod spawn;
 mod timeline;
-mod words;
+mod wakeup;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -137,5 +137,5 @@ pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<Exit
         radix: args.tree,
         here,
     };
-    head::launch(launch, hosts, &options)
+    launcher::launch(launch, hosts, &options)
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use doorbell::oob::plane::{Inbox, Message, Oob};
 
-use super::bell::Told;
 use super::credit::{self, Returns};
-use super::head::Heard;
+use super::launcher::Heard;
+use super::protocol::Output;
 use super::sentences::Shared;
-use super::words::Output;
+use super::wakeup::Told;
 use crate::run::prefix::Lines;
 use crate::run::{Launch, Output as Wants};
 

@@ -14,8 +14,8 @@ use doorbell::oob::plane::{Busy, Inbox, Oob, Sent};
 use doorbell::oob::routed::Tree;
 use doorbell::oob::{JobKey, OobError, runner};
 
+use super::protocol::Birth;
 use super::shell::Shell;
-use super::words::Birth;
 use crate::error::ToolError;
 
 /// Time limit of the clean-up at the end.

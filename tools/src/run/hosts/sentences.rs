@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::out;
+use crate::console;
 use crate::run::prefix::Unfinished;
 
 /// How long a message waits for output that is being written; if it takes longer, that output is not being
@@ -94,8 +94,8 @@ fn write(unfinished: &Shared, text: &str) {
         unfinished.end();
     }
     // A rank may have shown text that was to be overwritten.
-    out::pass("");
+    console::pass("");
     if !text.is_empty() {
-        out::say(text);
+        console::say(text);
     }
 }

@@ -11,7 +11,7 @@ use doorbell_fabric::process::spawn;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::plane;
-use super::words::{Birth, write};
+use super::protocol::{Birth, write};
 use crate::error::ToolError;
 use crate::run::{limits, stopped};
 

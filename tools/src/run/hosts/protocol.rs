@@ -6,7 +6,7 @@ use doorbell::oob::serve::token_of;
 use serde::{Deserialize, Serialize};
 
 use super::place::Host;
-use crate::run::crew::info;
+use crate::run::pmi_group::info;
 use crate::run::rank::Failure;
 
 /// From the launcher to its daemons.

@@ -18,19 +18,19 @@ use doorbell::oob::plane::{Completion, Gathered, Inbox, Message, Oob};
 use doorbell_fabric::error::Exit;
 use rustix::process::Signal;
 
-use super::bell::{Bell, Told};
 use super::credit::{self, Credit};
-use super::grown::{Asker, Grown, Tell};
 use super::place::{Host, blocks};
 use super::plane::{self, LIMIT};
+use super::protocol::{Birth, NEWS, News, ORDERS, OUTPUT, Order, Plan, Wanted, read, write};
 use super::sentences::Sentences;
 use super::shell::Shell;
+use super::spawn::{Asker, Grown, Tell};
 use super::timeline::Timeline;
-use super::words::{Birth, NEWS, News, ORDERS, OUTPUT, Order, Plan, Wanted, read, write};
+use super::wakeup::{Bell, Told};
 use super::{Options, input, output, timeline};
 use crate::error::ToolError;
 use crate::run::Launch;
-use crate::run::judge::{self, GRACE, Judge, Left};
+use crate::run::exit_policy::{self, GRACE, Judge, Left};
 use crate::run::limits;
 use crate::run::rank::Failure;
 use crate::run::watch::{Children, Signals, wait};
@@ -512,13 +512,13 @@ impl<'a> Head<'a> {
     }
 
     /// Carries out actions, then prints messages.
-    fn obey(&mut self, orders: Vec<judge::Order>) {
-        let is_said = |order: &judge::Order| matches!(order, judge::Order::Say(_));
+    fn obey(&mut self, orders: Vec<exit_policy::Order>) {
+        let is_said = |order: &exit_policy::Order| matches!(order, exit_policy::Order::Say(_));
         let (said, done): (Vec<_>, Vec<_>) = orders.into_iter().partition(is_said);
         for order in done.into_iter().chain(said) {
             match order {
-                judge::Order::Say(text) => self.say(&text),
-                judge::Order::Signal(signal) => {
+                exit_policy::Order::Say(text) => self.say(&text),
+                exit_policy::Order::Signal(signal) => {
                     if self.start_by.take().is_some() {
                         // Nothing has been started.
                         self.hosts.iter_mut().for_each(|seen| seen.is_lost = true);

@@ -11,13 +11,13 @@ use std::process::{ChildStdin, Stdio};
 use doorbell::oob::launch::Program;
 use rustix::process::{Pid, Signal};
 
-use super::words::{Muster, Plan};
+use super::protocol::{Muster, Plan};
 use crate::error::ToolError;
-use crate::run::crew::{Crew, Trial, Wish};
-use crate::run::crews::FIRST;
-use crate::run::keep::{Keeper, Kept};
+use crate::run::pmi_group::{Crew, Trial, Wish};
+use crate::run::pmi_groups::FIRST;
 use crate::run::rank::{Failure, Rank, STRANGE_TO_SPAWNED, Spec};
-use crate::run::{cores, judge, limits};
+use crate::run::reaper::{Keeper, Kept};
+use crate::run::{cores, exit_policy, limits};
 
 /// Bytes of output read at once.
 const PIECE: usize = 16 << 10;
@@ -466,7 +466,7 @@ impl Local {
     /// Ends what ranks of a failed job have left behind.
     pub(super) fn sweep(&self) {
         let groups = self.seats.iter().map(|seat| seat.rank.group).collect();
-        Kept::new(&self.root, groups).end(judge::GRACE);
+        Kept::new(&self.root, groups).end(exit_policy::GRACE);
     }
 
     /// Ends all that has not ended, at once.

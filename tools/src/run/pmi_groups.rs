@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use doorbell::oob::launch::Program;
 use doorbell::oob::serve::token_of;
 
-use super::crew::{Crew, Trial, Wish};
+use super::pmi_group::{Crew, Trial, Wish};
 use crate::error::ToolError;
 
 /// The number of the first crew.

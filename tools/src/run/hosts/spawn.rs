@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::place::spread;
-use super::words::{Muster, Wanted};
-use crate::run::crews::FIRST;
+use super::protocol::{Muster, Wanted};
+use crate::run::pmi_groups::FIRST;
 
 /// Maximum number of ranks of a job over time: numbers are not reused.
 const MOST: u32 = 1 << 30;
