@@ -36,14 +36,15 @@ before them. What a process had installed is taken away when it ends. A physical
 again; rails are down until then.\n\n", exits!(), "\
 Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model//tmp/vic/pf"))]
 pub struct UsnicAgentArgs {
-    /// The physical function: its PCI address, or `model/DIR/pf`; `usnic:` in front, as rails have it, does no harm
+    /// The physical function: its PCI address, or `model/DIR/pf`; `usnic:` in front, as rails have it, does
+    /// no harm
     #[arg(long, value_name = "BDF|model/DIR/pf")]
     pub(crate) pf: String,
     /// Where it listens; without: agent.sock in the model's folder, or /run/doorbell/usnic-BDF.sock
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Let the members of this group connect, too (the socket is the group's, 0660): with an agent of root's, as rails believe no other
-    /// user's but their own
+    /// Let the members of this group connect, too (the socket is the group's, 0660): with an agent of root's,
+    /// as rails believe no other user's but their own
     #[arg(long, value_name = "NAME|GID")]
     pub(crate) group: Option<String>,
 }
@@ -180,15 +181,16 @@ fn socket(args: &UsnicAgentArgs, object: &Object) -> PathBuf {
     }
 }
 
-/// Makes a folder in which everybody can reach what lets him in, whatever the mask of this process is. One that is there stays as it is.
+/// Makes a folder in which everybody can reach what lets him in, whatever the mask of this process is. One
+/// that is there stays as it is.
 fn open_to_all(folder: &Path) -> std::io::Result<()> {
     const MODE: u32 = 0o755;
     DirBuilder::new().mode(MODE).create(folder)?;
     std::fs::set_permissions(folder, Permissions::from_mode(MODE))
 }
 
-/// Rails believe an agent of root's or of their own user's only: one of anybody else would let a group's members in, and they would not
-/// have it.
+/// Rails believe an agent of root's or of their own user's only: one of anybody else would let a group's
+/// members in, and they would not have it.
 fn serves_groups(user: u32) -> Result<(), ToolError> {
     if user == 0 {
         return Ok(());

@@ -31,7 +31,8 @@ pub fn is_closed() -> bool {
 
 /// Says one line on the standard error, where a failure to do so has nobody to be told to.
 pub fn say(line: &str) {
-    // Names of files and hosts are others' words: a terminal is not to obey them. A sentence may have lines behind it.
+    // Names of files and hosts are others' words: a terminal is not to obey them. A sentence may have lines
+    // behind it.
     let lines: Vec<String> = line.split('\n').map(printable).collect();
     // In one write: several ranks may say something at once.
     let _ = io::stderr()
@@ -47,8 +48,8 @@ pub fn pass(line: &str) {
     }
 }
 
-/// The steps of long work, shown on the standard error when a person looks: which one it is, of how many, and about how
-/// long all take from here.
+/// The steps of long work, shown on the standard error when a person looks: which one it is, of how many, and
+/// about how long all take from here.
 #[derive(Debug)]
 pub struct Steps {
     begun: Instant,

@@ -1,5 +1,5 @@
-//! `doorbell counters`: what the ranks that run on this machine have counted so far, by their counter files. Nothing is asked of them,
-//! and nothing stops for it.
+//! `doorbell counters`: what the ranks that run on this machine have counted so far, by their counter files.
+//! Nothing is asked of them, and nothing stops for it.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;

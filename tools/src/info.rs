@@ -1,5 +1,5 @@
-//! `doorbell info`: every kind of rail with its verdict and reason; by which launcher this process was started, and why
-//! not by another; every setting with its value and origin.
+//! `doorbell info`: every kind of rail with its verdict and reason; by which launcher this process was
+//! started, and why not by another; every setting with its value and origin.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -126,7 +126,8 @@ fn as_json(found: &Discovery, launcher: Launcher) -> Result<String, ToolError> {
     Ok(text + "\n")
 }
 
-/// One line for each rail and for each kind without one, then one for each launcher, wrapped when a person reads it.
+/// One line for each rail and for each kind without one, then one for each launcher, wrapped when a person
+/// reads it.
 fn rails(found: &Discovery, launcher: &Launcher) -> String {
     let width = console::known_width().unwrap_or(usize::MAX);
     let mut text = format!("doorbell {}\n\n", env!("CARGO_PKG_VERSION"));

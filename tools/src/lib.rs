@@ -1,5 +1,5 @@
-//! What the program `doorbell` is made of: its commands, and what they share with `doorbell-lab`, the program of
-//! those who develop and evaluate doorbell.
+//! What the program `doorbell` is made of: its commands, and what they share with `doorbell-lab`, the program
+//! of those who develop and evaluate doorbell.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -51,8 +51,8 @@ const MOVED: [(&str, &str); 7] = [
     ("perf", "acm-perf"),
 ];
 
-/// Runs a program from its command line to its exit status. `name` begins its errors, `command` reads the command
-/// line, and `act` carries out what was read.
+/// Runs a program from its command line to its exit status. `name` begins its errors, `command` reads the
+/// command line, and `act` carries out what was read.
 pub fn program<C: clap::FromArgMatches>(
     name: &str,
     command: clap::Command,

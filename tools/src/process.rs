@@ -1,5 +1,5 @@
-//! Programs, other people's as a rule: started with a mark, given a deadline, ended with everything that they started, and what
-//! they printed.
+//! Programs, other people's as a rule: started with a mark, given a deadline, ended with everything that they
+//! started, and what they printed.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -52,8 +52,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The end of a command that was stopped. One that was interrupted says so, and ends with the shell's number for the
-    /// signal.
+    /// The end of a command that was stopped. One that was interrupted says so, and ends with the shell's
+    /// number for the signal.
     pub fn end(self) -> Result<ExitCode, ToolError> {
         const BY_SIGNAL: u8 = 128;
         match self {
@@ -165,8 +165,8 @@ impl Runner {
             .map_err(system("make a random name"))?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let root = format!("@doorbell-{hex}");
-        // What peers leave behind comes to us, and not to the machine's first process. Where that is refused, it is
-        // ended all the same, and only its time is unknown.
+        // What peers leave behind comes to us, and not to the machine's first process. Where that is refused,
+        // it is ended all the same, and only its time is unknown.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         Ok(Self {
             keeper: RefCell::new(
@@ -186,8 +186,8 @@ impl Runner {
         self.wait_for(&mut running, name, limit)
     }
 
-    /// Runs a server and its client, which is started when the server can be asked. What the client left, or the server
-    /// where it never came to that.
+    /// Runs a server and its client, which is started when the server can be asked. What the client left, or
+    /// the server where it never came to that.
     pub fn pair(
         &self,
         name: &str,
@@ -239,8 +239,8 @@ impl Runner {
             .map_or(Ok(()), |signal| Err(Stop::Interrupted(signal)))
     }
 
-    /// Starts a program that stays until it is dropped, and waits until it says that it is ready. No sweep ends it; the
-    /// keeper does where we cannot.
+    /// Starts a program that stays until it is dropped, and waits until it says that it is ready. No sweep
+    /// ends it; the keeper does where we cannot.
     pub fn hold(&self, name: &str, mut command: Command, limit: Duration) -> Result<Held, Stop> {
         command.env_remove(MARK).stdin(Stdio::piped());
         let mut running = self.spawn(name, command)?;
@@ -432,8 +432,8 @@ fn nothing() -> Receiver<String> {
     sync_channel(1).1
 }
 
-/// Reads a pipe to its end in a thread of its own, which calls `hear` for each piece; a program that prints without end
-/// fills no memory of ours.
+/// Reads a pipe to its end in a thread of its own, which calls `hear` for each piece; a program that prints
+/// without end fills no memory of ours.
 fn listen_to(mut pipe: impl Read + Send + 'static, hear: impl Fn() + Send + 'static) -> Receiver<String> {
     let (said, heard) = sync_channel(1);
     std::thread::spawn(move || {
@@ -474,7 +474,8 @@ fn last_words(err: &str, out: &str) -> String {
     }
 }
 
-/// Whether a process is scheduled before all that is not: its policy, field 41 of /proc/PID/stat, is FIFO or RR.
+/// Whether a process is scheduled before all that is not: its policy, field 41 of /proc/PID/stat, is FIFO or
+/// RR.
 fn is_real_time(stat: &str) -> bool {
     let policy = stat
         .rsplit_once(") ")

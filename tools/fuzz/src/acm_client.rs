@@ -1,6 +1,6 @@
-//! What a client and a service of address resolution say to each other, by either: whatever the pieces in which it comes,
-//! it is the same messages or the same fault; what is understood is written as it was read; every question that is none
-//! has its status; nothing that a service says can be a terminal's command.
+//! What a client and a service of address resolution say to each other, by either: whatever the pieces in
+//! which it comes, it is the same messages or the same fault; what is understood is written as it was read;
+//! every question that is none has its status; nothing that a service says can be a terminal's command.
 
 use doorbell_acm::address::Address;
 use doorbell_acm::path::{Path, PathRecord};

@@ -1,5 +1,6 @@
-//! What address resolution reads that others have written: files of options, of addresses, of what is known from the
-//! beginning; and frames from other services. What is accepted is written as it was read; warnings are few and can be shown.
+//! What address resolution reads that others have written: files of options, of addresses, of what is known
+//! from the beginning; and frames from other services. What is accepted is written as it was read; warnings
+//! are few and can be shown.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! A resolver of addresses, and a network on which everybody lies: messages of any kind, some of which know what they may
-//! not know; an administration and probes that answer anything; hosts that change under it. What is read would be written
-//! so. Questions end once and by their bound, tables stay within theirs, and where a key is demanded, whoever has none
-//! teaches nothing, and whoever has one teaches nothing by asking.
+//! A resolver of addresses, and a network on which everybody lies: messages of any kind, some of which know
+//! what they may not know; an administration and probes that answer anything; hosts that change under it.
+//! What is read would be written so. Questions end once and by their bound, tables stay within theirs, and
+//! where a key is demanded, whoever has none teaches nothing, and whoever has one teaches nothing by asking.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

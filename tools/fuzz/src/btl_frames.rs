@@ -1,6 +1,6 @@
-//! Two BTLs that talk, and somebody on the way who loses, repeats, reorders, changes and adds frames as the script
-//! says. Frames carry MACs, so nothing that was changed passes: what arrives was sent, arrives once and whole, and when
-//! the attacker has gone, all of it has.
+//! Two BTLs that talk, and somebody on the way who loses, repeats, reorders, changes and adds frames as the
+//! script says. Frames carry MACs, so nothing that was changed passes: what arrives was sent, arrives once
+//! and whole, and when the attacker has gone, all of it has.
 
 use std::time::Duration;
 

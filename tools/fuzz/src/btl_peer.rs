@@ -1,6 +1,6 @@
-//! A BTL and a peer gone mad, whom it trusts: frames without CRC or MAC, with the right connection id, that say whatever
-//! the script says. Nothing is written but what was exposed or lent for it, nothing is told but what was exposed, and
-//! each operation of ours ends at most once.
+//! A BTL and a peer gone mad, whom it trusts: frames without CRC or MAC, with the right connection id, that
+//! say whatever the script says. Nothing is written but what was exposed or lent for it, nothing is told but
+//! what was exposed, and each operation of ours ends at most once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::wire::{MTU, Queue, Wire, pair};
 
 /// Most steps of a script.
 const STEPS: usize = 400;
-/// Bytes of the region of which the middle third is exposed, and of the one of which the middle third is lent.
+/// Bytes of the region of which the middle third is exposed, and of the one of which the middle third is
+/// lent.
 const MEMORY: usize = 3 * 1024;
 /// What lies around them: nobody's but ours.
 const SECRET: [u8; 16] = *b"\x5anot to be told\xa5";

@@ -1,4 +1,5 @@
-//! Headers of packets that came from anywhere: what is made of them lies inside of the packet, and what was written is read.
+//! Headers of packets that came from anywhere: what is made of them lies inside of the packet, and what was
+//! written is read.
 
 use std::net::{IpAddr, SocketAddr};
 

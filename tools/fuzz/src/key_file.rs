@@ -1,4 +1,5 @@
-//! The reader of key files: what it accepts is a key, and the file that is written of it is read as the same key.
+//! The reader of key files: what it accepts is a key, and the file that is written of it is read as the same
+//! key.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,8 +9,8 @@ use std::path::{Path, PathBuf};
 use doorbell_oob::key::LONGEST;
 use doorbell_oob::{JobKey, OobError};
 
-/// A folder of this process, in memory where that can be had: a key that is written is waited for until the disk has
-/// it.
+/// A folder of this process, in memory where that can be had: a key that is written is waited for until the
+/// disk has it.
 fn folder() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let place = if memory.is_dir() {

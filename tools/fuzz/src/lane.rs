@@ -1,6 +1,6 @@
-//! The two ends of a message lane in shared memory, each against the other one: what the far side can write takes any
-//! value between the calls. No index is believed that cannot be, no length that does not fit is shown, and what this
-//! side has written is its own truth.
+//! The two ends of a message lane in shared memory, each against the other one: what the far side can write
+//! takes any value between the calls. No index is believed that cannot be, no length that does not fit is
+//! shown, and what this side has written is its own truth.
 
 use doorbell_ring::RingError;
 use doorbell_ring::fuzzing::Pages;

@@ -1,5 +1,6 @@
-//! What the fuzzers do with their input. Each module is one target: `run` reads the bytes as a script or as what a
-//! stranger sent, and asserts what must hold whatever they are; that nothing panics is only the least of it.
+//! What the fuzzers do with their input. Each module is one target: `run` reads the bytes as a script or as
+//! what a stranger sent, and asserts what must hold whatever they are; that nothing panics is only the least
+//! of it.
 //!
 //! | module | who is attacked | what must hold |
 //! |---|---|---|

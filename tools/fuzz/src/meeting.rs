@@ -1,5 +1,6 @@
-//! The frames with which ranks meet, and what is in them: read in pieces of any length they are the same, what is
-//! accepted is what would be written, and a table or a hello that is accepted holds what the job relies on.
+//! The frames with which ranks meet, and what is in them: read in pieces of any length they are the same,
+//! what is accepted is what would be written, and a table or a hello that is accepted holds what the job
+//! relies on.
 
 use doorbell::fuzzing::{self, MOST_RAILS};
 use doorbell_fabric::addr::{Address, NATIVE_MAX};

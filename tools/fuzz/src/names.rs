@@ -1,5 +1,5 @@
-//! Names and addresses of rails, as text and as JSON: what is accepted survives being written and read, and what is
-//! refused is refused with words that a terminal can be given.
+//! Names and addresses of rails, as text and as JSON: what is accepted survives being written and read, and
+//! what is refused is refused with words that a terminal can be given.
 
 use std::net::SocketAddr;
 

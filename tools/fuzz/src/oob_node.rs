@@ -1,6 +1,7 @@
-//! A node of the control plane, and a neighbour gone mad: it has the job's key, so its frames arrive, with whatever heads
-//! and bodies the script says, next to transports that say anything in any order. Each send ends at most once, no message
-//! of it is handed up twice, memory is bounded, and frames that were understood would be written as they came.
+//! A node of the control plane, and a neighbour gone mad: it has the job's key, so its frames arrive, with
+//! whatever heads and bodies the script says, next to transports that say anything in any order. Each send
+//! ends at most once, no message of it is handed up twice, memory is bounded, and frames that were understood
+//! would be written as they came.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

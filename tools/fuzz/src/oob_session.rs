@@ -1,6 +1,6 @@
-//! Two sessions with one key, and somebody on the way who changes, repeats, leaves out, adds and cuts bytes as the
-//! script says. What a side is told is the beginning of what the other one said; a side that was told of a fault says
-//! and hears nothing any more; and without the key nobody gets in.
+//! Two sessions with one key, and somebody on the way who changes, repeats, leaves out, adds and cuts bytes
+//! as the script says. What a side is told is the beginning of what the other one said; a side that was told
+//! of a fault says and hears nothing any more; and without the key nobody gets in.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! What a launcher says, to the clients of PMI-1 and PMI-2: whatever the pieces in which it comes, it is the same answer or a
-//! fault; a fault can be shown, and is the end of the conversation; what is kept of it has a bound.
+//! What a launcher says, to the clients of PMI-1 and PMI-2: whatever the pieces in which it comes, it is the
+//! same answer or a fault; a fault can be shown, and is the end of the conversation; what is kept of it has a
+//! bound.
 
 use doorbell_oob::launch::{Answer, Dialect, LaunchError, Pmi1, Pmi2, Request, Session};
 

@@ -1,5 +1,6 @@
-//! A PML and a peer that sends whatever it likes, above a rail that hands over what it is given. Receives end with
-//! messages that match them, what is kept stays within its bound, and no byte outside of a buffer is written.
+//! A PML and a peer that sends whatever it likes, above a rail that hands over what it is given. Receives end
+//! with messages that match them, what is kept stays within its bound, and no byte outside of a buffer is
+//! written.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Features;

@@ -1,6 +1,6 @@
-//! A Portals interface and a peer that sends whatever it likes, above a rail that hands over what it is given. Events tell
-//! of nothing but what was appended or begun; each operation ends once; no byte outside of what was given away is
-//! written or told; and when the peer is gone, nothing waits for it.
+//! A Portals interface and a peer that sends whatever it likes, above a rail that hands over what it is
+//! given. Events tell of nothing but what was appended or begun; each operation ends once; no byte outside of
+//! what was given away is written or told; and when the peer is gone, nothing waits for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,8 +37,8 @@ const TABLES: u32 = 3;
 const HEADERS: u32 = 8;
 /// User pointers of operations begin here; those of entries lie below.
 const OPERATIONS: u64 = 1 << 32;
-/// An acknowledgement, and its flag that says: the entry that took the put acknowledges nothing. Such a put ends without an
-/// event.
+/// An acknowledgement, and its flag that says: the entry that took the put acknowledges nothing. Such a put
+/// ends without an event.
 const ACK: u8 = 16;
 const SILENT: u8 = 0x80;
 /// Turns of a millisecond until everything that waits for a peer that has gone must have ended.

@@ -1,4 +1,5 @@
-//! A wire between two ends, as a driver of datagrams: what is on its way lies in queues that the script reaches into.
+//! A wire between two ends, as a driver of datagrams: what is on its way lies in queues that the script
+//! reaches into.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

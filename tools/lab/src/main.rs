@@ -1,6 +1,6 @@
-//! The `doorbell-lab` program, for those who develop and evaluate doorbell: it judges what the design promises,
-//! measures beside other stacks, shows how costs grow, and emulates devices. Users of a cluster need `doorbell`
-//! alone.
+//! The `doorbell-lab` program, for those who develop and evaluate doorbell: it judges what the design
+//! promises, measures beside other stacks, shows how costs grow, and emulates devices. Users of a cluster
+//! need `doorbell` alone.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -37,12 +37,12 @@ pub struct Options {
     /// Messages of one job; 100,000, or with --rails what the seed chooses
     #[arg(long, value_name = "M")]
     pub messages: Option<usize>,
-    /// Jobs of 2 to 8 ranks over 2 to 4 rails that break and come back while messages are under way, all protocols
-    /// in turn; some lose a rank. The seed chooses all of it
+    /// Jobs of 2 to 8 ranks over 2 to 4 rails that break and come back while messages are under way, all
+    /// protocols in turn; some lose a rank. The seed chooses all of it
     #[arg(long, conflicts_with_all = ["fault", "stack", "ranks", "capture"])]
     pub rails: bool,
-    /// Jobs of two ranks over usnic rails of two modelled adapters with a wire between them that loses, repeats and
-    /// damages; on the machine's clock, as root. 1,000 messages each
+    /// Jobs of two ranks over usnic rails of two modelled adapters with a wire between them that loses,
+    /// repeats and damages; on the machine's clock, as root. 1,000 messages each
     #[arg(long, conflicts_with_all = ["rails", "ranks", "jobs", "capture"])]
     pub usnic: bool,
     /// Classes of faults; all of them when none is named
@@ -115,7 +115,8 @@ struct Row {
     bytes: u64,
     took: Duration,
     network: Stats,
-    /// Of the jobs that tell: frames that did not arrive as they were sent, and segments that were sent again.
+    /// Of the jobs that tell: frames that did not arrive as they were sent, and segments that were sent
+    /// again.
     lost: u64,
     sent_again: u64,
     failures: Vec<String>,

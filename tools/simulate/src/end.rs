@@ -50,7 +50,8 @@ impl Ended {
     }
 }
 
-/// One rank's end of a job. Errors are told as text: but for the loss of a rank that died, any of them is a finding.
+/// One rank's end of a job. Errors are told as text: but for the loss of a rank that died, any of them is a
+/// finding.
 pub(crate) trait End {
     type Request;
 
@@ -190,8 +191,8 @@ impl<M: Rail> End for Pml<M> {
     }
 }
 
-/// A world. When it makes progress it moves the network's clock to the next event, however far that is; here the others
-/// have something to do before.
+/// A world. When it makes progress it moves the network's clock to the next event, however far that is; here
+/// the others have something to do before.
 pub(crate) struct WorldEnd<'w> {
     pub(crate) world: &'w World,
     pub(crate) net: SimNet,

@@ -1,17 +1,19 @@
-//! Whole jobs over a faulty simulated network: eight ranks, the PML, the reliable layer and the simulator, in one
-//! thread. A seed is a run: it chooses the messages, the receives, the shape of the network and every fault.
+//! Whole jobs over a faulty simulated network: eight ranks, the PML, the reliable layer and the simulator, in
+//! one thread. A seed is a run: it chooses the messages, the receives, the shape of the network and every
+//! fault.
 //!
 //! ```text
 //!   plan ─► player (one per rank): sends, receives ─► (World ─►) Pml ─► Btl ─► SimDatagram ─► SimNet
 //!     └────► books: every message once, whole, and in matching order
 //! ```
 //!
-//! That is one rail for everybody, which loses, repeats, damages. Over several rails that break and come back, see
-//! [`RailsJob`]. Over queues of a modelled device instead of a simulated network, and on the machine's clock: [`UsnicJob`].
-//! The credits of active messages, between up to ten thousand nodes: [`CreditsJob`].
+//! That is one rail for everybody, which loses, repeats, damages. Over several rails that break and come
+//! back, see [`RailsJob`]. Over queues of a modelled device instead of a simulated network, and on the
+//! machine's clock: [`UsnicJob`]. The credits of active messages, between up to ten thousand nodes:
+//! [`CreditsJob`].
 //!
-//! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and its last
-//! moments are kept as a capture for Wireshark.
+//! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and
+//! its last moments are kept as a capture for Wireshark.
 #![forbid(unsafe_code)]
 
 mod books;

@@ -1,7 +1,8 @@
 //! The messages of a job: from whom to whom, how long, under which tag, and every byte of them.
 //!
-//! A message of 16 bytes or more begins with a stamp (who, to whom, which one, and a checksum of that); the rest of it
-//! is a piece of one table of random bytes, at a place that depends on the stamp: no piece fits in another place.
+//! A message of 16 bytes or more begins with a stamp (who, to whom, which one, and a checksum of that); the
+//! rest of it is a piece of one table of random bytes, at a place that depends on the stamp: no piece fits in
+//! another place.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_sim::Random;

@@ -1,10 +1,12 @@
-//! One rank: keeps sends and receives open, with and without wildcards, until it has sent and received all of its
-//! messages.
+//! One rank: keeps sends and receives open, with and without wildcards, until it has sent and received all of
+//! its messages.
 //!
-//! Most receives name a message that will come; but wildcards take what others were meant for, so that some receives
-//! wait in vain. A rank that got nothing for a while cancels its oldest receive and posts one that takes anything.
+//! Most receives name a message that will come; but wildcards take what others were meant for, so that some
+//! receives wait in vain. A rank that got nothing for a while cancels its oldest receive and posts one that
+//! takes anything.
 //!
-//! Another rank may die (`--rails`). What needs it ends, with the error that says so and with no other; all else goes on.
+//! Another rank may die (`--rails`). What needs it ends, with the error that says so and with no other; all
+//! else goes on.
 
 use std::time::Duration;
 
@@ -397,7 +399,8 @@ impl<E: End> Player<E> {
         Ok(worked)
     }
 
-    /// Cancels the oldest receive that can be; in its place comes one that takes anything, when messages are missing.
+    /// Cancels the oldest receive that can be; in its place comes one that takes anything, when messages are
+    /// missing.
     fn cancel_oldest(&mut self, plan: &Plan, now: Time) -> Result<bool, Kind> {
         let Some(at) = (0..self.receives.len()).find(|&at| self.end.cancel(&mut self.receives[at].request))
         else {

@@ -1,5 +1,5 @@
-//! The credit economy, a slice: every pattern among 64 nodes, judged at every step; `cargo xtask simulate credits` has the
-//! whole.
+//! The credit economy, a slice: every pattern among 64 nodes, judged at every step;
+//! `cargo xtask simulate credits` has the whole.
 
 use std::process::Command;
 

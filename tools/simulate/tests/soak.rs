@@ -1,5 +1,5 @@
-//! A minute of the soak over a modelled VIC, with programs as they are built for tests. It takes the minute that the others together do
-//! not, and so is run by name: `cargo test --workspace --test soak -- --ignored`.
+//! A minute of the soak over a modelled VIC, with programs as they are built for tests. It takes the minute
+//! that the others together do not, and so is run by name: `cargo test --workspace --test soak -- --ignored`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,12 +1,13 @@
-//! Two processes beside each other, as the ranks of a job are, with a real shm rail between them: each reads the other's memory
-//! as the rail does it, then messages of two sizes go to and fro.
+//! Two processes beside each other, as the ranks of a job are, with a real shm rail between them: each reads
+//! the other's memory as the rail does it, then messages of two sizes go to and fro.
 //!
 //! ```text
 //!   doctor ─┬─ first   hello ►┐    ┌► hello of second   message ──►            told ►┐
 //!           └─ second  hello ►┴────┴► hello of first             ──► echo      told ►┴─► what the chain shows
 //! ```
 //!
-//! They are siblings on purpose: Yama lets a parent read its children where it does not let ranks read each other.
+//! They are siblings on purpose: Yama lets a parent read its children where it does not let ranks read each
+//! other.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};

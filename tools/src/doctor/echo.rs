@@ -1,5 +1,5 @@
-//! Whether the peer answers, and how long packets may be on the way to it: echo requests that may not be cut up (RFC 792,
-//! RFC 4443; the limit is looked for as in RFC 4821, by sending).
+//! Whether the peer answers, and how long packets may be on the way to it: echo requests that may not be cut
+//! up (RFC 792, RFC 4443; the limit is looked for as in RFC 4821, by sending).
 //!
 //! The system lends sockets for this to whom `net.ipv4.ping_group_range` allows it, and raw ones to root.
 
@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-/// Time for an answer; asked several times, because one of them may be lost, or held back while a neighbour is looked for.
+/// Time for an answer; asked several times, because one of them may be lost, or held back while a neighbour
+/// is looked for.
 const PATIENCE: Duration = Duration::from_millis(400);
 const TIMES: u16 = 3;
 /// Bytes of an echo request's own head.

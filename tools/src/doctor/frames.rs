@@ -1,4 +1,5 @@
-//! Frames between two real rails of this process: short and full ones, on both channels, compared byte by byte.
+//! Frames between two real rails of this process: short and full ones, on both channels, compared byte by
+//! byte.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,8 +76,8 @@ pub(super) fn exchange<R: Datagram>(
     Ok(came)
 }
 
-/// Sends frames from a rail to itself, which is `peer` there, as a switch takes them back that knows its address. `None` where the first one
-/// does not come: then nothing is known of the others.
+/// Sends frames from a rail to itself, which is `peer` there, as a switch takes them back that knows its
+/// address. `None` where the first one does not come: then nothing is known of the others.
 pub(super) fn loop_back<R: Datagram>(rail: &mut R, peer: PeerIndex) -> Option<Came> {
     let length = rail.capabilities().limits.message;
     let clock = Clock::system();

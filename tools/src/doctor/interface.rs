@@ -1,5 +1,5 @@
-//! The steps that all rails over an interface begin with: it is there, up, connected, has an address, and takes long enough
-//! packets.
+//! The steps that all rails over an interface begin with: it is there, up, connected, has an address, and
+//! takes long enough packets.
 
 use std::net::IpAddr;
 use std::thread;

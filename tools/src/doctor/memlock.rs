@@ -1,4 +1,5 @@
-//! Locked memory: how much a rail needs, how much this process may lock, who set that, and where to change it.
+//! Locked memory: how much a rail needs, how much this process may lock, who set that, and where to change
+//! it.
 
 use super::chain::{Fix, Link, Walk};
 use super::limits::{MEMLOCK, who};

@@ -5,8 +5,8 @@
 //!   a step   ok │ broken (ends the chain: cause and fixes) │ unknown │ not applicable │ note (slow, not broken)
 //! ```
 //!
-//! It reads what the system tells, opens rails and sockets of its own, and changes nothing. What it reads of files it reads
-//! below one root ([`system`]), which tests make up.
+//! It reads what the system tells, opens rails and sockets of its own, and changes nothing. What it reads of
+//! files it reads below one root ([`system`]), which tests make up.
 
 pub(crate) mod args;
 mod between;

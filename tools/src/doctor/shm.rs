@@ -1,4 +1,5 @@
-//! The chain of `shm`: memory, sealed objects, sockets, the right to read a peer's memory, and messages between two processes.
+//! The chain of `shm`: memory, sealed objects, sockets, the right to read a peer's memory, and messages
+//! between two processes.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,5 @@
-//! What the system's own files say: `/proc`, `/sys`, `/dev` and `/etc` below one root, which tests replace by a folder.
+//! What the system's own files say: `/proc`, `/sys`, `/dev` and `/etc` below one root, which tests replace by
+//! a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,8 +84,8 @@ impl System {
         }
     }
 
-    /// A limit of this process as `/proc/self/limits` has it: what holds now, and how far it may be raised. `None` in it:
-    /// without a limit.
+    /// A limit of this process as `/proc/self/limits` has it: what holds now, and how far it may be raised.
+    /// `None` in it: without a limit.
     pub(super) fn limit(&self, name: &str) -> Option<[Option<u64>; 2]> {
         let text = self.text("/proc/self/limits")?;
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -88,7 +88,8 @@ fn painted(word: &str, paint: &str, colour: bool) -> String {
     }
 }
 
-/// The fixes as lines for a shell: those of what is broken to be run, advice and what only a person can do as comments.
+/// The fixes as lines for a shell: those of what is broken to be run, advice and what only a person can do as
+/// comments.
 pub(super) fn fixes(chains: &[Chain]) -> String {
     let mut text = String::new();
     for (is, of) in [
@@ -104,7 +105,8 @@ pub(super) fn fixes(chains: &[Chain]) -> String {
                     if is != Is::Broken && fix.command.as_ref().is_some_and(is_told) {
                         continue;
                     }
-                    // Of several, the first is to be run: the others are other ways to the same end, unless all belong together.
+                    // Of several, the first is to be run: the others are other ways to the same end, unless
+                    // all belong together.
                     line(
                         &mut text,
                         (&chain.rail, step, of),

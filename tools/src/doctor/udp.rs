@@ -1,5 +1,5 @@
-//! The chain of `udp:INTERFACE`: the interface, the kernel's buffers and offloads, ports, frames between two real rails, the
-//! packet filter, and the way to a peer where one is named.
+//! The chain of `udp:INTERFACE`: the interface, the kernel's buffers and offloads, ports, frames between two
+//! real rails, the packet filter, and the way to a peer where one is named.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -345,7 +345,8 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, query: &Inte
     }
 }
 
-/// The MTU behind the longest packet that passed: devices take a tag of four bytes more, which is no room to be used.
+/// The MTU behind the longest packet that passed: devices take a tag of four bytes more, which is no room to
+/// be used.
 fn as_set(longest: usize) -> usize {
     let usual = [1_500, 9_000];
     usual
@@ -397,7 +398,8 @@ fn silent(walk: &mut Walk, peer: IpAddr, found: &Interface) -> Link {
     }
 }
 
-/// Whether the link's neighbour with this address has answered, as the kernel's table has it; `None`: it is not in there.
+/// Whether the link's neighbour with this address has answered, as the kernel's table has it; `None`: it is
+/// not in there.
 fn neighbour(peer: IpAddr, device: &str) -> Option<bool> {
     // IPv6 has no such file.
     let table = std::fs::read_to_string("/proc/net/arp").ok()?;

@@ -1,5 +1,6 @@
-//! The chain of `xdp:INTERFACE`: what opening such a rail checks, one by one, then the opening itself, where it was named: it
-//! attaches a program to the interface for a moment, and some devices take their link down for that.
+//! The chain of `xdp:INTERFACE`: what opening such a rail checks, one by one, then the opening itself, where
+//! it was named: it attaches a program to the interface for a moment, and some devices take their link down
+//! for that.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -24,7 +25,8 @@ use super::subnet;
 use super::system::System;
 use super::udp;
 
-/// Capabilities by their numbers (linux/capability.h). What CAP_BPF allows was CAP_SYS_ADMIN's before, and still is.
+/// Capabilities by their numbers (linux/capability.h). What CAP_BPF allows was CAP_SYS_ADMIN's before, and
+/// still is.
 const NEEDED: [(&str, u32); 3] = [("CAP_NET_RAW", 13), ("CAP_NET_ADMIN", 12), ("CAP_BPF", 39)];
 const BPF: u32 = 39;
 const SYS_ADMIN: u32 = 21;

@@ -1,4 +1,5 @@
-//! This process and one on another host, which serves there (`doorbell pingpong --serve`), over one rail after another.
+//! This process and one on another host, which serves there (`doorbell pingpong --serve`), over one rail
+//! after another.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! `doorbell links`: every pair of ranks over every rail, with two sizes: does it work, how fast, and if not, why.
+//! `doorbell links`: every pair of ranks over every rail, with two sizes: does it work, how fast, and if not,
+//! why.
 //!
 //! ```text
 //!   for each rail:  doorbell run -n N ── rank 0 … rank N-1, with this rail and no other      one line for each pair
@@ -110,7 +111,8 @@ pub(crate) fn links(args: &LinksArgs) -> Result<ExitCode, ToolError> {
     Ok(if works { Exit::Done } else { Exit::Verdict }.into())
 }
 
-/// The rails of the command line, else those of the settings, else what needs no listener beyond this machine.
+/// The rails of the command line, else those of the settings, else what needs no listener beyond this
+/// machine.
 fn rails(args: &LinksArgs) -> Result<Vec<RailName>, ToolError> {
     if !args.rails.is_empty() {
         return Ok(args.rails.clone());

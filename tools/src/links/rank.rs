@@ -1,5 +1,5 @@
-//! A rank of `links`: meets every other rank once, in rounds in which all ranks have a partner (the circle method of
-//! tournaments), and says a line for each pair of which it is the smaller number.
+//! A rank of `links`: meets every other rank once, in rounds in which all ranks have a partner (the circle
+//! method of tournaments), and says a line for each pair of which it is the smaller number.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

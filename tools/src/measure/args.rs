@@ -56,8 +56,8 @@ pub(crate) struct MeasureArgs {
     /// A rail to be used or refused; again for each further one
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
-    /// What carries the messages: tagged messages (pml), puts into the other's memory (portals), or requests and their
-    /// replies (am); between two hosts, the same on both sides
+    /// What carries the messages: tagged messages (pml), puts into the other's memory (portals), or requests
+    /// and their replies (am); between two hosts, the same on both sides
     #[arg(long, value_enum, default_value_t = LayerArg::Pml)]
     pub(crate) layer: LayerArg,
     /// Where progress is made; without it, as the setting progress.mode says (inline unless it is set)
@@ -70,22 +70,23 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = an_hour, conflicts_with = "samples",
           default_value_t = 0.5)]
     pub(crate) seconds: f64,
-    /// Samples per size instead of a time; whole rounds are measured, of up to 1,000 exchanges where they are short, so
-    /// that it may be more
+    /// Samples per size instead of a time; whole rounds are measured, of up to 1,000 exchanges where they are
+    /// short, so that it may be more
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u64>(1..=1_000_000_000_000))]
     pub(crate) samples: Option<u64>,
     /// Shared memory without the system's call for copies between processes
     #[arg(long)]
     pub(crate) no_cma: bool,
-    /// Capture every frame of a udp rail, for Wireshark (pcapng); each rank writes a file of its own, with its number
-    /// before the ending, for its user only; one that cannot be written whole makes the exit status 6
+    /// Capture every frame of a udp rail, for Wireshark (pcapng); each rank writes a file of its own, with
+    /// its number before the ending, for its user only; one that cannot be written whole makes the exit
+    /// status 6
     #[arg(long, value_name = "FILE", requires = "rails")]
     pub(crate) pcap: Option<PathBuf>,
     /// Leave out the bare cache-line exchange that is measured beside each size
     #[arg(long)]
     pub(crate) no_reference: bool,
-    /// Stamp every message with a number and a checksum, and have its receiver check them; a message that is lost,
-    /// duplicated, misordered or corrupt makes the exit status 1
+    /// Stamp every message with a number and a checksum, and have its receiver check them; a message that is
+    /// lost, duplicated, misordered or corrupt makes the exit status 1
     #[arg(long)]
     pub(crate) verify: bool,
     /// With `--verify`: flip a bit in one of N messages before it leaves, to see that it is found
@@ -120,7 +121,8 @@ pub(crate) struct HostsArgs {
     /// The address to serve on: loopback unless another is named
     #[arg(help_heading = "Two hosts", long, value_name = "ADDR[:PORT]", requires = "serve", value_parser = endpoint)]
     pub(crate) bind: Option<Endpoint>,
-    /// End after the first measurement: 0 when it was carried out, whatever it found, which the other side tells
+    /// End after the first measurement: 0 when it was carried out, whatever it found, which the other side
+    /// tells
     #[arg(help_heading = "Two hosts", long, requires = "serve")]
     pub(crate) once: bool,
     /// Measure with the side that serves there
@@ -136,8 +138,8 @@ pub(crate) struct HostsArgs {
 pub struct PingpongArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
-    /// Open loop: so many messages leave a second whether or not the last one was answered, and times count from when
-    /// each should have left; k, M and G are understood
+    /// Open loop: so many messages leave a second whether or not the last one was answered, and times count
+    /// from when each should have left; k, M and G are understood
     #[arg(long, value_name = "R", allow_hyphen_values = true, value_parser = per_second)]
     pub(crate) rate: Option<f64>,
     /// Open loop at 50, 80 and 95 % of the highest rate that is sustained, which is searched for first
@@ -162,7 +164,8 @@ pub struct StreamArgs {
     /// Messages outstanding
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 64, value_parser = whole::<u32>(1..=65_536))]
     pub(crate) window: u32,
-    /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64 KiB on
+    /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64
+    /// KiB on
     #[arg(long)]
     pub(crate) plain: bool,
 }
@@ -178,7 +181,8 @@ pub struct RateArgs {
     /// Have N non-blocking sends and receives outstanding instead of blocking calls
     #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "window", value_parser = whole::<u32>(1..=65_536))]
     pub(crate) posted: Option<u32>,
-    /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64 KiB on
+    /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64
+    /// KiB on
     #[arg(long)]
     pub(crate) plain: bool,
 }

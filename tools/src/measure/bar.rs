@@ -42,7 +42,8 @@ impl Bar {
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
                 .progress_chars("=> "),
         );
-        // Shares of the knee are rows of their own, and it is searched for in about as many trials as they last.
+        // Shares of the knee are rows of their own, and it is searched for in about as many trials as they
+        // last.
         let rows = match plan.open {
             Some(Rate::Knee) => SHARES.len() as f64 + KNEE,
             _ => 1.0,

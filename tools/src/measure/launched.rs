@@ -24,8 +24,8 @@ pub(super) struct Member {
     pub(super) kind: Kind,
 }
 
-/// The job that this process belongs to. One process that a foreign launcher started alone, as in a shell under Slurm,
-/// belongs to none: it may start ranks of its own.
+/// The job that this process belongs to. One process that a foreign launcher started alone, as in a shell
+/// under Slurm, belongs to none: it may start ranks of its own.
 pub(super) fn member() -> Result<Option<Member>, ToolError> {
     let found = doorbell::launcher(&Config::from_environment()?)?;
     Ok(member_of(&found))

@@ -7,8 +7,9 @@
 //! | `server` | serves other hosts, one measurement after another | `--serve` |
 //! | `client` | measures with a server | `--connect` |
 //!
-//! `rank` and `client` end in `part`, which measures and shows the report. `hosts` is what `server` and `client`
-//! share, `settings` what all four read, and `layer` the job of whichever layer carries the messages.
+//! `rank` and `client` end in `part`, which measures and shows the report. `hosts` is what `server` and
+//! `client` share, `settings` what all four read, and `layer` the job of whichever layer carries the
+//! messages.
 
 pub(crate) mod args;
 mod bar;

@@ -94,8 +94,8 @@ fn rounded(report: &Report, plan: &Plan) {
     }
 }
 
-/// Writes the table, unless something else goes to the standard output, and every output of the command line: one
-/// that fails does not take the others with it.
+/// Writes the table, unless something else goes to the standard output, and every output of the command line:
+/// one that fails does not take the others with it.
 fn show(report: &Report, asked: &Asked<'_>) -> Result<(), ToolError> {
     let outputs = asked.outputs();
     let mut done = Ok(());

@@ -1,7 +1,8 @@
 //! The side that serves: one measurement after another, and a sentence about everybody who comes.
 //!
-//! The main thread stays at the door: it shakes hands with whoever comes, says to guests that another one is served, and
-//! hears signals. The measurement runs in a thread of its own, which ends when its guest does, however that is.
+//! The main thread stays at the door: it shakes hands with whoever comes, says to guests that another one is
+//! served, and hears signals. The measurement runs in a thread of its own, which ends when its guest does,
+//! however that is.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! What a measurement's options and the settings of the environment say together: rails, and where progress is made.
+//! What a measurement's options and the settings of the environment say together: rails, and where progress
+//! is made.
 
 use doorbell::Config;
 use doorbell::config::Mode;

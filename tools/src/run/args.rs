@@ -10,7 +10,8 @@ use crate::{exits, settings};
 /// Binding of ranks to cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Bind {
-    /// One core for each rank in turn, hardware threads of one core last, when there are enough; not at all otherwise
+    /// One core for each rank in turn, hardware threads of one core last, when there are enough; not at all
+    /// otherwise
     Auto,
     /// One core for each rank in turn, shared when there are too few
     Core,
@@ -39,7 +40,8 @@ pub struct RunArgs {
     /// Number of ranks, 1 to 1024
     #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) ranks: u32,
-    /// A rail to be used or refused; again for each further one, up to 32; all that need no naming when none is named
+    /// A rail to be used or refused; again for each further one, up to 32; all that need no naming when none
+    /// is named
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// End the job after this many seconds
@@ -63,8 +65,8 @@ pub struct RunArgs {
         requires = "hosts"
     )]
     pub(crate) rsh: String,
-    /// An interface or network of the control plane (`eth0`, `10.0.0.0/8`), on all hosts; again for each further one; all but loopback
-    /// when none is named
+    /// An interface or network of the control plane (`eth0`, `10.0.0.0/8`), on all hosts; again for each
+    /// further one; all but loopback when none is named
     #[arg(
         help_heading = "Several hosts",
         long = "nic",
@@ -81,8 +83,8 @@ pub struct RunArgs {
         requires = "hosts"
     )]
     pub(crate) ports: String,
-    /// A variable for the ranks: `NAME=VALUE`, or `NAME` with the value that it has here; those that begin with DOORBELL_ go by
-    /// themselves
+    /// A variable for the ranks: `NAME=VALUE`, or `NAME` with the value that it has here; those that begin
+    /// with DOORBELL_ go by themselves
     #[arg(
         help_heading = "Several hosts",
         long = "env",

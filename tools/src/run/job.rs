@@ -1,7 +1,7 @@
 //! A running job: its ranks, and the loop that looks after them until the last one has ended.
 //!
-//! Ranks ask for more of them over their PMI lines (`crew`). Those are looked after as the first ones, but for a crew that
-//! fails before it has joined: it is ended, and who asked for it is told.
+//! Ranks ask for more of them over their PMI lines (`crew`). Those are looked after as the first ones, but
+//! for a crew that fails before it has joined: it is ended, and who asked for it is told.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -167,8 +167,8 @@ pub(super) fn root_name() -> io::Result<String> {
     Ok(format!("@doorbell-{hex}"))
 }
 
-/// Rank 0 reads what is piped into the launcher. Ranks are not in the terminal's foreground: reading from it would
-/// stop them.
+/// Rank 0 reads what is piped into the launcher. Ranks are not in the terminal's foreground: reading from it
+/// would stop them.
 fn stdin_of(rank: u32) -> Stdio {
     if rank == 0 && !io::IsTerminal::is_terminal(&io::stdin()) {
         Stdio::inherit()
@@ -491,8 +491,8 @@ impl RunningJob<'_> {
         }
     }
 
-    /// Output that is lost fails the job. A reader that went away has what it wanted: its rank gets the SIGPIPE that
-    /// it would have had without us.
+    /// Output that is lost fails the job. A reader that went away has what it wanted: its rank gets the
+    /// SIGPIPE that it would have had without us.
     fn written(&mut self, result: io::Result<()>) {
         let Err(error) = result else { return };
         if error.kind() != io::ErrorKind::BrokenPipe {
@@ -588,8 +588,8 @@ impl RunningJob<'_> {
     }
 }
 
-/// Passes on what there is to read. At the end of the stream, or when our own output is closed or full, the stream is
-/// dropped.
+/// Passes on what there is to read. At the end of the stream, or when our own output is closed or full, the
+/// stream is dropped.
 fn pass<S: Read>(
     stream: &mut Option<S>,
     lines: &mut Lines,

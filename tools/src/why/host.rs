@@ -99,8 +99,8 @@ struct Probed {
     unanswered: Option<String>,
 }
 
-/// Meets the side that serves there, and lets some messages pass: what the rails found out then. Where no message passes,
-/// what the rails know of that is the answer, and soon: nothing here waits for long.
+/// Meets the side that serves there, and lets some messages pass: what the rails found out then. Where no
+/// message passes, what the rails know of that is the answer, and soon: nothing here waits for long.
 fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
     let key = args.key_file.as_deref().map(JobKey::read).transpose()?;
     let connection = Connection::connect(host, &doorbell::terms(key)?, PATIENCE)?;
@@ -133,8 +133,8 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
     Ok(Probed { ways, unanswered })
 }
 
-/// Keeps the rails going until the probe of two sizes has come to a result on each, or the time is over. Of several rails only:
-/// one alone is probed by the first message, which comes next.
+/// Keeps the rails going until the probe of two sizes has come to a result on each, or the time is over. Of
+/// several rails only: one alone is probed by the first message, which comes next.
 fn settle(world: &World) {
     let begun = Instant::now();
     loop {
@@ -171,7 +171,8 @@ impl std::convert::From<Toward> for Row {
 }
 
 impl Row {
-    /// The verdict of a meeting over that of the routing table, which knows one address of the host and not its rails.
+    /// The verdict of a meeting over that of the routing table, which knows one address of the host and not
+    /// its rails.
     fn judge(&mut self, probed: &Probed) {
         let Some(way) = probed.ways.iter().find(|way| way.rail == self.rail) else {
             if self.verdict == Verdict::Chosen {
@@ -186,7 +187,8 @@ impl Row {
         }
         let silent = way.passes.is_none() && way.measured_ns.is_none() && way.acknowledged_ns.is_none();
         let carried_nothing = probed.unanswered.is_some() && way.carries;
-        // Where frames of both sizes came back and so did the messages, a way is suspect because somebody had no time.
+        // Where frames of both sizes came back and so did the messages, a way is suspect because somebody had
+        // no time.
         let answers = probed.unanswered.is_none() && way.passes == Some(true);
         let is_slow = way.state == "suspect" && answers;
         let in_trouble = way.passes == Some(false) || way.role == way.state && !is_slow;

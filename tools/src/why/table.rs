@@ -53,8 +53,8 @@ pub(super) fn table(why: &Why, width: usize) -> String {
     text
 }
 
-/// The rows with columns as wide as what is in them. Where that leaves too little for the reasons, those have lines of
-/// their own.
+/// The rows with columns as wide as what is in them. Where that leaves too little for the reasons, those have
+/// lines of their own.
 fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
     let widest = |column: usize| {
         rows.iter()

@@ -39,9 +39,9 @@ pub(crate) fn built(program: PathBuf, words: &[&str]) -> PathBuf {
     program
 }
 
-/// Whether a program is younger than all sources that cargo built it from, which it lists beside it. The program
-/// that is tested is no measure: it may be linked before the examples or after them, and to build them for nothing
-/// takes minutes from the tests.
+/// Whether a program is younger than all sources that cargo built it from, which it lists beside it. The
+/// program that is tested is no measure: it may be linked before the examples or after them, and to build
+/// them for nothing takes minutes from the tests.
 pub(crate) fn is_fresh(example: &Path) -> bool {
     let made = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
     let Some(built) = made(example) else { return false };

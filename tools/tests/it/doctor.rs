@@ -1,5 +1,5 @@
-//! `doorbell doctor` from outside: machines of network namespaces with one thing wrong, its verdict, and that the commands it prints
-//! repair it.
+//! `doorbell doctor` from outside: machines of network namespaces with one thing wrong, its verdict, and that
+//! the commands it prints repair it.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! `doorbell key`, `--serve` and `--connect`: real processes, over loopback and between network namespaces as hosts.
+//! `doorbell key`, `--serve` and `--connect`: real processes, over loopback and between network namespaces as
+//! hosts.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +26,8 @@ pub(crate) const SHORT: [&str; 4] = ["--sizes", "8", "--samples", "50"];
 /// One that is not over before it is ended.
 pub(crate) const LONG: [&str; 4] = ["--sizes", "8", "--seconds", "600"];
 
-/// The program, on one of the hosts of a lab or on this one, without any setting of the environment it is tested in.
+/// The program, on one of the hosts of a lab or on this one, without any setting of the environment it is
+/// tested in.
 pub(crate) fn at(host: Option<&str>, words: &[&str]) -> Command {
     program_at(Path::new(env!("CARGO_BIN_EXE_doorbell")), host, words)
 }
@@ -200,7 +202,8 @@ pub(crate) fn finish(command: Command) -> Output {
         .unwrap()
 }
 
-/// The exit status and the one sentence of a command that fails; behind it there may be what its rails recorded.
+/// The exit status and the one sentence of a command that fails; behind it there may be what its rails
+/// recorded.
 pub(crate) fn fails(command: Command) -> (Option<i32>, String) {
     let out = finish(command);
     let said = sentence(&out.stderr);

@@ -1,5 +1,5 @@
-//! doorbell under launchers that are not its own: Open MPI's mpirun (PMIx), MPICH's hydra (PMI-1, PMI-2), variables alone.
-//! Slurm has a file of its own.
+//! doorbell under launchers that are not its own: Open MPI's mpirun (PMIx), MPICH's hydra (PMI-1, PMI-2),
+//! variables alone. Slurm has a file of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -96,7 +96,8 @@ fn example(name: &str) -> PathBuf {
     built(example, &["-p", "doorbell-tools", "--example", name])
 }
 
-/// A job under a launcher, in an environment without settings of ours; what launchers write goes to `scratch`.
+/// A job under a launcher, in an environment without settings of ours; what launchers write goes to
+/// `scratch`.
 pub(crate) fn job(launcher: &Launcher, ranks: u32, scratch: &Path) -> Command {
     let mut command = Command::new(launcher.words[0]);
     command
@@ -214,7 +215,8 @@ pub(crate) fn marked(mark: &str, variable: &str) -> Vec<(Pid, String, Option<Str
     found.collect()
 }
 
-/// A rank of a running job is killed: the launcher ends, with a status that says so, and nothing of the job is left.
+/// A rank of a running job is killed: the launcher ends, with a status that says so, and nothing of the job
+/// is left.
 pub(crate) fn ends_with_a_killed_rank(launcher: &Launcher) {
     let scratch = tempfile::tempdir().unwrap();
     let mark = scratch.path().display().to_string();
@@ -297,7 +299,8 @@ fn ranks_of_other_launchers_find_each_other_at_first_use() {
     }
 }
 
-/// Two network namespaces are two hosts: the ranks reach the launcher by what they inherit, and each other by the wire.
+/// Two network namespaces are two hosts: the ranks reach the launcher by what they inherit, and each other by
+/// the wire.
 #[test]
 fn ranks_on_hosts_apart_meet_through_the_launcher() {
     const TEST: &str = "ranks_on_hosts_apart_meet_through_the_launcher";
@@ -443,7 +446,8 @@ fn a_rank_that_cannot_take_part_is_the_end_for_all_with_its_reason() {
         let scratch = tempfile::tempdir().unwrap();
         let mut command = job(&launcher, 3, scratch.path());
         let rank = launcher.rank;
-        // All but the one stay until they have said what they know: the launcher would end them with the first.
+        // All but the one stay until they have said what they know: the launcher would end them with the
+        // first.
         let script = format!(
             "test ${rank} = 1 && export DOORBELL_RAILS=udp:nosuch0; \"$0\" 2> \"$1/$PPID.$$\"; \
              touch \"$1/said.${rank}\"; while test $(ls \"$1\" | grep -c said) -lt 3; do sleep 0.05; done; exit 3"

@@ -1,5 +1,5 @@
-//! Puts and active messages from outside: every measurement over every kind of rail that this machine has, links that break
-//! under their traffic, and a rank that is killed.
+//! Puts and active messages from outside: every measurement over every kind of rail that this machine has,
+//! links that break under their traffic, and a rank that is killed.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! `doorbell links` from outside: jobs of ranks over several rails, links that drop something, and another host.
+//! `doorbell links` from outside: jobs of ranks over several rails, links that drop something, and another
+//! host.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! C programs of Portals 4, on `libportals`, as ranks of `doorbell run`. (Under other launchers: am/portals/abi/tests.)
+//! C programs of Portals 4, on `libportals`, as ranks of `doorbell run`. (Under other launchers:
+//! am/portals/abi/tests.)
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! `cargo xtask rails` in short: links break under three rails, and every message arrives. And unlike rails: shared memory
-//! that breaks in the middle of a rendezvous, between two processes.
+//! `cargo xtask rails` in short: links break under three rails, and every message arrives. And unlike rails:
+//! shared memory that breaks in the middle of a rendezvous, between two processes.
 
 use std::process::Command;
 
@@ -72,7 +72,8 @@ fn links_break_under_three_rails_and_every_message_arrives() {
     assert!(stream["ways_down"].as_u64().unwrap() > 0, "{}", told(stream));
 }
 
-/// A stream of two processes over shared memory, which breaks at both while messages are read, and the loopback.
+/// A stream of two processes over shared memory, which breaks at both while messages are read, and the
+/// loopback.
 #[test]
 fn shared_memory_breaks_in_mid_rendezvous_and_the_loopback_carries_on() {
     let words = [
@@ -108,7 +109,8 @@ fn shared_memory_breaks_in_mid_rendezvous_and_the_loopback_carries_on() {
     }
     let counts = &report["rail_counts"];
     let of = |name: &str| counts[name].as_u64().unwrap_or(0);
-    // Whole messages went over the loopback while shared memory was down; after a second or so it carried again.
+    // Whole messages went over the loopback while shared memory was down; after a second or so it carried
+    // again.
     assert!(of("udp:lo.bytes_sent") > 1 << 20, "{counts:#}");
     let messages = verified["messages"].as_u64().unwrap();
     assert!(

@@ -197,7 +197,8 @@ fn the_cause_is_the_job_s_failure_and_not_its_consequence() {
     );
 }
 
-/// Nobody listens where the others call: without the launcher, they would go on calling until the job's time is up.
+/// Nobody listens where the others call: without the launcher, they would go on calling until the job's time
+/// is up.
 #[test]
 fn the_others_do_not_wait_for_a_rank_0_that_failed_before_it_listened() {
     let begun = Instant::now();

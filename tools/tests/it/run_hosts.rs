@@ -200,7 +200,8 @@ fn ranks_of_four_hosts_meet_and_gather_and_measure() {
     assert_eq!(report["rail"], "udp:v0", "{report:#}");
 }
 
-/// No network reaches from one end to the other: what daemons say goes from host to host, over IPv4 and IPv6 in turn.
+/// No network reaches from one end to the other: what daemons say goes from host to host, over IPv4 and IPv6
+/// in turn.
 #[test]
 fn daemons_of_four_hosts_in_a_chain_of_networks_pass_everything_on() {
     const TEST: &str = "daemons_of_four_hosts_in_a_chain_of_networks_pass_everything_on";

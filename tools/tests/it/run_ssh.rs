@@ -1,4 +1,5 @@
-//! `doorbell run --hosts` through OpenSSH: a real `sshd` on two addresses of the loopback, with keys of its own.
+//! `doorbell run --hosts` through OpenSSH: a real `sshd` on two addresses of the loopback, with keys of its
+//! own.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,5 @@
-//! doorbell under a real `srun`: a cluster of one node, this machine, with daemons of its own in a folder of its own.
+//! doorbell under a real `srun`: a cluster of one node, this machine, with daemons of its own in a folder of
+//! its own.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -14,7 +14,8 @@ use doorbell_testing::skipped;
 
 /// Longer than any job here takes to end.
 const LIMIT: Duration = Duration::from_secs(120);
-/// What a rank may hold more after many rounds than after the first of them, in KiB: far less than one round takes.
+/// What a rank may hold more after many rounds than after the first of them, in KiB: far less than one round
+/// takes.
 const GROWTH: i64 = 2048;
 
 /// Our own launcher on this host.

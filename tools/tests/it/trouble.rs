@@ -1,5 +1,5 @@
-//! Two hosts, and trouble between them: paths that drop full frames, two jobs that want one port, strangers' frames, and
-//! those of an earlier life. Real processes in network namespaces.
+//! Two hosts, and trouble between them: paths that drop full frames, two jobs that want one port, strangers'
+//! frames, and those of an earlier life. Real processes in network namespaces.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -412,8 +412,8 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     assert_eq!(left.ends(SOON), Some(4));
     let old = frames(&fs::read(&kept).unwrap());
     assert!(old.len() > 100, "{} frames", old.len());
-    // The second life, at the same ports, while somebody sends what the first one said from its very address, and
-    // somebody else sends noise.
+    // The second life, at the same ports, while somebody sends what the first one said from its very address,
+    // and somebody else sends noise.
     let mut server = serve();
     let report = folder.path().join("second.json").display().to_string();
     let more = [

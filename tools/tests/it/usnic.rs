@@ -1,5 +1,5 @@
-//! The whole story of a usnic rail without hardware: a model, an agent of its physical function, and two processes, each with a function
-//! of its own; and what remains of it when the agent goes.
+//! The whole story of a usnic rail without hardware: a model, an agent of its physical function, and two
+//! processes, each with a function of its own; and what remains of it when the agent goes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -109,7 +109,8 @@ fn doctor(folder: &Path, rail: &str, settings: &[(&str, &str)]) -> (Option<i32>,
     (output.status.code(), text(&output))
 }
 
-/// Each thing that is missing, in the order in which one meets it: what is told, and that what is told mends it.
+/// Each thing that is missing, in the order in which one meets it: what is told, and that what is told mends
+/// it.
 #[test]
 fn what_is_missing_is_told_with_what_starts_it() {
     let folder = tempfile::tempdir().unwrap();

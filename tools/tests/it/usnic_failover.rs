@@ -1,5 +1,6 @@
-//! Three rails of unlike kinds between two processes: shared memory, a usnic rail over a model, and the kernel's loopback. Each is taken
-//! away and given back while stamped messages pass; none is lost, none comes twice, and every rail is used again.
+//! Three rails of unlike kinds between two processes: shared memory, a usnic rail over a model, and the
+//! kernel's loopback. Each is taken away and given back while stamped messages pass; none is lost, none comes
+//! twice, and every rail is used again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,8 +22,8 @@ const END: u64 = u64::MAX;
 const SIZES: [usize; 6] = [8, 64, 1_000, 20_000, 65_536, 400_000];
 /// So many messages one way, then one back.
 const RUN: u64 = 16;
-/// How often the shared memory breaks: first after some messages and then again at each return, so that it is away; once more after a time
-/// in which it carries, and then for the rest of the test.
+/// How often the shared memory breaks: first after some messages and then again at each return, so that it is
+/// away; once more after a time in which it carries, and then for the rest of the test.
 const FAULTS: (usize, u64, usize) = (4, 3_000, 80);
 
 /// The bytes of a message: its number, and a piece of a table that depends on it.
@@ -325,7 +326,8 @@ fn usnic_udp_and_shm_take_over_from_each_other_and_each_is_used_again() {
     println!("{passed} messages");
     assert!(passed > 500, "{passed}");
     drop(steers);
-    // A rail posts until it has seen that its pairs are off, which nobody tells it before. Nothing else is its own doing.
+    // A rail posts until it has seen that its pairs are off, which nobody tells it before. Nothing else is
+    // its own doing.
     let list = model.violations().list();
     let own: Vec<_> = list.iter().filter(|one| one.kind != Kind::NoQpEnable).collect();
     assert!(own.is_empty(), "{:?}", &own[..own.len().min(5)]);

@@ -1,5 +1,6 @@
-//! A model and a kernel on one wire: a rank over a usnic rail, whose model is bridged to a veth pair, and a rank over the kernel's UDP
-//! sockets at the other end of it; and what a sniffer on that wire makes of their frames.
+//! A model and a kernel on one wire: a rank over a usnic rail, whose model is bridged to a veth pair, and a
+//! rank over the kernel's UDP sockets at the other end of it; and what a sniffer on that wire makes of their
+//! frames.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,8 +20,8 @@ const FUNCTION: &str = "10.77.0.9";
 const KERNEL: &str = "10.77.0.2";
 const RAIL: &str = "usnic:model/D/vf0";
 
-/// What the model cannot pass on is not made: packets that a device should cut. And checksums are made here, so that a sniffer can judge
-/// them. Whether that could be told.
+/// What the model cannot pass on is not made: packets that a device should cut. And checksums are made here,
+/// so that a sniffer can judge them. Whether that could be told.
 fn plain(lab: &Lab) -> bool {
     (0..2).all(|host| {
         let words = "tx off tso off gso off gro off tx-udp-segmentation off";
@@ -56,7 +57,8 @@ fn sniffer(lab: &Lab, file: &Path) -> Option<Running> {
     Some(sniffer)
 }
 
-/// Source, kind, and whether the UDP checksum is right, of each frame of ours; `None` where tshark is not there, or runs no scripts.
+/// Source, kind, and whether the UDP checksum is right, of each frame of ours; `None` where tshark is not
+/// there, or runs no scripts.
 fn dissected(file: &Path) -> Option<Vec<[String; 3]>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("dissector/doorbell.lua");
     let mut command = Command::new("tshark");

@@ -1,4 +1,5 @@
-//! Several rails at a time: pairs that both ends find alike, rails that are left over, and networks without a way.
+//! Several rails at a time: pairs that both ends find alike, rails that are left over, and networks without a
+//! way.
 
 use std::process::Command;
 
@@ -6,7 +7,8 @@ use crate::common::{doorbell, sentence};
 use crate::hosts::{Running, at, fails, finish, two_hosts};
 use doorbell_testing::netns::Lab;
 
-/// Another link between the two hosts, or one that ends at the second one; with IPv4 addresses `10.NET.0.HOST`.
+/// Another link between the two hosts, or one that ends at the second one; with IPv4 addresses
+/// `10.NET.0.HOST`.
 fn link(lab: &Lab, name: &str, net: u8, both: bool) {
     let other = if both {
         format!("name {name} netns {}", lab.name(0))
@@ -127,7 +129,8 @@ fn a_pair_without_a_route_is_refused_at_both_ends_with_the_reason() {
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
 
-/// What was dead before the first frame is found out as what dies later: the peer answers over the other link.
+/// What was dead before the first frame is found out as what dies later: the peer answers over the other
+/// link.
 #[test]
 fn a_link_that_never_carried_a_frame_is_done_without() {
     let Some((lab, _folder, key)) = two_hosts("ways::a_link_that_never_carried_a_frame_is_done_without")

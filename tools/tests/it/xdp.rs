@@ -1,5 +1,5 @@
-//! Rails past the kernel, from outside: two hosts of network namespaces, every measurement, loss, a peer over sockets, a user
-//! without the rights, and a process that is killed.
+//! Rails past the kernel, from outside: two hosts of network namespaces, every measurement, loss, a peer over
+//! sockets, a user without the rights, and a process that is killed.
 
 use std::process::Command;
 use std::time::Instant;
@@ -105,7 +105,8 @@ fn who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it() {
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
 
-/// Somebody who is not root, with these capabilities (`+net_raw,+bpf`) and no others, who may lock this much memory.
+/// Somebody who is not root, with these capabilities (`+net_raw,+bpf`) and no others, who may lock this much
+/// memory.
 struct Somebody {
     folder: tempfile::TempDir,
     program: String,
@@ -327,8 +328,8 @@ fn the_mode_that_is_had_is_shown_and_one_that_is_not_is_refused() {
     server.process.signal(Signal::INT);
 }
 
-/// On a link with long frames, rails past the kernel and over sockets exchange them whole, which is shown before and after the
-/// rail is opened; where a shorter MTU is set, a frame has one chunk.
+/// On a link with long frames, rails past the kernel and over sockets exchange them whole, which is shown
+/// before and after the rail is opened; where a shorter MTU is set, a frame has one chunk.
 #[test]
 fn long_frames_are_exchanged_in_several_chunks() {
     const TEST: &str = "doorbell::it::xdp::long_frames_are_exchanged_in_several_chunks";
@@ -357,8 +358,8 @@ fn long_frames_are_exchanged_in_several_chunks() {
     }
 }
 
-/// Where the other end sends longer frames than a packet can have chunks, both are told at once what to set, and with that set
-/// they understand each other.
+/// Where the other end sends longer frames than a packet can have chunks, both are told at once what to set,
+/// and with that set they understand each other.
 #[test]
 fn frames_that_are_too_long_for_the_other_end_are_refused_at_once() {
     const TEST: &str = "doorbell::it::xdp::frames_that_are_too_long_for_the_other_end_are_refused_at_once";
@@ -396,8 +397,8 @@ fn frames_that_are_too_long_for_the_other_end_are_refused_at_once() {
     }
 }
 
-/// A link upon a virtual link is no hardware either: nothing cuts runs of frames up on the way to a peer past the kernel, so the
-/// sender does not make them.
+/// A link upon a virtual link is no hardware either: nothing cuts runs of frames up on the way to a peer past
+/// the kernel, so the sender does not make them.
 #[test]
 fn a_peer_over_sockets_sends_no_runs_over_links_upon_virtual_links() {
     let Some((lab, _folder, key)) =

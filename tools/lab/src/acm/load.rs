@@ -40,7 +40,8 @@ struct Report {
     first_failure: Option<String>,
     /// From when a question was to be asked to its answer.
     latency_ns: Percentiles,
-    /// Memory of the service's process that is resident, before and after; where it is a process of this host.
+    /// Memory of the service's process that is resident, before and after; where it is a process of this
+    /// host.
     resident_kib: Option<[u64; 2]>,
 }
 

@@ -1,9 +1,10 @@
 //! What something is compared with, measured before and after it: whether it can be.
 
-/// A raw half round trip slower than this, in nanoseconds, is a bad base, and not a good result: it takes a few
-/// microseconds when nothing disturbs it.
+/// A raw half round trip slower than this, in nanoseconds, is a bad base, and not a good result: it takes a
+/// few microseconds when nothing disturbs it.
 pub(super) const BAD_NS: f64 = 10_000.0;
-/// And so is one that moves by more than this factor meanwhile: what is judged by it may be fifteen percent above it.
+/// And so is one that moves by more than this factor meanwhile: what is judged by it may be fifteen percent
+/// above it.
 const MOVES: f64 = 1.1;
 
 /// One that can be compared with.

@@ -6,8 +6,9 @@
 //!   idle        a process of its own, with ten thousand peers
 //! ```
 //!
-//! Measurements between two processes are made by this program's own `pingpong`, `rate` and `stream` (`asked`): what is
-//! judged is what every user can measure. Everything is repeated in turn, so that the machine's moods meet all rows alike.
+//! Measurements between two processes are made by this program's own `pingpong`, `rate` and `stream`
+//! (`asked`): what is judged is what every user can measure. Everything is repeated in turn, so that the
+//! machine's moods meet all rows alike.
 
 pub(crate) mod args;
 mod asked;

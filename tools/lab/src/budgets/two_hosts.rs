@@ -1,5 +1,5 @@
-//! What is measured between two hosts: network namespaces of our own with a virtual link between them, over the rails
-//! that put frames into UDP.
+//! What is measured between two hosts: network namespaces of our own with a virtual link between them, over
+//! the rails that put frames into UDP.
 //!
 //! ```text
 //!   direct     raw ─► 8 B to and fro ─► raw      64 B, one direction      1 MiB, one direction

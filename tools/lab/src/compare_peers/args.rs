@@ -43,7 +43,8 @@ pub(crate) struct ComparePeersArgs {
     /// Between two network namespaces with a pair of virtual Ethernet interfaces between them
     #[arg(long)]
     pub(crate) network: bool,
-    /// The same while so many percent of what goes either way is lost, in a switch that everything crosses then
+    /// The same while so many percent of what goes either way is lost, in a switch that everything crosses
+    /// then
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', num_args = 1, value_parser = percent)]
     pub(crate) loss: Vec<f64>,
     /// How much of a receive is hidden behind the receiver's computation

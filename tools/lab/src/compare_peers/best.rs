@@ -1,5 +1,6 @@
-//! doorbell beside the best peer of each comparison, with what the design promises there: latencies below every installed
-//! peer's, rates of small messages above, bandwidths of large ones at least 0.97 of the best one's.
+//! doorbell beside the best peer of each comparison, with what the design promises there: latencies below
+//! every installed peer's, rates of small messages above, bandwidths of large ones at least 0.97 of the best
+//! one's.
 
 use doorbell_bench::bare::Band;
 use serde::Serialize;

@@ -1,4 +1,5 @@
-//! Peers that are asked for a number of iterations and not for a time: how many fit, by what the last turn took.
+//! Peers that are asked for a number of iterations and not for a time: how many fit, by what the last turn
+//! took.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

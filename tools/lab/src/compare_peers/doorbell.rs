@@ -1,4 +1,5 @@
-//! doorbell itself, as a process like the others: `pingpong` and `rate` of this very program, read by their JSON.
+//! doorbell itself, as a process like the others: `pingpong` and `rate` of this very program, read by their
+//! JSON.
 
 use std::path::PathBuf;
 
@@ -39,8 +40,8 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// Over shared memory, in the ways that tell a kind of load between two cores; the usual one first, which is what peers
-    /// are compared with.
+    /// Over shared memory, in the ways that tell a kind of load between two cores; the usual one first, which
+    /// is what peers are compared with.
     pub(crate) fn shm(program: PathBuf, cores: [usize; 2], load: &Load) -> Vec<Self> {
         let long = load.sizes.iter().any(|bytes| is_long(*bytes));
         let second = match load.kind {

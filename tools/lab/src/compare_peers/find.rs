@@ -1,5 +1,5 @@
-//! Which peers are here: their programs by name on the PATH, their versions by asking them, and the Debian packages that
-//! bring those that are missing.
+//! Which peers are here: their programs by name on the PATH, their versions by asking them, and the Debian
+//! packages that bring those that are missing.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -51,8 +51,8 @@ pub(crate) type Built = Rc<Known>;
 /// A program that tells its version does so within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An MPI's programs, by the names under which they may be there: Debian's own, which can stand side by side, and the
-/// common ones, which may belong to any MPI.
+/// An MPI's programs, by the names under which they may be there: Debian's own, which can stand side by side,
+/// and the common ones, which may belong to any MPI.
 struct Mpi {
     family: Family,
     name: &'static str,
@@ -209,8 +209,8 @@ fn find_osu(runner: &Runner, osu: &Path) -> Result<Peer, Stop> {
     })
 }
 
-/// The first folder at or below one that has a program, those near the top first; or why there is none. A tree that is too
-/// large for a folder of benchmarks is not searched to its end.
+/// The first folder at or below one that has a program, those near the top first; or why there is none. A
+/// tree that is too large for a folder of benchmarks is not searched to its end.
 fn folder_with(
     top: &Path,
     program: &str,

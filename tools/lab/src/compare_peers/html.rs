@@ -1,4 +1,5 @@
-//! The comparison as one page that stands alone: what it comes to, pictures, tables, how it was measured, and the record.
+//! The comparison as one page that stands alone: what it comes to, pictures, tables, how it was measured, and
+//! the record.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -96,7 +96,8 @@ impl Stack for Libfabric {
     }
 }
 
-/// The row under `bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec`: a transfer is half of a round trip.
+/// The row under `bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec`: a transfer is half of a round
+/// trip.
 fn read(text: &str, bytes: u64) -> Option<Figure> {
     let mut lines = text.lines().map(str::trim);
     let head: Vec<&str> = lines
@@ -121,8 +122,8 @@ fn read(text: &str, bytes: u64) -> Option<Figure> {
     })
 }
 
-/// Both columns are rounded to hundredths: of the time and of the bytes per microsecond. The finer one counts, unless the two
-/// are of different things.
+/// Both columns are rounded to hundredths: of the time and of the bytes per microsecond. The finer one
+/// counts, unless the two are of different things.
 fn finer(bytes: u64, nanos: f64, rate: f64) -> f64 {
     const STEP: f64 = 0.01;
     let by_rate = bytes as f64 / rate * 1e3;

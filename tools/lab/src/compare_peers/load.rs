@@ -57,7 +57,8 @@ pub(crate) struct Load {
     pub(crate) limit: Option<Duration>,
 }
 
-/// What a stack needs beside the time that it measures: to start, to connect, to warm up, to wait for what was lost.
+/// What a stack needs beside the time that it measures: to start, to connect, to warm up, to wait for what
+/// was lost.
 const BESIDE: Duration = Duration::from_secs(20);
 /// And some of that for each size.
 const EACH: Duration = Duration::from_secs(4);
@@ -83,8 +84,8 @@ pub(crate) struct Figure {
     pub(crate) overlap: Option<Overlap>,
 }
 
-/// Steps of the computation that a receive of so many bytes is put behind: the same for every stack, so that what both
-/// take together can be compared. About as long as a copy of them takes.
+/// Steps of the computation that a receive of so many bytes is put behind: the same for every stack, so that
+/// what both take together can be compared. About as long as a copy of them takes.
 pub(crate) fn steps(bytes: u64) -> u64 {
     const LEAST: u64 = 1_000;
     LEAST + bytes / 8

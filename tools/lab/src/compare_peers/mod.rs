@@ -1,4 +1,5 @@
-//! `doorbell-lab compare-peers`: doorbell and the peers that are installed, measured in turn and from outside.
+//! `doorbell-lab compare-peers`: doorbell and the peers that are installed, measured in turn and from
+//! outside.
 //!
 //! ```text
 //!   find ──► who is here, and the package that brings each other one

@@ -1,4 +1,5 @@
-//! The MPIs: a small benchmark of ours, compiled by each one's own compiler, started by each one's own launcher.
+//! The MPIs: a small benchmark of ours, compiled by each one's own compiler, started by each one's own
+//! launcher.
 //!
 //! Over the network the launcher reaches the other namespace by a script in the place of ssh.
 
@@ -81,8 +82,8 @@ impl Mpi {
         &self.name
     }
 
-    /// The benchmark of this MPI; compiled when it is first wanted, once for all its ways and loads, and when that fails
-    /// it is not tried again.
+    /// The benchmark of this MPI; compiled when it is first wanted, once for all its ways and loads, and when
+    /// that fails it is not tried again.
     fn program(&self, lab: &Lab<'_>) -> Result<PathBuf, Stop> {
         if let Some(built) = self.built.program.get() {
             return built.clone().map_err(Stop::Failed);
@@ -118,7 +119,8 @@ impl Mpi {
                 command.args(["--allow-run-as-root", "--bind-to", "none"]);
                 let interface = if network { INTERFACE } else { "lo" };
                 command.args(["--mca", "oob_tcp_if_include", interface]);
-                // Its usual folder in /tmp may be another user's, who has our number in another user namespace.
+                // Its usual folder in /tmp may be another user's, who has our number in another user
+                // namespace.
                 command
                     .args(["--mca", "orte_tmpdir_base"])
                     .arg(lab.place.folder.path());
@@ -243,8 +245,8 @@ fn device(library: &str) -> Option<&str> {
     library.split("MPICH Device:").nth(1)?.split_whitespace().next()
 }
 
-/// Most exchanges of a round. Under losses many of them take a fifth of a second, whatever the one before took, and a round
-/// has to end.
+/// Most exchanges of a round. Under losses many of them take a fifth of a second, whatever the one before
+/// took, and a round has to end.
 fn round(setting: Setting) -> u32 {
     match setting {
         Setting::Loss(_) => 50,

@@ -1,8 +1,9 @@
-//! `measure-overlap`: doorbell's side of the comparison of overlap, with two ranks of its own as the peers have.
+//! `measure-overlap`: doorbell's side of the comparison of overlap, with two ranks of its own as the peers
+//! have.
 //!
-//! Rank 0 receives: inline, where progress is made by the calls of the program, or in dedicated mode, where its progress
-//! thread has a core that neither rank has. On a rank's core it would take the time that is measured: without a third core
-//! there is no dedicated mode.
+//! Rank 0 receives: inline, where progress is made by the calls of the program, or in dedicated mode, where
+//! its progress thread has a core that neither rank has. On a rank's core it would take the time that is
+//! measured: without a third core there is no dedicated mode.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -82,7 +82,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Where it is measured: over a switch when frames are to be lost, in all settings, so that they can be compared.
+    /// Where it is measured: over a switch when frames are to be lost, in all settings, so that they can be
+    /// compared.
     pub(super) fn place<'r>(&self, runner: &'r Runner) -> Result<Place<'r>, Stop> {
         let mut place = Place::new(runner, self.cores)?;
         place.seclude()?;

@@ -88,7 +88,8 @@ pub(crate) struct Line {
     pub(crate) stack: String,
     /// Whether it is one of doorbell's.
     pub(crate) ours: bool,
-    /// Nanoseconds of a half round trip, messages per second, or nanoseconds of a receive and a computation together.
+    /// Nanoseconds of a half round trip, messages per second, or nanoseconds of a receive and a computation
+    /// together.
     pub(crate) figure: Over,
     pub(crate) bytes_per_second: Option<f64>,
     pub(crate) half_rtt_ns: Percentiles,
@@ -344,7 +345,8 @@ fn counted(turns: &[Turn]) -> Turns {
     all
 }
 
-/// Peers that are not here, kinds that a stack does not tell, turns that failed, and stacks none of whose turns counted.
+/// Peers that are not here, kinds that a stack does not tell, turns that failed, and stacks none of whose
+/// turns counted.
 fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
     let mut skipped: Vec<Skipped> = Vec::new();
     let mut add = |what: String, why: String, failed: bool| {

@@ -1,5 +1,5 @@
-//! Rounds: in each of them every stack has its turn at every load, and a turn counts when the machine was the same before
-//! and after it and had no other work.
+//! Rounds: in each of them every stack has its turn at every load, and a turn counts when the machine was the
+//! same before and after it and had no other work.
 
 use std::fs;
 
@@ -184,7 +184,8 @@ struct Watched {
     taken: Taken,
 }
 
-/// One turn between two looks at the machine; the last one that it gets in this round counts despite other work.
+/// One turn between two looks at the machine; the last one that it gets in this round counts despite other
+/// work.
 fn watched(
     clock: &Clock,
     lab: &Lab<'_>,
@@ -278,7 +279,8 @@ impl Work {
     }
 }
 
-/// Programs' ticks with the stolen ones, the stolen ones, and all ticks, of two cores: `cpuN user nice system idle iowait irq softirq steal ...`.
+/// Programs' ticks with the stolen ones, the stolen ones, and all ticks, of two cores:
+/// `cpuN user nice system idle iowait irq softirq steal ...`.
 fn of_cores(stat: &str, cores: [usize; 2]) -> Option<[u64; 3]> {
     let mut sums = [0; 3];
     for core in cores {

@@ -1,5 +1,5 @@
-//! The comparison as text: one block for each setting, band and kind of load, a stack on each line, sizes beside each
-//! other; under a peer's figures how many times as good doorbell is.
+//! The comparison as text: one block for each setting, band and kind of load, a stack on each line, sizes
+//! beside each other; under a peer's figures how many times as good doorbell is.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

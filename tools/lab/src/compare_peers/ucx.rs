@@ -115,8 +115,8 @@ impl Stack for Ucx {
     }
 }
 
-/// The last line of `ucx_perftest -f -v`, under its head: iterations, the p50, then averages and overall figures of
-/// latency (µs, half round trips), bandwidth and message rate.
+/// The last line of `ucx_perftest -f -v`, under its head: iterations, the p50, then averages and overall
+/// figures of latency (µs, half round trips), bandwidth and message rate.
 fn read(text: &str, bytes: u64, kind: Kind) -> Option<Figure> {
     let mut lines = text.lines().map(str::trim);
     let head: Vec<&str> = lines

@@ -1,8 +1,8 @@
 //! Verdicts: what the turns of a stack say together, and how many times as good as each peer doorbell is.
 //!
-//! A ratio is of two turns of one round in one band, and above 1 where doorbell is ahead: time over time for a latency,
-//! rate over rate for a stream. Its median over the rounds is told with the least and the most; who is ahead is said
-//! where all of them are on one side, and there are two at least.
+//! A ratio is of two turns of one round in one band, and above 1 where doorbell is ahead: time over time for
+//! a latency, rate over rate for a stream. Its median over the rounds is told with the least and the most;
+//! who is ahead is said where all of them are on one side, and there are two at least.
 
 use std::collections::BTreeMap;
 
@@ -102,8 +102,9 @@ fn times(kind: Kind, base: f64, other: f64) -> f64 {
     }
 }
 
-/// Whether both computed as long, where they computed: the same steps may take another time in another compiler's code, as
-/// in a build without optimisation, and then what both take together says nothing about the receive.
+/// Whether both computed as long, where they computed: the same steps may take another time in another
+/// compiler's code, as in a build without optimisation, and then what both take together says nothing about
+/// the receive.
 fn is_same_work(a: &Figure, b: &Figure) -> bool {
     const ALIKE: f64 = 1.25;
     a.overlap.zip(b.overlap).is_none_or(|(a, b)| {

@@ -212,10 +212,12 @@ pub(crate) struct VicArgs {
     /// [M] Interrupts fire as long as they have credits
     #[arg(help_heading = UNKNOWN, long)]
     gated_by_credits: bool,
-    /// [M] Posting on a receive queue before it is enabled is a violation, and what was posted so is not taken
+    /// [M] Posting on a receive queue before it is enabled is a violation, and what was posted so is not
+    /// taken
     #[arg(help_heading = UNKNOWN, long)]
     future: bool,
-    /// [M] A doorbell that was lost is heard when the same index is written again, and not only with another one
+    /// [M] A doorbell that was lost is heard when the same index is written again, and not only with another
+    /// one
     #[arg(help_heading = UNKNOWN, long)]
     same_index: bool,
     /// [M] Disabling a used receive queue once is a violation (with --trap all)
@@ -263,10 +265,12 @@ pub(crate) struct VicArgs {
     /// A script of faults: one rule a line, such as `after 1000 frames vf0.wq0 error-status 3`
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
-    /// An interface of this host as the wire: what it hears comes in, and frames go out by it (needs CAP_NET_RAW)
+    /// An interface of this host as the wire: what it hears comes in, and frames go out by it (needs
+    /// CAP_NET_RAW)
     #[arg(long, value_name = "IFACE", conflicts_with = "tap")]
     bridge: Option<String>,
-    /// A tap of this name as the wire, made here (needs CAP_NET_ADMIN); bring it up with `ip link set NAME up`
+    /// A tap of this name as the wire, made here (needs CAP_NET_ADMIN); bring it up with
+    /// `ip link set NAME up`
     #[arg(long, value_name = "NAME")]
     tap: Option<String>,
     /// Write violations to this file, one JSON object a line

@@ -1,8 +1,8 @@
 //! A network namespace without a name.
 //!
-//! It lives as long as the process that holds it, and that one as long as our end of a pipe, so that nothing is left
-//! behind, however we end. The holder's own mount of /sys shows the interfaces of its namespace, and its own /dev/shm ends
-//! with it: what a peer that was killed leaves there fills nobody's memory.
+//! It lives as long as the process that holds it, and that one as long as our end of a pipe, so that nothing
+//! is left behind, however we end. The holder's own mount of /sys shows the interfaces of its namespace, and
+//! its own /dev/shm ends with it: what a peer that was killed leaves there fills nobody's memory.
 
 use std::process::Command;
 use std::time::Duration;
@@ -60,7 +60,8 @@ impl<'r> Holder<'r> {
         self.held.id()
     }
 
-    /// The words that enter it; `user` from outside its user namespace, and not from inside: none can be entered twice.
+    /// The words that enter it; `user` from outside its user namespace, and not from inside: none can be
+    /// entered twice.
     pub(super) fn words(&self, user: bool) -> Vec<String> {
         let mut words = vec!["nsenter".to_owned(), "--target".to_owned(), self.id().to_string()];
         if user {

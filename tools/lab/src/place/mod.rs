@@ -1,4 +1,5 @@
-//! Where measurements run that need a machine to themselves: two cores, and hosts that are network namespaces of our own.
+//! Where measurements run that need a machine to themselves: two cores, and hosts that are network namespaces
+//! of our own.
 //!
 //! ```text
 //!   shared memory   alone: lo                   whoever listens is heard by nobody else
@@ -175,8 +176,8 @@ impl<'r> Place<'r> {
         }
     }
 
-    /// The words by which a shell script that runs on one side enters the namespace of a side. It is in the same user
-    /// namespace already, and none can be entered twice.
+    /// The words by which a shell script that runs on one side enters the namespace of a side. It is in the
+    /// same user namespace already, and none can be entered twice.
     pub(crate) fn entrance(&self, side: Side) -> String {
         let holder = self.holder(Setting::Network, side);
         holder
@@ -209,8 +210,8 @@ fn had<T>(result: Result<T, Stop>) -> Result<Result<T, String>, Stop> {
     }
 }
 
-/// Leaves out what whoever calls us set for doorbell, MPIs, UCX and libfabric: what is measured is what the report says, and
-/// nothing else.
+/// Leaves out what whoever calls us set for doorbell, MPIs, UCX and libfabric: what is measured is what the
+/// report says, and nothing else.
 pub(crate) fn without_settings(command: &mut Command) {
     const STARTS: [&str; 8] = [
         "DOORBELL_",

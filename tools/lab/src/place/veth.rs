@@ -1,14 +1,15 @@
-//! The virtual cable between two namespaces: a pair of virtual Ethernet interfaces, or two pairs and a switch that drops
-//! what it is told to.
+//! The virtual cable between two namespaces: a pair of virtual Ethernet interfaces, or two pairs and a switch
+//! that drops what it is told to.
 //!
 //! ```text
 //!   direct     one: v0 ──────────────────────────── two: v0
 //!   switched   one: v0 ───── s1 [bridge] s2 ─────── two: v0
 //! ```
 //!
-//! Frames are lost in the switch and not at the hosts, where rails past the kernel take them before any rule sees them,
-//! and hand them out behind all rules. What is lost is so the same for all that talk over the cable. The switch is a
-//! bridge, as frames that a rule hands over (`fwd`) are passed by by XDP's generic mode.
+//! Frames are lost in the switch and not at the hosts, where rails past the kernel take them before any rule
+//! sees them, and hand them out behind all rules. What is lost is so the same for all that talk over the
+//! cable. The switch is a bridge, as frames that a rule hands over (`fwd`) are passed by by XDP's generic
+//! mode.
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +117,8 @@ impl<'r> Cable<'r> {
         Ok(())
     }
 
-    /// Drops so many percent of what goes either way, whatever it is; 0 ends it. On a direct way nothing can be lost.
+    /// Drops so many percent of what goes either way, whatever it is; 0 ends it. On a direct way nothing can
+    /// be lost.
     pub(super) fn lose(&self, percent: f64) -> Result<(), Stop> {
         let Some(switch) = &self.switch else {
             return Err(Stop::Failed(

@@ -15,8 +15,8 @@ const STAYS: u32 = 200_000;
 /// Looks, of which the best counts, since everything else is disturbance.
 const LOOKS: u32 = 15;
 
-/// Nanoseconds of a check-in with the check-out that follows it, and of a tick when nothing expires, with 4,095 guests
-/// in the house.
+/// Nanoseconds of a check-in with the check-out that follows it, and of a tick when nothing expires, with
+/// 4,095 guests in the house.
 ///
 /// # Errors
 /// When the hotel cannot be had, or turns away a guest that has a room.

@@ -1,7 +1,9 @@
-//! What peers take that nobody talks to, in PML and BTL, as the system sees it: the process's memory before and after ten
-//! thousand of them were made known. The driver below remembers nothing about peers, so that nothing of it is in the figure.
+//! What peers take that nobody talks to, in PML and BTL, as the system sees it: the process's memory before
+//! and after ten thousand of them were made known. The driver below remembers nothing about peers, so that
+//! nothing of it is in the figure.
 //!
-//! The process has to be a fresh one: memory that was used and given back is used again, and would not be seen.
+//! The process has to be a fresh one: memory that was used and given back is used again, and would not be
+//! seen.
 
 use std::fs;
 
@@ -41,8 +43,8 @@ impl Idle {
 /// # Errors
 /// When a peer is refused, or the system does not tell the process's memory.
 pub(crate) fn idle_peer_bytes() -> Result<Idle, BenchError> {
-    // Both stay until the last look, so that the second one gets nothing that the first one gave back. One before them
-    // brings in the code.
+    // Both stay until the last look, so that the second one gets nothing that the first one gave back. One
+    // before them brings in the code.
     let warm = rank(1)?;
     let start = Memory::now()?;
     let one = rank(1)?;
@@ -215,7 +217,8 @@ mod tests {
 
     #[test]
     fn every_peer_is_made_known() {
-        // Other tests of this process use and give back memory meanwhile: only a process of its own tells a figure.
+        // Other tests of this process use and give back memory meanwhile: only a process of its own tells a
+        // figure.
         let pml = rank(100).unwrap();
         assert_eq!(pml.rails().count(), 1);
         let idle = idle_peer_bytes().unwrap();

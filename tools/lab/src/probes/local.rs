@@ -76,8 +76,8 @@ const LOOKS: u32 = 3;
 const TAG: u64 = 7;
 const PAYLOAD: usize = 8;
 
-/// Nanoseconds that the PML takes for one 8-byte message: accepted, matched and completed at one end, sent at the
-/// other, over a rail that costs nothing.
+/// Nanoseconds that the PML takes for one 8-byte message: accepted, matched and completed at one end, sent at
+/// the other, over a rail that costs nothing.
 ///
 /// # Errors
 /// When the PML refuses what it must not refuse.

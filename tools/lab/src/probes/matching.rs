@@ -44,8 +44,8 @@ const TURNS: usize = 3;
 /// Tags are spread, as hashes and addresses in them would be.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How many times longer a match takes with 100,000 entries queued than with one. Where few tags are asked for, what is
-/// compared is the search; where all are, the cache misses of touching everything are in it.
+/// How many times longer a match takes with 100,000 entries queued than with one. Where few tags are asked
+/// for, what is compared is the search; where all are, the cache misses of touching everything are in it.
 pub(crate) fn matching_ratio(clock: &Clock, queue: Queue, asked: Asked) -> f64 {
     let mut short = filled(queue, 1);
     let mut long = filled(queue, MANY);

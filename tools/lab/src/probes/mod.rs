@@ -1,8 +1,8 @@
 //! Budgets: what the design promises, measured in one run and judged.
 //!
-//! A budget is a ratio wherever it can be: of two things measured in turn, in several repetitions, on the machine as it
-//! is at that moment. The verdict is about the median of the repetitions. What cannot be judged here says why, and is
-//! never counted as met.
+//! A budget is a ratio wherever it can be: of two things measured in turn, in several repetitions, on the
+//! machine as it is at that moment. The verdict is about the median of the repetitions. What cannot be judged
+//! here says why, and is never counted as met.
 
 mod hotel;
 mod idle;
@@ -229,7 +229,8 @@ impl Verdicts {
         text
     }
 
-    /// As a table of at most 80 columns: name, measured, budget, verdict; below each row how, and why not judged.
+    /// As a table of at most 80 columns: name, measured, budget, verdict; below each row how, and why not
+    /// judged.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "{:<33} {:>15} {:>17}  {}\n",

@@ -1,5 +1,5 @@
-//! A rail that costs nothing, so that what is left is the PML: what is sent is swallowed, and one prepared frame is
-//! handed over by each poll that was asked for one, its sequence number going up.
+//! A rail that costs nothing, so that what is left is the PML: what is sent is swallowed, and one prepared
+//! frame is handed over by each poll that was asked for one, its sequence number going up.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};

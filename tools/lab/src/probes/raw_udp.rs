@@ -1,7 +1,7 @@
-//! The base of the rails that put frames into UDP: two threads, bound as the rail's ranks are, hand a datagram to and fro
-//! over connected sockets, looking for the next one without a rest. No rail can be faster over the same sockets; what a
-//! rail takes is told as a multiple of this. The two may also be two processes, on two hosts ([`raw_udp_ask`],
-//! [`raw_udp_answer`]), and the sockets those of AF_XDP ([`Line`]).
+//! The base of the rails that put frames into UDP: two threads, bound as the rail's ranks are, hand a
+//! datagram to and fro over connected sockets, looking for the next one without a rest. No rail can be faster
+//! over the same sockets; what a rail takes is told as a multiple of this. The two may also be two processes,
+//! on two hosts ([`raw_udp_ask`], [`raw_udp_answer`]), and the sockets those of AF_XDP ([`Line`]).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -34,13 +34,14 @@ const DATAGRAM: usize = 65_507;
 const IN_ONE_CHUNK: usize = 3000;
 /// How often the end is told.
 const FAREWELLS: u32 = 3;
-/// Without an answer for this long, in seconds, something is wrong: nothing is lost on the loopback otherwise.
+/// Without an answer for this long, in seconds, something is wrong: nothing is lost on the loopback
+/// otherwise.
 const PATIENCE: f64 = 5.0;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 1 << 16;
 
-/// The half round trip of `bytes` bytes over the loopback between two cores, in nanoseconds: the mean over rounds of
-/// 1,000 exchanges, as a rail's is.
+/// The half round trip of `bytes` bytes over the loopback between two cores, in nanoseconds: the mean over
+/// rounds of 1,000 exchanges, as a rail's is.
 ///
 /// # Errors
 /// When sockets, threads or cores cannot be had, or an answer does not come.
@@ -95,8 +96,8 @@ pub(crate) fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<Line,
     Ok(Line::Socket(connected))
 }
 
-/// The queues of the interface that has the address `own`, in the mode that is wanted or the best one; it waits until the
-/// hardware address of `other` is known.
+/// The queues of the interface that has the address `own`, in the mode that is wanted or the best one; it
+/// waits until the hardware address of `other` is known.
 ///
 /// # Errors
 /// When they cannot be had, or the neighbour is not found.
@@ -137,8 +138,8 @@ pub(crate) fn raw_xdp_queues(
     Ok(Line::Queues(Box::new(XdpRaw::new(rail, peer))))
 }
 
-/// The asking side between two processes: half round trips of `bytes` bytes in nanoseconds, over rounds of 1,000 exchanges
-/// for about `seconds`. It tells the other side at its end.
+/// The asking side between two processes: half round trips of `bytes` bytes in nanoseconds, over rounds of
+/// 1,000 exchanges for about `seconds`. It tells the other side at its end.
 ///
 /// # Errors
 /// When the other side does not answer, or the system refuses something.
@@ -267,7 +268,8 @@ fn look(line: &mut Line, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
     }
 }
 
-/// Looks until a datagram is there, and says how long it is; `None` when it is over, or nothing came for too long.
+/// Looks until a datagram is there, and says how long it is; `None` when it is over, or nothing came for too
+/// long.
 #[inline]
 fn take(line: &mut Line, into: &mut [u8], over: &AtomicBool) -> Result<Option<usize>, BenchError> {
     let mut begun = None;

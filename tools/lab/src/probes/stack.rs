@@ -1,9 +1,10 @@
-//! PML and BTL with their driver taken out: two ranks on one thread, over a datagram rail that only copies frames from
-//! one array to another. What that rail takes by itself, for as many frames of the same channels, heads and bodies, is measured
-//! in turn and subtracted: what is left is fragments, window, acknowledgements and matching, of both ends together.
+//! PML and BTL with their driver taken out: two ranks on one thread, over a datagram rail that only copies
+//! frames from one array to another. What that rail takes by itself, for as many frames of the same channels,
+//! heads and bodies, is measured in turn and subtracted: what is left is fragments, window, acknowledgements
+//! and matching, of both ends together.
 //!
-//! Twice: as a ping-pong of calls that wait, which is what a latency is made of, and as a stream of messages in one
-//! direction, each received by a request that is posted, matched, completed and tested.
+//! Twice: as a ping-pong of calls that wait, which is what a latency is made of, and as a stream of messages
+//! in one direction, each received by a request that is posted, matched, completed and tested.
 //!
 //! `cargo xtask instructions` counts the same over several rails.
 
@@ -18,7 +19,8 @@ use doorbell_pair::{End, Failed, Pair, Shape};
 
 /// Messages for one look at the clock: two to four milliseconds.
 const MESSAGES: u64 = 20_000;
-/// Looks in turn, of which the best counts: where another tenant shares the core, half of them may take twice as long.
+/// Looks in turn, of which the best counts: where another tenant shares the core, half of them may take twice
+/// as long.
 const LOOKS: u32 = 30;
 /// The same among idle peers: each count of them is looked at again in every round.
 const LOOKS_AMONG: u32 = 10;
@@ -53,7 +55,8 @@ pub(crate) enum Way {
 /// When either refuses what it must not refuse.
 pub(crate) fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
     let mut pair = Pair::over(&[LATENCY]).map_err(failed)?;
-    // What is posted for these is what is posted for all that follow: nothing depends on the time that passes outside.
+    // What is posted for these is what is posted for all that follow: nothing depends on the time that passes
+    // outside.
     messages(&mut pair, way).map_err(failed)?;
     let shapes = pair.shapes(|pair| messages(pair, way)).map_err(failed)?;
     let (mut all, mut driver) = (f64::INFINITY, f64::INFINITY);
@@ -96,8 +99,8 @@ pub(crate) struct Among {
     pub(crate) half_ns: f64,
     /// A look for messages where there are none, in nanoseconds.
     pub(crate) look_ns: f64,
-    /// By how much the process grew for each of the two ranks, in bytes of resident memory; `None` where the system
-    /// does not tell. Right only in a process that did nothing before.
+    /// By how much the process grew for each of the two ranks, in bytes of resident memory; `None` where the
+    /// system does not tell. Right only in a process that did nothing before.
     pub(crate) resident_bytes: Option<f64>,
 }
 
@@ -137,7 +140,8 @@ fn resident_bytes() -> Option<f64> {
     Some(pages * rustix::param::page_size() as f64)
 }
 
-/// What the copying rail takes for one of these frames by itself, in nanoseconds: posted, shown, and looked at.
+/// What the copying rail takes for one of these frames by itself, in nanoseconds: posted, shown, and looked
+/// at.
 fn driver_nanos(clock: &Clock, shapes: &[Shape]) -> Result<f64, RailError> {
     const BYTES: [u8; 256] = [7; 256];
     let [mut near, mut far] = End::pair(0, LATENCY)?;

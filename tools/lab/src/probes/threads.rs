@@ -1,4 +1,5 @@
-//! The hand-over of dedicated mode by itself: a command through the mailbox, its completion by one cache line.
+//! The hand-over of dedicated mode by itself: a command through the mailbox, its completion by one cache
+//! line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

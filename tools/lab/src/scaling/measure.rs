@@ -88,8 +88,8 @@ pub(super) fn own() -> Result<PathBuf, ToolError> {
     })
 }
 
-/// What a command of ours says on its standard output, or in one sentence why it failed; it is ended after `limit`, and with
-/// us.
+/// What a command of ours says on its standard output, or in one sentence why it failed; it is ended after
+/// `limit`, and with us.
 pub(super) fn said(
     runner: &Runner,
     mut command: Command,

@@ -1,4 +1,5 @@
-//! `doorbell-lab scaling`: how costs grow with idle peers, with queued messages, and with ranks on this machine.
+//! `doorbell-lab scaling`: how costs grow with idle peers, with queued messages, and with ranks on this
+//! machine.
 //!
 //! ```text
 //!   measure: idle (a fresh process each), queues (in this one), ranks (jobs of `doorbell run`)

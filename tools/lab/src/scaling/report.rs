@@ -161,7 +161,8 @@ pub(super) struct Curve {
     pub(super) across: &'static str,
     pub(super) unit: Unit,
     pub(super) points: Vec<Point>,
-    /// Of all points; of ranks, of those that share cores, since what changes there is another thing than what grows.
+    /// Of all points; of ranks, of those that share cores, since what changes there is another thing than
+    /// what grows.
     pub(super) slope: Option<Slope>,
     /// The slope in words, where the rounds tell it from their own noise.
     pub(super) growth: Option<&'static str>,
@@ -272,8 +273,8 @@ impl Curve {
 /// Rounds from which on growth can be distinguished from noise.
 const ROUNDS: usize = 2;
 
-/// Whether the rounds tell that a curve grows, falls or does neither: one round has no noise to compare with, and where the
-/// rounds at both ends overlap, what changes between them may be noise.
+/// Whether the rounds tell that a curve grows, falls or does neither: one round has no noise to compare with,
+/// and where the rounds at both ends overlap, what changes between them may be noise.
 fn is_told(points: &[Point], slope: Slope) -> bool {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return false;

@@ -1,4 +1,5 @@
-//! The program `doorbell-lab` from outside: every command, its output, its exit statuses, and what it leaves behind.
+//! The program `doorbell-lab` from outside: every command, its output, its exit statuses, and what it leaves
+//! behind.
 
 mod budgets;
 #[path = "../../../tests/it/common.rs"]

@@ -1,4 +1,5 @@
-//! `doorbell-lab compare-peers` from outside: beside the peers that are installed, and beside peers that misbehave.
+//! `doorbell-lab compare-peers` from outside: beside the peers that are installed, and beside peers that
+//! misbehave.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -314,8 +315,8 @@ fn installed_peers_are_compared_and_the_page_can_be_looked_at() {
     look_at(&page, folder.path());
 }
 
-/// Whether a comparison ended as one does: with a verdict, or, on a machine whose cores move all the time, without any turns
-/// that could be compared.
+/// Whether a comparison ended as one does: with a verdict, or, on a machine whose cores move all the time,
+/// without any turns that could be compared.
 fn ended_well(code: Option<i32>, said: &str) -> bool {
     let moved = said.contains("none of its turns counted") || said.contains("in the same band");
     matches!(code, Some(0 | 1)) || code == Some(6) && moved

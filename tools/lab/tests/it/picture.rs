@@ -1,4 +1,5 @@
-//! Just enough of PNG to see whether a picture shows anything: eight bits a channel, not interlaced, as browsers write it.
+//! Just enough of PNG to see whether a picture shows anything: eight bits a channel, not interlaced, as
+//! browsers write it.
 
 use std::collections::HashSet;
 use std::io::Read;

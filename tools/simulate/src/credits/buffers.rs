@@ -1,5 +1,6 @@
-//! The receive buffers of one node (gasnet.md section 4): a chain of them, each unlinked when less than a chunk is left and
-//! attached again when its last request was handled. A request that finds none hits the catch basin, which ends a job.
+//! The receive buffers of one node (gasnet.md section 4): a chain of them, each unlinked when less than a
+//! chunk is left and attached again when its last request was handled. A request that finds none hits the
+//! catch basin, which ends a job.
 
 use std::collections::VecDeque;
 

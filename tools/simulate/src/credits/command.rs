@@ -1,4 +1,5 @@
-//! `cargo xtask simulate credits`: patterns at some sizes under each policy, and what is printed and drawn of them.
+//! `cargo xtask simulate credits`: patterns at some sizes under each policy, and what is printed and drawn of
+//! them.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -22,7 +23,8 @@ pub struct Options {
     /// Who sends what to whom; all of them when none is named
     #[arg(long, value_name = "PATTERN")]
     pattern: Vec<Pattern>,
-    /// How credits are dealt with; unlimited ones are always measured beside them. All but mixed when none is named
+    /// How credits are dealt with; unlimited ones are always measured beside them. All but mixed when none is
+    /// named
     #[arg(long, value_name = "POLICY")]
     policy: Vec<Policy>,
     /// The first seed
@@ -31,8 +33,8 @@ pub struct Options {
     /// How many seeds
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// How long, in epochs of a node that receives as fast as the pattern sends; else as long as the pattern needs to
-    /// settle
+    /// How long, in epochs of a node that receives as fast as the pattern sends; else as long as the pattern
+    /// needs to settle
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     epochs: Option<u32>,
     /// Requests of an epoch

@@ -1,6 +1,6 @@
-//! Who watches the economies: books of its own, and every rule about the two nodes of a message looked at when it is handled.
-//! What a message does not touch cannot change by it; an audit of everything, now and then and at the end, shows that it did
-//! not.
+//! Who watches the economies: books of its own, and every rule about the two nodes of a message looked at
+//! when it is handled. What a message does not touch cannot change by it; an audit of everything, now and
+//! then and at the end, shows that it did not.
 
 use doorbell_am::credit::{CreditState, Limits, Peers};
 
@@ -77,7 +77,8 @@ impl Judge {
         let (length, limit) = (u64::from(self.limits.epoch), self.limits.lend);
         let books = &mut self.books[lender as usize];
         books.arrivals += 1;
-        // The epoch ends before the grant is decided. The sequence of 16 bits is enough to tell one from the next.
+        // The epoch ends before the grant is decided. The sequence of 16 bits is enough to tell one from the
+        // next.
         let epoch = (books.arrivals / length) as u16;
         books.lent += u32::from(granted);
         if need == 0 {

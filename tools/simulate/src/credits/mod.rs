@@ -1,5 +1,6 @@
-//! The credit economy of the active-message conduit at any size: the economies of all nodes in one process, on a virtual clock,
-//! with every message under way and every receive buffer accounted for. `cargo xtask simulate credits`.
+//! The credit economy of the active-message conduit at any size: the economies of all nodes in one process,
+//! on a virtual clock, with every message under way and every receive buffer accounted for.
+//! `cargo xtask simulate credits`.
 //!
 //! ```text
 //!   player ─► take ─► request ─► lands in a buffer ─► arrived ─► answer ─► reply ─► replied
@@ -19,7 +20,8 @@
 //! | `plot` | that as a picture |
 //! | `command` | the command line |
 //!
-//! The unit of time is a tick: what a node needs to handle one request, or to send one. A message takes 40 to 48 of them.
+//! The unit of time is a tick: what a node needs to handle one request, or to send one. A message takes 40 to
+//! 48 of them.
 
 mod buffers;
 pub(crate) mod command;

@@ -1,6 +1,6 @@
-//! A table of which only the touched pages exist. Ten thousand economies of ten thousand peers each would take 3.2 GB, of
-//! which most says that nothing has happened yet; the program's own table ([`Dense`](doorbell_am::credit::Dense)) holds the
-//! same at all times, which a test compares.
+//! A table of which only the touched pages exist. Ten thousand economies of ten thousand peers each would
+//! take 3.2 GB, of which most says that nothing has happened yet; the program's own table
+//! ([`Dense`](doorbell_am::credit::Dense)) holds the same at all times, which a test compares.
 
 use doorbell_am::credit::{Peer, Peers};
 

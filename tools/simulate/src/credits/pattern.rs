@@ -10,14 +10,15 @@ use super::CreditsJob;
 pub enum Pattern {
     /// Everybody sends full messages to rank 0, as fast as it can
     FanIn,
-    /// A 3-D torus: in each step 16 full messages to each of 6 faces, 4 to each of 12 edges, 2 to each of 8 corners: 640
-    /// credits; the next step begins when all are answered and all neighbours' are there
+    /// A 3-D torus: in each step 16 full messages to each of 6 faces, 4 to each of 12 edges, 2 to each of 8
+    /// corners: 640 credits; the next step begins when all are answered and all neighbours' are there
     Stencil,
     /// Four partners each, and one message in 32 to one of 64 others
     Partners,
     /// The same, with other partners in each phase
     Phases,
-    /// All to all within groups of up to 128, two full messages to each, again and again, with quiet times between
+    /// All to all within groups of up to 128, two full messages to each, again and again, with quiet times
+    /// between
     Bursts,
     /// Partners who never need more than they have: nothing may move
     Quiet,
@@ -46,7 +47,8 @@ impl Pattern {
         }
     }
 
-    /// Credits that a node has beside the least of everybody: what it takes to serve the pattern, and a little more.
+    /// Credits that a node has beside the least of everybody: what it takes to serve the pattern, and a
+    /// little more.
     pub(super) const fn bank(self) -> u32 {
         match self {
             Self::FanIn | Self::Quiet => 64,
@@ -59,7 +61,8 @@ impl Pattern {
         }
     }
 
-    /// Epochs that it takes until credits are where they are needed, and a while longer; fewer where a run takes minutes.
+    /// Epochs that it takes until credits are where they are needed, and a while longer; fewer where a run
+    /// takes minutes.
     pub(super) const fn epochs(self, nodes: u32) -> u32 {
         let few = nodes <= 256;
         match self {

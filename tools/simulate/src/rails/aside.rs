@@ -1,5 +1,6 @@
-//! Messages beside the plan, of which nobody keeps books: multi-receives that are aborted take them, or they are claimed
-//! and discarded. What is looked at is what they leave behind: nothing, and no byte less of anybody's window.
+//! Messages beside the plan, of which nobody keeps books: multi-receives that are aborted take them, or they
+//! are claimed and discarded. What is looked at is what they leave behind: nothing, and no byte less of
+//! anybody's window.
 
 use std::time::Duration;
 
@@ -47,8 +48,8 @@ fn other(error: PmlError) -> Kind {
 }
 
 impl Aside {
-    /// For a rank of a job that lasts about so long; `None` for a seed that has nothing beside its plan. Four in a row have,
-    /// and the next twelve have not.
+    /// For a rank of a job that lasts about so long; `None` for a seed that has nothing beside its plan. Four
+    /// in a row have, and the next twelve have not.
     pub(crate) fn of(seed: u64, rank: u32, ranks: u32, lasts: Duration) -> Option<Self> {
         (seed / 4 % 4 == 1).then(|| Self {
             rank,

@@ -20,8 +20,8 @@ use crate::job::nothing_is_left;
 use crate::plan::Plan;
 use crate::player::Player;
 
-/// Everything has ended: every way that can be is up again after so long at most. A way that breaks now and then has to
-/// stay good for three seconds, after it was called and perhaps found to be silent first.
+/// Everything has ended: every way that can be is up again after so long at most. A way that breaks now and
+/// then has to stay good for three seconds, after it was called and perhaps found to be silent first.
 const RETURNS: Duration = Duration::from_secs(12);
 /// Nothing may be left so long after the last way is back.
 const SETTLES: Duration = Duration::from_secs(2);

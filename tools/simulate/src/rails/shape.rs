@@ -1,4 +1,5 @@
-//! What a seed chooses beside the messages and the weather: ranks, rails of which kind, settings of every layer.
+//! What a seed chooses beside the messages and the weather: ranks, rails of which kind, settings of every
+//! layer.
 
 use std::time::Duration;
 
@@ -115,15 +116,16 @@ impl Shape {
         }
     }
 
-    /// How long all ways to a peer may be closed, without its being lost: less than the PML's patience, since a way that
-    /// opens is called up to a second and a half later.
+    /// How long all ways to a peer may be closed, without its being lost: less than the PML's patience, since
+    /// a way that opens is called up to a second and a half later.
     pub(crate) fn lull(&self) -> Duration {
         self.pml.patience - Duration::from_millis(1_600)
     }
 
-    /// No request takes longer after the last change of the network, or of a rank's life: three times the detection
-    /// bound (a second), the longest back-off between two calls of a way (another one, and a quarter for the answer), and
-    /// what all `bytes` take over the slowest rail, one rank after the other, sent twice.
+    /// No request takes longer after the last change of the network, or of a rank's life: three times the
+    /// detection bound (a second), the longest back-off between two calls of a way (another one, and a
+    /// quarter for the answer), and what all `bytes` take over the slowest rail, one rank after the other,
+    /// sent twice.
     pub(crate) fn bound(&self, bytes: u64) -> Duration {
         Duration::from_millis(3 * 1_000 + 1_250) + Duration::from_nanos(2 * bytes * 1_000_000_000 / SLOWEST)
     }

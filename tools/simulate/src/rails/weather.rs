@@ -1,8 +1,8 @@
 //! What becomes of the rails of one seed: which of them break, between whom, when and for how long.
 //!
-//! Several things may be broken at once. But no pair of ranks is without an open way for longer than the PML waits for
-//! one (the *lull*), since that would be the end of the peer, and rightly so. A way counts as closed for some time after
-//! it opened: it has to be called first.
+//! Several things may be broken at once. But no pair of ranks is without an open way for longer than the PML
+//! waits for one (the *lull*), since that would be the end of the peer, and rightly so. A way counts as
+//! closed for some time after it opened: it has to be called first.
 
 use std::time::Duration;
 

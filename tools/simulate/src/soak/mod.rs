@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: mixed traffic of several processes for a long time, during which nothing may grow and nothing may be wrong.
+//! `cargo xtask soak`: mixed traffic of several processes for a long time, during which nothing may grow and
+//! nothing may be wrong.
 //!
 //! ```text
 //!   supervisor ─┬─ doorbell-lab model vic, every register access a message and judged

@@ -1,4 +1,5 @@
-//! Ranks over usnic rails of one model. Every access of a register is a message, and judged; nothing goes wrong on purpose.
+//! Ranks over usnic rails of one model. Every access of a register is a message, and judged; nothing goes
+//! wrong on purpose.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

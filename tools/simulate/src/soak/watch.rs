@@ -1,15 +1,17 @@
 //! What processes hold, sampled, and whether it grew.
 //!
-//! A process takes what it needs when it needs it first (rings, slabs of segments, buffers of the longest message), so that some growth at the
-//! beginning is right. What is compared are the most of the second quarter of the time and of the last: by then all there is has been used many
-//! times. What leaks with messages, or with time, is more in the last.
+//! A process takes what it needs when it needs it first (rings, slabs of segments, buffers of the longest
+//! message), so that some growth at the beginning is right. What is compared are the most of the second
+//! quarter of the time and of the last: by then all there is has been used many times. What leaks with
+//! messages, or with time, is more in the last.
 
 use serde::Serialize;
 
 use super::process::Holds;
 
-/// More memory in the last quarter than this, in KiB, and than this share, is growth: what an epoch takes and gives back (the plan's bytes and
-/// the longest message, a little more than 2 MiB), which a sample may have met or not.
+/// More memory in the last quarter than this, in KiB, and than this share, is growth: what an epoch takes and
+/// gives back (the plan's bytes and the longest message, a little more than 2 MiB), which a sample may have
+/// met or not.
 const KIB: u64 = 3 * 1_024;
 const SHARE: f64 = 0.05;
 

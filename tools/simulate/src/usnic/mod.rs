@@ -6,8 +6,9 @@
 //!     └───► books                              faults ──┴─ AF_PACKET ─ veth ────┘
 //! ```
 //!
-//! Two modelled adapters, each with its engine and its agent, joined by a wire of the kernel's. Here time is the machine's: what
-//! is judged is what arrives, and what is left; not when. A seed chooses the same messages again, and not the same run.
+//! Two modelled adapters, each with its engine and its agent, joined by a wire of the kernel's. Here time is
+//! the machine's: what is judged is what arrives, and what is left; not when. A seed chooses the same
+//! messages again, and not the same run.
 //!
 //! | file | job |
 //! |---|---|

@@ -17,7 +17,8 @@ use crate::job::know_each_other;
 use crate::plan::Plan;
 use crate::player::Player;
 
-/// Nothing was received for so long: what is missing is lost. Longer than a machine with much else to do keeps a thread waiting.
+/// Nothing was received for so long: what is missing is lost. Longer than a machine with much else to do
+/// keeps a thread waiting.
 const STANDSTILL: Duration = Duration::from_secs(30);
 /// Nothing may be left so long after the last message.
 const SETTLES: Duration = Duration::from_secs(10);

@@ -79,7 +79,8 @@ pub(super) fn script(seed: u64, class: Class) -> String {
     rule(faults.duplicate, "duplicate");
     rule(faults.reorder, "reorder");
     rule(faults.reorder / 10.0, &format!("delay {LATE}"));
-    // A simulated network damages a frame in one way; this one in three, of which two look whole to the device.
+    // A simulated network damages a frame in one way; this one in three, of which two look whole to the
+    // device.
     for action in ["corrupt", "bad-udp", "bad-ip"] {
         rule(faults.corrupt, action);
     }

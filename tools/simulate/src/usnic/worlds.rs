@@ -1,7 +1,8 @@
 //! A thread and a world for each rank: calls that wait, and requests that are posted ahead of them.
 //!
-//! Both ranks go through the same list of all messages. Who is the sender of the next one sends it, by a call that waits or by a request that
-//! is waited for later; the other one receives it, or has posted a receive for it before. So no order of waits can end in a circle.
+//! Both ranks go through the same list of all messages. Who is the sender of the next one sends it, by a call
+//! that waits or by a request that is waited for later; the other one receives it, or has posted a receive
+//! for it before. So no order of waits can end in a circle.
 
 use std::collections::VecDeque;
 use std::thread;

@@ -109,7 +109,8 @@ fn capture(path: &Path, frames: &[Vec<u8>], faults: Faults) {
     assert!(end.error.is_none() && end.lost == 0);
 }
 
-/// What tshark says about these fields of each frame; `None`, and a line in the list of skipped tests, without tshark.
+/// What tshark says about these fields of each frame; `None`, and a line in the list of skipped tests,
+/// without tshark.
 fn ask(test: &str, path: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dissector/doorbell.lua");
     let mut command = Command::new("tshark");
@@ -323,7 +324,8 @@ impl Arrivals for Taken {
     }
 }
 
-/// Two ends of the reliable layer that use all of it over a network that loses frames; every frame goes to `path`.
+/// Two ends of the reliable layer that use all of it over a network that loses frames; every frame goes to
+/// `path`.
 fn real_traffic(path: &Path, frame_mac: bool) {
     let faults = Faults {
         loss: 0.1,

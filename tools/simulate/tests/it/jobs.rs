@@ -1,5 +1,5 @@
-//! A slice of what `cargo xtask simulate` runs: ten seeds of ten thousand messages, every class of faults among them;
-//! and what a failure looks like.
+//! A slice of what `cargo xtask simulate` runs: ten seeds of ten thousand messages, every class of faults
+//! among them; and what a failure looks like.
 
 use doorbell_fabric::pcapng::{Block, Blocks, Way};
 use doorbell_fabric::time::Time;

@@ -1,4 +1,5 @@
-//! A slice of what `cargo xtask simulate --rails` runs: ranks of a job over several rails that break and come back.
+//! A slice of what `cargo xtask simulate --rails` runs: ranks of a job over several rails that break and come
+//! back.
 
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Change, Plane};
@@ -19,7 +20,8 @@ fn good(seed: u64) -> RailsOutcome {
     }
 }
 
-/// Every seed's messages come once, whole and in order; nothing is left, no wait is endless, and every way comes back.
+/// Every seed's messages come once, whole and in order; nothing is left, no wait is endless, and every way
+/// comes back.
 fn slice(seeds: std::ops::Range<u64>) -> Counts {
     let mut all = Counts::default();
     for seed in seeds {

@@ -1,6 +1,6 @@
-//! A slice of what `cargo xtask simulate --usnic` runs: two ranks over usnic rails of two modelled adapters, and a wire between them that
-//! loses, repeats, holds back and damages. Every message comes once, whole and in order; requests end; nothing is left; and the drivers do
-//! nothing that hardware would not forgive.
+//! A slice of what `cargo xtask simulate --usnic` runs: two ranks over usnic rails of two modelled adapters,
+//! and a wire between them that loses, repeats, holds back and damages. Every message comes once, whole and
+//! in order; requests end; nothing is left; and the drivers do nothing that hardware would not forgive.
 
 use doorbell_simulate::{Class, Stack, UsnicJob, UsnicOutcome};
 use doorbell_testing::skipped;

@@ -1,8 +1,9 @@
 //! Acceptance check 10 of the model's contract: retransmission statistics match injected loss.
 //!
-//! Two rails of one model, and a clock that stands still while the model works: it goes on when the model has taken everything that was
-//! posted, so that nothing is sent again because a machine was busy. All messages go one way, so that all frames of the one function are data
-//! and all of the other acknowledgements; what the switch dropped of each is what was sent less what came, by the model's own counters.
+//! Two rails of one model, and a clock that stands still while the model works: it goes on when the model has
+//! taken everything that was posted, so that nothing is sent again because a machine was busy. All messages
+//! go one way, so that all frames of the one function are data and all of the other acknowledgements; what
+//! the switch dropped of each is what was sent less what came, by the model's own counters.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,9 @@ use doorbell_vic::{Counters as Frames, Options};
 
 /// One step of the clock.
 const STEP: Duration = Duration::from_micros(10);
-/// An acknowledgement is under way at most `ack_delay` (50 µs), and three steps: one for the segment to be seen, one to notice that it waited long
-/// enough, one to be seen itself. Who waits longer before the last of a burst goes again does not do so in vain.
+/// An acknowledgement is under way at most `ack_delay` (50 µs), and three steps: one for the segment to be
+/// seen, one to notice that it waited long enough, one to be seen itself. Who waits longer before the last of
+/// a burst goes again does not do so in vain.
 const TAIL: Duration = Duration::from_micros(100);
 /// No wait here is as long, on a machine with other work.
 const AMPLE: Duration = Duration::from_secs(60);
@@ -198,7 +200,8 @@ impl Outcome {
             tail: of(0, |one| one.resends_tail),
             timeout: of(0, |one| one.resends_timeout),
         };
-        // What was dropped is known to be data: the one sends nothing else, and the other nothing but acknowledgements.
+        // What was dropped is known to be data: the one sends nothing else, and the other nothing but
+        // acknowledgements.
         let others = |end: usize| of(end, |one| one.pings_sent + one.pongs_sent + one.calls_sent);
         assert_eq!(
             (others(0), others(1), of(0, |one| one.acks_sent)),
@@ -255,8 +258,9 @@ fn acceptance_10_retransmissions_match_injected_loss() {
         println!("{rule}: {outcome:?}, spurious {}", outcome.spurious());
         let sent = outcome.segments + outcome.resends;
         assert!(outcome.dropped * 200 > sent, "it drops: {rule}: {outcome:?}");
-        // Every transmission was dropped, or arrived; of each segment one was taken, since all are there. So each dropped one was sent
-        // again, and whatever else was arrived for the second time: the books of both ends and of the model agree to the frame.
+        // Every transmission was dropped, or arrived; of each segment one was taken, since all are there. So
+        // each dropped one was sent again, and whatever else was arrived for the second time: the books of
+        // both ends and of the model agree to the frame.
         assert_eq!(
             outcome.resends,
             outcome.dropped + outcome.refused,
@@ -267,8 +271,8 @@ fn acceptance_10_retransmissions_match_injected_loss() {
             outcome.fast + outcome.tail + outcome.timeout,
             "{rule}: {outcome:?}"
         );
-        // With nothing late and nothing out of order, a segment that has arrived is sent again only because the acknowledgement was lost
-        // that said so.
+        // With nothing late and nothing out of order, a segment that has arrived is sent again only because
+        // the acknowledgement was lost that said so.
         assert!(outcome.spurious() <= outcome.dropped_acks, "{rule}: {outcome:?}");
         pair.adapter.is_forgiving().unwrap();
     }

@@ -1,8 +1,8 @@
 //! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail, or what the rail
 //! sends: the rule set of `nft` is read as far as it can be understood, and what cannot is said, not guessed.
 //!
-//! Rules at a device (`ingress`) are before the rail's XDP program only for what the driver gives to the kernel: an xdp rail in
-//! native mode passes them by, and is told so by its own chain.
+//! Rules at a device (`ingress`) are before the rail's XDP program only for what the driver gives to the
+//! kernel: an xdp rail in native mode passes them by, and is told so by its own chain.
 
 mod rules;
 
@@ -97,7 +97,8 @@ fn listed() -> Result<Value, String> {
     Ok(rules)
 }
 
-/// The devices in a chain's words: `type filter hook ingress device "v0" priority 0;`, or `devices = { v0, v1 }`.
+/// The devices in a chain's words: `type filter hook ingress device "v0" priority 0;`, or
+/// `devices = { v0, v1 }`.
 fn devices(text: &str) -> Vec<String> {
     let line = text
         .lines()

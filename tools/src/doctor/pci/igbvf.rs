@@ -1,5 +1,6 @@
-//! The last steps of a virtual function of an 82576 or I350: by the rail itself, which asks the physical function's interface for its
-//! hardware address over the adapter's switch. (To itself a function cannot send: the switch keeps its own packets from it.)
+//! The last steps of a virtual function of an 82576 or I350: by the rail itself, which asks the physical
+//! function's interface for its hardware address over the adapter's switch. (To itself a function cannot
+//! send: the switch keeps its own packets from it.)
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Functions of PCI devices that a rail drives, or that such functions belong to: numbers are the truth, names only words for
-//! people. (Intel 82576 and I350: the datasheets' sections on device IDs, linux/drivers/net/ethernet/intel; Cisco VIC: the
-//! numbers of the enic and usNIC drivers.)
+//! Functions of PCI devices that a rail drives, or that such functions belong to: numbers are the truth,
+//! names only words for people. (Intel 82576 and I350: the datasheets' sections on device IDs,
+//! linux/drivers/net/ethernet/intel; Cisco VIC: the numbers of the enic and usNIC drivers.)
 
 /// A function that is known.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,9 @@ use doorbell_vfio::Bdf;
 
 use super::super::chain::{Link, Walk};
 
-/// What a driver of a PCI function shows with the function open: BAR readable, link, speed, MTU, queues, a frame through the real
-/// rings, what the device may reach by DMA, an interrupt. It ends with [`Walk::proved`], or with the first broken step.
+/// What a driver of a PCI function shows with the function open: BAR readable, link, speed, MTU, queues, a
+/// frame through the real rings, what the device may reach by DMA, an interrupt. It ends with
+/// [`Walk::proved`], or with the first broken step.
 pub(in super::super) trait Live {
     /// The kind of rail.
     fn kind(&self) -> &'static str;

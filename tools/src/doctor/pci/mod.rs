@@ -20,7 +20,8 @@ pub(super) use usnic::{UsnicSteps, model};
 
 /// Where the functions are.
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Memory that the rings and frames of a rail take whose driver does not tell, to be locked before the device may reach it.
+/// Memory that the rings and frames of a rail take whose driver does not tell, to be locked before the device
+/// may reach it.
 const LOCKED: u64 = 16 << 20;
 
 /// The functions of this machine that a rail could drive: virtual ones, and physical ones that have none yet.
@@ -49,7 +50,8 @@ fn rail(system: &System, bdf: Bdf) -> String {
     known.map_or_else(|| format!("pci:{bdf}"), |known| format!("{}:{bdf}", known.rail))
 }
 
-/// The chain of the function `bdf`; `kind`: the kind of rail that was named, if one was; `named`: whether anything was.
+/// The chain of the function `bdf`; `kind`: the kind of rail that was named, if one was; `named`: whether
+/// anything was.
 pub(super) fn chain(
     system: &System,
     bdf: Bdf,
@@ -301,15 +303,16 @@ fn fix(error: &Error) -> Fix {
     }
 }
 
-/// No unit keeps devices to the memory that they were given: the firmware shows none, or the kernel was not told to use it.
-/// `group`: that of VFIO without an IOMMU, where the function is in one.
+/// No unit keeps devices to the memory that they were given: the firmware shows none, or the kernel was not
+/// told to use it. `group`: that of VFIO without an IOMMU, where the function is in one.
 fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf, group: Option<u32>) -> Ended {
     const TABLES: &str = "/sys/firmware/acpi/tables";
     let line = system.text("/proc/cmdline").unwrap_or_default();
     let has = |word: &str| line.split_whitespace().any(|part| part == word);
     let shows = |table: &str| system.has(&format!("{TABLES}/{table}"));
     let is_amd = system.field("/proc/cpuinfo", "vendor_id").as_deref() == Some("AuthenticAMD");
-    // The tables of the two makers (ACPI: DMAR, IVRS). Where no table is shown at all, the processor's maker has to do.
+    // The tables of the two makers (ACPI: DMAR, IVRS). Where no table is shown at all, the processor's maker
+    // has to do.
     let is_shown = match system.has(TABLES) {
         true => shows("DMAR") || shows("IVRS"),
         false => true,
@@ -368,7 +371,8 @@ fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf, group: Option<u32>) -> E
     walk.broken("iommu", saw, cause, fixes)
 }
 
-/// The commands that give a function to a driver: those of `driver_override` (Documentation/ABI/testing/sysfs-bus-pci).
+/// The commands that give a function to a driver: those of `driver_override`
+/// (Documentation/ABI/testing/sysfs-bus-pci).
 fn bind(bdf: Bdf, driver: &str) -> Fix {
     Fix::run(
         format!(

@@ -1,4 +1,5 @@
-//! `doorbell run --hosts`: a daemon on each host, a tree of them over the control plane, and the launcher at its root.
+//! `doorbell run --hosts`: a daemon on each host, a tree of them over the control plane, and the launcher at
+//! its root.
 //!
 //! ```text
 //!   doorbell run ──ssh──► daemon on host 1 ──► ranks 0, 1   PMI-1 over an inherited descriptor (`local`, oob::serve)

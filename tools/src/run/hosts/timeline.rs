@@ -63,8 +63,8 @@ impl Timeline {
         self.ended.get_or_insert(self.begun.elapsed());
     }
 
-    /// As a table: milliseconds from the start of the launcher, and a dash for what did not happen (or, for a shell, happened on
-    /// another host).
+    /// As a table: milliseconds from the start of the launcher, and a dash for what did not happen (or, for a
+    /// shell, happened on another host).
     pub(super) fn table(&self) -> String {
         let wide = self
             .hosts

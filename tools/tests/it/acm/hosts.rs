@@ -1,4 +1,5 @@
-//! Three hosts on one switch, a service in each: names and addresses by multicast, also after what happens to hosts.
+//! Three hosts on one switch, a service in each: names and addresses by multicast, also after what happens to
+//! hosts.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -24,9 +25,9 @@ const BOUND: Duration = Duration::from_secs(2);
 /// The hosts' switch, in the lab.
 const SWITCH: usize = 4;
 
-/// A clock that stands still while this machine gives its threads no core, so that [`BOUND`] is one of the services' and
-/// not of the machine's: what a sleep of 5 ms takes beyond 10 ms is not counted. On a machine with cores to spare it goes
-/// like any other.
+/// A clock that stands still while this machine gives its threads no core, so that [`BOUND`] is one of the
+/// services' and not of the machine's: what a sleep of 5 ms takes beyond 10 ms is not counted. On a machine
+/// with cores to spare it goes like any other.
 struct Meter {
     begun: Instant,
     lost_us: Arc<AtomicU64>,

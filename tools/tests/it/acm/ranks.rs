@@ -20,7 +20,8 @@ fn asking(host: &str, words: &[&str], socket: &Path) -> std::process::Command {
     command
 }
 
-/// One measurement with the service at `socket` on the side that calls `to`, or where the other one is; what it said.
+/// One measurement with the service at `socket` on the side that calls `to`, or where the other one is; what
+/// it said.
 fn measured(lab: &Lab, key: &str, socket: &Path, to: Option<&str>) -> String {
     let rails = ["--rail", "udp:v0", "--key-file", key];
     let words = [&["pingpong", "--serve", "--bind", "10.77.0.1:0"], &rails[..]].concat();

@@ -1,4 +1,5 @@
-//! Addresses of a link, with the interface behind them; and destinations that lead nowhere, each with its own reason.
+//! Addresses of a link, with the interface behind them; and destinations that lead nowhere, each with its own
+//! reason.
 
 use super::Service;
 use crate::hosts::finish;

@@ -1,4 +1,5 @@
-//! Whether frames pass: from the function to another one of its adapter, or back to itself where the adapter's switch takes them there.
+//! Whether frames pass: from the function to another one of its adapter, or back to itself where the
+//! adapter's switch takes them there.
 
 use std::time::{Duration, Instant};
 

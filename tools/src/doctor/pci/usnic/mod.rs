@@ -1,5 +1,6 @@
-//! The last steps of a VIC's usNIC function, with the settings that a rail would have: what usNIC's own users check before they use one
-//! (enough functions, queue pairs and completion queues), who steers for it, the rail itself, and frames through it.
+//! The last steps of a VIC's usNIC function, with the settings that a rail would have: what usNIC's own users
+//! check before they use one (enough functions, queue pairs and completion queues), who steers for it, the
+//! rail itself, and frames through it.
 
 mod frame;
 mod place;
@@ -83,8 +84,8 @@ pub(in crate::doctor) fn model(name: &RailName, config: &Config) -> Chain {
     })
 }
 
-/// The modelled function that is meant, opened or not: of any function, the first that can be. Opening is what a function bears: one that
-/// somebody has is not called for nothing.
+/// The modelled function that is meant, opened or not: of any function, the first that can be. Opening is
+/// what a function bears: one that somebody has is not called for nothing.
 fn found(
     walk: &mut Walk,
     config: &UsnicConfig,
@@ -303,7 +304,8 @@ fn opened(
     }
 }
 
-/// The cause of an opening that failed: the setting that asks for it, where one does, else who has refused or is silent.
+/// The cause of an opening that failed: the setting that asks for it, where one does, else who has refused or
+/// is silent.
 fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
     let says = |words: &str| reason.contains(words);
     let is_no = says("(error 3)") || says("(error 5)");
@@ -336,7 +338,8 @@ fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
     }
 }
 
-/// usNIC's rule for a function: two queue pairs and two completion queues at least. The rail has refused fewer.
+/// usNIC's rule for a function: two queue pairs and two completion queues at least. The rail has refused
+/// fewer.
 fn queues(walk: &mut Walk, config: &UsnicConfig, rail: &UsnicRail) {
     let [sends, receives, completions, interrupts] = rail.nic().resources();
     walk.ok(

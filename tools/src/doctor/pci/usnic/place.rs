@@ -1,4 +1,5 @@
-//! What there is at a socket's place, without calling whoever listens there: a function that somebody has would keep us waiting.
+//! What there is at a socket's place, without calling whoever listens there: a function that somebody has
+//! would keep us waiting.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
