@@ -29,11 +29,11 @@ pub enum AgentCommand {
 /// Own the physical function of a Cisco VIC, and steer frames to its usNIC functions
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-A usNIC function does not install filters itself: whoever owns its physical function does. This process opens that one \
-(bound to vfio-pci, so that no kernel has it; or of a model), and does it for the rails of its own user, root's, and a group's where \
-one is named, until it is interrupted, or nobody can read its output any more. Rails find it by its socket, and it has to be there \
-before them. What a process had installed is taken away when it ends. A physical function that was reset, or went away, is opened \
-again; rails are down until then.\n\n", exits!(), "\
+A usNIC function does not install filters itself: the owner of its physical function does. This process opens the physical \
+function (bound to vfio-pci, so that no kernel driver has it; or of a model), and installs filters for the rails of its own \
+user, of root, and of the group that --group names, until it is interrupted or its output is closed. Rails find it by its \
+socket, and it has to run before they start. The filters of a process are removed when the process ends. A physical function \
+that was reset, or went away, is opened again; rails are down until then.\n\n", exits!(), "\
 Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model//tmp/vic/pf"))]
 pub struct UsnicAgentArgs {
     /// The physical function: its PCI address, or `model/DIR/pf`; `usnic:` in front, as rails have it, does
@@ -49,10 +49,10 @@ pub struct UsnicAgentArgs {
     pub(crate) group: Option<String>,
 }
 
-/// How long one turn waits for somebody.
+/// How long one turn waits for a request.
 const TURN: Duration = Duration::from_millis(20);
 
-/// `doorbell agent KIND`.
+/// Runs `doorbell agent KIND`.
 pub(crate) fn agent(command: &AgentCommand) -> Result<ExitCode, ToolError> {
     let AgentCommand::Usnic(args) = command;
     usnic(args)
@@ -80,7 +80,7 @@ fn usnic(args: &UsnicAgentArgs) -> Result<ExitCode, ToolError> {
     };
     let mut agent = Agent::for_group(pf.map_err(refused)?, &socket, group).map_err(refused)?;
     console::print(&format!("{}\n", begins(&agent)))?;
-    // Whoever has closed our output wants no agent any more: it ends as with a signal.
+    // If the reader of our output is gone, the agent ends as with a signal.
     while !stop.load(Ordering::Relaxed) && !console::is_closed() {
         let told = agent
             .turn(TURN)
@@ -146,7 +146,7 @@ fn taken(object: &Object, trouble: &Trouble, socket: &Path) -> Option<ToolError>
 
 fn unusable(object: &Object, trouble: &Trouble) -> ToolError {
     let remedy = match object {
-        // Whoever models it is a command of this program.
+        // For a model, the remedy is a command of this program.
         Object::Model { .. } if is_absent(&trouble.fix()) => {
             format!("{}; then the agent again", doorbell_usnic::see_model(object))
         }
@@ -174,23 +174,23 @@ fn socket(args: &UsnicAgentArgs, object: &Object) -> PathBuf {
         (None, Object::Model { folder, .. }) => folder.join("agent.sock"),
         (None, Object::Pci(bdf)) => {
             let folder = Path::new("/run/doorbell");
-            // Where it cannot be made, the socket cannot either, and that is told.
+            // If it cannot be made, the socket cannot either, and that is reported.
             let _ = open_to_all(folder);
             folder.join(format!("usnic-{bdf}.sock"))
         }
     }
 }
 
-/// Makes a folder in which everybody can reach what lets him in, whatever the mask of this process is. One
-/// that is there stays as it is.
+/// Makes a folder that every user may enter, whatever the umask of this process is: the sockets in it have
+/// modes of their own. A folder that exists stays as it is.
 fn open_to_all(folder: &Path) -> std::io::Result<()> {
     const MODE: u32 = 0o755;
     DirBuilder::new().mode(MODE).create(folder)?;
     std::fs::set_permissions(folder, Permissions::from_mode(MODE))
 }
 
-/// Rails believe an agent of root's or of their own user's only: one of anybody else would let a group's
-/// members in, and they would not have it.
+/// Checks that this user may serve a group: rails accept only an agent of root or of their own user, so those
+/// of the group's other members would refuse this one.
 fn serves_groups(user: u32) -> Result<(), ToolError> {
     if user == 0 {
         return Ok(());
@@ -317,7 +317,7 @@ mod tests {
         let new = Path::new(&folder).join("new");
         open_to_all(&new).unwrap();
         assert_eq!(mode(&new), 0o755);
-        // Somebody has shut it on purpose.
+        // Its owner has closed it on purpose.
         std::fs::set_permissions(&new, Permissions::from_mode(0o700)).unwrap();
         assert_eq!(open_to_all(&new).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(mode(&new), 0o700);

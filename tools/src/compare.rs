@@ -34,7 +34,7 @@ pub struct CompareArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// `doorbell compare`.
+/// Runs `doorbell compare`.
 pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<report_files::Named<'_>> = args
         .json

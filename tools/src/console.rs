@@ -1,4 +1,4 @@
-//! Writing for people and pipes: nothing here panics because a reader went away.
+//! The standard output and error, for people and pipes: nothing here panics because a reader went away.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub fn print(text: &str) -> Result<(), ToolError> {
         .map_err(ToolError::Output)
 }
 
-/// Whether nobody can read the standard output any more: it is a pipe or a socket whose other end is closed.
+/// Whether the standard output has no reader any more: it is a pipe or a socket whose other end is closed.
 pub fn is_closed() -> bool {
     let out = io::stdout();
     let mut look = [PollFd::new(&out, PollFlags::empty())];
@@ -29,12 +29,12 @@ pub fn is_closed() -> bool {
         && look[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Says one line on the standard error, where a failure to do so has nobody to be told to.
+/// Writes one line to the standard error. A failure is ignored: there is nowhere to report it.
 pub fn say(line: &str) {
     // Names of files and hosts are others' words: a terminal is not to obey them. A sentence may have lines
     // behind it.
     let lines: Vec<String> = line.split('\n').map(printable).collect();
-    // In one write: several ranks may say something at once.
+    // In one write: several ranks may write at once.
     let _ = io::stderr()
         .lock()
         .write_all(format!("{}\n", lines.join("\n")).as_bytes());
@@ -60,7 +60,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// So many steps; how long they take is seen from those that are done.
+    /// Counts `of` steps; how long they take is estimated from those that are done.
     pub fn new(of: u64) -> Self {
         Self {
             begun: Instant::now(),
@@ -70,7 +70,7 @@ impl Steps {
         }
     }
 
-    /// So many steps of so many seconds each.
+    /// Counts `of` steps of `each` seconds.
     pub fn timed(of: u64, each: f64) -> Self {
         Self {
             each: Some(each),
@@ -78,13 +78,13 @@ impl Steps {
         }
     }
 
-    /// The next step begins.
+    /// Shows the step that begins now.
     pub fn begin(&mut self, what: &str) {
         pass(&self.line(what, self.begun.elapsed().as_secs_f64()));
         self.done += 1;
     }
 
-    /// The line of a step that begins after so many seconds.
+    /// Returns the line of a step that begins `elapsed` seconds after the first.
     fn line(&self, what: &str, elapsed: f64) -> String {
         let left = self.of.saturating_sub(self.done) as f64;
         let each = self.each.or((self.done > 0).then(|| elapsed / self.done as f64));
@@ -93,7 +93,7 @@ impl Steps {
     }
 }
 
-/// A time to come, in words.
+/// Formats the time that is left.
 pub fn about(seconds: f64) -> String {
     match seconds.ceil() as u64 {
         seconds @ 0..120 => format!("about {seconds} s left"),

@@ -1,5 +1,5 @@
 //! `doorbell counters`: what the ranks that run on this machine have counted so far, by their counter files.
-//! Nothing is asked of them, and nothing stops for it.
+//! The ranks are not interrupted.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -34,7 +34,7 @@ pub struct CountersArgs {
     /// Those that are zero, too
     #[arg(long)]
     pub(crate) all: bool,
-    /// As JSON
+    /// Print the counters as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -47,7 +47,7 @@ struct Report {
     ranks: Vec<Snapshot>,
 }
 
-/// `doorbell counters`.
+/// Runs `doorbell counters`.
 pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
     let read = |path: PathBuf| Reader::open(&path).ok()?.read().ok();
     let wanted = |rank: &Snapshot| args.process.is_none_or(|process| process == rank.process);
@@ -89,7 +89,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
     }
 }
 
-/// What is said where no rank was found.
+/// What is printed where no rank was found.
 const NOBODY: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
 
 /// Why a process has nothing to show.
@@ -116,7 +116,7 @@ fn why_none(process: u32) -> String {
     }
 }
 
-/// Whether a value says nothing.
+/// Whether a value is zero or empty.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Counter(number) | Value::Gauge(number) => *number == 0,

@@ -34,23 +34,23 @@ fn about_file(source: &io::Error) -> &'static str {
     }
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, Error)]
 pub enum ToolError {
-    /// A measurement.
+    /// A measurement failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// The engine.
+    /// The engine reported an error.
     #[error("{}", told(.source))]
     World {
-        /// Its error.
+        /// The engine's own error.
         #[from]
         source: doorbell::Error,
     },
     /// A key, an address, or the connection to another host.
     #[error(transparent)]
     Oob(#[from] OobError),
-    /// An address service that was asked.
+    /// An address service that was queried reported an error.
     #[error(transparent)]
     Acm(#[from] doorbell_acm::client::ClientError),
     /// An address service that cannot serve.
@@ -71,7 +71,7 @@ pub enum ToolError {
     /// An output file could not be written after all.
     #[error("could not write `{}`: {source}; {}", path.display(), about_file(source))]
     Write {
-        /// The file.
+        /// The file that could not be written.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -82,7 +82,7 @@ pub enum ToolError {
          `--rail udp:INTERFACE` with `--serve` and with `--connect` (`doorbell info` lists them)"
     )]
     NoWay {
-        /// What the engine says of it.
+        /// The engine's text for it.
         said: String,
     },
     /// A setting of the command line that does not fit the others.
@@ -94,9 +94,9 @@ pub enum ToolError {
     /// A rank could not be started.
     #[error("could not start rank {rank} ({what}): {source}; {}", advice(source).unwrap_or(PROCESSES))]
     Start {
-        /// The rank.
+        /// The rank that did not start.
         rank: u32,
-        /// The step.
+        /// The step that failed.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -104,7 +104,7 @@ pub enum ToolError {
     /// The system refused something that is not about one rank.
     #[error("could not {what}: {source}{}", behind(source))]
     System {
-        /// The step.
+        /// The step that failed.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -112,7 +112,7 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// Whether somebody closed our output: the reader has what it wanted.
+    /// Whether our output was closed by its reader, which has what it wanted.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -20,7 +20,7 @@ use crate::{exits, settings};
 #[command(after_help = concat!(settings!(), exits!(), "\
 Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.kinds[].kind'"))]
 pub struct InfoArgs {
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// Show every setting instead, with its value and where it came from
@@ -38,10 +38,10 @@ struct Info<'a> {
     launcher: Launcher,
 }
 
-/// By what a process that was started as this one would learn its rank.
+/// How a process that was started as this one would learn its rank.
 #[derive(Serialize)]
 struct Launcher {
-    /// `None` when what the variables say cannot be.
+    /// `None` when the values of the variables are not valid.
     kind: Option<&'static str>,
     reason: String,
     rank: Option<u32>,
@@ -92,7 +92,7 @@ impl Launcher {
     }
 }
 
-/// `doorbell info`.
+/// Runs `doorbell info`.
 pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
     let config = Config::from_environment()?;
     let text = match (args.config, args.json) {

@@ -1,4 +1,4 @@
-//! `doorbell key`: makes the secret that two hosts share, and says what to do with it.
+//! `doorbell key`: makes the secret that two hosts share, and prints what to do with it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::exits;
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 The file holds 32 random bytes as text, and only its owner can read it; a file that others can read or write is refused \
-wherever a key is asked for. Whoever has a copy can join: copy it as you would copy a password.\n\n", exits!(), "\
+wherever a key is read. A process that has a copy can join: copy it as you would copy a password.\n\n", exits!(), "\
 Examples:\n  doorbell key job.key\n  scp -p job.key other-host:\n  doorbell key --force job.key"))]
 pub struct KeyArgs {
     /// The file to make
@@ -26,7 +26,7 @@ pub struct KeyArgs {
     pub(crate) force: bool,
 }
 
-/// `doorbell key`.
+/// Runs `doorbell key`.
 pub(crate) fn key(args: &KeyArgs) -> Result<ExitCode, ToolError> {
     JobKey::generate()?.write(&args.file, args.force)?;
     let file = args.file.display();

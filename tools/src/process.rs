@@ -1,5 +1,5 @@
-//! Programs, other people's as a rule: started with a mark, given a deadline, ended with everything that they
-//! started, and what they printed.
+//! Child processes, most of them foreign programs: started with a mark in their environment, run under a
+//! deadline, ended with everything that they started; and the output that they printed.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -25,35 +25,36 @@ use crate::run::watch::{Signals, wait};
 /// What the names of our temporary folders begin with: the keeper removes no others.
 pub const FOLDER: &str = "doorbell-place-";
 
-/// The variable whose value tells our processes from others; the keeper looks for it.
+/// The environment variable that marks our child processes; the reaper looks for it.
 const MARK: &str = "DOORBELL_ROOT";
-/// More than this of what a program prints is read, and thrown away.
+/// The most of a program's output that is kept, in bytes; what exceeds it is read and discarded.
 const WORDS_MAX: usize = 1 << 20;
-/// A server has so long to listen.
+/// The longest time from a server's start until it listens.
 const LISTENING: Duration = Duration::from_secs(10);
-/// Between two looks whether it does.
+/// The interval between two checks whether it does.
 const LOOK: Duration = Duration::from_millis(5);
-/// A server has so long to end by itself after its client.
+/// The longest time that a server has to end by itself after its client.
 const LEAVE: Duration = Duration::from_secs(2);
-/// What a program printed is waited for so long after its end: a child of its own may still hold the pipe.
+/// The longest wait for a program's output after its end: a child of its own may still hold the pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Between asking what is left of a program to end, and ending it.
+/// The time between SIGTERM and SIGKILL for what is left of a program.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Why there is no figure.
+/// The reason why there is no figure.
 #[derive(Debug)]
 pub enum Stop {
     /// This stack has none, for this reason; the others go on.
     Failed(String),
-    /// Somebody wants us to end.
+    /// A signal ended the command.
     Interrupted(Signal),
     /// Nothing more can be measured.
     Ended(ToolError),
 }
 
 impl Stop {
-    /// The end of a command that was stopped. One that was interrupted says so, and ends with the shell's
-    /// number for the signal.
+    /// Returns the exit status of a command that was stopped. One that was interrupted reports it on stderr
+    /// and
+    /// returns the shell's number for the signal.
     pub fn end(self) -> Result<ExitCode, ToolError> {
         const BY_SIGNAL: u8 = 128;
         match self {
@@ -74,7 +75,7 @@ impl From<ToolError> for Stop {
     }
 }
 
-/// How a server shows that it can be asked.
+/// How a server shows that it accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// It listens on this port of TCP.
@@ -83,11 +84,11 @@ pub enum Ready {
     Speaks,
 }
 
-/// What a program left.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub struct Ended {
     status: ExitStatus,
-    /// Whether it is a server that ended before it could be asked.
+    /// Whether it is a server that ended before it was ready.
     early: bool,
     /// What it printed to its standard output.
     pub out: String,
@@ -111,7 +112,7 @@ impl Ended {
     pub fn failure(&self) -> Option<String> {
         let status = self.status;
         match self.early {
-            true => Some(format!("{status} of its server, before it could be asked")),
+            true => Some(format!("{status} of its server, before it was ready")),
             false => (!status.success()).then(|| status.to_string()),
         }
     }
@@ -121,7 +122,7 @@ impl Ended {
         self.status.code()
     }
 
-    /// The last lines that it printed and that say something, as one.
+    /// Returns the last lines of its output that contain a letter or a digit, joined into one.
     pub fn last_words(&self) -> String {
         last_words(&self.err, &self.out)
     }
@@ -156,7 +157,8 @@ struct Running {
 }
 
 impl Runner {
-    /// From here on SIGINT and its like are heard between two programs and while one runs.
+    /// Starts the reaper, and catches SIGINT, SIGTERM and SIGHUP while a program runs and between two
+    /// programs.
     pub fn new() -> Result<Self, ToolError> {
         let system = |what| move |source| ToolError::System { what, source };
         let mut bytes = [0u8; 16];
@@ -186,8 +188,8 @@ impl Runner {
         self.wait_for(&mut running, name, limit)
     }
 
-    /// Runs a server and its client, which is started when the server can be asked. What the client left, or
-    /// the server where it never came to that.
+    /// Runs a server and its client; the client is started when the server is ready. Returns the client's
+    /// output, or the server's if it never became ready.
     pub fn pair(
         &self,
         name: &str,
@@ -209,7 +211,7 @@ impl Runner {
             if begun.elapsed() > listening {
                 let what = match ready {
                     Ready::Listens(port) => format!("listen on port {port}"),
-                    Ready::Speaks => "say that it can be asked".to_owned(),
+                    Ready::Speaks => "print that it is ready".to_owned(),
                 };
                 return Err(Stop::Failed(format!(
                     "{name}'s server did not {what} within {}: {}",
@@ -229,7 +231,7 @@ impl Runner {
         }
     }
 
-    /// Whether somebody wants us to end.
+    /// Returns [`Stop::Interrupted`] once a signal has arrived that ends the command.
     pub fn check(&self) -> Result<(), Stop> {
         if let Some(signal) = self.signals.borrow_mut().arrived().first() {
             self.interrupted.set(Some(*signal));
@@ -239,8 +241,8 @@ impl Runner {
             .map_or(Ok(()), |signal| Err(Stop::Interrupted(signal)))
     }
 
-    /// Starts a program that stays until it is dropped, and waits until it says that it is ready. No sweep
-    /// ends it; the keeper does where we cannot.
+    /// Starts a program that runs until the returned value is dropped, and waits until it prints that it is
+    /// ready. [`Self::sweep`] does not end it; the reaper does if this process cannot.
     pub fn hold(&self, name: &str, mut command: Command, limit: Duration) -> Result<Held, Stop> {
         command.env_remove(MARK).stdin(Stdio::piped());
         let mut running = self.spawn(name, command)?;
@@ -312,7 +314,7 @@ impl Runner {
         })
     }
 
-    /// Sleeps until a program ends, its time is over, or somebody wants us to end.
+    /// Sleeps until a program ends, its time is over, or a signal ends this command.
     fn wait_for(&self, running: &mut Running, name: &str, limit: Duration) -> Result<Ended, Stop> {
         let until = Instant::now() + limit;
         while !running.has_ended() {
@@ -344,7 +346,7 @@ impl Runner {
         Kept::new(&self.root, vec![running.group]).end(GRACE);
         match running.take_leave("it") {
             Ok(ended) => last_words(&ended.err, &ended.out),
-            Err(_) => "it said nothing".to_owned(),
+            Err(_) => "it printed nothing".to_owned(),
         }
     }
 
@@ -406,7 +408,7 @@ impl Drop for Running {
 }
 
 impl Held {
-    /// Its process.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.running.child.id()
     }
@@ -414,7 +416,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The end of its standard input is its end; what does not hear of it is ended with its group.
+        // It ends when its standard input closes; if it does not, it is ended with its process group.
         drop(self.stdin.take());
         let begun = Instant::now();
         while !self.running.has_ended() && begun.elapsed() < LEAVE {
@@ -449,7 +451,7 @@ fn listen_to(mut pipe: impl Read + Send + 'static, hear: impl Fn() + Send + 'sta
     heard
 }
 
-/// The last lines that say something, as one.
+/// Returns the last lines that contain a letter or a digit, joined into one.
 fn last_words(err: &str, out: &str) -> String {
     const LINES: usize = 3;
     const LENGTH: usize = 600;
@@ -465,7 +467,7 @@ fn last_words(err: &str, out: &str) -> String {
         lines = of(out);
     }
     if lines.is_empty() {
-        return "it said nothing".to_owned();
+        return "it printed nothing".to_owned();
     }
     let words = lines.join(" / ");
     match words.char_indices().nth(LENGTH) {
@@ -535,7 +537,7 @@ mod tests {
 
     #[test]
     fn last_words_are_the_last_lines_that_say_something() {
-        assert_eq!(last_words("", ""), "it said nothing");
+        assert_eq!(last_words("", ""), "it printed nothing");
         assert_eq!(last_words("-----\na\nb\nc\nd\n----\n", "x"), "b / c / d");
         assert_eq!(last_words("\n", "out\x1b[2J\n"), "out\\u{1b}[2J");
         let cut = last_words(&"é".repeat(1000), "");

@@ -184,8 +184,8 @@ fn try_beside(path: &Path) -> io::Result<()> {
 }
 
 fn make_beside(path: &Path) -> io::Result<(PathBuf, File)> {
-    // Nobody's name but ours: hidden, and with the process in it. It need not hold the file's own name, which
-    // may be as long as names can be.
+    // A name that only this process uses: hidden, and with the process id in it. It need not hold the file's
+    // own name, which may be as long as names can be.
     let beside = path.with_file_name(format!(".doorbell-{}.tmp", std::process::id()));
     // Left by a process of the same number that was killed in the middle.
     let _ = fs::remove_file(&beside);
@@ -208,7 +208,7 @@ fn write_beside(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// The system's reason in words that say what to do.
+/// Formats the system's reason with the remedy.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "its folder does not exist".to_owned(),

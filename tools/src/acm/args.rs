@@ -105,9 +105,9 @@ pub enum Format {
     Ip,
     /// A host's name
     Name,
-    /// A GID
+    /// A GID of InfiniBand
     Gid,
-    /// A LID
+    /// A LID of InfiniBand
     Lid,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct ResolveArgs {
     /// How long an answer may take, in seconds
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
     pub(crate) timeout: f64,
-    /// Print JSON
+    /// Print the paths as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -156,7 +156,7 @@ pub(crate) struct EndpointsArgs {
     /// The service to query
     #[arg(long, value_name = "SERVICE")]
     pub(crate) service: Option<String>,
-    /// Print JSON
+    /// Print the endpoints as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -32,7 +32,7 @@ fails decides; a program of `run` may end with numbers of its own (126: it canno
 macro_rules! settings {
     () => {
         "\
-Settings: what no option says comes from the environment (DOORBELL_DEADLINE=5s), else from the TOML file that \
+Settings: what is not set by an option comes from the environment (DOORBELL_DEADLINE=5s), else from the TOML file that \
 DOORBELL_CONFIG names, else from the defaults; `doorbell info --config` lists every setting with its variable, its \
 value and where that came from.\n\n"
     };

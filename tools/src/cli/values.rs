@@ -1,4 +1,4 @@
-//! What options may be: each parser says what it takes.
+//! Parsers for the values of options; each one's error lists what the option takes.
 
 use std::ops::RangeInclusive;
 

@@ -28,7 +28,7 @@ pub struct DoctorArgs {
     /// Look at the way to this address, too: route, answers, the longest packet that passes
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,
-    /// As JSON
+    /// Print the report as JSON
     #[arg(long, conflicts_with = "fix")]
     pub(crate) json: bool,
     /// Print the fixes alone, as lines for a shell; they are never run

@@ -2,8 +2,8 @@
 //! the other's memory as the rail does it, then messages of two sizes go to and fro.
 //!
 //! ```text
-//!   doctor ─┬─ first   hello ►┐    ┌► hello of second   message ──►            told ►┐
-//!           └─ second  hello ►┴────┴► hello of first             ──► echo      told ►┴─► what the chain shows
+//!   doctor ─┬─ first   hello ►┐    ┌► hello of second   message ──►           found ►┐
+//!           └─ second  hello ►┴────┴► hello of first            ──► echo      found ►┴─► a step of the chain
 //! ```
 //!
 //! They are siblings on purpose: Yama lets a parent read its children where it does not let ranks read each
@@ -34,10 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Messages of eight bytes, and long ones, that go to and fro.
 const SHORT: usize = 200;
 const LONG: usize = 8;
-/// Looks before the core is given away: the other process may need it.
+/// Polls before the core is yielded: the other process may need it.
 const LOOKS: u32 = 200;
 
-/// What a process says of itself.
+/// What a process of the doctor sends to the other one about itself.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     process: i32,
@@ -86,7 +86,7 @@ pub(super) fn meet() -> Result<Both, String> {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T, String> {
-    serde_json::from_str(line).map_err(|_| format!("a process of the doctor said: {line}"))
+    serde_json::from_str(line).map_err(|_| format!("a process of the doctor printed: {line}"))
 }
 
 /// One of the processes, which is ended with this.
@@ -125,7 +125,7 @@ impl Talk {
         let left = until.saturating_duration_since(Instant::now());
         self.lines
             .recv_timeout(left)
-            .map_err(|_| "a process of the doctor ended or hung before it said what it found".to_owned())
+            .map_err(|_| "a process of the doctor ended or hung before it reported".to_owned())
     }
 
     fn say(&mut self, words: &impl Serialize) -> Result<(), String> {
@@ -160,7 +160,7 @@ pub(crate) fn doctor_peer() -> Result<ExitCode, ToolError> {
     let mut line = String::new();
     io::stdin()
         .read_line(&mut line)
-        .map_err(system("hear of the other process"))?;
+        .map_err(system("read from the other process"))?;
     let other: Hello =
         serde_json::from_str(&line).map_err(|error| system("understand the doctor")(error.into()))?;
     let unreadable = match try_read(other.process, other.nonce_at) {
@@ -183,7 +183,7 @@ pub(crate) fn doctor_peer() -> Result<ExitCode, ToolError> {
 }
 
 fn say(words: &impl Serialize) -> Result<(), ToolError> {
-    let line = serde_json::to_string(words).map_err(|error| system("say what was found")(error.into()))?;
+    let line = serde_json::to_string(words).map_err(|error| system("write a report")(error.into()))?;
     crate::console::print(&format!("{line}\n"))
 }
 
@@ -221,7 +221,7 @@ fn exchange(rail: &mut ShmRail, other: &Hello) -> Result<(u64, usize), String> {
     let address: RailAddress = other.address.parse().map_err(words)?;
     let peer = Message::open(rail, &address, Incarnation(other.incarnation)).map_err(words)?;
     let longest = rail.capabilities().limits.message.saturating_sub(HEAD.len());
-    // What the other one is told about is who it is: it calls where we do not.
+    // The other process has our `calls` negated: exactly one of the two connects.
     let calls = !other.calls;
     let mut end = End {
         rail,

@@ -23,11 +23,11 @@ pub(super) enum Verdict {
     Broken,
     /// Nothing broken was found, and it could not be tried to the end.
     Untried,
-    /// There is no such rail to be had here, and nothing wrong with that.
+    /// There is no such rail on this host, and nothing is wrong with that.
     NotApplicable,
 }
 
-/// One step.
+/// One step of a chain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Step {
     /// A word that stays the same: for scripts.
@@ -53,10 +53,10 @@ pub(super) enum Is {
     Note,
 }
 
-/// What to do.
+/// One thing to do about a broken step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Fix {
-    /// In words.
+    /// What to do, in words.
     pub(super) what: String,
     /// As a line for a shell, where one does it.
     pub(super) command: Option<String>,

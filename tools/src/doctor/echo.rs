@@ -1,7 +1,7 @@
 //! Whether the peer answers, and how long packets may be on the way to it: echo requests that may not be cut
 //! up (RFC 792, RFC 4443; the limit is looked for as in RFC 4821, by sending).
 //!
-//! The system lends sockets for this to whom `net.ipv4.ping_group_range` allows it, and raw ones to root.
+//! The kernel opens sockets for this to the groups in `net.ipv4.ping_group_range`, and raw ones to root.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-/// Time for an answer; asked several times, because one of them may be lost, or held back while a neighbour
-/// is looked for.
+/// Time for an answer. The request is repeated, because it or the answer may be lost, or held back while the
+/// neighbour's address is resolved.
 const PATIENCE: Duration = Duration::from_millis(400);
 const TIMES: u16 = 3;
 /// Bytes of an echo request's own head.
@@ -35,13 +35,13 @@ pub(super) struct Echo {
 pub(super) enum Answer {
     /// It came back.
     Came,
-    /// Nothing came.
+    /// No answer arrived.
     Silence,
-    /// It may not be as long: by the interface, or by a router that has said so.
+    /// The packet is too long for the interface, or for a router that reported so.
     TooLong,
     /// The system does not let it out: a rule of the packet filter.
     Refused,
-    /// The system or a router says that there is no way.
+    /// The system or a router reports that there is no route.
     NoWay(String),
 }
 
@@ -170,7 +170,7 @@ impl Echo {
 
     /// Whether these bytes answer the last request.
     fn is_answer(&self, bytes: &[u8], length: usize) -> bool {
-        // Raw sockets of IPv4 show the IP header, and everybody's answers.
+        // Raw sockets of IPv4 deliver the IP header, and the answers to all processes.
         let skip = match (self.is_raw && self.to.is_ipv4(), bytes.first()) {
             (true, Some(first)) => usize::from(first & 0x0f) * 4,
             _ => 0,

@@ -10,12 +10,12 @@ use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 
 /// Frames of each kind.
 const TIMES: usize = 16;
-/// Where none of so many comes, no more are sent.
+/// If none of this many frames arrives, no more are sent.
 const FIRST: usize = 4;
 /// A frame that is not there by then is lost: nothing here leaves the machine.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What came over.
+/// The frames that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Came {
     /// Frames that were sent, of each length.
@@ -24,7 +24,7 @@ pub(super) struct Came {
     pub(super) short: usize,
     /// And those of the full length.
     pub(super) full: usize,
-    /// That length.
+    /// The full length, in bytes.
     pub(super) length: usize,
 }
 

@@ -17,7 +17,7 @@ use super::system::System;
 /// `IFF_UP` and `IFF_RUNNING` (linux/if.h).
 pub(super) const UP: u32 = 1;
 const RUNNING: u32 = 1 << 6;
-/// Time for the kernel to tell what a driver knows of its link.
+/// Time for the kernel to show the link state that a driver has detected.
 const SETTLES: Duration = Duration::from_millis(1_500);
 
 /// An interface that carries frames.
@@ -34,7 +34,7 @@ pub(super) fn steps(
     query: &InterfaceQuery,
 ) -> Result<Found, Ended> {
     let all = assigned().unwrap_or_default();
-    // Without an address there is nothing to find, and what comes before the address has to be said first.
+    // Without an address nothing is found; the steps before the address have to be reported first.
     let device = device(walk, &all, name)?;
     let state = state(walk, &device)?;
     let found = Interface::find(name, query);
@@ -123,8 +123,8 @@ fn state(walk: &mut Walk, device: &str) -> Result<State, Ended> {
             Err(error) => {
                 return Err(walk.broken(
                     "up",
-                    format!("{device} cannot be asked about: {error}"),
-                    "it has just gone, or the container forbids the question",
+                    format!("the state of {device} cannot be read: {error}"),
+                    "it has just gone, or the container forbids the query",
                     vec![Fix::hand(format!(
                         "`ip link show {device}` shows whether it is there"
                     ))],
@@ -132,7 +132,7 @@ fn state(walk: &mut Walk, device: &str) -> Result<State, Ended> {
             }
         };
         let details = Details::of(index).unwrap_or_default();
-        // The flags follow what the driver knows of its link up to a second later.
+        // The flags follow the link state of the driver up to a second later.
         let agree = details.has_carrier == (seen.flags & RUNNING != 0);
         if agree || seen.flags & UP == 0 || Instant::now() > until {
             break (details, seen.flags);
@@ -143,7 +143,7 @@ fn state(walk: &mut Walk, device: &str) -> Result<State, Ended> {
         return Err(walk.broken(
             "up",
             format!("{device} is down"),
-            "nobody has set it up since the start or since somebody set it down",
+            "it has not been set up since the start, or it was set down",
             vec![Fix::run(format!("ip link set {device} up"), "set it up")],
         ));
     }
@@ -261,7 +261,7 @@ fn speed(walk: &mut Walk, system: &System, device: &str, index: u32) {
             "speed",
             format!("{speed} Mbit/s, {} duplex", duplex.unwrap_or("unknown")),
         ),
-        _ => walk.not_applicable("speed", "a virtual link, or one that does not tell"),
+        _ => walk.not_applicable("speed", "a virtual link, or one that does not report its speed"),
     }
 }
 
@@ -271,7 +271,7 @@ fn mtu(walk: &mut Walk, found: &Interface, query: &InterfaceQuery) -> super::cha
         let fix = match link >= 576 {
             true => Fix::run(
                 "unset DOORBELL_UDP_MTU",
-                "do not ask for shorter packets than the link takes",
+                "do not limit packets to less than the link takes",
             ),
             false => Fix::run(
                 format!("ip link set {} mtu 1500", found.name),

@@ -19,7 +19,7 @@ pub(super) struct Limit {
     container: &'static str,
 }
 
-/// Locked memory.
+/// The limit of locked memory.
 pub(super) const MEMLOCK: Limit = Limit {
     word: "memlock",
     unit: "LimitMEMLOCK",
@@ -28,7 +28,7 @@ pub(super) const MEMLOCK: Limit = Limit {
     container: "memlock=-1",
 };
 
-/// Open files.
+/// The limit of open files.
 const NOFILE: Limit = Limit {
     word: "nofile",
     unit: "LimitNOFILE",
@@ -45,7 +45,7 @@ const AMPLE: u64 = 4096;
 /// A step that is broken because a process may have too few descriptors, of which `needed` are the least.
 pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended {
     let [soft, hard] = system.limit("Max open files").unwrap_or_else(|| {
-        // Without a descriptor no file says it.
+        // Without a free descriptor no file can be read.
         let own = limits::Limit::of(Resource::RLIMIT_NOFILE);
         [own.soft, own.hard]
     });
@@ -82,14 +82,14 @@ pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended 
     walk.broken("files", saw, cause, vec![fix])
 }
 
-/// Who set a limit.
+/// The origin of a limit, and where it is raised.
 pub(super) struct Who {
     pub(super) by: String,
     pub(super) origin: String,
     pub(super) fix: Fix,
 }
 
-/// Who set `limit` of this process, by where the process is, and where it is raised.
+/// Returns what set `limit` of this process, according to where the process runs, and where it is raised.
 pub(super) fn who(system: &System, limit: &Limit) -> Who {
     let Limit {
         word,
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(step(&fake).fixes[0].command.as_deref(), Some("ulimit -n 4096"));
         files("20", "unlimited");
         assert_eq!(step(&fake).fixes[0].command.as_deref(), Some("ulimit -n 65536"));
-        // Both are too small: root raises both; for others the advice says where theirs came from.
+        // Both are too small: root raises both; for other users the advice names what set theirs.
         files("20", "20");
         assert_eq!(step(&fake).fixes[0].command.as_deref(), Some("ulimit -n 4096"));
         fake.file("/proc/self/status", "CapEff:\t0000000000000000\n");

@@ -52,7 +52,7 @@ fn cores(walk: &mut Walk, system: &System) {
     match may.len() {
         0 => walk.unknown(
             "cores",
-            "/proc/self/status does not tell which cores may be used",
+            "/proc/self/status does not list which cores may be used",
             Vec::new(),
         ),
         1 => {
@@ -188,7 +188,7 @@ fn pages(walk: &mut Walk, system: &System) {
             "never: large buffers are in pages of 4 KiB, and cost more look-ups",
             vec![Fix::run(
                 format!("echo madvise > {THP}/enabled"),
-                "let programs ask for huge pages",
+                "allow huge pages for programs that request them",
             )],
         ),
         (Some(enabled), Some("always")) => walk.note(
@@ -196,7 +196,7 @@ fn pages(walk: &mut Walk, system: &System) {
             format!("{enabled}, and a page fault may stop to move memory together (defrag: always)"),
             vec![Fix::run(
                 format!("echo madvise > {THP}/defrag"),
-                "let only those wait who ask for it",
+                "let page faults stop only in programs that request huge pages",
             )],
         ),
         (Some(enabled), _) => walk.ok("thp", enabled),

@@ -21,7 +21,7 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
     let Some([soft, hard]) = system.limit("Max locked memory") else {
         walk.unknown(
             "memlock",
-            format!("{needs}; /proc/self/limits does not tell how much may be locked"),
+            format!("{needs}; /proc/self/limits does not show how much may be locked"),
             Vec::new(),
         );
         return Ok(());
@@ -48,7 +48,7 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
     );
     let may_raise = hard.is_none_or(|hard| hard >= needed);
     if may_raise {
-        cause.push_str("; whoever starts the program may raise it");
+        cause.push_str("; the shell or service that starts the program may raise it");
     }
     let kib = needed.div_ceil(1024);
     let mut fixes = Vec::new();

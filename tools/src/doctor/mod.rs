@@ -1,12 +1,12 @@
 //! `doorbell doctor`: why a rail does not work, and what to do about it.
 //!
 //! ```text
-//!   chains   machine · shm · udp:INTERFACE · xdp:INTERFACE · KIND:PCI-ADDRESS      one for each rail, step by step
-//!   a step   ok │ broken (ends the chain: cause and fixes) │ unknown │ not applicable │ note (slow, not broken)
+//!   chains   machine · shm · udp:INTERFACE · xdp:INTERFACE · KIND:PCI-ADDRESS      one for each rail
+//!   a step   ok │ broken (ends the chain: cause and fixes) │ unknown │ not applicable │ note (slow only)
 //! ```
 //!
-//! It reads what the system tells, opens rails and sockets of its own, and changes nothing. What it reads of
-//! files it reads below one root ([`system`]), which tests make up.
+//! It reads what the system reports, opens rails and sockets of its own, and changes nothing. The files that
+//! it reads are below one root ([`system`]), which tests replace.
 
 pub(crate) mod args;
 mod between;
@@ -68,7 +68,7 @@ enum Wanted {
     Other(RailName),
 }
 
-/// `doorbell doctor`.
+/// Runs `doorbell doctor`.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, ToolError> {
     let config = Config::from_environment()?;
     let system = System::here();

@@ -161,12 +161,12 @@ fn processes(walk: &mut Walk) -> Result<between::Both, super::chain::Ended> {
         Err(why) => Err(walk.broken(
             "processes",
             why,
-            "processes, Unix sockets or descriptors are not to be had",
+            "no further process, Unix socket or descriptor is available",
             vec![
                 Fix::hand(
                     "`ulimit -u` and `ulimit -n` show how many processes and descriptors this user may have",
                 ),
-                Fix::hand("`doorbell run -n 2 -- doorbell pingpong --rail shm` shows what a job says"),
+                Fix::hand("`doorbell run -n 2 -- doorbell pingpong --rail shm` shows what fails in a job"),
             ],
         )),
     }
@@ -207,7 +207,7 @@ fn cause(system: &System, refused: i32) -> (String, Vec<Fix>) {
             vec![Fix::run("sysctl -w kernel.yama.ptrace_scope=0", "let processes of one user read each other")],
         ),
         (EPERM, Some(3)) => (
-            "Yama lets nobody read (kernel.yama.ptrace_scope is 3)".to_owned(),
+            "Yama lets no process read another (kernel.yama.ptrace_scope is 3)".to_owned(),
             vec![Fix::hand(
                 "set kernel.yama.ptrace_scope=0 in /etc/sysctl.d, and restart: 3 stays until then",
             )],
@@ -258,7 +258,7 @@ fn exchange(walk: &mut Walk, both: &between::Both) -> Link {
             "exchange",
             why,
             "the two processes have met, and no message passed: the container may forbid eventfd, epoll or passing descriptors",
-            vec![Fix::hand("`doorbell run -n 2 -- doorbell pingpong --rail shm` shows what a job says")],
+            vec![Fix::hand("`doorbell run -n 2 -- doorbell pingpong --rail shm` shows what fails in a job")],
         ));
     }
     let Told { half_ns, long, .. } = both[0];

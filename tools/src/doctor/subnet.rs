@@ -18,8 +18,8 @@ use super::system::System;
 const STRICT: u64 = 1;
 const LOOSE: u64 = 2;
 
-/// The step: `by_kernel` says whether the kernel's stack gives frames to the rail, which then have to pass
-/// its filters.
+/// The step. `by_kernel`: whether the kernel's stack delivers frames to the rail, which then have to pass its
+/// filters.
 pub(super) fn step(
     walk: &mut Walk,
     system: &System,

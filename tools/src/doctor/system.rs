@@ -1,5 +1,5 @@
-//! What the system's own files say: `/proc`, `/sys`, `/dev` and `/etc` below one root, which tests replace by
-//! a folder.
+//! The system's own files: `/proc`, `/sys`, `/dev` and `/etc` below one root, which tests replace by a
+//! folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ pub(super) struct System {
 const LONGEST: u64 = 1 << 20;
 
 impl System {
-    /// This system.
+    /// Returns the files of this system.
     pub(super) fn here() -> Self {
         Self::under(Path::new("/"))
     }
 
-    /// The one whose files are below `root`.
+    /// Returns the files of a system below `root`.
     pub(super) fn under(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -31,7 +31,7 @@ impl System {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// What a file says, without the blanks around it.
+    /// Returns the contents of a file, without the blanks around them.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         use std::io::Read as _;
         let file = fs::File::open(self.path(path)).ok()?;
@@ -97,7 +97,7 @@ impl System {
         Some([next()?, next()?])
     }
 
-    /// Whether this process has a capability (linux/capability.h); `None` where it is not told.
+    /// Whether this process has a capability (linux/capability.h); `None` where that cannot be read.
     pub(super) fn may(&self, capability: u32) -> Option<bool> {
         let bits = self.field("/proc/self/status", "CapEff")?;
         let bits = u64::from_str_radix(&bits, 16).ok()?;

@@ -100,7 +100,7 @@ pub(super) fn fixes(chains: &[Chain]) -> String {
         for chain in chains {
             for step in chain.steps.iter().filter(|step| step.is == is) {
                 for (at, fix) in step.fixes.iter().enumerate() {
-                    // What a broken step needs is not told again as advice.
+                    // A fix of a broken step is not printed again as advice.
                     let is_told = |command: &String| text.lines().any(|line| line == command);
                     if is != Is::Broken && fix.command.as_ref().is_some_and(is_told) {
                         continue;
@@ -152,7 +152,7 @@ mod tests {
                 Fix::run("ip link set v0 up", "set it up"),
                 Fix::hand("look at its cable"),
             ];
-            Err(walk.broken("up", "v0 is down", "nobody has set it up", fixes))
+            Err(walk.broken("up", "v0 is down", "it has not been set up", fixes))
         });
         let none = Walk::along("xdp:lo", |walk| {
             Err(walk.end_without("interface", "the loopback has one queue"))
@@ -169,7 +169,7 @@ udp:v0: broken
                       fix: let both ends agree
                            ethtool -s v0 autoneg on
   broken   up         v0 is down
-                      cause: nobody has set it up
+                      cause: it has not been set up
                       fix: set it up
                            ip link set v0 up
                       fix: look at its cable

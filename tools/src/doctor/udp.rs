@@ -133,7 +133,7 @@ fn buffers(walk: &mut Walk, rail: &UdpRail) {
     }
     walk.note(
         "buffers",
-        format!("{saw}: less than asked for, and bursts are lost sooner"),
+        format!("{saw}: less than requested, and bursts are lost sooner"),
         vec![Fix::run(
             "sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304",
             "let sockets have 4 MiB (CAP_NET_ADMIN does, too)",
@@ -216,7 +216,7 @@ fn filter(walk: &mut Walk, system: &System, found: &Interface, config: &UdpConfi
             return Err(walk.broken(
                 "firewall",
                 format!("{rule} drops {}", way.what()),
-                "the packet filter lets pass only what it was told of",
+                "the packet filter lets pass only what its rules list",
                 vec![Fix::run(
                     fix,
                     "let the rail's ports pass (and at the peer; setting udp.port makes the range small)",
@@ -276,7 +276,7 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, query: &Inte
         Answer::Refused => {
             return Err(walk.broken(
                 "path",
-                format!("this host's kernel sends no echo to {peer}: it says that it may not"),
+                format!("this host's kernel refuses to send an echo to {peer}"),
                 "a rule of this host's packet filter drops what goes out: of the hooks output, postrouting \
                  or egress",
                 vec![Fix::hand(format!(
@@ -379,7 +379,7 @@ fn silent(walk: &mut Walk, peer: IpAddr, found: &Interface) -> Link {
     match (found.next_hop(SocketAddr::new(peer, 0)), neighbour) {
         (Ok(NextHop::OnLink), Some(false)) => Err(walk.broken(
             "path",
-            format!("nobody on the link of {} says that it is {peer}", found.name),
+            format!("no host on the link of {} answers for {peer}", found.name),
             "the peer's host is off, has another address, or is on another link (VLAN, cable)",
             vec![Fix::hand(
                 "look at the peer's addresses (`ip -br address`), and at the switch",
@@ -388,7 +388,7 @@ fn silent(walk: &mut Walk, peer: IpAddr, found: &Interface) -> Link {
         _ => {
             walk.unknown(
                 "path",
-                format!("{peer} answers no echo: it is off, or a firewall drops echoes, which says nothing of messages"),
+                format!("{peer} answers no echo: it is off, or a firewall drops echoes, which may still pass messages"),
                 vec![Fix::hand(
                     "try messages: `doorbell pingpong --serve` there, `doorbell why PEER --probe` here",
                 )],
@@ -407,7 +407,7 @@ fn neighbour(peer: IpAddr, device: &str) -> Option<bool> {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.first().and_then(|word| word.parse().ok()) == Some(peer) && words.last() == Some(&device)
     })?;
-    // Its flags: bit 1 says that the address is known.
+    // Its flags: bit 1 is set where the address is known.
     let flags = line.split_whitespace().nth(2)?.strip_prefix("0x")?;
     Some(u32::from_str_radix(flags, 16).ok()? & 2 != 0)
 }
@@ -418,7 +418,7 @@ fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
         return Err(walk.broken(
             "route",
             format!("{peer} and {} are of two families of IP addresses", found.address),
-            "the rail takes an IPv4 address unless it is told otherwise (udp.family)",
+            "the rail takes an IPv4 address unless udp.family names the other family",
             vec![Fix::run(
                 format!("export DOORBELL_UDP_FAMILY={other}"),
                 "use the other family, at both ends",
@@ -451,7 +451,7 @@ fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
         Err(NoRoute::System(error)) => {
             walk.unknown(
                 "route",
-                format!("the routing table could not be asked: {error}"),
+                format!("the routing table could not be queried: {error}"),
                 Vec::new(),
             );
             Ok(())

@@ -126,7 +126,7 @@ fn capabilities(walk: &mut Walk, system: &System) -> Link {
             return Err(walk.broken(
                 "rights",
                 "all capabilities are there, in a user namespace of this container's own",
-                "the kernel asks for CAP_BPF in the first user namespace",
+                "the kernel requires CAP_BPF in the first user namespace",
                 vec![Fix::hand(
                     "start the container without a user namespace of its own, or name the udp rail",
                 )],
@@ -157,7 +157,7 @@ fn capabilities(walk: &mut Walk, system: &System) -> Link {
     ))
 }
 
-/// Whether somebody else has a program there.
+/// Whether another process has a program on the interface.
 fn program(walk: &mut Walk, at: &At) -> Link {
     let device = &at.interface.name;
     let Some(program) = at.details.program else {
@@ -190,7 +190,7 @@ fn program(walk: &mut Walk, at: &At) -> Link {
     Err(walk.broken(
         "program",
         format!("program {} ({how}) is on {device}, {by}", program.id),
-        "an interface takes one program, and somebody has attached another: one rail fits an interface",
+        "an interface takes one program, and another one is attached: one rail fits an interface",
         vec![fix],
     ))
 }
@@ -241,7 +241,7 @@ fn mode(walk: &mut Walk, at: &At) {
         ),
         (Err(_), _) => walk.unknown(
             "mode",
-            "this kernel does not tell what the driver can do (Linux 6.3 does)",
+            "this kernel does not report what the driver can do (Linux 6.3 does)",
             Vec::new(),
         ),
     }
@@ -319,8 +319,8 @@ fn send(walk: &mut Walk, rail: &mut XdpRail, peer: IpAddr) -> Link {
         if Instant::now() > until {
             return Err(walk.broken(
                 "frame",
-                format!("the hardware address of the next station to {peer} is not known"),
-                "nobody on the link answers for it",
+                format!("the hardware address of the next hop to {peer} is not known"),
+                "no host on the link answers for it",
                 vec![Fix::hand(format!(
                     "`ip neighbour show {peer}`; look whether the peer is up"
                 ))],

@@ -14,8 +14,8 @@ use crate::{exits, settings};
 #[command(after_help = concat!("\
 Messages of eight bytes and of the longest that goes in one frame go to and fro between each two ranks, and are compared byte \
 by byte. Each rail has a job of its own, in which it is the only one: no other rail steps in, and one that fails stops no \
-other. In a round every rank has one partner, so that with more ranks than cores they wait for each other: the figures say \
-that it works, `pingpong` says how fast. A pair that does not work is told with what its rail found out.\n\n\
+other. In a round every rank has one partner, so that with more ranks than cores they wait for each other: the figures show \
+that it works, `pingpong` shows how fast. A pair that does not work is printed with what its rail found out.\n\n\
 Two hosts: `doorbell pingpong --serve` on one, with its rails; `doorbell links --connect` on the other.\n\n\
 Without `--rail`, the rails of the settings (rails.list), else shm and udp:lo, which listen on this machine alone. Status 1 when a pair does not work.\n\n",
 settings!(), exits!(), "\
@@ -35,7 +35,7 @@ pub struct LinksArgs {
     /// With --connect: the key that both sides have; without one, only loopback is used
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// As JSON
+    /// Print the pairs as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -2,7 +2,7 @@
 //! why.
 //!
 //! ```text
-//!   for each rail:  doorbell run -n N ── rank 0 … rank N-1, with this rail and no other      one line for each pair
+//!   for each rail:  doorbell run -n N ── rank 0 … rank N-1, with this rail only      one line for each pair
 //!                   (--connect: this process and the side that serves there)
 //!   a table of pairs and rails, or JSON
 //! ```
@@ -70,12 +70,12 @@ struct Report {
     rails: Vec<Over>,
 }
 
-/// A pair has so long for each of its messages; who waits longer than that for one gives the pair up.
+/// The longest wait for each message of a pair; after it the pair counts as failed.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Beside that: starting, and the end.
+/// The time for starting and closing a job, beside its messages.
 const AROUND: Duration = Duration::from_secs(15);
 
-/// `doorbell links`.
+/// Runs `doorbell links`.
 pub(crate) fn links(args: &LinksArgs) -> Result<ExitCode, ToolError> {
     if let (None, Some(_)) = (&args.connect, &args.key_file) {
         let text = "`--key-file` goes with `--connect`: ranks of one host need no key";
@@ -141,7 +141,8 @@ fn here(ranks: u32, rails: &[RailName]) -> Result<Vec<Over>, Stop> {
     Ok(all)
 }
 
-/// What a rail knows of a pair that does not work, with the error behind it unless that says the same.
+/// Joins what a rail has found out about a pair that does not work with the error behind it, unless the error
+/// contains it.
 fn diagnosis(known: Option<String>, why: &str) -> String {
     match known {
         Some(known) if why.contains(&known) => known,
@@ -195,10 +196,7 @@ fn job(runner: &Runner, ranks: u32, rail: &RailName) -> Result<Vec<Pair>, Stop> 
         .map(|pair| {
             let ours = found.iter().find(|one| one.ranks == pair).cloned();
             ours.unwrap_or_else(|| {
-                Pair::failed(
-                    pair,
-                    why.as_deref().unwrap_or("its ranks did not say what they found"),
-                )
+                Pair::failed(pair, why.as_deref().unwrap_or("its ranks ended without a report"))
             })
         })
         .collect())

@@ -1,5 +1,5 @@
 //! A rank of `links`: meets every other rank once, in rounds in which all ranks have a partner (the circle
-//! method of tournaments), and says a line for each pair of which it is the smaller number.
+//! method of tournaments), and prints a line for each pair of which it is the smaller number.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const TIMES: usize = 60;
 const WARM: usize = 10;
 const SMALL: usize = 8;
 
-/// `links-rank`.
+/// Runs the hidden command `links-rank`.
 pub(crate) fn links_rank() -> Result<ExitCode, ToolError> {
     let world = doorbell::Builder::new()
         .configure(|config| {
@@ -35,12 +35,12 @@ pub(crate) fn links_rank() -> Result<ExitCode, ToolError> {
         if rank < partner {
             let pair = ask(&world, partner, round, first);
             let line = serde_json::to_string(&pair).map_err(|error| ToolError::System {
-                what: "say what was found",
+                what: "write a report",
                 source: error.into(),
             })?;
             console::print(&format!("{line}\n"))?;
         } else {
-            // Who asks says what became of it.
+            // The rank that sends first prints the result.
             let _ = answer(&world, partner, round, first);
         }
     }
@@ -48,12 +48,12 @@ pub(crate) fn links_rank() -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// Rounds until everybody has met everybody.
+/// Returns the number of rounds after which every rank has met every other one.
 fn rounds(size: u32) -> u32 {
     size + size % 2 - 1
 }
 
-/// Whom a rank meets in a round; one of an odd number rests.
+/// Returns the partner of a rank in a round; of an odd number of ranks, one has none.
 fn partner(rank: u32, round: u32, size: u32) -> Option<u32> {
     let circle = rounds(size);
     // The last one stands still, and all others move around it.
@@ -70,7 +70,7 @@ fn partner(rank: u32, round: u32, size: u32) -> Option<u32> {
     (other < size).then_some(other)
 }
 
-/// The asking end of a pair.
+/// Runs the end of a pair that sends first.
 fn ask(world: &World, partner: u32, round: u32, first: Duration) -> Pair {
     let ranks = [world.rank(), partner];
     let longest = |world: &World| {
@@ -152,7 +152,7 @@ fn answer(world: &World, partner: u32, round: u32, mut limit: Duration) -> Optio
     Some(())
 }
 
-/// Why a pair does not work: what the rail has found out says more than that nothing came.
+/// Returns why a pair does not work: the rail's own finding is more precise than that nothing arrived.
 fn diagnosis(world: &World, partner: u32, why: &str) -> String {
     let ways = world.ways(partner).unwrap_or_default();
     let known = ways.first().and_then(|way| match (way.passes, way.probed) {

@@ -32,7 +32,7 @@ impl ModeArg {
 /// What carries the messages of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayerArg {
-    /// Tagged messages
+    /// Tagged messages, matched by the receiver
     Pml,
     /// Puts of a Portals interface in software
     Portals,
@@ -60,7 +60,7 @@ pub(crate) struct MeasureArgs {
     /// and their replies (am); between two hosts, the same on both sides
     #[arg(long, value_enum, default_value_t = LayerArg::Pml)]
     pub(crate) layer: LayerArg,
-    /// Where progress is made; without it, as the setting progress.mode says (inline unless it is set)
+    /// Where progress is made; without it, as the setting progress.mode is (inline by default)
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ModeArg>,
     /// Message sizes: bytes, or with Ki, Mi, Gi
@@ -121,8 +121,8 @@ pub(crate) struct HostsArgs {
     /// The address to serve on: loopback unless another is named
     #[arg(help_heading = "Two hosts", long, value_name = "ADDR[:PORT]", requires = "serve", value_parser = endpoint)]
     pub(crate) bind: Option<Endpoint>,
-    /// End after the first measurement: 0 when it was carried out, whatever it found, which the other side
-    /// tells
+    /// End after the first measurement: 0 when it was carried out, whatever its result, which the other side
+    /// reports
     #[arg(help_heading = "Two hosts", long, requires = "serve")]
     pub(crate) once: bool,
     /// Measure with the side that serves there
@@ -133,13 +133,13 @@ pub(crate) struct HostsArgs {
     pub(crate) key_file: Option<PathBuf>,
 }
 
-/// `doorbell pingpong`.
+/// Options of `doorbell pingpong`.
 #[derive(Debug, Args)]
 pub struct PingpongArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
-    /// Open loop: so many messages leave a second whether or not the last one was answered, and times count
-    /// from when each should have left; k, M and G are understood
+    /// Open loop: this many messages leave each second whether or not the last one was answered, and times
+    /// count from when each should have left; k, M and G are understood
     #[arg(long, value_name = "R", allow_hyphen_values = true, value_parser = per_second)]
     pub(crate) rate: Option<f64>,
     /// Open loop at 50, 80 and 95 % of the highest rate that is sustained, which is searched for first
@@ -156,12 +156,12 @@ pub struct PingpongArgs {
     pub(crate) hlog: Option<PathBuf>,
 }
 
-/// `doorbell stream`.
+/// Options of `doorbell stream`.
 #[derive(Debug, Args)]
 pub struct StreamArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
-    /// Messages outstanding
+    /// How many messages are outstanding
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 64, value_parser = whole::<u32>(1..=65_536))]
     pub(crate) window: u32,
     /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64
@@ -170,12 +170,12 @@ pub struct StreamArgs {
     pub(crate) plain: bool,
 }
 
-/// `doorbell rate`.
+/// Options of `doorbell rate`.
 #[derive(Debug, Args)]
 pub struct RateArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
-    /// Messages outstanding
+    /// How many messages are outstanding
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 512, value_parser = whole::<u32>(1..=65_536))]
     pub(crate) window: u32,
     /// Have N non-blocking sends and receives outstanding instead of blocking calls

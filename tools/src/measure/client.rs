@@ -62,7 +62,7 @@ fn by_address_service(args: &MeasureArgs, to: &Endpoint) -> Result<Endpoint, Too
         Some(Ok(address)) => address.into(),
         Some(Err(reason)) => {
             console::say(&format!(
-                "doorbell: the address service does not know `{name}` ({reason}); the system's resolver is asked"
+                "doorbell: the address service does not know `{name}` ({reason}); the system's resolver looks it up"
             ));
             to.clone()
         }

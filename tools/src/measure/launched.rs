@@ -1,4 +1,4 @@
-//! Whether this process is a rank of a job that somebody started: `doorbell run`, or another launcher.
+//! Whether this process is a rank of a job that was started by `doorbell run` or another launcher.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use crate::error::ToolError;
 /// A rank that ends because it lost another one is not the cause: that one's end is seen to first.
 const CAUSE: Duration = Duration::from_millis(500);
 
-/// Who we are in the job.
+/// This process in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// The rank.
+    /// Its rank in the job.
     pub(super) rank: u32,
-    /// Which of the ranks of this host, of how many, where a foreign launcher says so.
+    /// Its number among the ranks of this host, and how many those are, where a foreign launcher provides
+    /// them.
     pub(super) local: Option<(u32, u32)>,
-    /// Who started it.
+    /// The launcher that started it.
     pub(super) kind: Kind,
 }
 

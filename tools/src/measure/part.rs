@@ -53,7 +53,7 @@ fn take_part(asked: &Asked<'_>, job: &mut LayerJob, cores: Cores) -> Result<Exit
                 carriers(&report),
                 row.bytes,
                 if asked.plan.spoil.is_some() {
-                    " (--spoil asked for it)"
+                    " (as --spoil makes it)"
                 } else {
                     ""
                 }

@@ -1,8 +1,8 @@
-//! The side that serves: one measurement after another, and a sentence about everybody who comes.
+//! The side that serves: one measurement after another, with a line about each client.
 //!
-//! The main thread stays at the door: it shakes hands with whoever comes, says to guests that another one is
-//! served, and hears signals. The measurement runs in a thread of its own, which ends when its guest does,
-//! however that is.
+//! The main thread accepts connections: it runs the handshake with each client, refuses clients while another
+//! one is served, and waits for signals. The measurement runs in a thread of its own, which ends when its
+//! client does, however that is.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Read, Write};
@@ -108,7 +108,7 @@ fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
     let _ = write!(line, "; {offer}");
     console::print(&format!("{line}\n"))?;
     if !is_loopback(&door.address()) && !offer.reaches_hosts {
-        // Behind the line above, where everything else that the door says goes, too.
+        // After the line above, on the standard output as all other lines of the server.
         console::print(
             "no guest of another host can be served over these rails: name one that it reaches on both sides, as in \
              `--rail udp:eth0` (`doorbell info` lists them)\n",
@@ -175,7 +175,7 @@ impl Drop for Cancel {
 }
 
 impl Served<'_> {
-    /// Waits for the end of its thread, which is near, and tells how it was.
+    /// Waits for the end of its thread, which is near, and prints how it was.
     fn end(self, interrupted: bool) -> Result<Exit, ToolError> {
         let (address, seconds) = (self.address, self.since.elapsed().as_secs_f64());
         let (exit, how) = match self.thread.join() {
@@ -256,7 +256,7 @@ impl Bell {
             rope.set_nonblocking(true)?;
             let interrupted = Arc::new(AtomicBool::new(false));
             for signal in [SIGINT, SIGTERM] {
-                // In this order: when the bell is heard, the flag is up.
+                // In this order: when the pipe wakes the loop, the flag is already set.
                 if signals::set_flag(signal, &interrupted)?.is_some() {
                     signals::write_to(signal, rope.try_clone()?)?;
                 }
@@ -273,7 +273,7 @@ impl Bell {
     fn ring(&self) -> Result<Ring, ToolError> {
         let rope = self.rope.try_clone();
         Ok(Ring {
-            rope: rope.map_err(failed("hear of the end of a measurement"))?,
+            rope: rope.map_err(failed("be notified of the end of a measurement"))?,
             over: Arc::new(AtomicBool::new(false)),
         })
     }
@@ -299,9 +299,9 @@ struct Log {
     hidden: u64,
 }
 
-/// In each such time …
+/// In each interval of this length …
 const SPAN: Duration = Duration::from_secs(10);
-/// … so many lines.
+/// … at most this many lines are printed.
 const LINES: u32 = 20;
 
 impl Log {

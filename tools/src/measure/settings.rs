@@ -1,5 +1,5 @@
-//! What a measurement's options and the settings of the environment say together: rails, and where progress
-//! is made.
+//! What a measurement's options and the settings of the environment result in: rails, and where progress is
+//! made.
 
 use doorbell::Config;
 use doorbell::config::Mode;
@@ -8,7 +8,7 @@ use doorbell_fabric::name::RailName;
 use super::args::{LayerArg, MeasureArgs};
 use crate::error::ToolError;
 
-/// Who makes progress, and where: by the options, else by the settings, else by what there is.
+/// Which thread makes progress, and where: by the options, else by the settings, else by the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Threads {
     /// Progress is made by a thread of its own.

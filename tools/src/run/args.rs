@@ -29,10 +29,10 @@ When the job fails, or the launcher is killed, what the ranks started is ended w
 group, and every process of this user that still has the job's DOORBELL_ROOT in its environment. Out of reach are \
 processes that left both, that run as another user, or where /proc cannot be read. Processes that a job leaves behind \
 when it ends well are left alone.\n\n\
-With --hosts, a daemon is started on each by the remote shell, which must not ask for anything (a key of ssh without a \
-passphrase, or an agent). The program, the folder and doorbell itself are at the same places there. Ranks find PMI_RANK \
-and PMI_SIZE, as under MPICH's launcher, whose programs start so as well. The daemons and the launcher talk \
-under a key of the job's own, over the NICs that are named by --nic: docs/launchers.md says what listens.\n\n", settings!(), exits!(), "\
+With --hosts, a daemon is started on each by the remote shell, which must run without a prompt (with an ssh key that has no \
+passphrase, or an agent). The program, the folder and doorbell itself are at the same paths there. Ranks find PMI_RANK \
+and PMI_SIZE in their environment, as under MPICH's launcher, so MPICH programs start as well. The daemons and the launcher \
+communicate under a key of the job, over the NICs that --nic names: docs/launchers.md lists what listens.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
 doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'\n  \
 doorbell run -n 4 --hosts node1:2,node2:2 --nic 10.0.0.0/8 --rail udp:eth0 --timeline -- ./my-program"))]
@@ -92,22 +92,22 @@ pub struct RunArgs {
         requires = "hosts"
     )]
     pub(crate) env: Vec<String>,
-    /// Where doorbell is on the hosts; the same path as here when it is not said
+    /// Path of doorbell on the hosts; without it, the same path as here
     #[arg(help_heading = "Several hosts", long, value_name = "PATH", requires = "hosts")]
     pub(crate) doorbell: Option<String>,
-    /// How many daemons the launcher, and each daemon, starts: beyond that they are a tree
+    /// How many daemons the launcher, and each daemon, starts; with more hosts they form a tree
     #[arg(help_heading = "Several hosts", long, value_name = "N", default_value = "64", value_parser = whole::<u32>(1..=1024), requires = "hosts")]
     pub(crate) tree: u32,
-    /// How long the hosts may take to be there, in seconds
+    /// How many seconds the daemons of all hosts may take to start
     #[arg(help_heading = "Several hosts", long, value_name = "S", default_value = "60", value_parser = seconds, requires = "hosts")]
     pub(crate) start_timeout: f64,
-    /// Say at the end when what of the start-up happened
+    /// Print at the end when each step of the start-up happened
     #[arg(help_heading = "Several hosts", long, requires = "hosts")]
     pub(crate) timeline: bool,
-    /// The program
+    /// Program that each rank runs
     #[arg(value_name = "PROGRAM", required = true)]
     pub(crate) program: std::ffi::OsString,
-    /// Its arguments
+    /// Arguments of the program
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<std::ffi::OsString>,
 }
@@ -121,18 +121,18 @@ pub struct ExecArgs {
     /// The core to be bound to
     #[arg(long)]
     pub(crate) core: Option<usize>,
-    /// The soft limit of open files to be had
+    /// The soft limit of open files for the program
     #[arg(long)]
     pub(crate) open_files: Option<u64>,
-    /// The program
+    /// The program to execute
     #[arg(required = true)]
     pub(crate) program: std::ffi::OsString,
-    /// Its arguments
+    /// The arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<std::ffi::OsString>,
 }
 
-/// What a keeper keeps.
+/// Arguments of the reaper.
 #[derive(Debug, Args)]
 pub struct KeepArgs {
     /// The job's DOORBELL_ROOT

@@ -1,4 +1,5 @@
-//! The exit policy: when a job is over and with which exit status; whoever has the ranks carries it out.
+//! The exit policy: when a job is over and with which exit status. The process that owns the ranks carries it
+//! out.
 //!
 //! A rank that ends with anything but 0 ends the job. One that ended because it lost another one is not the
 //! cause, which has some time to show. A signal that was passed on needs no message; the second one kills.

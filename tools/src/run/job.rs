@@ -1,7 +1,7 @@
 //! A running job: its ranks, and the loop that looks after them until the last one has ended.
 //!
-//! Ranks ask for more of them over their PMI lines (`crew`). Those are looked after as the first ones, but
-//! for a crew that fails before it has joined: it is ended, and who asked for it is told.
+//! Ranks request more ranks over their PMI lines (`pmi_group`). Those are treated as the first ones, with one
+//! exception: a group that fails before it has joined is ended, and the rank that requested it gets an error.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -48,7 +48,7 @@ enum About {
     Line(u32, u32),
 }
 
-/// A rank, its crew, and what it has said of lines that have not ended.
+/// A rank, its PMI group, and the part of its output that has no line end yet.
 struct Seat {
     rank: Rank,
     crew: u32,
@@ -159,7 +159,9 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
     Ok(ExitCode::from(job.judge.verdict().unwrap_or(0)))
 }
 
-/// An abstract socket of a name that nobody can guess: nothing in the file system, gone with the job.
+/// Returns the name of an abstract socket that no other process can guess: nothing in the file system, gone
+/// with
+/// the job.
 pub(super) fn root_name() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
@@ -227,7 +229,7 @@ impl RunningJob<'_> {
         Ok(())
     }
 
-    /// Starts the ranks of a crew that was asked for.
+    /// Starts the ranks of a PMI group that a rank requested.
     fn man(&mut self, crew: u32, program: &Program) -> Result<(), ToolError> {
         let launch = self.launch;
         let args: Vec<OsString> = program.args.iter().map(OsString::from).collect();
@@ -273,7 +275,7 @@ impl RunningJob<'_> {
                 }
                 Wish::Abandon(token) => {
                     if let Some(crew) = self.crews.by_token(&token) {
-                        self.fail(crew, "nobody waits for it any more");
+                        self.fail(crew, "no rank waits for it any more");
                     }
                 }
                 Wish::Failed(code, how) => {
@@ -303,7 +305,9 @@ impl RunningJob<'_> {
         })
     }
 
-    /// Ends a crew that is on trial, and tells who asked for it; whether it was.
+    /// Ends a PMI group that is still on trial and reports it to the rank that requested it. Returns whether
+    /// the
+    /// group was on trial.
     fn fail(&mut self, crew: u32, how: &str) -> bool {
         let is_new = self.crews.fail(crew, how);
         let is_on_trial = is_new || self.crews.has_failed(crew);
@@ -317,7 +321,7 @@ impl RunningJob<'_> {
     fn ended(&mut self, index: usize, failure: Option<Failure>) {
         let Seat { rank, crew, .. } = &self.seats[index];
         let (number, crew) = (rank.number, *crew);
-        // What it said last is still to be heard.
+        // Requests that it sent before its end are still to be read.
         self.crews.hear(crew, number);
         self.grant();
         if let (None, FIRST, Some(ends)) = (&failure, crew, &mut self.ends) {
@@ -355,7 +359,7 @@ impl RunningJob<'_> {
         self.obey(orders);
     }
 
-    /// Forgets ranks of crews that were asked for, when all of them is over.
+    /// Removes the ranks of spawned groups whose processes have ended and whose output has been read.
     fn tidy(&mut self) {
         let keeper = &mut self.keeper;
         self.seats.retain(|seat| {
@@ -434,7 +438,7 @@ impl RunningJob<'_> {
         Ok(())
     }
 
-    /// Says which ranks were stopped, and takes the ends that nothing else reports.
+    /// Reports which ranks were stopped, and reaps those whose end nothing else reports.
     fn look_at_children(&mut self) -> io::Result<()> {
         for (process, signal) in self.children.stopped() {
             let ranks = self.seats.iter_mut();

@@ -11,7 +11,7 @@
 //! A rank that ends with anything but 0 ends the job: the others get SIGTERM, and SIGKILL after a grace
 //! period. Each rank leads a process group of its own, so that what it started is ended with it. When the
 //! launcher itself is killed, the kernel kills the ranks (by the parent-death signal that `exec-rank`
-//! requests), and the reaper kills what they started: the module `keep` says what it finds and what not.
+//! requests), and the reaper kills what they started: the module `reaper` lists what it finds and what not.
 
 pub(crate) mod args;
 mod ends;

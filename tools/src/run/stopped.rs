@@ -31,8 +31,8 @@ pub(super) fn shell(host: &str, shell: &str, process: Pid, signal: i32) -> Strin
     let process = process.as_raw_nonzero();
     let how = match signal {
         TTIN | TTOU => format!(
-            "it wants to ask something at the terminal, such as a password or whether a host key is right: \
-             make `{shell} {host} true` work without a question, and start the job again"
+            "it waits for input at the terminal, such as a password or the confirmation of a host key: \
+             make `{shell} {host} true` work without a prompt, and start the job again"
         ),
         _ => format!("`kill -CONT -{process}` continues it"),
     };

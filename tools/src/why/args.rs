@@ -11,11 +11,11 @@ use crate::{exits, settings};
 /// Show which rails lead to a peer, and why the others do not
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-A number is a rank of a job that runs on this machine: its other ranks are asked, by their counter files, how their rails \
+A number is a rank of a job that runs on this machine: the counter files of its other ranks show how their rails \
 to it are, and why each of the others was not chosen. Everything else is a host: the rails of this machine are judged by \
 interface, address family and routing table towards all its addresses, and nothing is sent; with `--probe`, a \
 `doorbell pingpong --serve` that runs there (port 7117) is met, small and full frames are tried in both directions, and \
-latencies are measured. The verdict is no when no rail leads there; what to name is told then.\n\n", settings!(), exits!(), "\
+latencies are measured. The verdict is no when no rail leads there; the rails to name are printed then.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell why 10.0.0.2\n  doorbell why node7 --rail udp:eth0\n  doorbell why 1\n  \
 doorbell why 1 --job 4711 --json | jq '.from[].rails[].reason'\n  \
 doorbell why 10.0.0.2 --probe --rail udp:eth0 --key-file job.key"))]
@@ -35,7 +35,7 @@ pub struct WhyArgs {
     /// With --probe: the key that both sides have; without one, only loopback is used
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,5 @@
-//! A host: each rail of this machine by interface, address family and routing table, and by a probe if asked.
+//! A host: each rail of this machine by interface, address family and routing table, and by a probe on
+//! request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -99,8 +100,8 @@ struct Probed {
     unanswered: Option<String>,
 }
 
-/// Meets the side that serves there, and lets some messages pass: what the rails found out then. Where no
-/// message passes, what the rails know of that is the answer, and soon: nothing here waits for long.
+/// Connects to the side that serves there and lets some messages pass; returns what the rails found out.
+/// Where no message passes, the rails' findings are the result, and soon: nothing here waits for long.
 fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
     let key = args.key_file.as_deref().map(JobKey::read).transpose()?;
     let connection = Connection::connect(host, &doorbell::terms(key)?, PATIENCE)?;
@@ -125,7 +126,7 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
     };
     let mut ways = world.ways(1)?;
     world.close();
-    // Of the rail that carried them, the messages themselves say it best.
+    // For the rail that carried them, the messages themselves are the best measure.
     let half = report.and_then(|report| report.results.first()?.half_rtt_ns.p50);
     for way in ways.iter_mut().filter(|way| way.carries) {
         way.measured_ns = half.map(|ns| ns as u64).or(way.measured_ns);
@@ -187,8 +188,8 @@ impl Row {
         }
         let silent = way.passes.is_none() && way.measured_ns.is_none() && way.acknowledged_ns.is_none();
         let carried_nothing = probed.unanswered.is_some() && way.carries;
-        // Where frames of both sizes came back and so did the messages, a way is suspect because somebody had
-        // no time.
+        // If frames of both sizes and the messages came back, a path is suspect only because a process was
+        // not scheduled in time.
         let answers = probed.unanswered.is_none() && way.passes == Some(true);
         let is_slow = way.state == "suspect" && answers;
         let in_trouble = way.passes == Some(false) || way.role == way.state && !is_slow;

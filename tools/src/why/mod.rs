@@ -45,7 +45,7 @@ struct From {
     rails: Vec<Row>,
 }
 
-/// One candidate.
+/// One candidate rail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
     rail: String,
@@ -54,7 +54,7 @@ struct Row {
     pair: Option<String>,
     /// Half a round trip.
     latency_ns: Option<u64>,
-    /// Of what.
+    /// What the latency is of.
     latency_of: Option<LatencyOf>,
     reason: String,
 }
@@ -124,7 +124,7 @@ impl std::convert::From<Unchosen> for Verdict {
     }
 }
 
-/// `doorbell why`.
+/// Runs `doorbell why`.
 pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
     let why = match args.peer.parse::<u32>() {
         Ok(rank) => {
@@ -148,7 +148,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
                 &[("--job", args.job.is_some())],
             )?;
             if args.key_file.is_some() && !args.probe {
-                let text = "--key-file goes with --probe: without it, nobody is met";
+                let text = "--key-file goes with --probe: without it, there is no connection";
                 return Err(ToolError::Usage(text.to_owned()));
             }
             host::why(args)?
@@ -173,7 +173,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
     Ok(verdict.into())
 }
 
-/// Options that say nothing about such a peer are refused, and not passed over.
+/// Refuses options that have no meaning for such a peer.
 fn refuse(args: &WhyArgs, is: &str, not: &str, given: &[(&str, bool)]) -> Result<(), ToolError> {
     match given.iter().find(|(_, given)| *given) {
         None => Ok(()),

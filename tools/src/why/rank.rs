@@ -1,4 +1,4 @@
-//! A rank of a running job: what the counter files of the other ranks say about their rails to it.
+//! A rank of a running job: its rails, by the counter files of the other ranks.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{From, LatencyOf, Row, Verdict, Why};
 use crate::error::ToolError;
 use crate::why::args::WhyArgs;
 
-/// The rails to `rank` of every rank that runs here, or of the one that is asked for.
+/// Returns the rails to `rank` of every rank that runs here, or of the one that --job names.
 pub(super) fn why(args: &WhyArgs, rank: u32) -> Result<Why, ToolError> {
     let wanted = |snapshot: &Snapshot| args.job.is_none_or(|pid| pid == snapshot.process);
     let read = |path: std::path::PathBuf| Reader::open(&path).ok()?.read().ok();
@@ -31,7 +31,7 @@ pub(super) fn why(args: &WhyArgs, rank: u32) -> Result<Why, ToolError> {
     Ok(Why::new(args, Vec::new(), from, None))
 }
 
-/// Why there is nothing to tell, and what else could be asked.
+/// Returns why there is no result, and which other call has one.
 fn nobody(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
     const FOUND: &str = "jobs of this user are found while they run, with counters.place as it is by default";
     ToolError::Usage(match (args.job, found) {
@@ -40,15 +40,15 @@ fn nobody(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
             "no job runs here that has a rank {rank}; {FOUND} (a host is named by its address: `doorbell why 10.0.0.2`)"
         ),
         (Some(pid), [one]) if one.rank == rank => {
-            format!("process {pid} is rank {rank} itself; ask another one of its job")
+            format!("process {pid} is rank {rank} itself; name another one of its job")
         }
         (Some(pid), _) => format!("process {pid} has no rails to a rank {rank}"),
         (None, _) => format!("no rank that runs here has rails to a rank {rank}; {FOUND}"),
     })
 }
 
-/// The rows of one counter file about `rank`: `way.RANK.OURS/THEIRS.state` and those beside it, and
-/// `way.RANK.OURS.not_named` and the others that say how a candidate stands.
+/// Returns the rows of one counter file about `rank`: `way.RANK.OURS/THEIRS.state` and those beside it, and
+/// `way.RANK.OURS.not_named` and the others with the state of a candidate.
 fn ways_to(snapshot: &Snapshot, rank: u32) -> Vec<Row> {
     let begin = format!("way.{rank}.");
     let about = |ending: &'static str| {
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// What a rank with this way to rank 1 says: state, failures, latency, round trip.
+    /// Returns the row of a rank with this path to rank 1: state, failures, latency, round trip.
     fn told(state: u64, failures: u64, latency: u64, round_trip: u64) -> Row {
         const OF: &str = "way.1.udp:a0/udp:b0";
         let plan = Plan::new()

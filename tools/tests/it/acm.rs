@@ -26,7 +26,7 @@ use crate::hosts::{AMPLE, Running, at, finish, lab_at};
 /// A service that runs until it is dropped.
 pub(crate) struct Service {
     pub(crate) process: Running,
-    /// What it said when it was there.
+    /// The line that it printed when it was ready, as JSON.
     pub(crate) ready: Value,
     pub(crate) socket: String,
 }
@@ -70,7 +70,7 @@ impl Service {
         (out.status.code(), text, sentence(&out.stderr))
     }
 
-    /// What a client tells as JSON, checked by its schema; the first of `words` is the command.
+    /// Returns a client's JSON output, checked by its schema; the first of `words` is the command.
     pub(crate) fn told(&self, words: &[&str]) -> Value {
         let (_, text, said) = self.asked(&[words, &["--json"]].concat());
         assert_eq!(said, "", "{words:?}");
@@ -106,7 +106,7 @@ impl Service {
         }
     }
 
-    /// It is told to end, and does.
+    /// Sends it SIGTERM, and checks that it ends.
     pub(crate) fn ends(&mut self) {
         self.process.signal(Signal::TERM);
         assert_eq!(self.process.ends(AMPLE), Some(0));

@@ -372,8 +372,7 @@ fn every_load_can_be_verified_and_a_damaged_message_is_the_verdict() {
             assert_eq!(verified["lost"], 0, "{command}: {verified}");
         }
         assert!(
-            said.contains("did not deliver every message of 8 bytes")
-                && said.contains("--spoil asked for it"),
+            said.contains("did not deliver every message of 8 bytes") && said.contains("as --spoil makes it"),
             "{said}"
         );
     }
@@ -759,7 +758,7 @@ fn each_line_of_a_diagnosis_leaves_in_one_write() {
     let (ours, theirs) = UnixDatagram::pair().unwrap();
     ours.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let program = assert_cmd::cargo::cargo_bin("doorbell");
-    // Both ranks wait, and say so.
+    // Both ranks wait, and print so.
     let mut child = Command::new(&program)
         .args([
             "pingpong",
@@ -949,7 +948,7 @@ fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
             .arg(&file)
             .assert()
     };
-    // One that is there, and that others could read, as somebody else made it.
+    // A file that is there, and that others could read, as another program made it.
     let old = folder.path().join("trace.0.pcapng");
     std::fs::write(&old, "old").unwrap();
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -968,7 +967,8 @@ fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
             .iter()
             .filter(|block| matches!(block, Block::Packet(_)))
             .count();
-        // Fifty round trips, each way, beside the connectivity check and what a measurement says of itself.
+        // Fifty round trips, each way, beside the connectivity check and the messages of the measurement
+        // itself.
         assert!(packets > 100, "{packets}");
         let path = folder.path().join(format!("trace.{rank}.pcapng"));
         let mode = std::fs::metadata(path).unwrap().permissions().mode();
@@ -981,7 +981,7 @@ fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
     assert!(said.contains("--rail udp:INTERFACE"), "{said}");
 }
 
-/// A disk that is full in the middle: a limit on the length of files says the same.
+/// A disk that is full in the middle: a limit on the length of files has the same effect.
 #[test]
 fn a_capture_that_is_not_whole_is_a_failure_with_a_report() {
     let folder = tempfile::tempdir().unwrap();

@@ -136,8 +136,8 @@ fn above(process: u32) -> Vec<u32> {
     std::iter::successors(parent(process), |process| parent(*process)).collect()
 }
 
-/// In a container, or under `unshare`: the numbers are those of the namespace that asks, not of the rank's
-/// own, where every job has a process 3.
+/// In a container, or under `unshare`: the numbers are those of the namespace of the command, not of the
+/// rank's own, where every job has a process 3.
 #[test]
 fn a_rank_in_a_pid_namespace_of_its_own_is_found_by_its_number_out_here() {
     const TEST: &str =

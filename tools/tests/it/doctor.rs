@@ -10,7 +10,7 @@ use crate::common::{doorbell, sentence};
 use crate::hosts::{at, finish, serve_at, two_hosts};
 use doorbell_testing::netns::Lab;
 
-/// What it said, checked by its schema, and its exit status.
+/// Returns the JSON that it printed, checked by its schema, and its exit status.
 fn judged(command: Command) -> (Value, i32) {
     let out = finish(command);
     sentence(&out.stderr);
@@ -373,7 +373,7 @@ fn a_rule_that_drops_our_frames_is_named_and_what_is_printed_lets_them_in() {
         socket.recv(&mut [0; 8])
     });
     assert_eq!((heard.unwrap(), lab.dropped(0)), (1, dropped));
-    // A filter that lets in what it was told of, and a rule for this host's own frames.
+    // A filter that lets in only what it lists, and a rule for this host's own frames.
     let nft = |script: &str| {
         let done = Command::new("ip")
             .args(["netns", "exec", host, "nft", script])
@@ -557,7 +557,7 @@ fn the_tool_for_rules_is_found_where_the_path_does_not_lead() {
 
 #[test]
 fn a_limit_of_files_is_raised_where_it_can_be() {
-    // As a user: the hard limit is what may be had.
+    // As a user: the hard limit is the most that a process may have.
     let judge = |limit: &str| {
         let mut command = Command::new("prlimit");
         command.args([
@@ -698,7 +698,7 @@ fn missing_rights_and_limits_are_named_with_what_lifts_them() {
     assert_eq!((code, &step["step"]), (1, &Value::from("memlock")), "{step}");
     let command = step["fixes"][0]["command"].as_str().unwrap();
     assert!(command.starts_with("ulimit -l "), "{step}");
-    // What it said, in the same shell: then it is content.
+    // The command that it printed, in the same shell: then it finds nothing wrong.
     let words = format!("{command} && doorbell doctor --json xdp:v0");
     let (_, code) = last(with_less(host, "ipc_lock", "65536:8388608", &words));
     assert_eq!(code, 0);

@@ -54,7 +54,7 @@ fn program_at(program: &Path, host: Option<&str>, words: &[&str]) -> Command {
     command
 }
 
-/// A process that is ended when the test is, and whose words are heard one by one.
+/// A process that ends with the test, and whose output is read line by line.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -109,13 +109,13 @@ impl Running {
                         return line;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("not heard: {word}; {:#?}", self.heard),
+                Err(RecvTimeoutError::Timeout) => panic!("not printed: {word}; {:#?}", self.heard),
                 Err(RecvTimeoutError::Disconnected) => panic!("ended without {word}; {:#?}", self.heard),
             }
         }
     }
 
-    /// Its process.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -154,7 +154,7 @@ pub(crate) fn serve_at(host: Option<&str>, words: &[&str]) -> Server {
     Server::start(at(host, &[&["pingpong", "--serve"], words].concat()))
 }
 
-/// On a port of this host's loopback that nobody else has.
+/// Serves on a free port of this host's loopback.
 fn serve(words: &[&str]) -> Server {
     serve_at(None, &[&["--bind", "127.0.0.1:0"], words].concat())
 }
@@ -184,7 +184,7 @@ impl Server {
         self.process.says(word)
     }
 
-    /// It is there, and serves whoever comes.
+    /// Checks that it runs and serves a client.
     pub(crate) fn still_serves(&mut self, words: &[&str]) {
         let started = Instant::now();
         let out = self.measure("pingpong", &[&SHORT, words].concat());
@@ -447,7 +447,7 @@ fn a_guest_of_another_version_or_without_manners_is_one_sentence() {
         call
     };
     let mut other = call(br#"{"hello":{"version":"99.0.0","news":{}}}"#);
-    // What it hears: our hello, and why not.
+    // What the client receives: our hello, and the reason of the refusal.
     let heard = [other.receive(AMPLE).unwrap(), other.receive(AMPLE).unwrap()].concat();
     assert!(String::from_utf8_lossy(&heard).contains("rank 0 runs 99.0.0"));
     let line = server.process.says("went after");

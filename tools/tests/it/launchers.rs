@@ -89,7 +89,7 @@ pub(crate) fn loop_spawn() -> PathBuf {
     FRESH.get_or_init(|| example("loop_spawn")).clone()
 }
 
-/// An example. `cargo test` builds it beside the program, unless it was told to build one test only.
+/// Builds an example. `cargo test` builds it beside the program, unless its arguments select one test only.
 fn example(name: &str) -> PathBuf {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
     let example = program.with_file_name("examples").join(name);
@@ -215,8 +215,8 @@ pub(crate) fn marked(mark: &str, variable: &str) -> Vec<(Pid, String, Option<Str
     found.collect()
 }
 
-/// A rank of a running job is killed: the launcher ends, with a status that says so, and nothing of the job
-/// is left.
+/// A rank of a running job is killed: the launcher ends with the status for it, and nothing of the job is
+/// left.
 pub(crate) fn ends_with_a_killed_rank(launcher: &Launcher) {
     let scratch = tempfile::tempdir().unwrap();
     let mark = scratch.path().display().to_string();
@@ -284,7 +284,7 @@ fn ranks_of_other_launchers_gather_values_over_shm_and_udp() {
     }
 }
 
-/// A large job in small: nobody reads all words at the start, and everybody finds whom it needs.
+/// A large job in small: no rank reads all values at the start, and each finds the peers that it needs.
 #[test]
 fn ranks_of_other_launchers_find_each_other_at_first_use() {
     if let Some(why) = lacking() {
@@ -416,7 +416,7 @@ fn a_rank_that_fails_ends_the_job_with_its_status() {
     for launcher in [open_mpi(), hydra()] {
         let scratch = tempfile::tempdir().unwrap();
         let mut command = job(&launcher, 3, scratch.path());
-        // Each with a file for its words: hydra loses what a rank has said last, now and then.
+        // Each with a file for its output: hydra loses the last output of a rank now and then.
         let script = "exec \"$0\" pingpong --sizes 8 2> \"$1/said.$$\"";
         command
             .args(["sh", "-c", script])
@@ -446,11 +446,11 @@ fn a_rank_that_cannot_take_part_is_the_end_for_all_with_its_reason() {
         let scratch = tempfile::tempdir().unwrap();
         let mut command = job(&launcher, 3, scratch.path());
         let rank = launcher.rank;
-        // All but the one stay until they have said what they know: the launcher would end them with the
+        // All but the one stay until they have printed their error: the launcher would end them with the
         // first.
         let script = format!(
             "test ${rank} = 1 && export DOORBELL_RAILS=udp:nosuch0; \"$0\" 2> \"$1/$PPID.$$\"; \
-             touch \"$1/said.${rank}\"; while test $(ls \"$1\" | grep -c said) -lt 3; do sleep 0.05; done; exit 3"
+             touch \"$1/done.${rank}\"; while test $(ls \"$1\" | grep -c done) -lt 3; do sleep 0.05; done; exit 3"
         );
         command
             .args(["sh", "-c", &script])
@@ -614,7 +614,7 @@ fn two_sides_do_not_meet_inside_of_a_job_of_several() {
     assert!(said.contains("--connect") && said.contains("pmi1"), "{said}");
 }
 
-/// A libpmix that goes wrong in the way that FAULT says; why there is none.
+/// Builds a libpmix that fails in the way that FAULT names; else returns why it is not built.
 fn fake_pmix(folder: &Path) -> Result<String, String> {
     let library = folder.join("libfake.so").display().to_string();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_pmix/pmix.c");
@@ -675,12 +675,12 @@ fn a_libpmix_that_goes_wrong_ends_in_a_sentence_and_in_time() {
     assert!(said.contains("rank 7 of 2"), "{said}");
     let said = ends("none", "0", "65537", 2);
     assert!(said.contains("rank 0 of 65537"), "{said}");
-    // A job of one, whose work is refused: the launcher is told why, and need not answer.
+    // A job of one, whose work is refused: the launcher gets the reason, and need not answer.
     for fault in ["none", "abort hangs"] {
         let said = ends(fault, "0", "1", 2);
         assert_eq!(said.matches("1 leaves one over").count(), 2, "{said}");
     }
-    // What is said at the end does not spoil what was done.
+    // A failure at the end does not spoil the result.
     for fault in ["finalize fails", "finalize hangs"] {
         let mut command = assert_cmd::Command::new(allgather());
         let set = [("PMIX_NAMESPACE", "fake"), ("PMIX_RANK", "0"), ("SIZE", "1")];

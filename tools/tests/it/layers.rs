@@ -86,7 +86,7 @@ fn there_is_no_dedicated_mode_but_of_tagged_messages() {
     }
 }
 
-/// Each side is told by the word that it gave, or by the default of the one that gave none.
+/// Each side's error names the option that it gave, or the default of the one that gave none.
 #[test]
 fn two_sides_with_different_layers_are_told_by_their_options() {
     for (ours, theirs, options) in [("am", "pml", &[][..]), ("portals", "am", &["--layer", "am"])] {

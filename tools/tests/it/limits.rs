@@ -160,7 +160,8 @@ fn ends_and_failures_are_seen_without_descriptors_of_processes() {
     assert_eq!(out.status.code(), Some(8), "{}", sentence(&out.stderr));
 }
 
-/// What was asked for by name is an error where it cannot be had, with the advice that belongs to the reason.
+/// A feature that was requested by name and is refused is an error, with the advice that belongs to the
+/// reason.
 #[test]
 fn what_was_asked_for_and_is_refused_is_an_error_with_its_own_advice() {
     for (call, words) in [

@@ -131,7 +131,7 @@ fn labelled(test: &str) -> Option<Lab> {
     Some(lab)
 }
 
-/// What a command says on its standard output, at the first host; it ends well.
+/// Returns the standard output of a command at the first host; it ends well.
 fn out(lab: &Lab, words: &[&str]) -> String {
     let out = finish(at(Some(lab.name(0)), words));
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -161,7 +161,7 @@ fn the_label_of_an_address_makes_no_rail_and_names_the_address() {
         "{rails:?}"
     );
     assert!(!rails.iter().any(|rail| rail.contains("v0:")), "{rails:?}");
-    // Who knows the label from other programs means the address by it.
+    // A label, as other programs print it, stands for its address.
     for (rail, address) in [
         ("udp:v0", "10.77.0.1/24"),
         ("udp:v0:1", "10.77.0.1/24"),

@@ -179,7 +179,8 @@ fn a_launcher_outside_of_its_ranks_pid_namespace_is_told_how_to_get_in() {
     assert!(said.contains("unshare --pid --fork"), "{said}");
 }
 
-/// Whoever loses a peer ends because of that peer, and often before it: what that one says is the job's end.
+/// A rank that loses a peer ends because of that peer, and often before it: the job ends with the peer's
+/// error.
 #[test]
 fn the_cause_is_the_job_s_failure_and_not_its_consequence() {
     let script = "test $DOORBELL_RANK = 1 && exit 4; sleep 0.2; exit 6";
@@ -197,8 +198,8 @@ fn the_cause_is_the_job_s_failure_and_not_its_consequence() {
     );
 }
 
-/// Nobody listens where the others call: without the launcher, they would go on calling until the job's time
-/// is up.
+/// Rank 0 does not listen where the others call: without the launcher, they would go on calling until the
+/// job's time is up.
 #[test]
 fn the_others_do_not_wait_for_a_rank_0_that_failed_before_it_listened() {
     let begun = Instant::now();
@@ -298,7 +299,7 @@ fn many_ranks_at_once() {
     assert_eq!(lines(&out.get_output().stdout).len(), 64);
 }
 
-/// Starts the launcher with a script whose ranks say their process ids, and returns those; signals are as a
+/// Starts the launcher with a script whose ranks print their process ids, and returns those; signals are as a
 /// terminal's shell leaves them.
 fn started(script: &str, ranks: usize) -> (Child, Vec<u32>) {
     let mut child = Command::new("env")
@@ -335,7 +336,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(number as i32).unwrap()
 }
 
-/// Ended: no process, or one that only waits for whoever inherited it to ask how it ended.
+/// Whether it has ended: no process, or a zombie that its new parent has not reaped yet.
 fn is_gone(number: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

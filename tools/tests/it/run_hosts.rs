@@ -18,7 +18,7 @@ pub(crate) fn job(lab: &Lab, ranks: u32, more: &[&str]) -> Command {
     over(lab, 2, ranks, more)
 }
 
-/// The same over the first so many hosts, each with room for two ranks.
+/// The same over the first `hosts` hosts, each with room for two ranks.
 fn over(lab: &Lab, hosts: usize, ranks: u32, more: &[&str]) -> Command {
     let hosts: Vec<String> = (0..hosts).map(|host| format!("{}:2", lab.name(host))).collect();
     let mut command = Command::new("ip");
@@ -200,8 +200,8 @@ fn ranks_of_four_hosts_meet_and_gather_and_measure() {
     assert_eq!(report["rail"], "udp:v0", "{report:#}");
 }
 
-/// No network reaches from one end to the other: what daemons say goes from host to host, over IPv4 and IPv6
-/// in turn.
+/// No network reaches from one end to the other: messages of the daemons go from host to host, over IPv4 and
+/// IPv6 in turn.
 #[test]
 fn daemons_of_four_hosts_in_a_chain_of_networks_pass_everything_on() {
     const TEST: &str = "daemons_of_four_hosts_in_a_chain_of_networks_pass_everything_on";
@@ -537,7 +537,7 @@ fn hosts_that_do_not_come_are_named() {
         said.contains("host nowhere is lost: `ip netns exec nowhere"),
         "{said}"
     );
-    // Its remote shell never says anything.
+    // The daemon behind its remote shell never sends anything.
     let both = format!("{},{}", lab.name(0), lab.name(1));
     let ended = with(&both, &["--start-timeout", "1", "--doorbell", "/bin/true"]);
     assert_eq!(ended.status.code(), Some(4), "{}", text(&ended.stderr));
@@ -547,7 +547,7 @@ fn hosts_that_do_not_come_are_named() {
     let said = sentence(&ended.stderr);
     assert_eq!(ended.status.code(), Some(5), "{said}");
     assert!(
-        said.contains(&format!("nothing was heard of {} within 8 s", lab.name(1))),
+        said.contains(&format!("no message from {} within 8 s", lab.name(1))),
         "{said}"
     );
     for (hosts, said) in [
@@ -663,7 +663,7 @@ fn signals_reach_the_ranks_of_all_hosts_and_the_second_is_meant() {
     assert_eq!(
         ranks(&mark, "sh").len(),
         4,
-        "they were told that it does not matter"
+        "they have received that it does not matter"
     );
     job.signal(Signal::TERM);
     let ended = job.end();

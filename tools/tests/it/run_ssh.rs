@@ -16,7 +16,7 @@ use doorbell_testing::skipped;
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The hosts.
+/// The addresses of the hosts.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
 
 /// A server, ended with it, and what a client needs.
@@ -51,7 +51,7 @@ fn keygen(to: &Path) {
 }
 
 impl Door {
-    /// `None` where there is no `sshd`; the reason is told.
+    /// Starts the server; `None` where there is no `sshd`, which is reported as skipped.
     fn open(test: &str) -> Option<Self> {
         let Some(program) = sshd().filter(|_| on_path("ssh") && on_path("ssh-keygen")) else {
             skipped(test, "package openssh-server: sshd not found");
@@ -120,7 +120,7 @@ impl Door {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// A job of four ranks, two on each address, as somebody with this key.
+    /// A job of four ranks, two on each address, with this key.
     fn job(&self, key: &str, mark: &str) -> Command {
         let place = self.folder.path().display();
         let shell = format!(

@@ -183,7 +183,7 @@ impl Cluster {
         words.join("; ")
     }
 
-    /// The plug-ins for what processes are told by.
+    /// Returns the list of Slurm's MPI plug-ins.
     fn plugins(&self) -> String {
         let listed = self.slurm("srun").arg("--mpi=list").output().unwrap();
         text(&listed.stdout) + &text(&listed.stderr)
@@ -231,7 +231,7 @@ fn ranks_of_srun_gather_measure_and_end_together() {
         is_found(launcher);
         starts_no_more(launcher);
     }
-    // Without a plug-in, nobody ends the others: that is what `srun --kill-on-bad-exit` is for.
+    // Without a plug-in, nothing ends the others: that is what `srun --kill-on-bad-exit` is for.
     for launcher in launchers.iter().filter(|launcher| launcher.kind != "environment") {
         ends_with_a_killed_rank(launcher);
     }

@@ -99,7 +99,7 @@ fn nothing_is_left(mark: &str) {
     }
 }
 
-/// Every old rank says that all rounds went well, and holds no more than before.
+/// Every old rank reports that all rounds went well, and holds no more descriptors than before.
 pub(crate) fn holds_no_more(lines: &[String], ranks: u32, rounds: u32) {
     assert_eq!(lines.len(), ranks as usize, "{lines:?}");
     for (rank, line) in lines.iter().enumerate() {
@@ -162,12 +162,12 @@ fn ranks_are_started_by_mpirun() {
     }
     let lines = Marked::under(&open_mpi(), 2, &["--rounds", "10"]).lines();
     holds_no_more(&lines, 2, 10);
-    // Asked to start what is not there, mpirun would end the job.
+    // For a program that does not exist, mpirun would end the job.
     let said = refused(|words| Marked::under(&open_mpi(), 2, words), "missing", 2);
     assert!(said.contains("there is no program"), "{said}");
 }
 
-/// The lines of PMI-1 alone, as MPICH's clients say them: nobody of doorbell is there.
+/// The lines of PMI-1 alone, as MPICH's clients send them: no rank uses doorbell.
 #[test]
 fn any_client_of_pmi_1_has_processes_started() {
     // Descriptors above 9 are beyond other shells.
@@ -177,21 +177,21 @@ fn any_client_of_pmi_1_has_processes_started() {
             "package bash: bash not found",
         );
     }
-    // The new ones take leave without ever having met, which is no failure.
+    // The new ones finalize without a barrier before, which is no failure.
     let script = r#"
-ask() { printf '%b\n' "$1" >&$PMI_FD; read -r answer <&$PMI_FD; }
-ask 'cmd=init pmi_version=1 pmi_subversion=1'
-ask 'cmd=get_my_kvsname'; name=${answer##*=}
+call() { printf '%b\n' "$1" >&$PMI_FD; read -r answer <&$PMI_FD; }
+call 'cmd=init pmi_version=1 pmi_subversion=1'
+call 'cmd=get_my_kvsname'; name=${answer##*=}
 if test -z "$PMI_SPAWNED"; then
     for round in 1 2; do
-        ask "mcmd=spawn\nnprocs=2\nexecname=bash\ntotspawns=1\nspawnssofar=1\narg1=-c\narg2=$1\nargcnt=2\npreput_num=1\npreput_key_0=k\npreput_val_0=v$round\nendcmd"
+        call "mcmd=spawn\nnprocs=2\nexecname=bash\ntotspawns=1\nspawnssofar=1\narg1=-c\narg2=$1\nargcnt=2\npreput_num=1\npreput_key_0=k\npreput_val_0=v$round\nendcmd"
         echo "$answer"
     done
 else
-    ask "cmd=get kvsname=$name key=k"
+    call "cmd=get kvsname=$name key=k"
     echo "$PMI_RANK of $PMI_SIZE: $answer"
 fi
-ask 'cmd=finalize'
+call 'cmd=finalize'
 "#;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client");
@@ -211,7 +211,7 @@ ask 'cmd=finalize'
     assert_eq!(job.lines(), expected);
 }
 
-/// A launcher that starts nothing more says so, and what to do.
+/// A launcher that starts no more ranks reports that, and what to do.
 pub(crate) fn starts_no_more(launcher: &Launcher) {
     let job = Marked::under(launcher, 2, &["--rounds", "1"]);
     let ended = run(job.command);
@@ -224,7 +224,8 @@ pub(crate) fn starts_no_more(launcher: &Launcher) {
     nothing_is_left(&job.mark);
 }
 
-/// What every old rank says of ranks that did not join; it goes on, and a round follows that goes well.
+/// Returns the errors of the old ranks about ranks that did not join; they go on, and the next round goes
+/// well.
 fn refused(make: impl Fn(&[&str]) -> Marked, trouble: &str, ranks: u32) -> String {
     let lines = make(&["--rounds", "1", "--trouble", trouble]).lines();
     let (refused, good): (Vec<_>, Vec<_>) = lines
@@ -286,7 +287,7 @@ fn a_host_that_is_not_of_the_job_is_refused() {
 
 #[test]
 fn a_launcher_that_starts_no_more_is_named() {
-    // By hand: nobody is at the other end of anything.
+    // By hand: no launcher is at the other end of the socket.
     let mut job = Marked::alone(&["--rounds", "1"]);
     let root = format!("@doorbell-test-spawn-{}", std::process::id());
     job.command
@@ -430,7 +431,7 @@ fn ends_without(mut job: Marked, is_new: bool) {
         .unwrap();
     let until = Instant::now() + LIMIT;
     let one = || -> Option<Pid> {
-        // New ones are those that say so.
+        // New ones are those with the variable that marks them.
         let new: Vec<Pid> = of(&job.mark, "PMI_SPAWNED")
             .into_iter()
             .map(|(pid, _)| pid)
@@ -480,7 +481,7 @@ fn a_job_that_loses_one_of_its_new_ranks_leaves_nothing_behind() {
     ends_without(Marked::under(&ours(), 2, &["--rounds", "1000000"]), true);
 }
 
-/// Nobody looks after them but themselves: their world tells them.
+/// Without a launcher, they depend on their world alone: it reports the end of the process that started them.
 #[test]
 fn those_whom_a_process_alone_has_started_do_not_outlive_it() {
     for _ in 0..5 {

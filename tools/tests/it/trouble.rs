@@ -83,7 +83,7 @@ fn a_path_that_drops_full_frames_is_named_before_the_run() {
     works_again(&lab, &mut server, &key);
 }
 
-/// A client that says soon what it waits for, and gives up soon after; its lines, and its exit status.
+/// A client that soon prints what it waits for, and gives up soon after; its lines, and its exit status.
 fn waits_in_vain(lab: &Lab, server: &Server, key: &str, layer: &str) -> (Vec<String>, Option<i32>) {
     let words = [
         "--rail",
@@ -257,7 +257,7 @@ fn stream_meets(lab: &Lab, server: &mut Server, key: &str, trouble: impl FnOnce(
     server.says("came: process");
     thread::sleep(Duration::from_millis(500));
     trouble();
-    // Nobody hangs.
+    // No process hangs.
     assert_eq!(guest.ends(3 * SOON), Some(4));
     let said = guest.says("rank 1 is lost");
     assert!(said.contains(ONLY_SMALL) && said.contains("udp:v0"), "{said}");
@@ -328,7 +328,7 @@ fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
     one.says("came: process");
     let mut second = Running::start(guest(&other, "2", "pingpong"));
     other.says("came: process");
-    // A third at this host finds no pair of ports, and says so.
+    // A third at this host finds no pair of ports, and reports that.
     let (code, said) = fails(guest(&other, "1", "rate"));
     assert!(
         code == Some(3) && said.contains("no pair of ports from 56080 on is free"),
@@ -393,7 +393,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
             &[&words, more].concat(),
         )))
     };
-    // The first life of the side that serves: what it says is kept, and it is killed.
+    // The first incarnation of the side that serves: its frames are captured, and it is killed.
     let capture = folder.path().join("first.pcapng").display().to_string();
     let mut server = serve();
     let mut left = guest(
@@ -412,8 +412,8 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     assert_eq!(left.ends(SOON), Some(4));
     let old = frames(&fs::read(&kept).unwrap());
     assert!(old.len() > 100, "{} frames", old.len());
-    // The second life, at the same ports, while somebody sends what the first one said from its very address,
-    // and somebody else sends noise.
+    // The second incarnation, at the same ports, while the frames of the first one are sent again from its
+    // very address, and another process sends noise.
     let mut server = serve();
     let report = folder.path().join("second.json").display().to_string();
     let more = [
@@ -441,7 +441,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
             let mut spoilt = frame.clone();
             let middle = spoilt.len() / 2;
             spoilt[middle] ^= 0x55;
-            // A full buffer, or nobody there any more, is no failure of ours.
+            // A full buffer, or a socket that is closed, is no failure of ours.
             let told = [
                 peer.send_to(frame, "10.77.0.2:56080"),
                 stranger.send_to(&spoilt, "10.77.0.2:56080"),
@@ -472,8 +472,8 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     assert!(count("strangers") > sent / 6, "{} of {sent}", count("strangers"));
 }
 
-/// Full packets of one end would not arrive at the other: both are told at once what to set, and with that
-/// set they understand each other. Found out by probes, it would take ten seconds and be called a lost peer.
+/// Full packets of one end would not arrive at the other: both report at once what to set, and with that set
+/// they understand each other. Found out by probes, it would take ten seconds and be called a lost peer.
 #[test]
 fn links_of_unlike_mtu_are_refused_at_the_meeting_with_what_to_set() {
     const TEST: &str =

@@ -24,7 +24,7 @@ fn doorbell(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// A program that is ready when it has said its first line.
+/// A program that is ready when it has printed its first line.
 struct Service {
     child: Child,
     said: String,
@@ -40,7 +40,7 @@ impl Service {
         let mut said = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut said).unwrap();
-        // It goes on talking to nobody.
+        // It goes on printing without a reader.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         Self { child, said }
     }
@@ -101,7 +101,7 @@ fn measured(
     (server, child)
 }
 
-/// What `doorbell doctor` says of a rail, and its status.
+/// Returns the output of `doorbell doctor` about a rail, and its status.
 fn doctor(folder: &Path, rail: &str, settings: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = doorbell(folder, &["doctor", rail]);
     command.env("COLUMNS", "1000").envs(settings.iter().copied());
@@ -109,8 +109,7 @@ fn doctor(folder: &Path, rail: &str, settings: &[(&str, &str)]) -> (Option<i32>,
     (output.status.code(), text(&output))
 }
 
-/// Each thing that is missing, in the order in which one meets it: what is told, and that what is told mends
-/// it.
+/// Each thing that is missing, in the order in which a user meets it: the report, and that its fix works.
 #[test]
 fn what_is_missing_is_told_with_what_starts_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +149,7 @@ fn what_is_missing_is_told_with_what_starts_it() {
     );
     let mut agent = Service::start(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"]);
     tells(&[], 0, &["vf0: usable", "another function of the model"]);
-    // Who comes right behind another one finds its functions free.
+    // A process that comes right behind another one finds its functions free.
     for _ in 0..3 {
         tells(&[], 0, &["usable"]);
     }
@@ -186,7 +185,7 @@ fn what_is_missing_is_told_with_what_starts_it() {
         1,
         &[
             "broken   agent",
-            "nobody listens at D/agent.sock any more",
+            "no process listens at D/agent.sock any more",
             "--pf model/D/pf",
         ],
     );
@@ -198,7 +197,7 @@ fn what_is_missing_is_told_with_what_starts_it() {
         1,
         &[
             "broken   device",
-            "nobody listens at D/vf0.sock any more",
+            "no process listens at D/vf0.sock any more",
             "doorbell-lab model vic --dir D",
         ],
     );
@@ -219,7 +218,7 @@ fn what_is_missing_is_told_with_what_starts_it() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{said}");
         std::thread::sleep(Duration::from_millis(100));
     }
-    // With nobody else to ask, a frame goes to itself and comes back by the switch.
+    // Without another function, a frame goes to itself and comes back by the switch.
     tells(&[], 0, &["usable", "to its own address"]);
     assert_eq!((agent.end(), model.end()), (Some(0), Some(0)));
 }
@@ -243,7 +242,7 @@ fn a_link_that_is_down_and_frames_that_are_lost_are_told() {
     }
 }
 
-/// Nobody reads what the agent says any more: it ends as when it is told to.
+/// The agent's output has no reader any more: it ends as with a signal.
 #[test]
 fn an_agent_ends_when_its_output_is_closed() {
     let folder = tempfile::tempdir().unwrap();
@@ -265,7 +264,7 @@ fn an_agent_ends_when_its_output_is_closed() {
     assert!(!here.join("D/agent.sock").exists());
 }
 
-/// Its process killed in the middle of a job: ranks say that the device is gone, and not that a cable is.
+/// Its process killed in the middle of a job: ranks report that the device is gone, and not that a cable is.
 #[test]
 fn a_model_that_is_killed_is_a_device_that_is_gone() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,14 +13,14 @@ use rustix::process::Signal;
 use crate::hosts::{AMPLE, Running, SOON, at};
 use doorbell_testing::netns::Lab;
 
-/// Says that a started process is a rank, and where its orders are.
+/// Set in a process that is a rank, to the file whose appearance stops it.
 const ROLE: &str = "DOORBELL_TEST_FAILOVER";
 const TAG: u64 = 7;
 /// In the place of a number: nothing follows.
 const END: u64 = u64::MAX;
 /// Lengths in turn: eager, in several segments, by rendezvous.
 const SIZES: [usize; 6] = [8, 64, 1_000, 20_000, 65_536, 400_000];
-/// So many messages one way, then one back.
+/// This many messages one way, then one back.
 const RUN: u64 = 16;
 /// How often the shared memory breaks: first after some messages and then again at each return, so that it is
 /// away; once more after a time in which it carries, and then for the rest of the test.
@@ -86,7 +86,7 @@ fn sends(world: &doorbell::World, stop: &Path) {
     world.send(1, TAG, &END.to_le_bytes()).unwrap();
     world.recv(1, TAG, &mut answer).unwrap();
     assert_eq!(u64::from_le_bytes(answer), number, "no more and no less");
-    // For whoever started it.
+    // For the test that started it.
     std::fs::write(stop.with_extension("count"), number.to_string()).unwrap();
 }
 
@@ -204,7 +204,7 @@ impl FailoverJob {
         }
     }
 
-    /// Waits until a count is so much more than it was when `done` was made.
+    /// Waits until a count is greater by `by` than it was when `from` was read.
     fn grows(&mut self, name: &str, by: u64, from: u64) {
         let began = Instant::now();
         while self.count(name) < from + by {
@@ -274,7 +274,7 @@ impl FailoverJob {
 const SHM: &str = "shm.sent";
 const USNIC: &str = "usnic:model/D/vf0.bytes_sent";
 const UDP: &str = "udp:lo.bytes_sent";
-/// What shows that a rail is used, and not only asked whether it is there.
+/// Bytes that show that a rail is used, and not only probed.
 const USED: u64 = 200_000;
 
 fn agent(folder: &Path) -> Running {
@@ -326,8 +326,8 @@ fn usnic_udp_and_shm_take_over_from_each_other_and_each_is_used_again() {
     println!("{passed} messages");
     assert!(passed > 500, "{passed}");
     drop(steers);
-    // A rail posts until it has seen that its pairs are off, which nobody tells it before. Nothing else is
-    // its own doing.
+    // A rail posts until it has seen that its pairs are off, of which it gets no notice before. Nothing else
+    // is its own doing.
     let list = model.violations().list();
     let own: Vec<_> = list.iter().filter(|one| one.kind != Kind::NoQpEnable).collect();
     assert!(own.is_empty(), "{:?}", &own[..own.len().min(5)]);

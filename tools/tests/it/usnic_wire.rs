@@ -20,8 +20,8 @@ const FUNCTION: &str = "10.77.0.9";
 const KERNEL: &str = "10.77.0.2";
 const RAIL: &str = "usnic:model/D/vf0";
 
-/// What the model cannot pass on is not made: packets that a device should cut. And checksums are made here,
-/// so that a sniffer can judge them. Whether that could be told.
+/// Turns off what the model cannot pass on: packets that a device should cut. And checksums are made here, so
+/// that a sniffer can judge them. Returns whether that worked.
 fn plain(lab: &Lab) -> bool {
     (0..2).all(|host| {
         let words = "tx off tso off gso off gro off tx-udp-segmentation off";
@@ -46,7 +46,7 @@ fn usnic(server: &Server, lab: &Lab, folder: &Path, kind: &str, words: &[&str]) 
     finish(command)
 }
 
-/// Frames on the wire, from when it says that it listens to when it is told to end.
+/// Captures frames on the wire, from when it prints that it listens until a signal ends it.
 fn sniffer(lab: &Lab, file: &Path) -> Option<Running> {
     Command::new("dumpcap").arg("--version").output().ok()?;
     let mut command = Command::new("ip");
@@ -118,7 +118,7 @@ fn judge(rows: &[[String; 3]]) {
         assert!(of(&["1"]) > 0, "{from} acknowledges: {seen:?}");
         assert!(
             of(&["10"]) > 0 && of(&["11"]) > 0,
-            "{from} asks and answers: {seen:?}"
+            "{from} sends requests and replies: {seen:?}"
         );
     }
     let others = seen.keys().any(|(from, _)| ![FUNCTION, KERNEL].contains(from));
@@ -196,6 +196,6 @@ fn a_usnic_rail_and_a_udp_rail_are_peers_on_one_wire() {
     agent.signal(Signal::TERM);
     assert_eq!(agent.ends(SOON), Some(0));
     model.signal(Signal::TERM);
-    // With --strict, 1 would tell of violations.
+    // With --strict, 1 would report violations.
     assert_eq!(model.ends(SOON), Some(0));
 }

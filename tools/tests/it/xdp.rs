@@ -105,7 +105,7 @@ fn who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it() {
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
 
-/// Somebody who is not root, with these capabilities (`+net_raw,+bpf`) and no others, who may lock this much
+/// A user other than root, with these capabilities (`+net_raw,+bpf`) and no others, who may lock this much
 /// memory.
 struct Somebody {
     folder: tempfile::TempDir,
@@ -116,7 +116,7 @@ struct Somebody {
 const NOBODY: u32 = 65_534;
 
 impl Somebody {
-    /// Who can read and write a folder, and run a copy of the program in it.
+    /// Makes a folder that this user can read and write, with a copy of the program in it.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -358,7 +358,7 @@ fn long_frames_are_exchanged_in_several_chunks() {
     }
 }
 
-/// Where the other end sends longer frames than a packet can have chunks, both are told at once what to set,
+/// Where the other end sends longer frames than a packet can have chunks, both report at once what to set,
 /// and with that set they understand each other.
 #[test]
 fn frames_that_are_too_long_for_the_other_end_are_refused_at_once() {

@@ -1,8 +1,9 @@
 //! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail, or what the rail
-//! sends: the rule set of `nft` is read as far as it can be understood, and what cannot is said, not guessed.
+//! sends: the rule set of `nft` is interpreted as far as possible, and rules that cannot be interpreted are
+//! reported, not guessed.
 //!
-//! Rules at a device (`ingress`) are before the rail's XDP program only for what the driver gives to the
-//! kernel: an xdp rail in native mode passes them by, and is told so by its own chain.
+//! Rules at a device (`ingress`) run before the rail's XDP program only for frames that the driver passes to
+//! the kernel: an xdp rail in native mode bypasses them, and its own chain reports that.
 
 mod rules;
 
@@ -81,14 +82,14 @@ pub(super) fn judge(system: &System, frames: &Frames<'_>) -> Fate {
     }
 }
 
-/// The rule set, as far as the tool tells it.
+/// Returns the rule set, as far as the tool prints it.
 fn listed() -> Result<Value, String> {
     let text = nft(&["-j", "-a", "list", "ruleset"])?;
     let mut rules: Value = serde_json::from_str(&text)
-        .map_err(|_| "what `nft -j list ruleset` says could not be read".to_owned())?;
+        .map_err(|_| "the output of `nft -j list ruleset` could not be parsed".to_owned())?;
     let chains = rules["nftables"].as_array_mut().into_iter().flatten();
     for chain in chains.filter_map(|object| object.get_mut("chain")) {
-        // Before version 1.0.7 the tool does not tell the devices of a chain in JSON.
+        // Before version 1.0.7 the tool omits the devices of a chain from its JSON.
         if (chain["hook"] == "ingress" || chain["hook"] == "egress") && chain.get("dev").is_none() {
             let [family, table, name] = name(chain, "name");
             chain["dev"] = devices(&nft(&["list", "chain", &family, &table, &name])?).into();
@@ -113,8 +114,8 @@ fn devices(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tool as it is to be called here: by its path where it is not on the PATH, as for users whom their
-/// shell gives no folder of administration's.
+/// Returns the tool as it is called here: by its path where it is not on the PATH, as for users whose shell
+/// leaves the folders of administration out.
 pub(super) fn program() -> String {
     match (on_path("nft"), beside_path("nft")) {
         (None, Some(path)) => path.display().to_string(),
@@ -122,7 +123,7 @@ pub(super) fn program() -> String {
     }
 }
 
-/// What the tool says to these words.
+/// Returns the output of the tool for these arguments.
 fn nft(words: &[&str]) -> Result<String, String> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {

@@ -247,7 +247,7 @@ impl Set<'_> {
     /// How a comparison fits.
     fn fits(&self, value: &Value) -> Fits {
         let (left, right) = (&value["left"], &value["right"]);
-        // What is said of another protocol's header is said of no frame of ours, whatever is compared.
+        // A comparison with another protocol's header matches none of our frames, whatever its value.
         if left["payload"]["protocol"]
             .as_str()
             .is_some_and(|protocol| self.is_foreign(protocol))

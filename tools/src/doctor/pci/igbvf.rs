@@ -1,6 +1,6 @@
-//! The last steps of a virtual function of an 82576 or I350: by the rail itself, which asks the physical
-//! function's interface for its hardware address over the adapter's switch. (To itself a function cannot
-//! send: the switch keeps its own packets from it.)
+//! The last steps of a virtual function of an 82576 or I350: with the rail itself, which resolves the
+//! hardware address of the physical function's interface over the adapter's switch. (A function cannot send
+//! to itself: the switch does not return its own packets to it.)
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -48,20 +48,21 @@ impl Live for IgbvfSteps {
                     "the function has no link",
                     "its physical function is down or has no cable, or the link of this one is turned off there",
                     vec![Fix::hand(
-                        "`ip link` shows the physical function's interface and what it says of its vf",
+                        "`ip link` shows the physical function's interface and the state of its vf",
                     )],
                 ));
             }
         }
         interrupt(walk, &mut rail)?;
         let framed = frame(walk, bdf, &mut rail);
-        // Told above all where no frame passes.
+        // Most useful where no frame passes.
         stopped(walk, bdf);
         framed
     }
 }
 
-/// Of this link only, and nobody's: it is used as long as the diagnosis takes.
+/// Returns an address that is valid on this link only and that no other host has: it is used during the
+/// diagnosis.
 fn own_address() -> String {
     let number = std::process::id();
     format!("fe80::d00b:{:x}:{:x}/64", number >> 16, number & 0xffff)
@@ -89,7 +90,7 @@ fn opened(walk: &mut Walk, bdf: Bdf) -> Result<IgbvfRail, crate::doctor::chain::
         Err(RailError::Unusable { reason, remedy, .. }) => Err(walk.broken(
             "rings",
             reason,
-            "the device or its physical function does not do what the rail asks for",
+            "the device or its physical function does not do what the rail requests",
             vec![Fix::quoted(&remedy)],
         )),
         Err(error) => Err(walk.broken("rings", error.to_string(), "the system refuses it", Vec::new())),
@@ -106,17 +107,17 @@ fn interrupt(walk: &mut Walk, rail: &mut IgbvfRail) -> Link {
         "one that was raised by hand did not come",
         "interrupt remapping is off, or the function's vectors are taken: a rail that sleeps would never wake",
         vec![Fix::hand(
-            "boot without `intremap=off`, and see what the kernel says of it: `dmesg | grep -i remap`",
+            "boot without `intremap=off`, and look for the kernel's reason: `dmesg | grep -i remap`",
         )],
     ))
 }
 
-/// A question through the rings to somebody who answers: the kernel, at the physical function's interface.
+/// Sends a request through the rings that the kernel answers, at the physical function's interface.
 fn frame(walk: &mut Walk, bdf: Bdf, rail: &mut IgbvfRail) -> Link {
     let Some((interface, address)) = neighbour(bdf) else {
         walk.unknown(
             "frame",
-            "there is nobody to ask: its physical function's interface is not here, or has no link-local IPv6 address",
+            "no neighbour can answer: its physical function's interface is not here, or has no link-local IPv6 address",
             vec![Fix::hand(
                 "`doorbell links` or `doorbell pingpong` with a peer shows whether frames pass",
             )],
@@ -148,13 +149,13 @@ fn frame(walk: &mut Walk, bdf: Bdf, rail: &mut IgbvfRail) -> Link {
         );
         walk.proved(
             "frame",
-            format!("{interface} was asked for its address through the rings, and answered"),
+            format!("{interface} answered a request for its hardware address through the rings"),
         );
         return Ok(());
     }
     Err(walk.broken(
         "frame",
-        format!("{interface} was asked for its address through the rings, and nothing came back"),
+            format!("{interface} did not answer requests for its hardware address through the rings"),
         "the adapter's switch keeps the function's packets (a vlan, a spoof check, a firewall of the interface), or the IOMMU stops its DMA",
         vec![
             Fix::hand(format!("`ip link show {interface}` shows the vf's settings")),
@@ -194,7 +195,7 @@ fn stopped(walk: &mut Walk, bdf: Bdf) {
                     last.join("; ")
                 ),
                 vec![Fix::hand(
-                    "whoever drove it then told it wrong addresses, or took memory away too early: a matter for its authors",
+                    "its last driver gave it wrong addresses, or freed memory too early: report it to that driver's authors",
                 )],
             );
         }

@@ -1,7 +1,8 @@
 //! The chain of a PCI function that a rail drives from user space: from the slot to the rings.
 //!
 //! ```text
-//!   device ─ virtual function? ─ its physical one up? ─ VFIO, step by step (drivers/vfio) ─ memory near? ─ the rail's own steps
+//!   device ─ virtual function? ─ its physical one up? ─ VFIO, step by step ─ memory near? ─ the rail's steps
+//!                                                       (drivers/vfio)
 //! ```
 
 mod igbvf;
@@ -20,8 +21,8 @@ pub(super) use usnic::{UsnicSteps, model};
 
 /// Where the functions are.
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Memory that the rings and frames of a rail take whose driver does not tell, to be locked before the device
-/// may reach it.
+/// Memory to be locked before the device may reach it, for a driver that does not report how much the rings
+/// and frames of its rail take.
 const LOCKED: u64 = 16 << 20;
 
 /// The functions of this machine that a rail could drive: virtual ones, and physical ones that have none yet.
@@ -168,7 +169,7 @@ fn physical(
         ),
     };
     if !named {
-        // Whoever wants no such rail misses nothing.
+        // On a host that needs no such rail this is no fault.
         walk.note(
             "virtual",
             "a physical function without virtual ones, which rails could drive",
@@ -181,7 +182,7 @@ fn physical(
         "it is a physical function without virtual ones, and rails drive virtual ones",
         match device.interfaces.is_empty() {
             true => "the kernel's own driver, which makes them, does not have it",
-            false => "nobody has made them since the start",
+            false => "none has been made since the start",
         },
         vec![fix],
     ))
@@ -213,7 +214,7 @@ fn parent(walk: &mut Walk, system: &System, device: &PciDevice) -> Link {
                 "its physical function {physical} has no interface (driver: {})",
                 driver.as_deref().unwrap_or("none")
             ),
-            "a virtual function asks its physical one for its address and its link, and nobody answers",
+            "a virtual function requests its address and its link state from its physical one, which does not answer",
             vec![bind(*physical, kernel)],
         ));
     };
@@ -253,7 +254,7 @@ fn parent(walk: &mut Walk, system: &System, device: &PciDevice) -> Link {
 
 /// The steps to an open device, as its driver walks them.
 fn vfio(walk: &mut Walk, system: &System, bdf: Bdf, memory: u64) -> Link {
-    // What the device itself is has been said.
+    // The earlier steps have already reported the device itself.
     for step in doorbell_vfio::chain(&host(system), bdf, memory).skip(1) {
         if step.name == "memlock" {
             // As the driver sees it, and who set it.
@@ -275,16 +276,16 @@ fn vfio(walk: &mut Walk, system: &System, bdf: Bdf, memory: u64) -> Link {
 fn cause(error: &Error) -> &'static str {
     match error {
         Error::NotBound { driver: Some(_), .. } => "the kernel's own driver took it when it appeared",
-        Error::NotBound { .. } => "nobody has given it to a driver",
+        Error::NotBound { .. } => "it has not been bound to a driver",
         Error::NotViable { .. } => {
             "what one device of a group can reach, all can: the kernel hands over all of them, or none"
         }
         Error::NoFile { .. } => "the module is not loaded whole, or the container does not show its devices",
-        Error::Forbidden { .. } => "device files of VFIO belong to root until somebody gives them away",
+        Error::Forbidden { .. } => "device files of VFIO belong to root until their owner is changed",
         Error::Busy { .. } => "a group is one process's at a time",
         Error::WrongVersion | Error::NoType1 => "the kernel's part of VFIO is missing, or another one",
         Error::NotAttached { .. } => {
-            "the kernel refuses the device, for what it says or for its interrupts' isolation"
+            "the kernel refuses the device, for what it reports or for its interrupts' isolation"
         }
         Error::Unreadable { .. } => "the device is off, in reset, or gone from its slot",
         Error::Memlock { .. } => "the kernel locks what a device may reach, and the limit is too small",
@@ -303,8 +304,8 @@ fn fix(error: &Error) -> Fix {
     }
 }
 
-/// No unit keeps devices to the memory that they were given: the firmware shows none, or the kernel was not
-/// told to use it. `group`: that of VFIO without an IOMMU, where the function is in one.
+/// Reports that no IOMMU restricts devices to the memory that they were given: the firmware shows none, or
+/// the kernel was started without it. `group`: that of VFIO without an IOMMU, where the function is in one.
 fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf, group: Option<u32>) -> Ended {
     const TABLES: &str = "/sys/firmware/acpi/tables";
     let line = system.text("/proc/cmdline").unwrap_or_default();
@@ -389,7 +390,7 @@ fn near(walk: &mut Walk, system: &System, device: &PciDevice) {
     let Some(node) = device.numa_node else {
         return walk.not_applicable(
             "numa",
-            "the machine has one node of memory, or does not tell the device's",
+            "the machine has one node of memory, or does not report the device's",
         );
     };
     let there = list(
@@ -424,7 +425,7 @@ fn near(walk: &mut Walk, system: &System, device: &PciDevice) {
     );
 }
 
-/// As the firmware tells it: 10 within a node.
+/// Returns the distance that the firmware reports: 10 within a node.
 fn distance(system: &System, core: usize, to: usize) -> Option<u64> {
     let nodes = system.names("/sys/devices/system/node");
     let number = nodes

@@ -61,7 +61,7 @@ fn command(step: &Step) -> &str {
     step.fixes[0].command.as_deref().unwrap()
 }
 
-/// A rail's own driver, which says that all is well.
+/// A rail's own driver that reports no fault.
 struct Works;
 
 impl Live for Works {
@@ -125,7 +125,7 @@ fn a_physical_function_is_told_how_virtual_ones_are_made() {
             .what
             .contains("firmware")
     );
-    // Nobody who did not ask for it is told that it is broken.
+    // Where the rail was not named, it is not reported as broken.
     let unasked = chain(&fake.system(), bdf(PF), (None, false), &[]);
     assert_eq!(unasked.verdict, Came::NotApplicable);
 }

@@ -73,7 +73,7 @@ struct Daemon {
     end: Option<Exit>,
 }
 
-/// Runs `daemon`.
+/// Runs the hidden command `daemon`.
 pub(crate) fn daemon() -> Result<ExitCode, ToolError> {
     let born = Instant::now();
     let system = |what| move |source| ToolError::System { what, source };
@@ -107,10 +107,10 @@ fn birth() -> Result<Birth, ToolError> {
     })?;
     match version(&value) {
         Some(theirs) if theirs != own => Err(usage(format!(
-            "the launcher is doorbell {theirs}, and this host has {own}: install the same on all, or name where it is by --doorbell"
+            "the launcher is doorbell {theirs}, and this host has {own}: install the same on all, or name its path by --doorbell"
         ))),
         _ => serde_json::from_value(value)
-            .map_err(|error| usage(format!("the launcher says what is no birth: {error}"))),
+            .map_err(|error| usage(format!("the launcher's first message does not parse: {error}"))),
     }
 }
 
@@ -490,7 +490,7 @@ impl Daemon {
         self.end = Some(Exit::PeerLost);
     }
 
-    /// Cleans up.
+    /// Ends the ranks that are left, and removes what the daemon made.
     fn finish(&mut self) {
         if let Some(local) = &mut self.local
             && (!local.is_over() || self.has_failed)

@@ -31,7 +31,7 @@ pub(in crate::run) struct Here {
 }
 
 impl Here {
-    /// Returns the names without asking the resolver.
+    /// Returns the names that need no look-up.
     pub(in crate::run) fn look() -> Self {
         Self {
             node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -135,8 +135,7 @@ fn address(name: &str) -> Option<IpAddr> {
     name.split('%').next()?.parse().ok()
 }
 
-/// Whether the resolver is asked: not for another user's login, nor for names that only the remote shell
-/// knows.
+/// Whether the name is looked up: not one for another user's login, nor one that only the remote shell knows.
 fn is_looked_up(name: &str) -> bool {
     !name.contains('@') && address(name).is_none()
 }

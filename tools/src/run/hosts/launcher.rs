@@ -567,7 +567,7 @@ impl<'a> Head<'a> {
                 &self.birth.doorbell,
             );
             format!(
-                "`{shell} {name} {doorbell} daemon` ended ({how}) before it said that it is there; what it wrote stands above; does \
+                "`{shell} {name} {doorbell} daemon` ended ({how}) before it reported to the launcher; its output is above; does \
                  `{shell} {name} {doorbell} --version` work?"
             )
         };
@@ -593,7 +593,7 @@ impl<'a> Head<'a> {
             self.condemn(
                 Exit::TimedOut,
                 format!(
-                    "nothing was heard of {} within {} s{troubles}; can it call this host? --nic names the interface or network to use, \
+                    "no message from {} within {} s{troubles}; can it reach this host? --nic names the interface or network to use, \
                      --ports the ports to let in",
                     missing.join(", "),
                     self.options.start.as_secs_f64()
@@ -628,7 +628,7 @@ impl<'a> Head<'a> {
             .for_each(|seen| seen.is_lost = true);
         if !silent.is_empty() {
             self.say(&format!(
-                "{silent} does not say that its ranks have ended; look there for what is left \
+                "{silent} has not reported that its ranks have ended; look there for what is left \
                  (`pgrep -af doorbell`)",
             ));
         }
@@ -640,7 +640,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Cleans up.
+    /// Ends the daemons and waits for their remote shells.
     fn finish(&mut self) {
         self.order(&Order::End);
         // Daemons that get the command end by themselves; the pipe of the others is closed.
@@ -653,7 +653,7 @@ impl<'a> Head<'a> {
         plane::await_end(&mut hearing, LIMIT);
         self.shells = hearing;
         self.shells.extend(deaf);
-        // Nothing else is in flight but the next barrier, which nobody will reach.
+        // Nothing else is in flight but the next barrier, which no rank will reach.
         self.oob.finish(Duration::ZERO);
         plane::wait_for(&mut self.shells, LIMIT);
         self.timeline.end();

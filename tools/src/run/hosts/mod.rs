@@ -2,11 +2,11 @@
 //! its root.
 //!
 //! ```text
-//!   doorbell run ──ssh──► daemon on host 1 ──► ranks 0, 1   PMI-1 over an inherited descriptor (`local`, oob::serve)
-//!    head      └──ssh──► daemon on host 2 ──► ranks 2, 3
+//!   doorbell run ──ssh──► daemon on host 1 ──► ranks 0, 1   PMI-1 over an inherited descriptor
+//!   (launcher) └──ssh──► daemon on host 2 ──► ranks 2, 3    (`node`, oob::serve)
 //!      ▲ │                    │    └──ssh──► daemons below it in the tree
 //!      │ └── commands ────────►
-//!      └── reports, output ────┘   over the control plane (oob::plane), encrypted under a key of the job's own
+//!      └── reports, output ────┘   over the control plane (oob::plane), encrypted under a key of the job
 //! ```
 //!
 //! The key goes to a daemon through the remote shell's standard input, never over an argument or the

@@ -60,7 +60,7 @@ pub(super) fn place(wanted: Vec<(String, Option<u32>)>, ranks: u32) -> Result<Ve
         let room: u64 = rooms.iter().map(|room| u64::from(*room)).sum();
         if u64::from(ranks) > room {
             return Err(format!(
-                "the hosts have room for {room} ranks, and {ranks} were asked for: ask for fewer, or give a host more, as in {}:{}",
+                "the hosts have room for {room} ranks, and the job has {ranks}: start fewer, or give a host more, as in {}:{}",
                 written(&wanted[0].0),
                 rooms[0] + 1
             ));
@@ -142,7 +142,7 @@ fn host(text: &str) -> Result<(String, Option<u32>), String> {
     Ok((name.to_owned(), room))
 }
 
-/// Returns the placement for programs that ask their launcher: `(first host, hosts, ranks on each)`.
+/// Returns the placement for programs that query their launcher: `(first host, hosts, ranks on each)`.
 pub(super) fn blocks(hosts: &[Host]) -> Vec<(u32, u32, u32)> {
     let mut blocks: Vec<(u32, u32, u32)> = Vec::new();
     for (at, host) in (0..).zip(hosts) {

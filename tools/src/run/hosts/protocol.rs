@@ -1,4 +1,4 @@
-//! What the launcher and its daemons say to each other, over the control plane.
+//! The messages between the launcher and its daemons, over the control plane.
 
 use doorbell::oob::contact::Contact;
 use doorbell::oob::launch::Program;
@@ -10,21 +10,23 @@ use crate::run::pmi_group::info;
 use crate::run::rank::Failure;
 
 /// From the launcher to its daemons.
+/// Message type: commands of the launcher to its daemons.
 pub(super) const ORDERS: u32 = 200;
-/// From the daemons to the launcher.
+/// Message type: reports of the daemons to the launcher.
 pub(super) const NEWS: u32 = 201;
-/// What ranks have written, and that it was all: [`Output`].
+/// Message type: output of ranks, and its end ([`Output`]).
 pub(super) const OUTPUT: u32 = 202;
 
-/// What rank 0 reads, to its daemon; no bytes: that was all.
+/// Message type: input of rank 0, to its daemon; a message without bytes ends it.
 pub(super) const INPUT: u32 = 203;
-/// Bytes of output that were written, or of input that rank 0 has taken: `u64 LE`, back to their sender.
+/// Message type: bytes of output that were written, or of input that rank 0 has taken, as `u64 LE`, back to
+/// their sender.
 pub(super) const USED: u32 = 204;
 
-/// With what a daemon is born: a line on its standard input, as it holds the key.
+/// The first message that a daemon gets: a line on its standard input, since it contains the key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Birth {
-    /// The version of doorbell that says it.
+    /// The version of doorbell that sends it.
     pub(super) version: String,
     /// The number of the job.
     pub(super) job: u64,
@@ -66,11 +68,11 @@ pub(super) struct Plan {
     pub(super) has_input: bool,
 }
 
-/// The ranks of a crew that was asked for, as one host is told.
+/// The part of a spawned PMI group that one host starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Muster {
     pub(super) crew: u32,
-    /// What the crew is called.
+    /// The name of the group.
     pub(super) name: String,
     /// The number of its rank 0 in the job.
     pub(super) first: u32,
@@ -117,51 +119,54 @@ impl Wanted {
     }
 }
 
+/// Commands of the launcher to a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
+    /// Start the ranks of the job on this host.
     Start(Box<Plan>),
-    /// Start the ranks here of a crew that was asked for.
+    /// Start the ranks of a spawned group on this host.
     Man(Box<Muster>),
-    /// What a rank of a crew wanted is there, or why not: crew, rank, token.
+    /// The ranks that a rank requested have joined, or why not: group, rank, token.
     Answer(u32, u32, Option<String>, Result<(), String>),
-    /// What a crew asked for under this token will not come, and why.
+    /// The ranks that a group requested under this token will not come: group, token, reason.
     Tell(u32, String, String),
-    /// A barrier of a crew that was asked for is over: its number, the words of all.
+    /// A barrier of a spawned group is complete: group, barrier, the values of all ranks.
     Fenced(u32, u32, Vec<Vec<u8>>),
-    /// A crew that was asked for has failed: end its ranks here.
+    /// A spawned group has failed: end its ranks on this host.
     EndCrew(u32),
     /// Send this signal to the ranks.
     Signal(i32),
-    /// All is over: give everything back and end.
+    /// The job is over: clean up and exit.
     End,
 }
 
+/// Reports of a daemon to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum News {
-    /// The daemon is there: so many microseconds after its process began.
+    /// The daemon is ready, this many microseconds after its process began.
     Here(u64),
-    /// All ranks of the host are started; it took so many microseconds.
+    /// All ranks of the host are started, which took this many microseconds.
     Started(u64),
     /// A rank has ended.
     Ended {
         rank: u32,
         failure: Option<(u8, String)>,
     },
-    /// A rank of a crew wants more of them.
+    /// A rank of a group requests more ranks: group, rank, request.
     Wants(u32, u32, Box<Wanted>),
-    /// Nobody waits any more for those that were asked for under this token.
+    /// No rank waits any more for the group requested under this token.
     Abandoned(String),
-    /// The ranks here of a crew that was asked for are started, or why not.
+    /// The ranks of a spawned group on this host are started, or why not.
     Manned(u32, Result<(), String>),
-    /// Those of that crew are at this barrier, with these words.
+    /// The ranks of that group on this host have reached this barrier, with these values.
     Fence(u32, u32, Vec<u8>),
-    /// A crew that was asked for has failed before it had joined, and how.
+    /// A spawned group failed before it joined, and how.
     Lost(u32, String),
-    /// The job cannot go on here, or a rank asks for its end.
+    /// The job cannot go on on this host, or a rank requests its end.
     Failed(u8, String),
-    /// The ranks of all hosts have met, for the nth time.
+    /// All ranks of all hosts have reached this barrier of the job.
     Met(u32),
-    /// The remote shell that this daemon started for that one has ended so.
+    /// The remote shell that this daemon started for that other one has ended, and how.
     Shell(u32, String),
     /// A rank, or a remote shell that this daemon started, was stopped: a sentence for people.
     Stopped(String),
@@ -177,9 +182,10 @@ impl News {
 /// What a rank has written: `rank u32 LE, stream u8, bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output<'a> {
-    /// On its standard output (0) or error (1); no bytes: that is all.
+    /// Bytes that a rank wrote to its standard output (0) or error (1); no bytes: the end of it.
     Of(u32, usize, &'a [u8]),
-    /// All ranks of the host have ended, and this was all, as of so many orders to start some.
+    /// All ranks of the host have ended and their output is complete, after this many commands to start
+    /// ranks.
     Done(u32),
 }
 
@@ -211,9 +217,9 @@ pub(super) fn write<T: Serialize>(words: &T) -> Vec<u8> {
     serde_json::to_vec(words).unwrap_or_default()
 }
 
-/// Bytes as words.
+/// Decodes the body of a message.
 pub(super) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("what was said does not parse: {error}"))
+    serde_json::from_slice(bytes).map_err(|error| format!("a message does not parse: {error}"))
 }
 
 pub(super) fn contact(bytes: &[u8]) -> Option<Contact> {

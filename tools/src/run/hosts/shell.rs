@@ -32,7 +32,7 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Starts the daemon `birth.rank`, without a remote shell where `is_here` says that its host is this one.
+    /// Starts the daemon `birth.rank`, without a remote shell if `is_here` returns true for its host.
     pub(super) fn start(birth: &Birth, is_here: impl FnOnce(&str) -> bool) -> Result<Self, ToolError> {
         let host = plane::host(birth).to_owned();
         let mut command = match birth.shell.split_first() {
@@ -71,7 +71,7 @@ impl Shell {
         let writer = std::thread::Builder::new()
             .name("birth".to_owned())
             .spawn(move || {
-                // One that does not read it has ended, or will say why it does.
+                // A shell that does not read it has ended, or its end will give the reason.
                 stdin.and_then(|mut stdin| stdin.write_all(&line).ok().map(|()| stdin))
             });
         let writer = writer.map_err(|source| ToolError::System {
@@ -96,7 +96,7 @@ impl Shell {
         Some(status.to_string())
     }
 
-    /// Whether [`Shell::ended`] has told its end.
+    /// Whether [`Shell::ended`] has returned its end.
     pub(super) fn is_buried(&self) -> bool {
         self.is_buried
     }

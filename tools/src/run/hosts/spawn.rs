@@ -169,7 +169,7 @@ impl Grown {
     pub(super) fn abandoned(&mut self, token: &str) -> Vec<Tell> {
         let mut crews = self.crews.iter();
         match crews.find(|(_, crew)| crew.token.as_deref() == Some(token)) {
-            Some((crew, _)) => self.lost(*crew, "nobody waits for it any more"),
+            Some((crew, _)) => self.lost(*crew, "no rank waits for it any more"),
             None => Vec::new(),
         }
     }

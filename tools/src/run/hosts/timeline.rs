@@ -10,11 +10,11 @@ use super::place::Host;
 pub(super) enum Mark {
     /// The remote shell was started from here.
     Shell,
-    /// The daemon said that it is there.
+    /// The daemon reported that it is ready.
     Here,
-    /// It said that its ranks are started.
+    /// It reported that its ranks are started.
     Started,
-    /// It said that its ranks have met for the first time.
+    /// It reported the first barrier of its ranks.
     Met,
 }
 
@@ -54,7 +54,7 @@ impl Timeline {
         }
     }
 
-    /// All daemons are there, and were told what to start.
+    /// All daemons are ready, and have the command to start their ranks.
     pub(super) fn all_here(&mut self) {
         self.here = Some(self.begun.elapsed());
     }

@@ -8,7 +8,7 @@ use std::task::Wake;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes the loop.
+/// An eventfd that wakes the loop.
 #[derive(Debug)]
 pub(super) struct Bell(OwnedFd);
 
@@ -23,7 +23,7 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Resets it.
+    /// Clears the event.
     pub(super) fn hush(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -40,8 +40,7 @@ impl Wake for Bell {
         self.ring();
     }
 }
-
-/// Messages that have not been handled.
+/// A mailbox whose messages wake the loop.
 #[derive(Debug)]
 pub(super) struct Told<T> {
     queue: Arc<Mutex<VecDeque<T>>>,

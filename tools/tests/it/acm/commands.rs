@@ -42,7 +42,7 @@ fn paths_are_told_as_text_and_as_json() {
 fn what_is_not_resolved_is_told_beside_what_is() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(None, folder.path(), &[]);
-    // Nobody has that network, and nobody is asked: no interface is served.
+    // No host has that network, and no request is sent: no interface is served.
     let words = ["resolve", "127.0.0.1", "203.0.113.9", "--source", "127.0.0.1"];
     let (code, text, said) = service.asked(&words);
     assert_eq!((code, &*said), (Some(1), ""), "{text}");

@@ -30,7 +30,7 @@ fn what_config_writes_is_read_without_a_warning() {
         assert!(text.lines().all(|line| line.len() <= 119), "{text}");
         assert!(text.starts_with('#'), "{text}");
     }
-    // Nobody's files are lost.
+    // No file is overwritten.
     let (code, said) = fails(at(None, &words));
     assert!(code == Some(2) && said.contains("--force"), "{said}");
     let out = finish(at(None, &[&words[..], &["--force"]].concat()));

@@ -127,10 +127,10 @@ impl Hosts {
         self.at(host).path(to, &["--source", &source])["dgid"].clone()
     }
 
-    /// It becomes so within the bound from now, by the meter.
+    /// Asserts that `is_so` becomes true within the bound from now, by the meter.
     fn soon(&self, what: &str, is_so: impl Fn() -> bool) {
         let meter = Meter::new();
-        // What holds when it is asked in time, however long the answer takes.
+        // Counted is what holds when the check begins in time, however long the answer takes.
         while !is_so() {
             let elapsed = meter.elapsed();
             assert!(
@@ -173,8 +173,8 @@ fn each_host_finds_each_other_by_name_ipv4_and_ipv6() {
                 hosts.soon(&format!("{host} finds {to}"), || hosts.place(host, &to) == gid);
             }
         }
-        assert!(hosts.place(host, "10.77.0.99").is_null(), "nobody has it");
-        assert!(hosts.place(host, "host9").is_null(), "nobody has it");
+        assert!(hosts.place(host, "10.77.0.99").is_null(), "no host has it");
+        assert!(hosts.place(host, "host9").is_null(), "no host has it");
         let state = hosts.at(host).state();
         assert!(state["carrier"]["taken"].as_u64() > Some(0), "{state:#}");
     }
@@ -273,12 +273,12 @@ fn without_the_key_nothing_is_poisoned_and_nothing_is_learnt() {
         hosts.soon("those with the key find each other", || {
             hosts.place(0, "host2") == v4(2) && hosts.place(1, "host1") == v4(1)
         });
-        // The stranger says that he is somebody else.
+        // The host without the key claims another one's name.
         hosts.named(2, "host2");
         hosts
             .at(2)
-            .until("he has the name", |state| addresses(state).contains(&"host2"));
-        hosts.never("the stranger is believed, or told", || {
+            .until("it has the name", |state| addresses(state).contains(&"host2"));
+        hosts.never("the stranger is believed, or gets an answer", || {
             hosts.place(0, "host2") != v4(2)
                 || !hosts.place(2, "host1").is_null()
                 || !hosts.place(0, "10.77.0.3").is_null()
@@ -341,7 +341,7 @@ fn of_two_hosts_with_one_name_the_one_that_answered_is_told_as_long_as_it_does()
             let has = |state: &Value| addresses(state).contains(&"twin");
             hosts.at(host).until("it has the name", has);
         }
-        // Both tell their neighbours, three times within a second.
+        // Both announce it to their neighbours, three times within a second.
         for host in [1, 2] {
             let state = hosts.at(host).until("it sees the other one", |state| {
                 state["events"].to_string().contains("twin")
@@ -352,7 +352,7 @@ fn of_two_hosts_with_one_name_the_one_that_answered_is_told_as_long_as_it_does()
             );
         }
         std::thread::sleep(Duration::from_millis(1500));
-        hosts.soon("one of them is told", || !hosts.place(0, "twin").is_null());
+        hosts.soon("one of them is found", || !hosts.place(0, "twin").is_null());
         let told = hosts.place(0, "twin");
         assert!(told == v4(2) || told == v4(3), "{told}");
         hosts.never("the other one, or none", || hosts.place(0, "twin") != told);
@@ -363,11 +363,11 @@ fn of_two_hosts_with_one_name_the_one_that_answered_is_told_as_long_as_it_does()
         );
         let (gone, other) = if told == v4(2) { (1, 3) } else { (2, 2) };
         hosts.at(gone).process.signal(Signal::KILL);
-        hosts.soon("the other one is told", || hosts.place(0, "twin") == v4(other));
+        hosts.soon("the other one is found", || hosts.place(0, "twin") == v4(other));
     }
 }
 
-/// Frames that nobody asked for, as fast as this thread can send them, until it is told to stop; how many.
+/// Sends unsolicited frames as fast as this thread can, until `stop` is set; returns how many.
 fn flood(stop: &AtomicBool) -> u64 {
     let group = Group::new(DEFAULT_PKEY, Rate::within(10_000), Mtu::within(2048).unwrap()).gid();
     let own = Gid::of_ip([10, 77, 0, 1].into());
@@ -381,7 +381,7 @@ fn flood(stop: &AtomicBool) -> u64 {
     while !stop.load(Ordering::Relaxed) {
         number += 1;
         let [.., c, d] = number.to_be_bytes();
-        // Whoever is on the link can say that he is anybody on it, and that anything is his.
+        // Any host on the link can claim every address on it.
         let claimed = Address::V4([10, 77, 0, d].into());
         let resolve = Resolve {
             direction: if c % 2 == 0 {

@@ -1,5 +1,5 @@
-//! Debian's `ib_acme` asks our service as it runs, on a host of its own: in every form, over its socket and
-//! over TCP.
+//! Debian's `ib_acme` queries our service as it runs, on a host of its own: in every form, over its socket
+//! and over TCP.
 //!
 //! reference: acm, sections 11 and 12.
 
@@ -127,7 +127,7 @@ fn ib_acme_is_answered_in_every_form() {
         assert_eq!(code, Some(0));
         assert!(text.contains("\nError Count : 0\n"), "{text}");
     }
-    // Nobody of that name, and no address of ours.
+    // No host has that name, and the address is not ours.
     let (code, text) = ib_acme(&lab, &folder, "-f i -s 10.77.0.99 -d 10.77.0.1");
     assert_eq!(code, Some(255), "{text}");
     assert!(
@@ -178,7 +178,7 @@ fn ib_acme_asks_by_gid_and_lid_for_ranges_and_again() {
         assert_eq!(asked("-f i -s 10.77.0.[1,3] -d 10.77.0.[1,3]"), (Some(0), wanted));
         let (code, text) = asked("-f i -s 10.77.0.1 -d 10.77.0.[1-3] -c");
         assert_eq!(text.matches("Destination: ").count(), 3, "{code:?} {text}");
-        // Several times, where it does not tell what source was chosen: the kernel's, for an address that
+        // Several times, where it does not print which source was chosen: the kernel's, for an address that
         // came second.
         let wanted = shown(name, "10.77.0.3", None, [&three, &one], "");
         assert_eq!(asked("-C 3 -d 10.77.0.3"), (Some(0), wanted));

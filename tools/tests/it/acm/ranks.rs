@@ -1,4 +1,4 @@
-//! Jobs that ask the service where their peers are, and do without it where it is of no use.
+//! Jobs that look up their peers at the service, and do without it where it is of no use.
 
 use std::io::Read;
 use std::os::unix::net::UnixListener;
@@ -10,7 +10,7 @@ use crate::common::sentence;
 use crate::hosts::{AMPLE, SHORT, Server, at, finish, two_hosts};
 use doorbell_testing::netns::Lab;
 
-/// A side of a job that asks the service at `socket`.
+/// A side of a job that queries the service at `socket`.
 fn asking(host: &str, words: &[&str], socket: &Path) -> std::process::Command {
     let mut command = at(Some(host), words);
     command
@@ -20,8 +20,8 @@ fn asking(host: &str, words: &[&str], socket: &Path) -> std::process::Command {
     command
 }
 
-/// One measurement with the service at `socket` on the side that calls `to`, or where the other one is; what
-/// it said.
+/// Runs one measurement with the service at `socket` on the side that calls `to`, or where the other one is;
+/// returns what that side printed.
 fn measured(lab: &Lab, key: &str, socket: &Path, to: Option<&str>) -> String {
     let rails = ["--rail", "udp:v0", "--key-file", key];
     let words = [&["pingpong", "--serve", "--bind", "10.77.0.1:0"], &rails[..]].concat();
@@ -58,7 +58,7 @@ fn a_job_finds_its_peers_by_the_service() {
     let before = asked();
     let said = measured(&lab, &key, Path::new(&services[1].socket), None);
     assert!(!said.contains("address service"), "{said}");
-    assert!(asked() > before, "it was asked");
+    assert!(asked() > before, "it was queried");
     // No name service knows this one: only the host's own service does.
     let said = measured(&lab, &key, Path::new(&services[1].socket), Some("host1"));
     assert!(!said.contains("address service"), "{said}");
@@ -86,7 +86,7 @@ fn a_job_does_without_a_service_that_is_of_no_use() {
     let silent = folder.path().join("silent");
     let _listener = UnixListener::bind(&silent).unwrap();
     tells(&silent, "did not answer within 0.3 s");
-    // It goes when it is asked.
+    // It closes the connection when a request arrives.
     let dying = folder.path().join("dying");
     let listener = UnixListener::bind(&dying).unwrap();
     std::thread::spawn(move || {

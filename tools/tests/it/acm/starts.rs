@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use super::Service;
 use crate::hosts::{AMPLE, at, fails, finish};
 
-/// The service, with `given` as its descriptor 3, for the process that `pid` says in the shell's words.
+/// The service, with `given` as its descriptor 3, for the process that the shell expression `pid` names.
 fn activated(folder: &Path, given: impl Into<OwnedFd>, pid: &str, count: &str) -> Command {
     let script = format!("exec 3<&0 </dev/null; LISTEN_PID={pid} LISTEN_FDS={count} exec \"$0\" \"$@\"");
     let service = super::serve(None, folder, &[]);
@@ -30,7 +30,7 @@ fn a_socket_that_is_handed_over_is_served_and_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("systemd.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    // Somebody asks before the service is there: the question waits in the socket.
+    // A client sends its request before the service runs: it waits in the socket.
     let place = path.display().to_string();
     let early = std::thread::spawn({
         let place = place.clone();
@@ -85,7 +85,7 @@ fn systemd_is_told_that_it_is_there() {
         assert!(!service.path("127.0.0.1", &[]).is_null());
         service.ends();
     }
-    // It serves whoever comes, all the same.
+    // It serves its clients all the same.
     let mut command = super::serve(None, folder.path(), &["--seconds", "0.2"]);
     command.env("NOTIFY_SOCKET", folder.path().join("nobody"));
     let out = finish(command);

@@ -77,7 +77,7 @@ fn where_pings_are_not_allowed_that_is_what_is_said() {
         command.stdin(std::process::Stdio::null());
         Service::of(command)
     };
-    // Beyond the router nobody has a service; the system answers pings by itself.
+    // Beyond the router no host has a service; the system answers pings by itself.
     groups("1 0");
     let mut service = start();
     assert!(service.path("10.77.2.1", &[]).is_null());

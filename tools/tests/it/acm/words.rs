@@ -1,4 +1,4 @@
-//! What the commands are given, and what they say where it cannot be: names, folders, sockets.
+//! The arguments of the commands, and their errors: names, folders, sockets.
 
 use std::fs;
 use std::path::Path;
@@ -215,7 +215,7 @@ fn beyond_loopback_is_listened_only_where_that_is_asked_for() {
         let tcp = service.ready["tcp"].as_str().unwrap();
         let (ip, port) = tcp.rsplit_once(':').unwrap();
         assert_eq!(ip, if is_open { "0.0.0.0" } else { "127.0.0.1" });
-        // Its neighbour asks.
+        // Its neighbour sends a request.
         let far = format!("10.77.0.1:{port}");
         let words = ["acm", "resolve", "10.77.0.1", "--json", "--service", &far];
         let out = finish(at(Some(lab.name(1)), &words));

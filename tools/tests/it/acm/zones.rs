@@ -68,7 +68,7 @@ fn an_address_of_a_link_is_found_by_its_interface() {
     }
     own.ends();
 
-    // With two of them, somebody has to say which.
+    // With two of them, the command has to name one.
     lab.ip(0, "link add w0 type veth peer name w1");
     lab.ip(0, "address add fe80::88:1/64 dev w0 nodad");
     lab.ip(0, "link set w1 up");

@@ -23,7 +23,7 @@ pub(super) fn step(walk: &mut Walk, config: &UsnicConfig, object: &Object, rail:
     }
 }
 
-/// Another function of the same model that nobody has, opened.
+/// Opens another function of the same model that no process uses.
 fn beside(config: &UsnicConfig, object: &Object) -> Option<(String, UsnicRail)> {
     let Object::Model { folder, .. } = object else {
         return None;
@@ -42,15 +42,15 @@ fn between(walk: &mut Walk, rail: &mut UsnicRail, (name, other): (&str, &mut Usn
         true => frames::exchange(rail, other, other.incarnation()).map(Some),
         false => Ok(None),
     });
-    let there = "a script of faults loses them, or what steers for one of them does not do what it says";
+    let there = "a script of faults loses them, or the steering of one of the functions does not work";
     match met {
         Err(error) => Err(walk.broken("frames", error.to_string(), "an error of doorbell", Vec::new())),
         Ok(None) => Err(walk.broken(
             "frames",
-            format!("{name} was asked for its hardware address through the rings, and nothing came back"),
+            format!("{name} did not answer requests for its hardware address through the rings"),
             there,
             vec![Fix::hand(
-                "`doorbell-lab model vic` says at its end how many frames met no filter or no buffer",
+                "`doorbell-lab model vic` prints at its end how many frames met no filter or no buffer",
             )],
         )),
         Ok(Some(came)) => judged(
@@ -79,7 +79,7 @@ fn meet(rail: &mut UsnicRail, other: &mut UsnicRail) -> Result<bool, RailError> 
     Ok(true)
 }
 
-/// Nobody else is there: a frame to itself.
+/// Without another function: sends a frame to itself.
 fn alone(walk: &mut Walk, object: &Object, rail: &mut UsnicRail) -> Link {
     let own = rail.open_itself();
     match frames::loop_back(rail, own) {
@@ -92,11 +92,11 @@ fn alone(walk: &mut Walk, object: &Object, rail: &mut UsnicRail) -> Link {
         None => {
             let (who, more) = match object {
                 Object::Model { .. } => (
-                    "no other function of the model is free, and the model does not take frames back to who sent them",
-                    "start the model with more functions (--vfs N), or end who has the others",
+                    "no other function of the model is free, and the model does not return frames to their sender",
+                    "start the model with more functions (--vfs N), or end the processes that use the others",
                 ),
                 Object::Pci(_) => (
-                    "whether an adapter takes frames back to who sent them is not known, and nobody else was there to ask",
+                    "an adapter may not return frames to their sender, and there was no other function to answer",
                     "`doorbell links` or `doorbell pingpong` with a peer shows whether frames pass",
                 ),
             };
@@ -129,7 +129,7 @@ fn judged(walk: &mut Walk, came: Came, way: &str, cause: &str) -> Link {
         saw,
         cause,
         vec![Fix::hand(
-            "see udp.mtu, and the vNIC's MTU above; the statistics of the rail tell what was dropped",
+            "see udp.mtu, and the vNIC's MTU above; the statistics of the rail show what was dropped",
         )],
     ))
 }

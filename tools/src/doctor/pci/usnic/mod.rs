@@ -84,8 +84,8 @@ pub(in crate::doctor) fn model(name: &RailName, config: &Config) -> Chain {
     })
 }
 
-/// The modelled function that is meant, opened or not: of any function, the first that can be. Opening is
-/// what a function bears: one that somebody has is not called for nothing.
+/// Returns the modelled function that is meant, opened or not; for any function, the first that opens. One
+/// that another process uses is not opened: it accepts one process at a time, and would not answer.
 fn found(
     walk: &mut Walk,
     config: &UsnicConfig,
@@ -140,11 +140,11 @@ fn folder(object: &Object) -> PathBuf {
 fn present(walk: &mut Walk, object: &Object, error: Option<&RailError>) -> Link {
     let socket = object.socket().unwrap_or_default();
     let reason = error.map(ToString::to_string).unwrap_or_default();
-    // What the driver says of a connection that is refused.
+    // The driver's text for a connection that is refused.
     if reason.contains("no process listens on") && reason.contains(&*socket.to_string_lossy()) {
         return Err(walk.broken(
             "device",
-            format!("nobody listens at {} any more", socket.display()),
+            format!("no process listens at {} any more", socket.display()),
             "the model that made it was killed",
             vec![start(object)],
         ));
@@ -155,7 +155,7 @@ fn present(walk: &mut Walk, object: &Object, error: Option<&RailError>) -> Link 
     if is_mute && reason.contains(&*socket.to_string_lossy()) {
         return Err(walk.broken(
             "device",
-            format!("there is the socket {}, and nobody answers", socket.display()),
+            format!("there is the socket {}, and it does not answer", socket.display()),
             "the process that models it is stopped, or busy with others",
             vec![Fix::quoted(&doorbell_usnic::see_model(object))],
         ));
@@ -179,7 +179,7 @@ fn absent(walk: &mut Walk, object: &Object) -> Ended {
         ),
         Socket::File => (
             format!("{socket} is no socket"),
-            "somebody put a file there, which no model replaces".to_owned(),
+            "there is a file, which no model replaces".to_owned(),
             Fix::hand("remove it, or name another folder"),
         ),
         Socket::Missing | Socket::There => {
@@ -194,7 +194,7 @@ fn absent(walk: &mut Walk, object: &Object) -> Ended {
                     Fix::quoted(&doorbell_usnic::make_function(object)),
                 ),
             };
-            (format!("nobody has made the socket {socket}"), cause, fix)
+            (format!("there is no socket {socket}"), cause, fix)
         }
     };
     walk.broken("device", saw, cause, vec![fix])
@@ -211,7 +211,7 @@ fn siblings(folder: &Path) -> Vec<String> {
     all.iter().filter_map(name).collect()
 }
 
-/// The physical function: the kernel's, an agent's, or nobody's.
+/// Reports what uses the physical function: the kernel, an agent, or nothing.
 pub(super) fn parent(walk: &mut Walk, device: &PciDevice) {
     let Role::Virtual {
         physical,
@@ -236,7 +236,7 @@ pub(super) fn parent(walk: &mut Walk, device: &PciDevice) {
         ),
         (None, Some("vfio-pci")) => format!("its physical function {physical} is for an agent (vfio-pci)"),
         (None, other) => format!(
-            "nobody uses its physical function {physical} (driver: {})",
+            "nothing uses its physical function {physical} (driver: {})",
             other.unwrap_or("none")
         ),
     };
@@ -255,7 +255,8 @@ fn steps(walk: &mut Walk, rail: Result<UsnicRail, RailError>, config: &UsnicConf
     frame::step(walk, config, object, &mut rail)
 }
 
-/// Of this link only, and nobody's: it is used as long as the diagnosis takes.
+/// Returns an address that is valid on this link only and that no other host has: it is used during the
+/// diagnosis.
 fn own_address() -> String {
     let number = std::process::id();
     format!("169.254.{}.{}/16", 1 + (number >> 8) % 254, number % 254 + 1)
@@ -282,7 +283,7 @@ fn opened(
             Ok(rail)
         }
         Err(RailError::Unusable { reason, remedy, .. }) => {
-            // Where nobody was asked but the function, that is the likeliest.
+            // Without an agent or a proxy, the function itself has refused, as is likely.
             let is_refusal = reason.contains("(error 3)") && config.control != Control::Proxy;
             let (cause, fixes) = match is_refusal {
                 false if reason.contains("another process has") => (
@@ -290,7 +291,7 @@ fn opened(
                     vec![Fix::hand(remedy)],
                 ),
                 true => (
-                    "a usNIC function does not steer for itself: whoever owns its physical function does",
+                    "a usNIC function does not install filters itself: the owner of its physical function does",
                     vec![steer::start(config, object)],
                 ),
                 false => (cause(config, &reason), vec![Fix::quoted(&remedy)]),
@@ -304,8 +305,8 @@ fn opened(
     }
 }
 
-/// The cause of an opening that failed: the setting that asks for it, where one does, else who has refused or
-/// is silent.
+/// Returns the cause of an opening that failed: the setting that requires what failed, where one does, else
+/// what has refused or does not answer.
 fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
     let says = |words: &str| reason.contains(words);
     let is_no = says("(error 3)") || says("(error 5)");
@@ -318,11 +319,11 @@ fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
     } else if is_no {
         "the firmware does not do this for the function"
     } else if says("resource table") && config.commands != Commands::Auto {
-        "usnic.commands asks for a way to give commands that the function does not have"
+        "usnic.commands selects a way to give commands that the function does not have"
     } else if says("resource table") || says("a rail needs 2") {
-        "the function is not configured for usNIC, or its model was told to show less"
+        "the function is not configured for usNIC, or its model was started to show less"
     } else if says("hardware address") {
-        "nobody tells the hardware address, and usnic.mac is not set"
+        "neither the function nor an agent reports the hardware address, and usnic.mac is not set"
     } else if config.control == Control::Proxy && (says("busy") || says("open already")) {
         "usnic.control is proxy, and another process, such as an agent, has the physical function"
     } else if config.control == Control::Proxy && says("ordinary vNIC") {
@@ -352,13 +353,16 @@ fn queues(walk: &mut Walk, config: &UsnicConfig, rail: &UsnicRail) {
     if rail.nic().has_arp() {
         walk.ok("arp", "questions for its address come by a filter of their own");
     } else if !config.arp {
-        walk.not_applicable("arp", "usnic.arp is off: peers have to hear from this rail first");
+        walk.not_applicable(
+            "arp",
+            "usnic.arp is off: peers have to receive a frame of this rail first",
+        );
     } else {
         walk.note(
             "arp",
             "questions for its address do not reach the function: the adapter refused the filter for them",
             vec![Fix::hand(
-                "peers have to hear from this rail first; it asks for them by itself",
+                "peers have to receive a frame of this rail first; it sends requests to them by itself",
             )],
         );
     }
@@ -368,7 +372,7 @@ fn link(walk: &mut Walk, object: &Object, rail: &UsnicRail) -> Link {
     let Some(news) = rail.nic().news() else {
         walk.unknown(
             "link",
-            "neither the function nor an agent tells of the link: it is taken to be up",
+            "neither the function nor an agent reports the link's state: it is taken to be up",
             vec![Fix::hand("`ip link` shows the physical function's")],
         );
         return Ok(());
@@ -387,11 +391,11 @@ fn link(walk: &mut Walk, object: &Object, rail: &UsnicRail) -> Link {
     let is_model = matches!(object, Object::Model { .. });
     let (cause, fix) = match (news.fatal, news.link, is_model) {
         (true, _, true) => (
-            "the model's script says so",
-            "take `link fatal` out of the script, and start the model anew",
+            "the model's script reports a fatal error",
+            "take `link fatal` out of the script, and start the model again",
         ),
         (true, _, false) => (
-            "the adapter's firmware says so",
+            "the adapter's firmware reports a fatal error",
             "reset the adapter, or power-cycle the host",
         ),
         (_, false, true) => (

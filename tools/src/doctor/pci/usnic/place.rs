@@ -1,5 +1,5 @@
-//! What there is at a socket's place, without calling whoever listens there: a function that somebody has
-//! would keep us waiting.
+//! What is at the path of a socket, without a connection to it: a function that another process uses would
+//! not answer.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
-/// What there is.
+/// What is at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Socket {
-    /// A socket, of somebody or of nobody any more.
+    /// A socket, with or without a process that listens.
     There,
     /// There is nothing.
     Missing,
@@ -26,7 +26,7 @@ pub(super) fn look(path: &Path) -> Socket {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Socket::Forbidden(owner(path)),
         Err(_) => Socket::Missing,
         Ok(there) if !there.file_type().is_socket() => Socket::File,
-        // Whoever connects writes.
+        // To connect takes the right to write.
         Ok(there) if rustix::fs::access(path, Access::WRITE_OK).is_err() => {
             Socket::Forbidden(Some(there.uid()))
         }
@@ -34,7 +34,7 @@ pub(super) fn look(path: &Path) -> Socket {
     }
 }
 
-/// Whose it is: that of the first folder above that can be seen.
+/// Returns its owner: that of the first folder above it that is visible.
 fn owner(path: &Path) -> Option<u32> {
     let seen = |path: &Path| std::fs::symlink_metadata(path).ok();
     path.ancestors().find_map(seen).map(|there| there.uid())

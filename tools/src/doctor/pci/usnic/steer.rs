@@ -1,4 +1,4 @@
-//! Who steers for a function, by the settings: an agent, the function itself, or this process.
+//! What installs filters for a function, by the settings: an agent, the function itself, or this process.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -37,14 +37,14 @@ pub(super) fn step(
         Control::Direct => {
             walk.not_applicable(
                 "agent",
-                "usnic.control is direct: the function itself is asked for filters",
+                "usnic.control is direct: filters are requested from the function itself",
             );
             return Ok(());
         }
         Control::Proxy => {
             walk.not_applicable(
                 "agent",
-                "usnic.control is proxy: whoever opens the rail opens the physical function, too",
+                "usnic.control is proxy: the process that opens the rail opens the physical function, too",
             );
             return Ok(());
         }
@@ -71,7 +71,7 @@ pub(super) fn step(
         Socket::File => Err(walk.broken(
             "agent",
             format!("{} is no socket", socket.display()),
-            "usnic.agent names another file, or somebody put one there",
+            "usnic.agent names another file, or the file was put in its place",
             vec![Fix::hand(
                 "set usnic.agent to the agent's socket, or remove the file",
             )],
@@ -102,7 +102,7 @@ fn there(
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             return Err(walk.broken(
                 "agent",
-                format!("nobody listens at {shown} any more"),
+                format!("no process listens at {shown} any more"),
                 "the agent that made it was killed",
                 vec![start(config, object)],
             ));
@@ -139,7 +139,7 @@ fn of_agent(reason: &str) -> Option<&'static str> {
         ("does not answer", "the agent is stopped, or hangs"),
         (
             "closed the line",
-            "it serves its own user, root, and a group where it was told one",
+            "it serves its own user, root, and the group of its --group",
         ),
         ("version", "agent and rail are of different versions"),
     ];
@@ -147,9 +147,9 @@ fn of_agent(reason: &str) -> Option<&'static str> {
     found.map(|(_, cause)| cause)
 }
 
-/// There is no place where an agent could be.
+/// Reports that there is no place where an agent could be.
 fn nowhere(walk: &mut Walk, config: &UsnicConfig) -> Link {
-    let saw = "there is no physical function here whose agent could be asked";
+    let saw = "there is no physical function here that an agent could own";
     if config.control == Control::Agent {
         return Err(walk.broken(
             "agent",
@@ -162,13 +162,13 @@ fn nowhere(walk: &mut Walk, config: &UsnicConfig) -> Link {
     }
     walk.not_applicable(
         "agent",
-        format!("{saw}: the function itself is asked for filters"),
+        format!("{saw}: filters are requested from the function itself"),
     );
     Ok(())
 }
 
 fn missing(walk: &mut Walk, config: &UsnicConfig, object: &Object, socket: &Path) -> Link {
-    let saw = format!("nobody has made the socket {}", socket.display());
+    let saw = format!("there is no socket {}", socket.display());
     if config.control == Control::Agent || config.agent.is_some() {
         return Err(walk.broken(
             "agent",
@@ -180,7 +180,7 @@ fn missing(walk: &mut Walk, config: &UsnicConfig, object: &Object, socket: &Path
     walk.note(
         "agent",
         format!(
-            "{saw}: the function itself is asked for filters, which a usNIC function may refuse (error 3)"
+            "{saw}: filters are requested from the function itself, which a usNIC function may refuse (error 3)"
         ),
         vec![start(config, object)],
     );

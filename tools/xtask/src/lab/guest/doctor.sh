@@ -66,7 +66,7 @@ echo "$said"
 says "bound: to the device's own answers" "$said" '^  ok +answers +.*8086:10ca'
 says "bound: the physical function answers" "$said" '^  ok +rings +.*two send queues'
 says "bound: an interrupt came" "$said" '^  ok +interrupt '
-says "bound: a frame through the rings was answered" "$said" "^  ok +frame +$eth was asked"
+says "bound: a frame through the rings was answered" "$said" "^  ok +frame +$eth answered a request"
 says "unnamed: it is looked at" "$(doorbell doctor)" "^igbvf:$vf: "
 
 vfio-lab hold "$vf" > held.log 2>&1 &

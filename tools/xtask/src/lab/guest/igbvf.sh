@@ -249,7 +249,7 @@ diagnosed() {
     # All modules are loaded, and there is no index of them.
     bash -c "$(sed 's/modprobe vfio-pci/true/' <<< "$fix")"
     check "doctor: doing what it said binds it" test "$(basename "$(readlink $devices/"$a0"/driver)")" = vfio-pci
-    verdict "bound to vfio-pci" 'frame.*was asked for its address through the rings, and answered'
+    verdict "bound to vfio-pci" 'frame.*answered a request for its hardware address through the rings'
     says "doctor: the interrupt" "$said" 'interrupt.*came by its eventfd'
     says "doctor: the link" "$said" 'link .*up, 1000 Mb/s'
     says "doctor: nothing was stopped" "$said" 'iommu-faults.*none of this device'
@@ -258,11 +258,11 @@ diagnosed() {
     bash -c "$fix"
     check "doctor: doing what it said brings it up" within 10 has_flag_up "$nic_a"
     within 20 answers
-    verdict "up again" 'frame.*was asked for its address through the rings, and answered'
+    verdict "up again" 'frame.*answered a request for its hardware address through the rings'
 }
 
 has_flag_up() { ip link show "$1" | grep -q '[<,]UP[,>]'; }
-answers() { doorbell doctor igbvf:"$a0" | grep -q 'and answered'; }
+answers() { doorbell doctor igbvf:"$a0" | grep -q 'answered a request'; }
 
 # A device that reaches for memory that is not its own is stopped by the IOMMU, and it is told.
 stopped() {
@@ -270,7 +270,7 @@ stopped() {
     echo "$said"
     says "a wrong address: told" "$said" '^stopped: DMAR: .*Request device'
     verdict "after a wrong address" 'iommu-faults.*stopped this device [0-9]+ times'
-    says "doctor: it works all the same" "$said" 'frame.*and answered'
+    says "doctor: it works all the same" "$said" 'frame.*answered a request'
 }
 
 made
