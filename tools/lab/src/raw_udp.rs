@@ -23,8 +23,8 @@ use crate::probes::{Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 A busy ping-pong of bare datagrams over connected sockets: no rail can be faster over the same sockets, so what a rail \
-takes is told as a multiple of this. Start the side with `--answer` first; it ends when the other side has done, or 5 s \
-after the last datagram; with status 5 when nobody came. It hears nobody but the address that it is given, has no key, and answers with what it is sent.\n\n", exits!(), "\
+takes is reported as a multiple of this. Start the side with `--answer` first; it ends when the other side has done, or 5 s \
+after the last datagram; with status 5 when none came. It accepts datagrams of the given address only, has no key, and sends back what it receives.\n\n", exits!(), "\
 Examples:\n  doorbell-lab raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer\n  \
 doorbell-lab raw-udp --from 10.0.0.2:7118 --to 10.0.0.1:7118 --sizes 8,64 --seconds 1\n  \
 doorbell-lab raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer --xdp"))]
@@ -47,7 +47,7 @@ pub(crate) struct RawUdpArgs {
     /// Time for each size, in seconds
     #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = an_hour, default_value_t = 0.5)]
     pub(crate) seconds: f64,
-    /// The core to run on; the first for the side that asks and the second for the other when none is named
+    /// The core to run on; by default the first for the side that measures and the second for the other
     #[arg(long, value_name = "N")]
     pub(crate) core: Option<usize>,
     /// Write the report as JSON; `-` is the standard output, instead of the table
@@ -74,7 +74,7 @@ struct Row {
     half_rtt_ns: Spread,
 }
 
-/// `doorbell-lab raw-udp`.
+/// Runs `doorbell-lab raw-udp`.
 pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<report_files::Named<'_>> = args.json.iter().map(|name| ("--json", &**name)).collect();
     report_files::check(&named)?;
@@ -95,7 +95,7 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     if args.answer {
         console::print(&format!("answering {} on {}\n", args.to, args.from))?;
         if raw_udp_answer(&mut line)? == Answered::Silent {
-            console::print(&format!("{} fell silent without taking leave\n", args.to))?;
+            console::print(&format!("{} fell silent without a last datagram\n", args.to))?;
         }
         return Ok(Exit::Done.into());
     }
@@ -134,7 +134,7 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// Why what was asked for can never be, whatever the system is like.
+/// Returns why the command line can never work, whatever the system is like.
 fn misused(args: &RawUdpArgs) -> Option<String> {
     let (from, to) = (args.from, args.to);
     if from == to {
@@ -143,7 +143,7 @@ fn misused(args: &RawUdpArgs) -> Option<String> {
         ));
     }
     if from.port() == 0 || to.port() == 0 {
-        return Some("port 0 is nobody's: name the same two ports on both sides, crosswise".to_owned());
+        return Some("port 0 stands for none: name the same two ports on both sides, crosswise".to_owned());
     }
     if from.is_ipv4() != to.is_ipv4() {
         return Some(format!(
@@ -157,7 +157,7 @@ fn misused(args: &RawUdpArgs) -> Option<String> {
             ));
         }
     }
-    // Past the kernel, the rail says so itself.
+    // Past the kernel, the rail reports that itself.
     let is_strange = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
     let strange = !args.xdp && UdpSocket::bind((from.ip(), 0)).is_err_and(is_strange);
     strange.then(|| {

@@ -18,7 +18,7 @@ pub(crate) struct PerfArgs {
     /// The service to query
     #[arg(long, value_name = "SERVICE")]
     pub(crate) service: Option<String>,
-    /// Print JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct LoadArgs {
     /// The service to query
     #[arg(long, value_name = "SERVICE")]
     pub(crate) service: Option<String>,
-    /// Print JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! `doorbell-lab acm-load`: many clients that ask for known paths at a rate, and how long the answers take.
+//! `doorbell-lab acm-load`: many clients that query known paths at a rate, and how long the answers take.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -29,16 +29,16 @@ struct Report {
     version: &'static str,
     service: String,
     clients: u32,
-    /// As it was asked for, questions a second.
+    /// The requested rate, in questions a second.
     rate: u32,
-    /// As it was.
+    /// The achieved rate.
     achieved: f64,
     seconds: f64,
     answered: u64,
     failed: u64,
     /// Why the first one failed.
     first_failure: Option<String>,
-    /// From when a question was to be asked to its answer.
+    /// The time from when a question was due to its answer.
     latency_ns: Percentiles,
     /// Memory of the service's process that is resident, before and after; where it is a process of this
     /// host.
@@ -62,7 +62,7 @@ struct Seen {
     first_failure: Option<String>,
 }
 
-/// `doorbell-lab acm-load`.
+/// Runs `doorbell-lab acm-load`.
 pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
     let destinations = written::all(&args.destinations, Format::Any)?.into_iter();
     let ways = destinations.map(|to| Ok((to.source()?, to.address)));
@@ -116,10 +116,10 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
     Ok(if good { Exit::Done } else { Exit::Verdict }.into())
 }
 
-/// Where a path is to begin, if that is said, and where it is to end.
+/// Where a path begins, if that is given, and where it ends.
 type Way = (Option<Address>, Address);
 
-/// When a client asks.
+/// The times at which a client sends its questions.
 #[derive(Clone, Copy)]
 struct Pace {
     first: Instant,
@@ -155,7 +155,7 @@ async fn warm(asker: &AsyncClient, ways: &[Way]) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// One client: asks when it is time, whatever became of the question before, and never faster.
+/// One client: sends a question when it is due, whatever became of the one before, and never faster.
 async fn ask(asker: AsyncClient, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: Rc<RefCell<Seen>>) {
     let mut due = pace.first;
     let mut turn = nth;
@@ -227,7 +227,7 @@ fn shown(report: &Report) -> String {
     let times = &report.latency_ns;
     let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     let mut text = format!(
-        "{} clients, {} questions in {:.1} s: {:.0} a second of {} asked for, {} failed\n",
+        "{} clients, {} questions in {:.1} s: {:.0} a second of {} requested, {} failed\n",
         report.clients, report.answered, report.seconds, report.achieved, report.rate, report.failed
     );
     text.push_str(&format!(

@@ -9,8 +9,8 @@ use doorbell_tools::exits;
 /// Measure what the design promises, and judge it
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-Ratios are measured within one run, in interleaved repetitions; the verdict is no when a budget is missed. What cannot be \
-judged here says why, and is never counted as met.\n\n\
+Ratios are measured within one run, in interleaved repetitions; the verdict is no when a budget is missed. A row that cannot \
+be judged here has the reason beside it, and is never counted as met.\n\n\
 The rows between two hosts are measured between two network namespaces with a pair of virtual Ethernet interfaces between \
 them, and those about losses through a third one that drops frames. They end with the command. That takes root, or a \
 kernel that lets users make namespaces, and the packages iproute2, util-linux and nftables; rails past the kernel (xdp) \
@@ -45,7 +45,7 @@ pub(crate) enum Part {
     Network,
     /// The same two hosts while frames are lost
     Loss,
-    /// Idle peers
+    /// Memory of idle peers
     Memory,
 }
 

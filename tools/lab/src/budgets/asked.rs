@@ -22,7 +22,7 @@ const RAW_BYTES: usize = 8;
 /// A row of a report, or why the rail cannot be used here.
 pub(super) type Told = Result<Row, String>;
 
-/// Who asks: the program, and for how long each measurement goes on.
+/// Runs the measurements: with this program, and each for this time.
 pub(super) struct Asker<'a> {
     pub(super) runner: &'a Runner,
     pub(super) program: &'a Path,
@@ -71,7 +71,7 @@ impl Asker<'_> {
         let half = report["results"][0]["half_rtt_ns"]["mean"].as_f64();
         half.filter(|half| *half > 0.0)
             .map(Ok)
-            .ok_or_else(|| unread("doorbell-lab raw-udp", "it told no time".to_owned()))
+            .ok_or_else(|| unread("doorbell-lab raw-udp", "it reported no time".to_owned()))
     }
 
     /// What one more idle peer takes, by a process of its own.
@@ -84,7 +84,7 @@ impl Asker<'_> {
         text(NAME, ended)?
             .trim()
             .parse()
-            .map_err(|_| unread(NAME, "it told no number".to_owned()))
+            .map_err(|_| unread(NAME, "it reported no number".to_owned()))
     }
 
     fn ours<'a>(&'a self, place: &'a Place<'a>) -> Ours<'a> {
@@ -107,7 +107,8 @@ fn name(words: &[String]) -> String {
     format!("doorbell {}", words.join(" "))
 }
 
-/// The row of a measurement that ended well. A rail that is not there is told; everything else is an error.
+/// Returns the row of a measurement that ended well, or why its rail is not here; everything else is an
+/// error.
 fn told(name: &str, ended: Result<Ended, Stop>) -> Result<Told, Stop> {
     let ended = ended.map_err(stopped)?;
     if ended.code() == Some(i32::from(Exit::Rail.number())) {

@@ -1,4 +1,4 @@
-//! From samples to verdicts, row by row; whatever is not judged says why.
+//! From samples to verdicts, row by row; a row that is not judged has the reason.
 
 use doorbell_bench::stats::median;
 
@@ -29,7 +29,7 @@ impl Parts {
     }
 }
 
-/// All rows.
+/// Returns the verdicts of all rows.
 pub(super) fn judge(samples: &Samples, parts: &Parts, cores: &[usize]) -> Vec<Judged> {
     let machine = Machine::of(cores);
     let mut all = of_shm(&samples.shm, &samples.inside, parts, &machine);
@@ -200,7 +200,7 @@ fn of_loss(samples: &Samples, parts: &Parts) -> Vec<Judged> {
         .collect()
 }
 
-/// Why a rail told nothing.
+/// Returns why a rail has no value.
 fn unusable(values: &[f64], over: &Over) -> Option<String> {
     let moved = || {
         let times = over.unsteady;
@@ -210,7 +210,7 @@ fn unusable(values: &[f64], over: &Over) -> Option<String> {
     if values.is_empty() { why() } else { None }
 }
 
-/// The verdict about the better rail; `how` says what both have.
+/// Returns the verdict about the better rail; `how` describes what both have in common.
 fn better(
     budget: &Budget,
     missing: Option<String>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   one_host    two processes over shared memory and the loopback; inside this process
-//!   two_hosts   network namespaces: over a link, and through a switch that loses frames      ──► judge ──► rows
+//!   two_hosts   network namespaces: over a link, and through a switch that loses frames   ──► judge ──► rows
 //!   idle        a process of its own, with ten thousand peers
 //! ```
 //!
@@ -41,10 +41,10 @@ use crate::probes::{Run as RunTold, Verdicts, idle_peer_bytes};
 const BAD_BASE_NS: f64 = 400.0;
 /// Cores for two ranks in dedicated mode.
 const DEDICATED_CORES: usize = 4;
-/// Repetitions and seconds for each measurement when nothing is said, and for a first look.
+/// Repetitions and seconds for each measurement by default, and for a first look.
 const USUAL: (u32, f64) = (8, 0.2);
 const QUICK: (u32, f64) = (1, 0.05);
-/// Losses are measured in each of so many repetitions: they take the longest.
+/// Losses are measured in every second repetition only: they take the longest.
 const LOSS_EVERY: u32 = 2;
 
 /// Everything that the repetitions measured.
@@ -61,7 +61,7 @@ struct Samples {
     idle: Vec<f64>,
 }
 
-/// `doorbell-lab budgets`.
+/// Runs `doorbell-lab budgets`.
 pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<report_files::Named<'_>> = args
         .json
@@ -90,7 +90,7 @@ fn show(verdicts: &Verdicts, args: &BudgetsArgs) -> Result<ExitCode, ToolError> 
         report_files::write(name, &verdicts.json(), &mut std::io::stdout().lock())?;
     }
     if !verdicts.measured() {
-        console::say("doorbell: nothing could be measured: each row says why");
+        console::say("doorbell: nothing could be measured: each row has the reason");
         return Ok(Exit::System.into());
     }
     let exit = if verdicts.missed() {
@@ -197,7 +197,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether a part is wanted; it is shown, and whoever wants us to end is heard.
+    /// Returns whether a part is wanted, and shows it; fails if a signal has arrived that ends the command.
     fn begins(&self, repetition: u32, part: Part) -> Result<bool, Stop> {
         self.asker.runner.check()?;
         let wanted = self.parts.has(part);

@@ -68,7 +68,7 @@ pub(super) struct Inside {
 }
 
 impl Shm {
-    /// One repetition.
+    /// Measures one repetition.
     pub(super) fn measure(&mut self, asker: &Asker<'_>, cores: &[usize]) -> Result<(), Stop> {
         if cores.len() < 2 {
             return Ok(());
@@ -147,7 +147,7 @@ impl Loopback {
 }
 
 impl Inside {
-    /// One repetition; `check` is asked between its parts whether to go on.
+    /// Measures one repetition; `check` is called between its parts and ends it by an error.
     pub(super) fn measure(
         &mut self,
         clock: &Clock,

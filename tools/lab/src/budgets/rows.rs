@@ -153,24 +153,24 @@ pub(super) const POSTED: Budget = Budget {
     limit: 2.0,
     bound: Bound::AtMost,
     how: "a message with a fully given tag finds its entry, and the entry is posted again: time with 100,000 entries \
-          over time with one; 16 of the tags are asked for, again and again, so that what takes time is the search",
+          over time with one; 16 of the tags are used, again and again, so that what takes time is the search",
 };
 pub(super) const UNEXPECTED: Budget = Budget {
     name: "matching, 100,000 unexpected",
     how: "a receive with a fully given tag finds its kept message, and the message is kept again: time with 100,000 \
-          over time with one; 16 of the tags are asked for",
+          over time with one; 16 of the tags are used",
     ..POSTED
 };
 pub(super) const POSTED_ALL: Budget = Budget {
     name: "matching, 100,000 posted, all",
     bound: Bound::None,
-    how: "the same for posted entries with all tags asked for, in an order that no cache can guess: the misses of touching \
+    how: "the same for posted entries with all tags used, in an order that no cache can guess: the misses of touching \
           every entry are in it",
     ..POSTED
 };
 pub(super) const UNEXPECTED_ALL: Budget = Budget {
     name: "matching, 100,000 unexpected, all",
-    how: "the same for kept messages with all tags asked for",
+    how: "the same for kept messages with all tags used",
     ..POSTED_ALL
 };
 pub(super) const OVERLAP: Budget = Budget {

@@ -14,7 +14,7 @@ use super::base::Base;
 use super::rows::LOSSES;
 use crate::place::{INTERFACE, Place, Way};
 
-/// Losses are rare: a rail is measured so long beside and under them at least, in seconds.
+/// Losses are rare: the least time for which a rail is measured with and without them, in seconds.
 const LOSS_SECONDS: f64 = 0.4;
 
 /// What is measured beside tagged messages.
@@ -89,7 +89,7 @@ impl<'r> Places<'r> {
                 return Ok(Err("there is one core only".to_owned()));
             };
             if !wanted {
-                return Ok(Err("it was not asked for".to_owned()));
+                return Ok(Err("it was not requested".to_owned()));
             }
             let mut place = Place::new(runner, [one, two])?;
             Ok(place.lay(way)?.map(|()| place))
@@ -173,7 +173,7 @@ impl At<'_> {
         if over.lacks.is_some() {
             return Ok(None);
         }
-        // The bare exchange of cache lines says nothing about a link.
+        // The bare exchange of cache lines has nothing to do with a link.
         let words = [words, &["--no-reference"]].concat();
         match self
             .asker

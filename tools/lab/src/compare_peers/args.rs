@@ -8,7 +8,7 @@ use doorbell_tools::cli::values::{an_hour, core, percent, whole};
 use doorbell_tools::exits;
 use doorbell_tools::measure::ModeArg;
 
-/// Measure doorbell and the peers that are installed in turn, and tell who is ahead
+/// Measure doorbell and the peers that are installed in turn, and report which is ahead
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Peers: Open MPI, MPICH, UCX's perftest and libfabric's fi_pingpong, as they are found on the PATH, and the OSU benchmarks \
@@ -43,7 +43,7 @@ pub(crate) struct ComparePeersArgs {
     /// Between two network namespaces with a pair of virtual Ethernet interfaces between them
     #[arg(long)]
     pub(crate) network: bool,
-    /// The same while so many percent of what goes either way is lost, in a switch that everything crosses
+    /// The same while this percentage of what goes either way is lost, in a switch that everything crosses
     /// then
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', num_args = 1, value_parser = percent)]
     pub(crate) loss: Vec<f64>,
@@ -97,16 +97,16 @@ pub(crate) struct ComparePeersArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// Whose stack it is.
+/// The project that a stack belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Family {
-    /// Open MPI
+    /// The MPI library Open MPI
     OpenMpi,
-    /// MPICH
+    /// The MPI library MPICH
     Mpich,
-    /// UCX's perftest
+    /// UCX, by its perftest
     Ucx,
-    /// libfabric's fi_pingpong
+    /// libfabric, by its fi_pingpong
     Libfabric,
     /// The OSU benchmarks of `--osu`
     Osu,
@@ -115,7 +115,7 @@ pub(crate) enum Family {
 /// What overlap is measured with.
 #[derive(Debug, Args)]
 pub(crate) struct OverlapArgs {
-    /// Message sizes
+    /// Sizes of the messages
     #[arg(long, value_delimiter = ',', num_args = 1, required = true)]
     pub(crate) sizes: Vec<Size>,
     /// Steps of the computation, for each size

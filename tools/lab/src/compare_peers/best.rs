@@ -21,7 +21,7 @@ const BANDWIDTH: f64 = 0.97;
 pub(crate) enum Kept {
     /// In every round.
     Met,
-    /// In none.
+    /// In no round.
     Missed,
     /// In some, or fewer than two could be compared.
     Open,
@@ -39,7 +39,7 @@ pub(crate) struct Best {
     pub(crate) peer: String,
     /// How many times as good doorbell's first row is.
     pub(crate) ratio: Over,
-    /// What it is promised to be: `above` 1, or `at_least` so much; none where nothing is promised.
+    /// What it is promised to be: above 1, or at least a number; `None` where nothing is promised.
     pub(crate) promise: Option<Promise>,
     pub(crate) verdict: Option<Kept>,
     #[serde(skip)]

@@ -1,5 +1,4 @@
-//! Peers that are asked for a number of iterations and not for a time: how many fit, by what the last turn
-//! took.
+//! Peers that take a number of iterations and not a time: how many fit, by what the last turn took.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,9 +10,9 @@ use crate::place::Setting;
 
 /// Without any experience: few enough for a slow network with losses, and enough to know more.
 const FIRST: u64 = 300;
-/// Never fewer.
+/// The least number of iterations.
 const LEAST: u64 = 100;
-/// Never more.
+/// The highest number of iterations.
 const MOST: u64 = 20_000_000;
 /// A turn that took less than this share of its time is repeated with what it taught.
 const SHORT: f64 = 0.3;
@@ -110,7 +109,7 @@ mod tests {
     fn slow_peers_are_asked_for_little_and_nothing_goes_on_for_ever() {
         let counts = Counts::default();
         let mut asked = Vec::new();
-        // Never as fast as it says: 1 ns on paper, and the time is never filled.
+        // Never as fast as it reports: 1 ns on paper, and the time is never filled.
         for half in [1e9, 0.5] {
             let figure = counts.measured(Setting::Network, &load(), 8, |iterations| {
                 asked.push(iterations);

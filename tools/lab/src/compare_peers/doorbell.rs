@@ -40,8 +40,8 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// Over shared memory, in the ways that tell a kind of load between two cores; the usual one first, which
-    /// is what peers are compared with.
+    /// Over shared memory, in the ways that matter for a kind of load between two cores; the usual one first,
+    /// with which peers are compared.
     pub(crate) fn shm(program: PathBuf, cores: [usize; 2], load: &Load) -> Vec<Self> {
         let long = load.sizes.iter().any(|bytes| is_long(*bytes));
         let second = match load.kind {
@@ -71,7 +71,7 @@ impl Doorbell {
         }
     }
 
-    /// The words that ask for a load.
+    /// Returns the command line of a load.
     fn asked(&self, load: &Load) -> Vec<String> {
         let verb = match load.kind {
             Kind::Latency | Kind::Put | Kind::Am => "pingpong",
@@ -166,7 +166,7 @@ impl Stack for Doorbell {
         match self.way {
             Way::Usual => format!(
                 "`doorbell pingpong` and `doorbell rate` over {}, inline, tag-matched; `--posted --plain` where a window of \
-                 non-blocking messages is asked for: sent out of one buffer that never changes and received into several, \
+                 non-blocking messages is measured: sent out of one buffer that never changes and received into several, \
                  all of it ordinary memory; `--layer portals`: a put into the other's memory, whose counting event is polled; \
                  `--layer am`: half of a request with the reply of its handler",
                 self.rail

@@ -1,4 +1,4 @@
-//! Which peers are here: their programs by name on the PATH, their versions by asking them, and the Debian
+//! Which peers are here: their programs by name on the PATH, their versions by calling them, and the Debian
 //! packages that bring those that are missing.
 
 use std::cell::OnceCell;
@@ -22,14 +22,14 @@ pub(crate) struct Peer {
     pub(crate) family: Family,
     /// Its name for people.
     pub(crate) name: &'static str,
-    /// What it says of itself.
+    /// The version that it prints.
     pub(crate) version: Option<String>,
     /// The program that starts it.
     pub(crate) path: Option<PathBuf>,
     /// The compiler of an MPI.
     #[serde(skip)]
     pub(crate) compiler: Option<PathBuf>,
-    /// Its benchmark.
+    /// The benchmark that its compiler built.
     #[serde(skip)]
     pub(crate) built: Built,
     /// Why it cannot be measured, and what to do.
@@ -41,14 +41,14 @@ pub(crate) struct Peer {
 pub(crate) struct Known {
     /// The benchmark that its compiler built, or why there is none.
     pub(crate) program: OnceCell<Result<PathBuf, String>>,
-    /// What its library says that it is.
+    /// The name and version that its library reports.
     pub(crate) library: OnceCell<String>,
 }
 
 /// All ways of one MPI have one.
 pub(crate) type Built = Rc<Known>;
 
-/// A program that tells its version does so within this time.
+/// A program that prints its version does so within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An MPI's programs, by the names under which they may be there: Debian's own, which can stand side by side,
@@ -57,10 +57,10 @@ struct Mpi {
     family: Family,
     name: &'static str,
     launchers: &'static [&'static str],
-    /// A word that its launcher says of itself.
+    /// A word that its launcher prints about itself.
     word: &'static str,
     compilers: &'static [&'static str],
-    /// What its compiler is asked, and a word of its answer: where it was installed says nothing.
+    /// An option of its compiler, and a word of its output: the path where it was installed is no proof.
     asked: &'static str,
     compiles: &'static str,
     packages: [&'static str; 2],
@@ -122,7 +122,7 @@ struct Plain {
     family: Family,
     name: &'static str,
     program: &'static str,
-    /// What tells the version.
+    /// The arguments that print the version.
     asked: &'static [&'static str],
     package: &'static str,
 }
@@ -260,7 +260,7 @@ fn inner(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(inner)
 }
 
-/// What a program says when it is asked of itself; nothing when it cannot.
+/// Returns what a program prints with these arguments; nothing when it cannot be run.
 fn said(runner: &Runner, program: &Path, arguments: &[&str]) -> Result<Option<String>, Stop> {
     let mut command = Command::new(program);
     command.args(arguments);

@@ -13,7 +13,7 @@ use super::table::{self, Block, PERCENTILES, Show, against, blocks, compared, mi
 use super::verdict::Finding;
 use crate::html::{escape, page};
 
-/// The page.
+/// Returns the report as an HTML page.
 pub(crate) fn html(report: &Report) -> Result<String, BenchError> {
     let mut body = String::new();
     head(report, &mut body);
@@ -302,11 +302,11 @@ fn how(report: &Report, body: &mut String) {
     let _ = write!(
         body,
         "<h2>How it was measured</h2>\n<p>Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
-         that each began with another one; {} s for each size (losses, and what they are told against: 1 s at least), after a warm-up; {} messages under way where it says window. \
+         that each began with another one; {} s for each size (losses, and what they are compared with: 1 s at least), after a warm-up; {} messages under way in rows with a window. \
          Half round trips are means of every exchange of a turn. A turn counts when the bare cache-line exchange was in the same band \
          before and after it{}: {} did, {} of them despite other work; {} were repeated because the cores moved and {} because \
          other work took them; {} failed. × is how many times as good doorbell is in the same round and band (time over time, rate over rate): the \
-         median, the least and the most. A dash is what a peer does not tell, or what too few samples know. Lines show medians \
+         median, the least and the most. A dash stands for what a peer does not report, or has too few samples of. Lines show medians \
          of the rounds, bars the least and the most.</p>\n",
         report.rounds,
         report.seconds,

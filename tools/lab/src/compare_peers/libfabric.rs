@@ -1,4 +1,4 @@
-//! libfabric by its own fi_pingpong: a server and a client for each size. It tells a mean and nothing else.
+//! libfabric by its own fi_pingpong: a server and a client for each size. It reports a mean and nothing else.
 
 use doorbell_bench::stats::Percentiles;
 use doorbell_tools::process::{Ready, Stop};
@@ -10,7 +10,7 @@ use super::stack::{Lab, Stack, complete};
 use crate::compare_peers::args::Family;
 use crate::place::{Place, Side, free_port};
 
-/// One provider.
+/// The stack of one provider.
 pub(crate) struct Libfabric {
     name: &'static str,
     provider: &'static str,
@@ -69,7 +69,7 @@ impl Stack for Libfabric {
 
     fn how(&self) -> String {
         format!(
-            "fi_pingpong over {}, tag-matched; it tells means alone, without a warm-up, and no rates; they are computed from its \
+            "fi_pingpong over {}, tag-matched; it reports means alone, without a warm-up, and no rates; they are computed from its \
              MB/sec where that has more digits than its steps of 10 ns",
             self.provider
         )
@@ -78,9 +78,9 @@ impl Stack for Libfabric {
     fn untold(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Latency => None,
-            Kind::Stream | Kind::Blocking => Some("fi_pingpong does not tell rates of one direction"),
+            Kind::Stream | Kind::Blocking => Some("fi_pingpong does not report rates of one direction"),
             Kind::Put | Kind::Am => Some("fi_pingpong exchanges messages"),
-            Kind::Overlap => Some("fi_pingpong does not tell overlap"),
+            Kind::Overlap => Some("fi_pingpong does not report overlap"),
         }
     }
 
@@ -156,7 +156,7 @@ bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
         let large = read("bytes MB/sec usec/xfer\n64k 12531.17 5.23\n", 65_536).unwrap();
         let mean = large.half_rtt_ns.mean.unwrap();
         assert!((mean - 5_229.84).abs() < 0.01, "{mean}");
-        // 8 bytes in 0.24 µs: 33.47 bytes a microsecond tell 239.02.
+        // 8 bytes in 0.24 µs: 33.47 bytes a microsecond result in 239.02.
         let small = read("bytes MB/sec usec/xfer\n8 33.47 0.24\n", 8).unwrap();
         assert!((small.half_rtt_ns.mean.unwrap() - 239.02).abs() < 0.01);
         // What does not fit together is not mixed.

@@ -1,4 +1,4 @@
-//! What is asked of every stack, and what each may tell.
+//! The loads that every stack has to carry, and the figures that each may report.
 
 use std::time::Duration;
 
@@ -38,22 +38,22 @@ impl Kind {
         }
     }
 
-    /// Whether half round trips are told.
+    /// Whether half round trips are reported.
     pub(crate) fn is_latency(self) -> bool {
         matches!(self, Self::Latency | Self::Put | Self::Am)
     }
 }
 
-/// A load.
+/// One kind of load, with its sizes.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) kind: Kind,
     pub(crate) sizes: Vec<u64>,
     /// Time per size.
     pub(crate) seconds: f64,
-    /// Messages outstanding.
+    /// How many messages are outstanding.
     pub(crate) window: u32,
-    /// After this time a stack hangs, if somebody said so.
+    /// The time after which a stack counts as hung, if one is set.
     pub(crate) limit: Option<Duration>,
 }
 
@@ -72,7 +72,7 @@ impl Load {
     }
 }
 
-/// What a stack told about one size. Everything that it did not tell is none.
+/// The figures that a stack reported about one size; `None` is what it did not report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figure {
     pub(crate) bytes: u64,
@@ -84,8 +84,8 @@ pub(crate) struct Figure {
     pub(crate) overlap: Option<Overlap>,
 }
 
-/// Steps of the computation that a receive of so many bytes is put behind: the same for every stack, so that
-/// what both take together can be compared. About as long as a copy of them takes.
+/// Returns the steps of the computation that a receive of `bytes` bytes is put behind: the same for every
+/// stack, so that the times of both together can be compared. They take about as long as a copy of the bytes.
 pub(crate) fn steps(bytes: u64) -> u64 {
     const LEAST: u64 = 1_000;
     LEAST + bytes / 8

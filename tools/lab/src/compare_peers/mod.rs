@@ -48,7 +48,7 @@ use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{Runner, Stop};
 use doorbell_tools::{console, report_files};
 
-/// `doorbell-lab compare-peers`.
+/// Runs `doorbell-lab compare-peers`.
 pub(crate) fn compare_peers(args: &ComparePeersArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<report_files::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
         .into_iter()
@@ -122,7 +122,8 @@ fn end(report: &Report) -> Exit {
     if behind { Exit::Verdict } else { Exit::Done }
 }
 
-/// The peers that are here and were not asked, with the setting: they would have listened to everybody.
+/// The peers that are here and were not measured, with the setting: they would have listened on all
+/// addresses.
 fn left_out(place: &Place<'_>, events: &[Event], peers: &[Peer]) -> Vec<(String, String)> {
     let settings = events.iter().map(|event| event.setting);
     let exposed = settings.filter_map(|setting| Some((setting, place.exposed(setting)?)));
@@ -131,7 +132,7 @@ fn left_out(place: &Place<'_>, events: &[Event], peers: &[Peer]) -> Vec<(String,
         here.map(move |peer| {
             let what = format!("{}, {}", peer.name, setting.name());
             let why = format!(
-                "it would listen to everybody on this machine, as no network namespace could be made ({why}): be root, or let \
+                "it would accept connections from all users and hosts, as no network namespace could be made ({why}): be root, or let \
                  users make namespaces, and install util-linux and iproute2"
             );
             (what, why)
@@ -158,7 +159,7 @@ fn show(report: &Report, args: &ComparePeersArgs) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Who is here, one on each line.
+/// Lists the peers that are here, one on each line.
 fn list(peers: &[Peer]) -> String {
     let mut text = String::new();
     for peer in peers {

@@ -21,7 +21,7 @@ use crate::compare_peers::args::Family;
 use crate::place::{INTERFACE, Place, Setting, Side};
 use crate::probes::Overlap;
 
-/// The benchmark.
+/// The source of the benchmark.
 const SOURCE: &str = include_str!("../../peers/mpi_pair.c");
 /// A compiler takes a second or so.
 const COMPILES: Duration = Duration::from_secs(60);
@@ -72,7 +72,7 @@ impl Mpi {
         .collect()
     }
 
-    /// Whose it is.
+    /// Returns the project that it belongs to.
     pub(crate) fn family(&self) -> Option<Family> {
         Some(self.family)
     }
@@ -109,7 +109,7 @@ impl Mpi {
         Ok(program)
     }
 
-    /// The launcher with what says how messages go and where processes run.
+    /// Returns the launcher with the options for how messages go and where processes run.
     fn launch(&self, lab: &Lab<'_>) -> Result<Command, Stop> {
         let mut command = lab.place.command(lab.setting, Side::One, &self.launcher);
         let network = lab.setting.is_network();

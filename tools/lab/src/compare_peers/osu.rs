@@ -14,7 +14,7 @@ use super::mpi::Mpi;
 use super::stack::{Lab, Stack, complete};
 use crate::compare_peers::args::Family;
 
-/// The linker tells what a program needs within this time.
+/// The linker lists what a program needs within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// OSU's programs under one MPI, in one way.
@@ -89,7 +89,7 @@ impl Stack for Osu {
     }
 
     fn how(&self) -> String {
-        "osu_latency and osu_bw with their own buffers, warm-ups and numbers of iterations; they tell means alone".to_owned()
+        "osu_latency and osu_bw with their own buffers, warm-ups and numbers of iterations; they report means alone".to_owned()
     }
 
     fn untold(&self, kind: Kind) -> Option<&'static str> {
@@ -97,7 +97,7 @@ impl Stack for Osu {
             Kind::Latency | Kind::Stream => None,
             Kind::Blocking => Some("osu_bw has no blocking sends"),
             Kind::Put | Kind::Am => Some("OSU's benchmarks of two processes are measured by messages here"),
-            Kind::Overlap => Some("OSU's benchmarks of two processes do not tell overlap"),
+            Kind::Overlap => Some("OSU's benchmarks of two processes do not report overlap"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a command line asks for: the settings, the loads of each, and the stacks that have a turn at each.
+//! What a command line selects: the settings, the loads of each, and the stacks that have a turn at each.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::place::{INTERFACE, Place, Setting, Way};
 
 /// Sizes when none are named.
 const SIZES: [u64; 5] = [8, 64, 1 << 10, 64 << 10, 1 << 20];
-/// What losses are told by: a small message's latency and a large one's stream.
+/// What losses are measured by: a small message's latency and a large one's stream.
 const LOSS_LATENCY: u64 = 64;
 const LOSS_STREAM: u64 = 1 << 20;
-/// Losses are rare: a stack is measured so long under them at least, in seconds, and as long without.
+/// Losses are rare: the least time for which a stack is measured under them, and without, in seconds.
 const LOSS_SECONDS: f64 = 1.0;
-/// Rounds and seconds when nothing is said, and for a first look.
+/// Rounds and seconds by default, and for a first look.
 const USUAL: (u32, f64) = (5, 0.2);
 const QUICK: (u32, f64) = (2, 0.05);
 
-/// What a command line asks for.
+/// What a command line selects.
 pub(super) struct Plan<'a> {
     args: &'a ComparePeersArgs,
     program: PathBuf,
@@ -51,7 +51,7 @@ impl<'a> Plan<'a> {
         let shm = args.shm || args.overlap || (args.layers && !args.network) || !network;
         if !args.sizes.is_empty() && !shm && !args.network {
             return Err(ToolError::Usage(format!(
-                "`--sizes` says nothing about losses, which are told by messages of {LOSS_LATENCY} bytes and streams of 1 MiB: \
+                "`--sizes` has no effect on losses, which are measured by messages of {LOSS_LATENCY} bytes and streams of 1 MiB: \
                  add `--network` to measure the sizes without losses, or leave them out"
             )));
         }
@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
         kinds.map(|kind| self.load(kind, self.sizes.clone()))
     }
 
-    /// Without losses: the sizes, and what losses are told against, which is measured as long as under them.
+    /// Without losses: the sizes, and what losses are compared with, which is measured as long as under them.
     fn network(&self) -> Vec<Load> {
         let told = if self.args.loss.is_empty() {
             Vec::new()
@@ -216,7 +216,7 @@ impl<'a> Plan<'a> {
         } else {
             stacks.extend(boxed(Doorbell::shm(self.program.clone(), self.cores, load)));
         }
-        // A peer that would listen to everybody is left out; the report says so of each.
+        // A peer that would listen on all addresses is left out; the report lists it with the reason.
         if place.exposed(setting).is_some() {
             return Ok(stacks);
         }

@@ -112,7 +112,7 @@ pub(crate) struct Line {
 pub(crate) struct Skipped {
     pub(crate) what: String,
     pub(crate) why: String,
-    /// Whether it was tried and failed; else it cannot be had.
+    /// Whether it was tried and failed; else it is not available here.
     pub(crate) failed: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct Frame {
     pub(crate) real_time: bool,
     pub(crate) started: SystemTime,
     pub(crate) peers: Vec<Peer>,
-    /// What of them was not asked, and why.
+    /// Which of them were not measured, and why.
     pub(crate) left_out: Vec<(String, String)>,
     pub(crate) doubts: Vec<String>,
 }
@@ -345,8 +345,8 @@ fn counted(turns: &[Turn]) -> Turns {
     all
 }
 
-/// Peers that are not here, kinds that a stack does not tell, turns that failed, and stacks none of whose
-/// turns counted.
+/// Returns peers that are not here, kinds that a stack does not report, turns that failed, and stacks none of
+/// whose turns counted.
 fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
     let mut skipped: Vec<Skipped> = Vec::new();
     let mut add = |what: String, why: String, failed: bool| {
@@ -370,7 +370,7 @@ fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
             if let Some(why) = stack.untold(event.load.kind) {
                 add(
                     format!("{}, {kind}", stack.name()),
-                    format!("not told: {why}"),
+                    format!("not reported: {why}"),
                     false,
                 );
                 continue;
@@ -380,7 +380,7 @@ fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
                     .iter()
                     .filter(|turn| (turn.event, turn.stack) == (at, stack_at))
             };
-            // The first says why; a stack that fails is asked once more.
+            // The first failure has the reason; a stack that fails has one more turn.
             let failure = mine().find_map(|turn| match &turn.outcome {
                 Outcome::Failed(why) => Some(why.clone()),
                 _ => None,

@@ -14,9 +14,9 @@ use super::load::{Figure, Load};
 use super::stack::{Lab, Stack};
 use crate::place::{Place, Setting};
 
-/// Turns that do not count are repeated, up to so many in all.
+/// The number of tries of a turn: one that does not count is repeated.
 const TRIES: u32 = 3;
-/// A stack that failed so often at one load is not asked any more.
+/// After this many failures at one load a stack has no more turns at it.
 const FAILURES_MAX: u32 = 2;
 /// Other work may take this share of the two cores during a turn.
 const OTHERS_MOST: f64 = 0.1;
@@ -83,7 +83,7 @@ pub(crate) enum Disturbed {
     Others,
 }
 
-/// Who hears how far it is.
+/// A receiver of reports on how far the work is.
 pub(crate) trait Progress {
     /// A turn begins.
     fn turn(&mut self, setting: Setting, load: &Load, stack: &str, round: u32);
@@ -91,7 +91,7 @@ pub(crate) trait Progress {
     fn done(&mut self);
 }
 
-/// All rounds.
+/// Runs all rounds.
 pub(crate) fn run(
     runner: &Runner,
     place: &Place<'_>,
@@ -173,7 +173,7 @@ fn lose(place: &Place<'_>, percent: f64) -> Result<(), Stop> {
     })
 }
 
-/// Whose turn it is: each round begins with another stack.
+/// Returns the order of turns: each round begins with another stack.
 fn order(stacks: usize, round: u32) -> impl Iterator<Item = usize> {
     (0..stacks).map(move |at| (at + round as usize) % stacks)
 }
@@ -200,7 +200,7 @@ fn watched(
     let before = bare()?;
     let work = Work::now(lab.place.cores);
     let measured = stack.measure(lab, load);
-    // What it left behind is to be in nobody else's turn, and its time is its own.
+    // What it left behind must not disturb the next turn, and its time is its own.
     lab.runner.sweep();
     let taken = work
         .zip(Work::now(lab.place.cores))

@@ -1,4 +1,4 @@
-//! A stack: one way in which a peer, or doorbell, carries messages, and how it is asked for figures.
+//! A stack: one way in which a peer, or doorbell, carries messages, and how it is measured.
 
 use doorbell_tools::process::{Runner, Stop};
 
@@ -13,25 +13,25 @@ pub(crate) struct Lab<'a> {
     pub(crate) setting: Setting,
 }
 
-/// One stack.
+/// A stack that can be measured.
 pub(crate) trait Stack {
     /// Its name, with what carries the messages.
     fn name(&self) -> &str;
 
-    /// Whose it is; none for doorbell itself.
+    /// Returns the project that it belongs to; none for doorbell itself.
     fn family(&self) -> Option<Family>;
 
     /// How it is measured, in a few words.
     fn how(&self) -> String;
 
-    /// Why a kind of load is not told by it; none when it is.
+    /// Returns why it does not report a kind of load; `None` when it does.
     fn untold(&self, kind: Kind) -> Option<&'static str>;
 
-    /// One turn.
+    /// Measures one turn.
     fn measure(&self, lab: &Lab<'_>, load: &Load) -> Result<Vec<Figure>, Stop>;
 }
 
-/// Rows for all the sizes that were asked for, in their order, or the reason why not.
+/// Returns the rows of all the sizes of the load, in their order, or the reason why not.
 pub(crate) fn complete(name: &str, load: &Load, mut figures: Vec<Figure>) -> Result<Vec<Figure>, Stop> {
     figures.retain(|figure| load.sizes.contains(&figure.bytes));
     figures.sort_by_key(|figure| load.sizes.iter().position(|bytes| *bytes == figure.bytes));
@@ -47,7 +47,7 @@ pub(crate) fn complete(name: &str, load: &Load, mut figures: Vec<Figure>) -> Res
     });
     match lacks {
         Some(bytes) => Err(Stop::Failed(format!(
-            "{name} ended well and told nothing that can be read about messages of {bytes} bytes"
+            "{name} ended well without a readable figure for messages of {bytes} bytes"
         ))),
         None => Ok(figures),
     }

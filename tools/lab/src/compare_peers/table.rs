@@ -369,8 +369,8 @@ fn foot(report: &Report, width: usize, text: &mut String) {
         width,
         "×",
         "how many times as good doorbell is (time over time, rate over rate): the median of the rounds, the least and the \
-         most; above 1 doorbell is ahead. Figures are medians of the rounds; `-` is what a peer does not tell, or what too \
-         few samples know",
+         most; above 1 doorbell is ahead. Figures are medians of the rounds; `-` stands for what a peer does not report, or has \
+         too few samples of",
     );
     for told in &report.stacks {
         paragraph(text, width, "how", &format!("{}: {}", told.name, told.how));
@@ -411,7 +411,7 @@ pub(crate) fn beside(best: &Best) -> String {
     )
 }
 
-/// Who is ahead, in sentences.
+/// Returns which stack is ahead, in sentences.
 pub(crate) fn summary(report: &Report) -> Vec<String> {
     let judged: Vec<&Line> = report
         .results

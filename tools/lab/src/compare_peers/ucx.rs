@@ -91,7 +91,7 @@ impl Stack for Ucx {
     fn how(&self) -> String {
         "ucx_perftest tag_lat and tag_bw, tag-matched, out of one buffer and into another, after a fifth of the iterations that \
          does not count; ucp_put_lat, which writes into memory that the other polls, and ucp_am_lat, a message each way to a \
-         handler; its p50 is that of its last exchanges, and it tells no other percentile beside it"
+         handler; its p50 is that of its last exchanges, and it reports no other percentile beside it"
             .to_owned()
     }
 
@@ -99,7 +99,7 @@ impl Stack for Ucx {
         match kind {
             Kind::Latency | Kind::Stream | Kind::Put | Kind::Am => None,
             Kind::Blocking => Some("ucx_perftest has no blocking sends"),
-            Kind::Overlap => Some("ucx_perftest does not tell overlap"),
+            Kind::Overlap => Some("ucx_perftest does not report overlap"),
         }
     }
 

@@ -1,8 +1,9 @@
-//! Verdicts: what the turns of a stack say together, and how many times as good as each peer doorbell is.
+//! Verdicts: what the turns of a stack result in together, and how many times as good as each peer doorbell
+//! is.
 //!
 //! A ratio is of two turns of one round in one band, and above 1 where doorbell is ahead: time over time for
-//! a latency, rate over rate for a stream. Its median over the rounds is told with the least and the most;
-//! who is ahead is said where all of them are on one side, and there are two at least.
+//! a latency, rate over rate for a stream. Its median over the rounds is reported with the least and the
+//! most; a stack counts as ahead where all of them are on one side, and there are two at least.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl Over {
     }
 }
 
-/// Who is ahead.
+/// Which of two stacks is ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Finding {
@@ -76,7 +77,7 @@ pub(crate) struct Row {
     pub(crate) overlap: Option<Overlap>,
     /// How many times as good doorbell is; none for doorbell's own first rail.
     pub(crate) ratio: Option<Over>,
-    /// The same of the p50, where both tell one.
+    /// The same ratio of the p50, where both report one.
     pub(crate) ratio_p50: Option<Over>,
     pub(crate) finding: Option<Finding>,
     /// The bare exchange around its turns.
@@ -102,8 +103,8 @@ fn times(kind: Kind, base: f64, other: f64) -> f64 {
     }
 }
 
-/// Whether both computed as long, where they computed: the same steps may take another time in another
-/// compiler's code, as in a build without optimisation, and then what both take together says nothing about
+/// Whether both computed for as long, where they computed: the same steps may take another time in another
+/// compiler's code, as in a build without optimisation, and then the time of both together is no measure of
 /// the receive.
 fn is_same_work(a: &Figure, b: &Figure) -> bool {
     const ALIKE: f64 = 1.25;

@@ -51,12 +51,12 @@ pub(crate) enum TrapArg {
     All,
 }
 
-/// What a virtual function's own devcmd says to filters and queue pairs.
+/// How a virtual function's own devcmd answers commands for filters and queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PolicyArg {
-    /// Error 3: the physical function's proxy has to be asked
+    /// Error 3: they go through the physical function's proxy
     Real,
-    /// They are done
+    /// The commands are carried out
     Permissive,
     /// Error 5: unknown
     Hidden,
@@ -65,15 +65,15 @@ pub(crate) enum PolicyArg {
 /// A Cisco VIC with usNIC virtual functions, behind vfio-user sockets
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Then, in other terminals, whoever steers for the virtual functions, and a job over them:\n  \
+Then, in other terminals, the agent that installs filters for the virtual functions, and a job over them:\n  \
 doorbell agent usnic --pf model/DIR/pf\n  doorbell pingpong --rail 'usnic:model/DIR/vf*'\n\n\
 The sockets are DIR/pf.sock, DIR/vf0.sock, DIR/vf1.sock, ...: one function each, mode 0600, in a folder of mode 0700. When all \
-can be called, one line says so, with --json one JSON object. It runs until it is interrupted, then removes what it made and \
-says what drivers did that hardware would not have forgiven. Sockets that a killed model left are replaced; a live one's are \
+accept connections, it prints one line, with --json one JSON object. It runs until it is interrupted, then removes what it made and \
+prints what drivers did that hardware would not have forgiven. Sockets that a killed model left are replaced; a live one's are \
 refused. A client that goes, however it does, leaves a function as new.\n\n\
-Options marked [M] stand for what no public source says of the hardware: a driver that is to work with a real adapter works with \
-each of their values. To pass on the model is not to pass on a VIC. docs/vic-model.md has more, and the grammar of faults.\n\n\
-The engine is one thread. A doorbell in memory wakes nobody, so it has to look: `--idle spin` takes a whole core and is what \
+Options marked [M] stand for what no public source describes of the hardware: a driver that is to work with a real adapter works \
+with each of their values. To pass on the model is not to pass on a VIC. docs/vic-model.md has more, and the grammar of faults.\n\n\
+The engine is one thread. A doorbell in memory is no wake-up, so it has to poll: `--idle spin` takes a whole core and is what \
 to measure with; the default sleeps after 10 ms without work and adds 50 µs to the first frame then.\n\n\
 Exit status: 0 it ran and was ended; 1 with --strict, there were violations; 2 wrong usage; 6 the system refused.\n\n\
 Examples:\n  doorbell-lab model vic\n  doorbell-lab model vic --dir /tmp/vic --vfs 4 --layout-seed 7 --json\n  \
@@ -140,7 +140,7 @@ pub(crate) struct VicArgs {
     /// Registers that are messages instead of memory
     #[arg(long, value_enum, default_value_t = TrapArg::Devcmd)]
     trap: TrapArg,
-    /// [M] What a virtual function's own devcmd says to commands of filters and queue pairs
+    /// [M] How a virtual function's own devcmd answers commands for filters and queue pairs
     #[arg(help_heading = UNKNOWN, long, value_enum, default_value_t = PolicyArg::Real)]
     policy: PolicyArg,
     /// [M] Virtual functions have the physical one's hardware address
@@ -170,7 +170,7 @@ pub(crate) struct VicArgs {
     /// [M] From the end of enable to the end of running
     #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 50)]
     disable_us: u64,
-    /// Hold completions of sends so long, and see whether descriptors or bytes change meanwhile
+    /// Hold completions of sends for this time, and see whether descriptors or bytes change meanwhile
     #[arg(long, value_name = "US", default_value_t = 0)]
     recheck_us: u64,
     /// [M] Queue pairs that are not enabled may transmit
@@ -216,8 +216,8 @@ pub(crate) struct VicArgs {
     /// taken
     #[arg(help_heading = UNKNOWN, long)]
     future: bool,
-    /// [M] A doorbell that was lost is heard when the same index is written again, and not only with another
-    /// one
+    /// [M] A doorbell that was lost takes effect when the same index is written again, and not only with
+    /// another one
     #[arg(help_heading = UNKNOWN, long)]
     same_index: bool,
     /// [M] Disabling a used receive queue once is a violation (with --trap all)
@@ -241,7 +241,7 @@ pub(crate) struct VicArgs {
     /// [M] OPEN, INIT and ENABLE in any order
     #[arg(help_heading = UNKNOWN, long)]
     any_order: bool,
-    /// [M] Unknown commands that nobody waits for end without ERROR
+    /// [M] Unknown commands without a wait for their end report no ERROR
     #[arg(help_heading = UNKNOWN, long)]
     nowait_silent: bool,
     /// [M] The same filter twice for one function is taken
@@ -265,7 +265,7 @@ pub(crate) struct VicArgs {
     /// A script of faults: one rule a line, such as `after 1000 frames vf0.wq0 error-status 3`
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
-    /// An interface of this host as the wire: what it hears comes in, and frames go out by it (needs
+    /// An interface of this host as the wire: frames that it receives come in, and frames go out by it (needs
     /// CAP_NET_RAW)
     #[arg(long, value_name = "IFACE", conflicts_with = "tap")]
     bridge: Option<String>,
@@ -282,10 +282,10 @@ pub(crate) struct VicArgs {
     /// End after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
-    /// At the end, also tell of functions that did nothing
+    /// At the end, also list functions that did nothing
     #[arg(long)]
     pub(crate) all: bool,
-    /// Say it as JSON: one object when ready, one at the end
+    /// Print JSON: one object when ready, one at the end
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -309,7 +309,7 @@ impl VicArgs {
         match self.trap {
             TrapArg::None => Err(ToolError::Usage(
                 "`--trap none` cannot work: in memory, BUSY is set a moment after a command is written, and a driver that gives one \
-                 after another (OPEN and its OPEN_STATUS) writes over the first before anybody has seen it; leave it out, or give devcmd, \
+                 after another (OPEN and its OPEN_STATUS) writes over the first before the model has seen it; leave it out, or give devcmd, \
                  control or all"
                     .to_owned(),
             )),
@@ -317,7 +317,7 @@ impl VicArgs {
         }
     }
 
-    /// What the model is told, with a script of faults.
+    /// Returns the options of the model, with a script of faults.
     pub(crate) fn options(&self, script: String) -> Options {
         Options {
             dir: self.dir.clone(),

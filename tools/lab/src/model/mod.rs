@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use args::{ModelArgs, ModelCommand};
 use doorbell_tools::error::ToolError;
 
-/// `doorbell-lab model`.
+/// Runs `doorbell-lab model`.
 pub(crate) fn model(args: &ModelArgs) -> Result<ExitCode, ToolError> {
     match &args.device {
         ModelCommand::Vic(args) => vic::vic(args),

@@ -1,4 +1,4 @@
-//! `doorbell-lab model vic`: starts the model, says where it is, and stays until it is told to go.
+//! `doorbell-lab model vic`: starts the model, prints where it is, and runs until a signal ends it.
 
 use std::io::{self, Read as _};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Violations that are shown at the end, without a file.
 const SHOWN: usize = 20;
 
-/// What is said when it can be called, with `--json`.
+/// What is printed when it accepts connections, with `--json`.
 #[derive(Debug, Serialize)]
 struct Ready<'a> {
     schema: &'static str,
@@ -29,7 +29,7 @@ struct Ready<'a> {
     sockets: &'a [Socket],
 }
 
-/// What is said at the end, with `--json`.
+/// What is printed at the end, with `--json`.
 #[derive(Debug, Serialize)]
 struct Over<'a> {
     schema: &'static str,
@@ -41,10 +41,10 @@ struct Over<'a> {
     not_listed: u64,
 }
 
-/// `doorbell-lab model vic`.
+/// Runs `doorbell-lab model vic`.
 pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
     args.check()?;
-    // Before sockets are made, so that they are removed whenever it is told to go.
+    // Before sockets are made, so that they are removed whenever a signal arrives.
     let stop = Arc::new(AtomicBool::new(false));
     signals::set_flag_on(&ENDS, &stop).map_err(|source| ToolError::System {
         what: "listen for signals",

@@ -2,7 +2,7 @@
 //!
 //! It lives as long as the process that holds it, and that one as long as our end of a pipe, so that nothing
 //! is left behind, however we end. The holder's own mount of /sys shows the interfaces of its namespace, and
-//! its own /dev/shm ends with it: what a peer that was killed leaves there fills nobody's memory.
+//! its own /dev/shm ends with it: what a killed peer leaves there takes no memory of the host.
 
 use std::process::Command;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl<'r> Holder<'r> {
         command
     }
 
-    /// What a program in it, that always succeeds, has to say.
+    /// Runs a program in it that always succeeds, and returns its output.
     pub(super) fn must(&self, program: &str, arguments: &[&str]) -> Result<String, Stop> {
         let mut command = self.enter();
         command.arg(program).args(arguments);

@@ -6,7 +6,7 @@
 //!   network         one: v0 10.79.0.1 ───────── two: v0 10.79.0.2
 //! ```
 //!
-//! `holder` keeps a namespace, `cable` connects two of them, and `ours` asks this very program.
+//! `holder` keeps a namespace, `veth` connects two of them, and `self_run` runs this very program.
 
 mod holder;
 pub(crate) mod self_run;
@@ -27,9 +27,9 @@ pub(crate) use self::veth::{INTERFACE, Way};
 /// Which of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The one that asks.
+    /// The client, which sends first.
     One,
-    /// The one that answers.
+    /// The server, which answers.
     Two,
 }
 
@@ -45,14 +45,14 @@ impl Side {
     }
 }
 
-/// Through what the two processes talk.
+/// What the two processes communicate over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Setting {
-    /// Shared memory.
+    /// The shared memory of one host.
     Shm,
     /// A pair of virtual Ethernet interfaces, each in a namespace of its own.
     Network,
-    /// The same, and so many percent of what is sent to each end is lost on the way.
+    /// The same, and this percentage of what is sent to each end is lost on the way.
     Loss(f64),
 }
 
@@ -111,13 +111,13 @@ impl<'r> Place<'r> {
         })
     }
 
-    /// From here on programs of [`Setting::Shm`] are in a namespace of their own, where one can be had.
+    /// From here on programs of [`Setting::Shm`] run in a namespace of their own, where one can be made.
     pub(crate) fn seclude(&mut self) -> Result<(), Stop> {
         self.alone = Some(had(Holder::new(self.runner, None))?);
         Ok(())
     }
 
-    /// Makes the two hosts of the network, or says why that cannot be.
+    /// Makes the two hosts of the network, or returns why that is not possible.
     pub(crate) fn lay(&mut self, way: Way) -> Result<Result<(), String>, Stop> {
         let laid = had(Cable::lay(self.runner, way))?.map_err(|why| {
             format!(
@@ -134,7 +134,7 @@ impl<'r> Place<'r> {
         holders.into_iter().flatten().try_for_each(Holder::tidy)
     }
 
-    /// Why whoever listens would be heard by others; `None` where it is not.
+    /// Returns why a program that listens would be reachable by others; `None` where it is not.
     pub(crate) fn exposed(&self, setting: Setting) -> Option<&str> {
         match (&self.alone, setting) {
             (Some(Err(why)), Setting::Shm) => Some(why),
@@ -185,7 +185,7 @@ impl<'r> Place<'r> {
             .unwrap_or_default()
     }
 
-    /// Drops so many percent of what goes either way over a switched cable, whatever it is; 0 ends it.
+    /// Drops this percentage of what goes either way over a switched cable, whatever it is; 0 ends it.
     pub(crate) fn lose(&self, percent: f64) -> Result<Result<(), String>, Stop> {
         match &self.cable {
             Some(cable) => had(cable.lose(percent)),
@@ -201,7 +201,7 @@ impl<'r> Place<'r> {
     }
 }
 
-/// What cannot be had here is told; somebody who wants us to end is heard.
+/// Turns a failure into a reason that is reported; only a signal that ends the command stays an error.
 fn had<T>(result: Result<T, Stop>) -> Result<Result<T, String>, Stop> {
     match result {
         Ok(it) => Ok(Ok(it)),
@@ -210,8 +210,8 @@ fn had<T>(result: Result<T, Stop>) -> Result<Result<T, String>, Stop> {
     }
 }
 
-/// Leaves out what whoever calls us set for doorbell, MPIs, UCX and libfabric: what is measured is what the
-/// report says, and nothing else.
+/// Removes the caller's settings for doorbell, MPIs, UCX and libfabric: what is measured is exactly what the
+/// report describes.
 pub(crate) fn without_settings(command: &mut Command) {
     const STARTS: [&str; 8] = [
         "DOORBELL_",
@@ -246,7 +246,7 @@ pub(crate) fn doubts(cores: &[usize]) -> Vec<String> {
     doubts
 }
 
-/// A TCP port that nobody uses in our own namespace at the moment; in namespaces of our own nobody uses any.
+/// Returns a TCP port that is free in our own namespace at the moment; in namespaces of our own all are.
 pub(crate) fn free_port() -> Result<u16, ToolError> {
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
     socket

@@ -1,4 +1,4 @@
-//! This very program at work between two hosts: one process serves, one asks, and what it reports is read.
+//! This very program at work between two hosts: one process serves, one measures, and its report is read.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ impl Ours<'_> {
             let mut command = self.command(side);
             match side {
                 Side::One => command.args(asked).args(["--rail", rail, "--connect"]),
-                // The layer is agreed on by nobody: both sides are told.
+                // The sides do not negotiate the layer: both get the option.
                 Side::Two => command
                     .args(["pingpong", "--rail", rail])
                     .args(layer(asked))
@@ -92,7 +92,7 @@ impl Ours<'_> {
         self.place.command(Setting::Network, side, self.program)
     }
 
-    /// The key that both sides share, made when it is asked for first.
+    /// Returns the key that both sides share; the first call makes it.
     fn key(&self, name: &str) -> Result<std::path::PathBuf, Stop> {
         let key = self.place.folder.path().join("key");
         if !key.exists() {

@@ -1,5 +1,5 @@
 //! The virtual cable between two namespaces: a pair of virtual Ethernet interfaces, or two pairs and a switch
-//! that drops what it is told to.
+//! that drops a share of the frames.
 //!
 //! ```text
 //!   direct     one: v0 ──────────────────────────── two: v0
@@ -25,7 +25,7 @@ pub(crate) const MTU: u32 = 1500;
 /// The switch's own ends, towards each side, and what joins them.
 const PORTS: [&str; 2] = ["s1", "s2"];
 const BRIDGE: &str = "bridge";
-/// An interface is up so soon after it was asked for.
+/// The longest time until an interface is up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How the two ends are connected.
@@ -96,7 +96,7 @@ impl<'r> Cable<'r> {
             switch.ip(&format!("link set {port} master {BRIDGE} up"))?;
         }
         switch.ip(&format!("link set {BRIDGE} up"))?;
-        // Whether it can be told to lose anything is known before anything is measured.
+        // Whether it can lose anything is checked before anything is measured.
         self.lose(0.0)
     }
 
@@ -117,7 +117,7 @@ impl<'r> Cable<'r> {
         Ok(())
     }
 
-    /// Drops so many percent of what goes either way, whatever it is; 0 ends it. On a direct way nothing can
+    /// Drops this percentage of what goes either way, whatever it is; 0 ends it. On a direct way nothing can
     /// be lost.
     pub(super) fn lose(&self, percent: f64) -> Result<(), Stop> {
         let Some(switch) = &self.switch else {
@@ -135,7 +135,7 @@ impl<'r> Cable<'r> {
     }
 }
 
-/// What the switch loses of what comes in at each port, told all at once.
+/// Returns the rules by which the switch drops what comes in at each port, as one script.
 fn rules(percent: f64) -> String {
     let permille = (percent * 10.0).round();
     let mut script = "add table netdev switch\nflush table netdev switch\n".to_owned();

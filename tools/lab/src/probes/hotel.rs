@@ -1,4 +1,4 @@
-//! The hotel with 4,096 rooms: a guest in and out, and a tick at which nobody leaves.
+//! The hotel with 4,096 rooms: a guest in and out, and a tick at which no guest leaves.
 
 use std::hint::black_box;
 
@@ -19,7 +19,7 @@ const LOOKS: u32 = 15;
 /// 4,095 guests in the house.
 ///
 /// # Errors
-/// When the hotel cannot be had, or turns away a guest that has a room.
+/// When the hotel cannot be built, or turns away a guest that has a room.
 pub(crate) fn hotel_nanos(clock: &Clock) -> Result<[f64; 2], BenchError> {
     let failed = |reason: String| BenchError::Thread {
         what: "the hotel",

@@ -1,6 +1,6 @@
-//! What peers take that nobody talks to, in PML and BTL, as the system sees it: the process's memory before
-//! and after ten thousand of them were made known. The driver below remembers nothing about peers, so that
-//! nothing of it is in the figure.
+//! The memory of peers without traffic in PML and BTL, as the system reports it: the process's memory before
+//! and after ten thousand of them were opened. The driver below keeps nothing about peers, so that nothing of
+//! it is in the figure.
 //!
 //! The process has to be a fresh one: memory that was used and given back is used again, and would not be
 //! seen.
@@ -17,7 +17,7 @@ use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
 use doorbell_fabric::name::RailName;
 use doorbell_pml::{Pml, PmlConfig, Rank};
 
-/// Idle peers.
+/// The number of idle peers.
 pub(crate) const IDLE_PEERS: u32 = 10_000;
 
 /// Bytes for each idle peer.
@@ -25,7 +25,7 @@ pub(crate) const IDLE_PEERS: u32 = 10_000;
 pub(crate) struct Idle {
     /// By the growth of the resident set: what was touched.
     pub(crate) resident: f64,
-    /// By the growth of the data segment: what was asked for, and perhaps never touched.
+    /// By the growth of the data segment: what was allocated, and perhaps never touched.
     pub(crate) reserved: f64,
 }
 
@@ -41,7 +41,7 @@ impl Idle {
 /// [`IDLE_PEERS`].
 ///
 /// # Errors
-/// When a peer is refused, or the system does not tell the process's memory.
+/// When a peer is refused, or the system does not report the process's memory.
 pub(crate) fn idle_peer_bytes() -> Result<Idle, BenchError> {
     // Both stay until the last look, so that the second one gets nothing that the first one gave back. One
     // before them brings in the code.
@@ -72,7 +72,7 @@ struct Memory {
 impl Memory {
     fn now() -> Result<Self, BenchError> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Self::of(&status).ok_or_else(|| failed("/proc/self/status does not tell VmRSS and VmData"))
+        Self::of(&status).ok_or_else(|| failed("/proc/self/status does not list VmRSS and VmData"))
     }
 
     /// `VmRSS:     1234 kB`, and the same for the data segment.
@@ -96,7 +96,7 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
     }
 }
 
-/// A rank with so many peers, of which nothing is ever asked.
+/// Returns a rank with `peers` peers that has no traffic with them.
 fn rank(peers: u32) -> Result<Pml<Btl<Deaf>>, BenchError> {
     let config = BtlConfig {
         max_peers: peers as usize,
@@ -114,7 +114,7 @@ fn rank(peers: u32) -> Result<Pml<Btl<Deaf>>, BenchError> {
     Ok(pml)
 }
 
-/// A driver that takes every address, sends nothing and hears nothing.
+/// A driver that takes every address, sends nothing and receives nothing.
 #[derive(Debug)]
 struct Deaf {
     name: RailName,
@@ -126,7 +126,7 @@ struct Deaf {
 #[derive(Debug)]
 struct Mute;
 
-/// Longest frame.
+/// The longest frame.
 const MTU: usize = 1472;
 
 impl Deaf {
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn every_peer_is_made_known() {
-        // Other tests of this process use and give back memory meanwhile: only a process of its own tells a
-        // figure.
+        // Other tests of this process use and give back memory meanwhile: only a process of its own has a
+        // valid figure.
         let pml = rank(100).unwrap();
         assert_eq!(pml.rails().count(), 1);
         let idle = idle_peer_bytes().unwrap();

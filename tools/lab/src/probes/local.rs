@@ -82,7 +82,7 @@ const PAYLOAD: usize = 8;
 /// # Errors
 /// When the PML refuses what it must not refuse.
 pub(crate) fn pml_nanos(clock: &Clock) -> Result<f64, BenchError> {
-    // A few bytes per measurement, leaked: a loan without anybody's promise has to live for ever.
+    // A few bytes per measurement, leaked: a loan without a guard has to live for ever.
     let from = ConstLoan::of_static(&[7; PAYLOAD]);
     let into = MutLoan::of_static(vec![0; PAYLOAD].leak());
     let failed = |error: doorbell_pml::PmlError| BenchError::Thread {

@@ -14,7 +14,7 @@ pub(crate) enum Queue {
     Unexpected,
 }
 
-/// Which of the queued tags are asked for.
+/// Which of the queued tags are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Sixteen, again and again: what takes time is the search.
@@ -24,7 +24,7 @@ pub(crate) enum Asked {
 }
 
 impl Asked {
-    /// Which of `count` tags is asked for in a round.
+    /// Returns which of `count` tags is matched in a round.
     #[inline]
     fn of(self, round: u64, count: u64) -> u64 {
         const FEW: u64 = 16;
@@ -44,8 +44,8 @@ const TURNS: usize = 3;
 /// Tags are spread, as hashes and addresses in them would be.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How many times longer a match takes with 100,000 entries queued than with one. Where few tags are asked
-/// for, what is compared is the search; where all are, the cache misses of touching everything are in it.
+/// Returns how many times longer a match takes with 100,000 entries queued than with one. Where few tags are
+/// used, this compares the search; where all are, it includes the cache misses of touching everything.
 pub(crate) fn matching_ratio(clock: &Clock, queue: Queue, asked: Asked) -> f64 {
     let mut short = filled(queue, 1);
     let mut long = filled(queue, MANY);

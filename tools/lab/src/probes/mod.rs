@@ -1,8 +1,8 @@
 //! Budgets: what the design promises, measured in one run and judged.
 //!
 //! A budget is a ratio wherever it can be: of two things measured in turn, in several repetitions, on the
-//! machine as it is at that moment. The verdict is about the median of the repetitions. What cannot be judged
-//! here says why, and is never counted as met.
+//! machine as it is at that moment. The verdict is about the median of the repetitions. A row that cannot be
+//! judged here has the reason, and is never counted as met.
 
 mod hotel;
 mod idle;
@@ -42,7 +42,7 @@ pub(crate) enum Bound {
     AtLeast,
     /// Larger is better, and the limit itself is not enough.
     Above,
-    /// Only reported.
+    /// There is no limit: the value is only reported.
     None,
 }
 
@@ -50,24 +50,24 @@ pub(crate) enum Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
-    /// Met.
+    /// The budget is met.
     Met,
-    /// Missed.
+    /// The budget is missed.
     Missed,
-    /// Not judged; the row says why.
+    /// Not judged; the row has the reason.
     NotJudged,
 }
 
 /// One budget: what is measured, against what, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// The work.
+    /// The name of the work.
     pub(crate) name: &'static str,
     /// The unit of measured value and limit.
     pub(crate) unit: &'static str,
-    /// The limit.
+    /// The limit of the measured value.
     pub(crate) limit: f64,
-    /// Its side.
+    /// The side of the limit.
     pub(crate) bound: Bound,
     /// How it is measured, in one sentence.
     pub(crate) how: &'static str,
@@ -76,17 +76,17 @@ pub(crate) struct Budget {
 /// A budget with its measurement and verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Judged {
-    /// The work.
+    /// The name of the work.
     pub(crate) name: String,
     /// The median of the repetitions; `None` when nothing could be measured.
     pub(crate) measured: Option<f64>,
-    /// The unit.
+    /// The unit of the measured value.
     pub(crate) unit: String,
     /// The limit; `None` for rows that are only reported.
     pub(crate) budget: Option<f64>,
     /// The side of the limit.
     pub(crate) bound: Bound,
-    /// The verdict.
+    /// The verdict about the budget.
     pub(crate) verdict: Verdict,
     /// Why it is not judged.
     pub(crate) reason: Option<String>,
@@ -94,7 +94,7 @@ pub(crate) struct Judged {
     pub(crate) how: String,
     /// The repetitions behind the median.
     pub(crate) repetitions: usize,
-    /// Their spread.
+    /// The spread of the repetitions.
     pub(crate) spread: Spread,
     /// Repetitions that were left out, because what they are compared with was bad or did not stay as it was.
     #[serde(default)]
@@ -102,7 +102,7 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    /// With so many repetitions left out for what they are compared with.
+    /// Sets how many repetitions were left out because of what they are compared with.
     #[must_use]
     pub(crate) fn without(self, bad_bases: u32) -> Self {
         Self { bad_bases, ..self }
@@ -130,7 +130,7 @@ impl Judged {
 /// How all of it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// Repetitions that were asked for.
+    /// The number of repetitions on the command line, or by default.
     pub(crate) repetitions: u32,
     /// Seconds of each measurement.
     pub(crate) seconds: f64,
@@ -187,15 +187,15 @@ impl Budget {
 /// All verdicts of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdicts {
-    /// [`SCHEMA`].
+    /// The name of the schema, [`SCHEMA`].
     pub(crate) schema: String,
     /// Version of doorbell.
     pub(crate) version: String,
-    /// The machine.
+    /// The machine that was measured.
     pub(crate) host: doorbell_bench::env::Host,
     /// How all of it was measured.
     pub(crate) run: Run,
-    /// The rows.
+    /// The rows of the table.
     pub(crate) budgets: Vec<Judged>,
 }
 

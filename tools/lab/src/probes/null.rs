@@ -1,5 +1,5 @@
-//! A rail that costs nothing, so that what is left is the PML: what is sent is swallowed, and one prepared
-//! frame is handed over by each poll that was asked for one, its sequence number going up.
+//! A rail that costs nothing, so that what is left is the PML: what is sent is swallowed, and each armed poll
+//! returns one prepared frame, its sequence number going up.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
@@ -118,7 +118,7 @@ impl Message for NullRail {
     }
 }
 
-/// Rank 0 of two, over the null rail. The window is never full: nobody reports.
+/// Returns rank 0 of two, over the null rail. The window is never full: no peer acknowledges.
 pub(super) fn pml(tag: u64, payload: usize) -> Pml<NullRail> {
     let mut config = PmlConfig::new(Rank(0), 2, 0x5eed);
     config.window = 1 << 36;

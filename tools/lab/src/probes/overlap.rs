@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 const BYTES: usize = 4 << 20;
 /// Receives of each kind.
 const REPEATS: usize = 9;
-/// Tag of the messages, and of the small one that asks for the next.
+/// Tag of the messages, and of the small one that requests the next.
 const TAG: u64 = 0x0e;
 const NEXT: u64 = 0x0f;
 /// A receive takes a millisecond or so: this is for machines that stand still.
@@ -42,7 +42,7 @@ pub(crate) struct Overlap {
 pub(crate) enum Computation {
     /// About as long as a receive alone takes here.
     AsTheReceive,
-    /// So many steps, the same for everybody who is compared.
+    /// A number of steps, the same for all stacks that are compared.
     Steps(u64),
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn overlap_share() -> Result<f64, BenchError> {
     config.set("progress.mode", "dedicated")?;
     let mut worlds = doorbell::local(2, &config)?.into_iter();
     let (Some(receiver), Some(sender)) = (worlds.next(), worlds.next()) else {
-        return Err(ended("two worlds were asked for"));
+        return Err(ended("two worlds were requested"));
     };
     thread::scope(|scope| {
         let sending = scope.spawn(move || overlap_serve(&sender, BYTES));
@@ -81,7 +81,7 @@ fn ended(reason: &str) -> BenchError {
     }
 }
 
-/// Rank 1: sends messages of `bytes` whenever it is asked for one, until rank 0 has enough of this size.
+/// Rank 1: sends a message of `bytes` for each request, until rank 0 has enough of this size.
 ///
 /// # Errors
 /// When rank 0 is lost or falls silent.
@@ -108,7 +108,7 @@ pub(crate) fn overlap(world: &World, bytes: usize, computation: Computation) -> 
     let mut alone = Vec::with_capacity(REPEATS);
     let mut both = Vec::with_capacity(REPEATS);
     let mut computing = Vec::with_capacity(REPEATS);
-    // The first one connects and faults pages in; the others tell how long the computation has to be.
+    // The first one connects and faults pages in; the others show how long the computation has to be.
     for _ in 0..REPEATS {
         alone.push(one(world, &clock, &mut into, 0)?);
     }

@@ -1,7 +1,7 @@
-//! The base of the rails that put frames into UDP: two threads, bound as the rail's ranks are, hand a
-//! datagram to and fro over connected sockets, looking for the next one without a rest. No rail can be faster
-//! over the same sockets; what a rail takes is told as a multiple of this. The two may also be two processes,
-//! on two hosts ([`raw_udp_ask`], [`raw_udp_answer`]), and the sockets those of AF_XDP ([`Line`]).
+//! The base of the rails that put frames into UDP: two threads, bound as the rail's ranks are, pass a
+//! datagram to and fro over connected sockets, polling for the next one without a rest. No rail can be faster
+//! over the same sockets; what a rail takes is reported as a multiple of this. The two may also be two
+//! processes, on two hosts ([`raw_udp_ask`], [`raw_udp_answer`]), and the sockets those of AF_XDP ([`Line`]).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -32,7 +32,7 @@ const LONGEST: usize = 1 << 16;
 const DATAGRAM: usize = 65_507;
 /// Bytes of an IP packet that fits one chunk past the kernel, in every mode.
 const IN_ONE_CHUNK: usize = 3000;
-/// How often the end is told.
+/// How many times the empty datagram that ends the exchange is sent.
 const FAREWELLS: u32 = 3;
 /// Without an answer for this long, in seconds, something is wrong: nothing is lost on the loopback
 /// otherwise.
@@ -44,7 +44,7 @@ const LOOKS: u32 = 1 << 16;
 /// rounds of 1,000 exchanges, as a rail's is.
 ///
 /// # Errors
-/// When sockets, threads or cores cannot be had, or an answer does not come.
+/// When sockets, threads or cores are not available, or an answer does not arrive.
 pub(crate) fn raw_udp_nanos(clock: &Clock, cores: [usize; 2], bytes: usize) -> Result<f64, BenchError> {
     let (near, far) = pair().map_err(|error| failed("make its sockets", &error))?;
     let (mut near, mut far) = (Line::Socket(near), Line::Socket(far));
@@ -59,7 +59,7 @@ pub(crate) fn raw_udp_nanos(clock: &Clock, cores: [usize; 2], bytes: usize) -> R
     });
     let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&mut far, &over)));
     let halves = asking.join().map_err(|_| panicked())?;
-    // The one who asks knows best what went wrong.
+    // The error of the side that sends first is the more precise one.
     let answered = answering.join().map_err(|_| panicked())?;
     let halves = halves?;
     answered?;
@@ -89,7 +89,7 @@ impl Line {
 /// A socket at `own` that takes datagrams from `other` only: the kernel drops those of strangers.
 ///
 /// # Errors
-/// When one of the addresses cannot be had.
+/// When one of the addresses is not available.
 pub(crate) fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<Line, BenchError> {
     let connected = UdpSocket::bind(own).and_then(|socket| socket.connect(other).map(|()| socket));
     let connected = connected.map_err(|error| failed(&format!("connect {own} to {other}"), &error))?;
@@ -100,7 +100,7 @@ pub(crate) fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<Line,
 /// waits until the hardware address of `other` is known.
 ///
 /// # Errors
-/// When they cannot be had, or the neighbour is not found.
+/// When they are not available, or the neighbour is not found.
 pub(crate) fn raw_xdp_queues(
     own: SocketAddr,
     other: SocketAddr,
@@ -129,7 +129,7 @@ pub(crate) fn raw_xdp_queues(
             return Err(said(RailError::Unreachable {
                 rail: rail.name().to_string(),
                 peer: other.to_string(),
-                reason: "nobody on the link says to be its next station".to_owned(),
+                reason: "no host on the link answers as the next hop to it".to_owned(),
                 remedy: "see `ip route get` and `ip neighbour` for its address, and whether that host is up",
             }));
         }
@@ -138,8 +138,8 @@ pub(crate) fn raw_xdp_queues(
     Ok(Line::Queues(Box::new(XdpRaw::new(rail, peer))))
 }
 
-/// The asking side between two processes: half round trips of `bytes` bytes in nanoseconds, over rounds of
-/// 1,000 exchanges for about `seconds`. It tells the other side at its end.
+/// Runs the side that sends first between two processes: half round trips of `bytes` bytes in nanoseconds,
+/// over rounds of 1,000 exchanges for about `seconds`. At its end it notifies the other side.
 ///
 /// # Errors
 /// When the other side does not answer, or the system refuses something.
@@ -159,14 +159,14 @@ pub(crate) fn raw_udp_ask(
 /// # Errors
 /// When the system refuses to send.
 pub(crate) fn raw_udp_end(line: &mut Line) -> Result<(), BenchError> {
-    // It may have heard the first one, and be gone.
+    // It may have received the first one, and be gone.
     (0..FAREWELLS).try_for_each(|_| put(line, &[]))
 }
 
 /// How the answering side ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// The other side took leave.
+    /// The other side ended the exchange.
     Whole,
     /// Nothing came from it any more.
     Silent,
@@ -195,7 +195,8 @@ fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
     Ok((near, far))
 }
 
-/// Half round trips of each round but the first, until `enough` rounds were made in so many nanoseconds.
+/// Returns half round trips of each round but the first, until `enough`, called with the number of rounds and
+/// the nanoseconds that they took, returns true.
 fn ask(
     line: &mut Line,
     clock: &Clock,
@@ -268,7 +269,7 @@ fn look(line: &mut Line, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
     }
 }
 
-/// Looks until a datagram is there, and says how long it is; `None` when it is over, or nothing came for too
+/// Polls until a datagram is there, and returns its length; `None` when it is over, or nothing came for too
 /// long.
 #[inline]
 fn take(line: &mut Line, into: &mut [u8], over: &AtomicBool) -> Result<Option<usize>, BenchError> {
@@ -356,7 +357,7 @@ mod tests {
         let other = own.local_addr().unwrap();
         let own = SocketAddr::from(([127, 0, 0, 1], 0));
         let Line::Socket(socket) = raw_udp_socket(own, other).unwrap() else {
-            panic!("a socket was asked for");
+            panic!("it is no socket");
         };
         stranger.send_to(b"hello", socket.local_addr().unwrap()).unwrap();
         assert_eq!(

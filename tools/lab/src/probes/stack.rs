@@ -24,7 +24,7 @@ const MESSAGES: u64 = 20_000;
 const LOOKS: u32 = 30;
 /// The same among idle peers: each count of them is looked at again in every round.
 const LOOKS_AMONG: u32 = 10;
-/// What the copying rail is said to take, in nanoseconds.
+/// The latency that the copying rail declares, in nanoseconds.
 const LATENCY: u64 = 100;
 
 /// What one small message costs, in one of the two ways.
@@ -100,7 +100,7 @@ pub(crate) struct Among {
     /// A look for messages where there are none, in nanoseconds.
     pub(crate) look_ns: f64,
     /// By how much the process grew for each of the two ranks, in bytes of resident memory; `None` where the
-    /// system does not tell. Right only in a process that did nothing before.
+    /// system does not report it. Right only in a process that did nothing before.
     pub(crate) resident_bytes: Option<f64>,
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn hand_over(cores: [usize; 2]) -> Result<HandOver, BenchError> {
     })
 }
 
-/// Says that a side has ended, however it ends: the other one waits for nothing then.
+/// Marks a side as ended when dropped, however it ends: the other one waits for nothing then.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

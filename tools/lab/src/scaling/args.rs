@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use doorbell_tools::cli::values::whole;
 use doorbell_tools::exits;
 
-/// What grows.
+/// A quantity that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Grows {
     /// Peers that are connected and silent
     Idle,
-    /// Posted receives, and messages that nobody has asked for
+    /// Posted receives, and messages without a receive
     Queues,
     /// Ranks of a job on this machine
     Ranks,
@@ -20,13 +20,13 @@ pub(crate) enum Grows {
 /// Show how costs grow with idle peers, with queued messages, and with ranks on this machine
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-idle    PML and BTL of two ranks on one thread, over a rail that copies, each connected to so many more ranks that are \
-silent: a ping-pong of 8 bytes, a look where nothing has come, and the memory of it all.\n\
-queues  A fully given tag is matched, and what was found is queued again, with so many receives posted or so many \
+idle    PML and BTL of two ranks on one thread, over a rail that copies, each connected to a growing number of ranks that are \
+silent: a ping-pong of 8 bytes, a poll where nothing has come, and the memory of it all.\n\
+queues  A fully given tag is matched, and what was found is queued again, with a growing number of receives posted or of \
 messages kept: sixteen of their tags again and again, and all of them in an order that no cache can guess.\n\
-ranks   Jobs of so many processes over shared memory, more than there are cores: a ping-pong of 8 bytes in pairs, a \
+ranks   Jobs of a growing number of processes over shared memory, more than there are cores: a ping-pong of 8 bytes in pairs, a \
 barrier of all, the time until a rank has its world, and the whole job from its start to its end.\n\n\
-With many more ranks than cores a round takes a minute. Each point is the median of the rounds. A slope is the power with which the curve grows (0 is flat, 1 in proportion; told from two rounds on, where \
+With many more ranks than cores a round takes a minute. Each point is the median of the rounds. A slope is the power with which the curve grows (0 is flat, 1 in proportion; given from two rounds on, where \
 it is more than their noise), and what one more costs from the first point to the last; that of exchanges among ranks is taken where they share cores.\n\n", exits!(), "\
 \n\nExamples:\n  \
 doorbell-lab scaling\n  \
@@ -36,7 +36,7 @@ pub(crate) struct ScalingArgs {
     /// Only this; may be given several times
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) only: Vec<Grows>,
-    /// Idle peers
+    /// Numbers of idle peers
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = whole::<u32>(1..=50_000),
           default_values_t = [2, 16, 64, 256, 1024, 4096])]
     pub(crate) peers: Vec<u32>,
@@ -48,7 +48,7 @@ pub(crate) struct ScalingArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = whole::<u32>(2..=1024),
           default_values_t = [2, 4, 8, 16, 32, 64])]
     pub(crate) ranks: Vec<u32>,
-    /// Interleaved rounds
+    /// Number of interleaved rounds
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 3, value_parser = whole::<u32>(1..=1000))]
     pub(crate) rounds: u32,
     /// One round, and three points of each curve: a first look, and not more

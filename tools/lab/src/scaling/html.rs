@@ -12,7 +12,7 @@ use crate::html::{escape, page};
 
 const TITLE: &str = "How doorbell grows";
 
-/// The page.
+/// Returns the report as an HTML page.
 pub(super) fn html(report: &Report) -> Result<String, BenchError> {
     let model = report.host.cpu_model.as_deref().unwrap_or("unknown processor");
     let mut body = format!(
@@ -58,7 +58,7 @@ pub(super) fn html(report: &Report) -> Result<String, BenchError> {
     Ok(page(TITLE, &body, report.schema, &report.json()))
 }
 
-/// A picture, what it says, and its numbers.
+/// Writes a picture, its reading in words, and its numbers.
 fn section(group: Group, curves: &[&Curve], body: &mut String) -> Result<(), BenchError> {
     let _ = writeln!(body, "<h2>{}</h2>", escape(group.title()));
     body.push_str(&doorbell_bench::report::figure::figure(&drawn(group, curves))?);

@@ -16,7 +16,7 @@ use crate::probes::among;
 /// Tens of thousands of peers take seconds; after this time it hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Starts a measurement with so many idle peers.
+/// Runs a measurement with `peers` idle peers.
 pub(super) fn ask(runner: &Runner, peers: u32) -> Result<Given, Stop> {
     let mut command = Command::new(own()?);
     command.args(["measure-scaling", "--idle", &peers.to_string()]);

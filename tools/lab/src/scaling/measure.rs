@@ -32,7 +32,7 @@ impl Samples {
         self.figures.entry((key, count)).or_default().push(figure);
     }
 
-    /// Ranks with so many idle peers, in a process of their own.
+    /// Measures ranks with `peers` idle peers, in a process of their own.
     pub(super) fn idle(&mut self, runner: &Runner, peers: u32) -> Result<(), Stop> {
         match idle::ask(runner, peers)? {
             Ok(figures) => figures
@@ -43,7 +43,7 @@ impl Samples {
         Ok(())
     }
 
-    /// So many receives posted, and so many messages kept.
+    /// Measures matching with `entries` receives posted, and with as many messages kept.
     pub(super) fn queues(&mut self, clock: &Clock, entries: u32) {
         for (key, queue, asked) in [
             (Key::PostedFew, Queue::Posted, Asked::Few),
@@ -59,7 +59,7 @@ impl Samples {
         }
     }
 
-    /// Jobs of so many ranks.
+    /// Measures jobs of `count` ranks.
     pub(super) fn ranks(&mut self, runner: &Runner, count: u32) -> Result<(), Stop> {
         for asked in [ranks::pairs(runner, count)?, ranks::world(runner, count)?] {
             match asked {
@@ -80,7 +80,7 @@ impl Samples {
 /// What a measurement gave, or why it gave nothing.
 pub(super) type Given = Result<Vec<(Key, f64)>, String>;
 
-/// This program.
+/// Returns the path of this program.
 pub(super) fn own() -> Result<PathBuf, ToolError> {
     std::env::current_exe().map_err(|source| ToolError::System {
         what: "find this program",
@@ -88,7 +88,7 @@ pub(super) fn own() -> Result<PathBuf, ToolError> {
     })
 }
 
-/// What a command of ours says on its standard output, or in one sentence why it failed; it is ended after
+/// Returns the standard output of a command of ours, or in one sentence why it failed; it is ended after
 /// `limit`, and with us.
 pub(super) fn said(
     runner: &Runner,
@@ -107,7 +107,7 @@ pub(super) fn said(
     };
     let last = ended.err.lines().map(str::trim).rfind(|line| !line.is_empty());
     Ok(Err(last.map_or_else(
-        || format!("it ended with {how} and said nothing"),
+        || format!("it ended with {how} and printed nothing"),
         |line| line.trim_start_matches("doorbell: ").to_owned(),
     )))
 }

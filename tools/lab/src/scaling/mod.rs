@@ -32,7 +32,7 @@ use crate::scaling::args::{Grows, MeasureScalingArgs, ScalingArgs};
 /// Points of a curve at a first look.
 const QUICK: usize = 3;
 
-/// `doorbell-lab scaling`.
+/// Runs `doorbell-lab scaling`.
 pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<report_files::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
         .into_iter()
@@ -67,7 +67,7 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
         write(name, &html::html(&report)?)?;
     }
     if report.curves.is_empty() {
-        console::say("doorbell: nothing could be measured: the report says why of each point");
+        console::say("doorbell: nothing could be measured: the report has the reason for each point");
         return Ok(Exit::System.into());
     }
     Ok(Exit::Done.into())
@@ -81,7 +81,7 @@ pub(crate) fn measure_scaling(args: &MeasureScalingArgs) -> Result<ExitCode, Too
     }
 }
 
-/// What a command line asks for.
+/// What a command line selects.
 #[derive(Debug)]
 struct Plan {
     rounds: u32,

@@ -13,16 +13,16 @@ use doorbell_tools::process::{Runner, Stop};
 use super::measure::{Given, number, own, said};
 use super::report::Key;
 
-/// A job may take so long, in seconds: far more than any takes, so that each ends.
+/// The longest time of a job, in seconds: far more than any takes, so that each ends.
 const LIMIT: &str = "120";
 /// And its launcher ends soon after it.
 const PATIENCE: Duration = Duration::from_secs(130);
-/// Exchanges are measured for so long, in seconds.
+/// The time for which exchanges are measured, in seconds.
 const SECONDS: &str = "0.3";
 /// Barriers for one figure.
 const BARRIERS: u32 = 20;
 
-/// `doorbell run` with so many ranks of this program.
+/// Returns the command of `doorbell run` with `ranks` ranks of this program.
 fn job(ranks: u32) -> Result<Command, ToolError> {
     let own = own()?;
     let mut command = Command::new(&own);
@@ -57,7 +57,7 @@ pub(super) fn pairs(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     }))
 }
 
-/// A world of so many: made, used and left.
+/// Measures a world of `ranks` ranks: made, used and left.
 pub(super) fn world(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     let mut command = job(ranks)?;
     let start = Instant::now();
@@ -75,12 +75,12 @@ pub(super) fn world(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     }))
 }
 
-/// A rank of such a world; the first one tells.
+/// Runs a rank of such a world; rank 0 prints the figures.
 pub(super) fn be_rank() -> Result<ExitCode, ToolError> {
     let start = Instant::now();
     let world = doorbell::init()?;
     let built = start.elapsed();
-    // The first one waits for whoever started last.
+    // Rank 0 waits for the rank that started last.
     world.barrier()?;
     let start = Instant::now();
     for _ in 0..BARRIERS {

@@ -11,7 +11,7 @@ use crate::scaling::slope::Slope;
 /// The name and version of the JSON.
 pub(super) const SCHEMA: &str = "doorbell.scaling/1";
 
-/// Which curve.
+/// A curve's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Key {
@@ -102,10 +102,10 @@ impl Key {
             Self::IdleHalf => "8 B half round trip",
             Self::IdleLook => "a look, and nothing came",
             Self::IdleMemory => "resident memory",
-            Self::PostedFew => "posted, few asked for",
-            Self::PostedAll => "posted, all asked for",
-            Self::UnexpectedFew => "kept, few asked for",
-            Self::UnexpectedAll => "kept, all asked for",
+            Self::PostedFew => "posted, few tags",
+            Self::PostedAll => "posted, all tags",
+            Self::UnexpectedFew => "kept, few tags",
+            Self::UnexpectedAll => "kept, all tags",
             Self::RanksHalf => "8 B half round trip, in pairs",
             Self::RanksBarrier => "a barrier of all",
             Self::RanksBuilt => "until a rank has its world",
@@ -146,12 +146,12 @@ pub(super) struct Point {
     pub(super) count: u32,
     /// The median of the rounds.
     pub(super) figure: f64,
-    /// The rounds.
+    /// The spread of the rounds.
     pub(super) spread: Spread,
     pub(super) rounds: usize,
 }
 
-/// A curve.
+/// A curve with its points.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Curve {
     pub(super) key: Key,
@@ -164,7 +164,7 @@ pub(super) struct Curve {
     /// Of all points; of ranks, of those that share cores, since what changes there is another thing than
     /// what grows.
     pub(super) slope: Option<Slope>,
-    /// The slope in words, where the rounds tell it from their own noise.
+    /// The slope in words, where it is larger than the noise of the rounds.
     pub(super) growth: Option<&'static str>,
 }
 
@@ -176,7 +176,7 @@ pub(super) struct Missing {
     pub(super) reason: String,
 }
 
-/// Everything.
+/// The whole report.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) schema: &'static str,
@@ -273,7 +273,7 @@ impl Curve {
 /// Rounds from which on growth can be distinguished from noise.
 const ROUNDS: usize = 2;
 
-/// Whether the rounds tell that a curve grows, falls or does neither: one round has no noise to compare with,
+/// Whether the rounds show that a curve grows, falls or does neither: one round has no noise to compare with,
 /// and where the rounds at both ends overlap, what changes between them may be noise.
 fn is_told(points: &[Point], slope: Slope) -> bool {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {

@@ -46,7 +46,7 @@ impl Slope {
         self.exponent > NAMES[0].0 && self.exponent <= NAMES[1].0
     }
 
-    /// In words.
+    /// Describes the slope in words.
     pub(crate) fn name(self) -> &'static str {
         let named = NAMES.iter().find(|(most, _)| self.exponent <= *most);
         named.map_or("grows faster than in proportion", |(_, name)| name)

@@ -27,8 +27,8 @@ pub(super) fn slope(curve: &Curve) -> Option<String> {
     };
     let Some(growth) = curve.growth else {
         let why = match curve.points.iter().map(|point| point.rounds).min() {
-            Some(0 | 1) | None => "one round cannot tell growth from noise: give `--rounds 3`",
-            Some(_) => "the rounds differ by as much as the curve does: nothing is told of its growth",
+            Some(0 | 1) | None => "one round cannot separate growth from noise: give `--rounds 3`",
+            Some(_) => "the rounds differ by as much as the curve does: its growth is unknown",
         };
         return Some(why.to_owned());
     };

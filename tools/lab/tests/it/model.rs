@@ -86,8 +86,8 @@ fn fits(value: &Value, schema: &str) {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// What it says at its end: functions in the order of their numbers, and those that did nothing only when
-/// asked.
+/// What it prints at its end: functions in the order of their numbers, and those that did nothing only with
+/// --all.
 #[test]
 fn the_summary_is_in_order_and_says_nothing_of_nothing() {
     let run = |more: &[&str]| {

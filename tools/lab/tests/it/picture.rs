@@ -6,7 +6,7 @@ use std::io::Read;
 
 use flate2::read::ZlibDecoder;
 
-/// A picture.
+/// A decoded PNG picture.
 pub(crate) struct Picture {
     pub(crate) width: usize,
     pub(crate) height: usize,

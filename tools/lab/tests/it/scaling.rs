@@ -27,7 +27,7 @@ fn every_curve_is_measured_by_schema_and_drawn() {
     let curves = report["curves"].as_array().unwrap();
     assert_eq!(curves.len(), 11, "{report:#}");
     for curve in curves {
-        // One round tells no growth, whatever the machine does meanwhile.
+        // One round shows no growth, whatever the machine does meanwhile.
         assert!(curve["growth"].is_null(), "{curve:#}");
         let points = curve["points"].as_array().unwrap();
         assert_eq!(points.len(), 2, "{curve:#}");
