@@ -7,10 +7,10 @@
 //! target/release/examples/loop_spawn --rounds 10
 //! ```
 //!
-//! `--ranks 3` starts three a round, `--on HOST` names where. With `--grow 8` nobody is let go: the world
-//! grows by one rank a round, all ranks start the next one together, and at eight all worlds are closed.
-//! `--trouble KIND` first asks for ranks that do not join, and goes on when it has the error: `missing`,
-//! `exit`, `fail`, `crash`, `hang`.
+//! `--ranks 3` starts three a round, `--on HOST` names where. With `--grow 8` no world is closed before the
+//! end: the world grows by one rank a round, all ranks start the next one together, and at eight all worlds
+//! are closed. `--trouble KIND` first spawns ranks that do not join, and goes on when it has the error:
+//! `missing`, `exit`, `fail`, `crash`, `hang`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -173,7 +173,7 @@ fn new_ranks(args: &Args) -> Spawn {
     }
 }
 
-/// Asks for ranks that do not join, and goes on.
+/// Spawns ranks that do not join, and goes on.
 fn be_refused(world: &World, args: &Args, trouble: &str) -> Result<(), Error> {
     let (spawn, limit) = match trouble {
         "missing" => (Spawn::new("/nonexistent/program"), LIMIT),

@@ -1,6 +1,6 @@
-//! What a client and a service of address resolution say to each other, by either: whatever the pieces in
-//! which it comes, it is the same messages or the same fault; what is understood is written as it was read;
-//! every question that is none has its status; nothing that a service says can be a terminal's command.
+//! The messages between a client and a service of address resolution, in both directions: whatever the pieces
+//! in which they come, they are the same messages or the same fault; what is understood is written as it was
+//! read; every malformed question has its status; nothing that a service sends can be a terminal's command.
 
 use doorbell_acm::address::Address;
 use doorbell_acm::path::{Path, PathRecord};
@@ -110,7 +110,7 @@ fn source_of(question: &Question) -> Option<Address> {
     }
 }
 
-/// What a client may have asked.
+/// Returns a question that a client may have sent.
 fn asks(choice: u8) -> Question {
     match choice {
         0 | 1 => Question::Resolve {

@@ -12,7 +12,7 @@ use doorbell_acm::config::{
 use doorbell_acm::endpoint::{DEFAULT_PKEY, Endpoint, Link};
 use doorbell_acm::path::{Mtu, Rate};
 
-/// Reads the input as what its first byte says.
+/// Reads the input as what its first byte selects.
 pub fn run(input: &[u8]) {
     let Some((&choice, bytes)) = input.split_first() else {
         return;
@@ -104,7 +104,7 @@ fn frame(bytes: &[u8], key: Option<&Key>) {
     assert_eq!(Frame::read(&written, key), Ok(read));
 }
 
-/// What somebody who has the key sends; and nobody else.
+/// Reads a frame of a sender that has the key, and checks that no other key verifies it.
 fn signed(bytes: &[u8]) {
     let (key, other) = (Key::of_job(&[1; 32]), Key::of_job(&[2; 32]));
     frame(bytes, Some(&key));

@@ -1,7 +1,8 @@
-//! A resolver of addresses, and a network on which everybody lies: messages of any kind, some of which know
-//! what they may not know; an administration and probes that answer anything; hosts that change under it.
-//! What is read would be written so. Questions end once and by their bound, tables stay within theirs, and
-//! where a key is demanded, whoever has none teaches nothing, and whoever has one teaches nothing by asking.
+//! A resolver of addresses on a network of liars: messages of any kind, some of which contain secrets that
+//! their sender should not have; an administration and probes that answer anything; hosts that change under
+//! it. What is read would be written the same. Questions end once and by their bound, tables stay within
+//! theirs, and where a key is required, a host without it teaches nothing, and a host with it teaches nothing
+//! by a question.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,11 +36,11 @@ struct Victim {
     bound: Duration,
     open: BTreeMap<u64, Time>,
     tickets: u64,
-    /// The transactions that it used, which nobody but who was asked knows.
+    /// The transactions that it used, which only the receivers of its questions know.
     transactions: Vec<u64>,
     queries: Vec<(QueryId, Path)>,
     probes: Vec<ProbeId>,
-    /// An answer with a transaction of the resolver was heard, or something else that may teach.
+    /// Whether an answer with a transaction of the resolver arrived, or anything else that may teach.
     taught: bool,
 }
 
@@ -94,7 +95,7 @@ impl Victim {
                     }
                 }
                 Action::Multicast { mad, .. } | Action::Unicast { mad, .. } => {
-                    let said = Resolve::read(&mad[..]).expect("it says what is understood");
+                    let said = Resolve::read(&mad[..]).expect("it sends what can be parsed");
                     assert_eq!(said.bytes(), *mad);
                     if said.direction == Direction::Question {
                         self.transactions.push(said.transaction);
@@ -115,7 +116,7 @@ impl Victim {
             self.resolver.memory()
         );
         if self.resolver.options().authenticated && !self.taught {
-            assert_eq!(entries, 0, "something was learned of nobody");
+            assert_eq!(entries, 0, "something was learned from a host without the key");
         }
     }
 
@@ -342,7 +343,7 @@ pub fn run(input: &[u8]) {
         }
         victim.drain();
     }
-    // Whatever was said, everything ends.
+    // Whatever was sent, everything ends.
     let end = victim.now + victim.bound + Duration::from_secs(1);
     while let Some(due) = victim.resolver.next_deadline().filter(|due| *due <= end) {
         victim.now = victim.now.max(due);
@@ -354,7 +355,7 @@ pub fn run(input: &[u8]) {
 }
 
 impl Victim {
-    /// Time passes from deadline to deadline, as it does for whoever drives it.
+    /// Advances the time from deadline to deadline, as the owner of a resolver does.
     fn tick(&mut self) {
         let now = self.now;
         while let Some(due) = self.resolver.next_deadline().filter(|due| *due <= now) {

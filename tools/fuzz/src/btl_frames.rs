@@ -1,5 +1,5 @@
-//! Two BTLs that talk, and somebody on the way who loses, repeats, reorders, changes and adds frames as the
-//! script says. Frames carry MACs, so nothing that was changed passes: what arrives was sent, arrives once
+//! Two BTLs with an attacker between them that loses, repeats, reorders, changes and adds frames as the
+//! script directs. Frames carry MACs, so nothing that was changed passes: what arrives was sent, arrives once
 //! and whole, and when the attacker has gone, all of it has.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Arrivals for Sink {
     }
 
     fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {
-        panic!("an operation ended that nobody began");
+        panic!("an operation ended that was never started");
     }
 }
 
@@ -96,7 +96,7 @@ impl World {
                     EventKind::PeerSuspect,
                     EventKind::PeerRecovered,
                 ];
-                assert!(known.contains(&event.kind), "nobody is given up: {event:?}");
+                assert!(known.contains(&event.kind), "no peer is given up: {event:?}");
             }
             while end.poll(64, sink) > 0 {}
         }

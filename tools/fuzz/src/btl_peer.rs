@@ -1,6 +1,6 @@
-//! A BTL and a peer gone mad, whom it trusts: frames without CRC or MAC, with the right connection id, that
-//! say whatever the script says. Nothing is written but what was exposed or lent for it, nothing is told but
-//! what was exposed, and each operation of ours ends at most once.
+//! A BTL and a malicious peer that it trusts: frames without CRC or MAC, with the right connection id and any
+//! contents that the script directs. Nothing is written but what was exposed or lent for it, nothing is sent
+//! but what was exposed, and each operation of ours ends at most once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const STEPS: usize = 400;
 /// Bytes of the region of which the middle third is exposed, and of the one of which the middle third is
 /// lent.
 const MEMORY: usize = 3 * 1024;
-/// What lies around them: nobody's but ours.
-const SECRET: [u8; 16] = *b"\x5anot to be told\xa5";
+/// The bytes around them, which the peer must neither read nor write.
+const SECRET: [u8; 16] = *b"\x5anot to be seen\xa5";
 
 #[derive(Default)]
 struct Sink {
@@ -81,7 +81,7 @@ struct Victim {
     lent: Region,
     remote: Remote,
     ops: u64,
-    /// The number of its last operation, as its frames say it.
+    /// The number of its last operation, as its frames contain it.
     told: u64,
     now: Time,
 }
@@ -110,7 +110,7 @@ impl Victim {
         });
         let to = other.open(&btl.address(), Incarnation(2)).expect("it is there");
         let peer = btl.open(&other.address(), Incarnation(1)).expect("it is there");
-        // One honest message tells the connection's id, which is all that the other end is for.
+        // One honest message contains the connection's id, which is all that the other end is for.
         other.send(to, b"hello", Body::Empty).expect("there is room");
         other.flush();
         let queues = [btl.driver().incoming(), other.driver().incoming()];
@@ -148,7 +148,7 @@ impl Victim {
         for queue in &self.queues[1] {
             for frame in queue.borrow_mut().drain(..) {
                 let told = frame.windows(SECRET.len()).any(|window| window == SECRET);
-                assert!(!told, "a frame tells what was not exposed");
+                assert!(!told, "a frame contains what was not exposed");
                 let begins = [Kind::Put, Kind::Get, Kind::Atomic]
                     .map(|kind| kind as u8)
                     .contains(&frame[18]);
@@ -283,7 +283,7 @@ fn rest_of(basic: &Basic) -> Vec<u8> {
 /// Runs a script.
 pub fn run(input: &[u8]) {
     if input.windows(4).any(|window| window == &SECRET[..4]) {
-        return; // who sends the secret may hear it
+        return; // a peer that sends the secret may receive it
     }
     let mut script = Script::new(input);
     let mut victim = Victim::new();

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use doorbell_oob::key::LONGEST;
 use doorbell_oob::{JobKey, OobError};
 
-/// A folder of this process, in memory where that can be had: a key that is written is waited for until the
-/// disk has it.
+/// Returns a folder of this process, in memory where there is one: writing a key waits until the disk has it.
 fn folder() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let place = if memory.is_dir() {

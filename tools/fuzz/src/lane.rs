@@ -12,7 +12,7 @@ use crate::script::Script;
 /// Most steps of a script.
 const STEPS: usize = 1000;
 
-/// Runs a script: its first byte says which end is attacked.
+/// Runs a script: its first byte selects the end that is attacked.
 pub fn run(input: &[u8]) {
     let mut script = Script::new(input);
     let geometry = Geometry::new(8, 512).expect("a good geometry");
@@ -28,7 +28,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// A cell's first word says lap and length; half of the time one that will be believed.
+/// A cell's first word holds lap and length; half of the time one that will be believed.
 fn attack_consumer(mut consumer: Consumer, geometry: Geometry, lane: &Pages, script: &mut Script<'_>) {
     let mut taken = 0;
     for _ in 0..STEPS {

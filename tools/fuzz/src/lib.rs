@@ -2,15 +2,15 @@
 //! what a stranger sent, and asserts what must hold whatever they are; that nothing panics is only the least
 //! of it.
 //!
-//! | module | who is attacked | what must hold |
+//! | module | what is attacked | what must hold |
 //! |---|---|---|
 //! | [`acm_client`] | clients and the service of address resolution, by each other | messages are the same in any pieces; what is understood is written as it was read |
-//! | [`btl_frames`] | two BTLs whose frames carry MACs, by somebody on the way | each message arrives once, whole, and only if it was sent; in the end all do |
-//! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or told |
+//! | [`btl_frames`] | two BTLs whose frames carry MACs, by an attacker between them | each message arrives once, whole, and only if it was sent; in the end all do |
+//! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or sent |
 //! | [`pml_peer`] | the PML, by a peer | receives end with messages that match; bounds hold; no byte outside of a buffer is written |
-//! | [`portals_ni`] | a Portals interface, by a peer | events tell of what was appended or begun; operations end once; no byte outside is written or told |
-//! | [`oob_session`] | two encrypted sessions, by somebody on the way | what arrives is the beginning of what was sent |
-//! | [`pmi`] | the clients of a launcher, by the launcher | an answer is what was written, whatever the pieces; after a fault nothing is asked |
+//! | [`portals_ni`] | a Portals interface, by a peer | events are only of what was appended or started; operations end once; no byte outside is written or sent |
+//! | [`oob_session`] | two encrypted sessions, by an attacker between them | what arrives is the beginning of what was sent |
+//! | [`pmi`] | the clients of a launcher, by the launcher | an answer is what was written, whatever the pieces; after a fault no request is sent |
 //! | [`oob_node`] | a node of the control plane, by a neighbour that has the job's key | sends end once; memory is bounded; frames and hellos are what was written, or refused |
 //! | [`meeting`] | rank 0 and its ranks, by one of them | frames and tables are what was written, or refused |
 //! | [`key_file`] | the reader of key files | what is accepted is a key, and is written as it was read |
@@ -20,9 +20,9 @@
 //! | [`ether`] | the reader of Ethernet, IP and UDP headers | what it shows lies inside of the packet; what was written is read |
 //! | [`netlink`] | what is read of the kernel's messages about links, routes, neighbours | nothing is shown that is not in them |
 //! | [`xdp_receive`] | the receiving half of an xdp rail, by its kernel | no chunk is lost or comes twice; no frame is shown that was not sent |
-//! | [`vic`] | the model of a VIC, by its clients and the wire | rings stay inside of their bounds; nobody writes what is another's |
+//! | [`vic`] | the model of a VIC, by its clients and the wire | rings stay inside of their bounds; no function writes what is another's |
 //! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
-//! | [`acm_mad`] | a resolver of addresses, by everybody on its network | questions end once, by their bound; tables are bounded; without the key nothing is learned |
+//! | [`acm_mad`] | a resolver of addresses, by all hosts on its network | questions end once, by their bound; tables are bounded; without the key nothing is learned |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 

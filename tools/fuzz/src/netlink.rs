@@ -1,4 +1,4 @@
-//! What the kernel tells over netlink.
+//! The kernel's messages over netlink.
 
 /// Reads the input as what a socket gave.
 pub fn run(input: &[u8]) {

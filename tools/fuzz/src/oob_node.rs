@@ -1,7 +1,7 @@
-//! A node of the control plane, and a neighbour gone mad: it has the job's key, so its frames arrive, with
-//! whatever heads and bodies the script says, next to transports that say anything in any order. Each send
-//! ends at most once, no message of it is handed up twice, memory is bounded, and frames that were understood
-//! would be written as they came.
+//! A node of the control plane, and a malicious neighbour: it has the job's key, so its frames arrive, with
+//! any heads and bodies that the script directs, next to transports that report anything in any order. Each
+//! send ends at most once, no message of it is delivered twice, memory is bounded, and frames that were
+//! understood would be written as they came.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Victim {
     links: u64,
     open: BTreeSet<SendId>,
     attempts: Vec<Attempt>,
-    /// (origin, life, lane, place) of what was handed up is not told; so the bodies are numbered.
+    /// Deliveries; they do not contain (origin, life, lane, place), so the bodies are numbered.
     shown: u64,
 }
 
@@ -87,7 +87,7 @@ impl Victim {
                     let bytes = frame.joined();
                     assert!(
                         Head::read(&bytes, Some(JOB), 64 << 10).is_ok(),
-                        "it says what nobody understands"
+                        "it sends what no node can parse"
                     );
                 }
                 Output::Command(..) => {}
@@ -296,7 +296,7 @@ pub fn run(input: &[u8]) {
         }
         victim.drain();
     }
-    // Whatever was said, everything ends.
+    // Whatever was sent, everything ends.
     for _ in 0..200 {
         victim.now += Duration::from_secs(1);
         victim.node.tick(victim.now);

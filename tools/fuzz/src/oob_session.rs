@@ -1,6 +1,6 @@
-//! Two sessions with one key, and somebody on the way who changes, repeats, leaves out, adds and cuts bytes
-//! as the script says. What a side is told is the beginning of what the other one said; a side that was told
-//! of a fault says and hears nothing any more; and without the key nobody gets in.
+//! Two sessions with one key, and an attacker between them that changes, repeats, leaves out, adds and cuts
+//! bytes as the script directs. A side receives the beginning of what the other one sent; a side that
+//! reported a fault sends and receives nothing any more; and without the key no side gets in.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LONGEST: usize = 4096;
 struct Side {
     session: Session,
     said: Vec<Vec<u8>>,
-    /// Messages of the other side that were heard.
+    /// How many messages of the other side were received.
     heard: usize,
     ready: bool,
     failed: bool,
@@ -44,30 +44,30 @@ impl Side {
     fn receive(&mut self, bytes: &[u8]) {
         let result = self.session.receive(bytes);
         if self.failed {
-            assert!(result.is_ok(), "a fault is told once: {result:?}");
-            assert!(self.session.event().is_none(), "something is told after a fault");
+            assert!(result.is_ok(), "a fault is reported once: {result:?}");
+            assert!(self.session.event().is_none(), "there is an event after a fault");
         }
         if result.is_err() {
             self.failed = true;
             assert!(!self.session.is_open());
             assert!(
                 matches!(self.session.send(b"x"), Err(OobError::State(_))),
-                "it says something after a fault"
+                "it sends something after a fault"
             );
         }
     }
 
-    /// What it is told, against what `other` has said.
+    /// Checks its events against the messages that `other` has sent.
     fn listen(&mut self, said: &[Vec<u8>]) {
         while let Some(event) = self.session.event() {
             match event {
                 Event::Ready(_) => assert!(!std::mem::replace(&mut self.ready, true), "ready twice"),
                 Event::Message(message) => {
-                    assert!(self.ready, "a message before anybody has proved anything");
+                    assert!(self.ready, "a message before the handshake is complete");
                     assert_eq!(
                         Some(&message),
                         said.get(self.heard),
-                        "it was not said, or not now"
+                        "it was not sent, or not now"
                     );
                     self.heard += 1;
                 }
@@ -161,7 +161,7 @@ pub fn run(input: &[u8]) {
                 let result = sides[i].session.end();
                 assert!(
                     result.is_err() || sides[i].session.is_left(),
-                    "an end that nobody announced"
+                    "an end that was never announced"
                 );
                 sides[i].failed |= result.is_err();
             }

@@ -1,5 +1,5 @@
-//! Captures: the reader comes to an end whatever the file holds, says where it went wrong, and reads what the
-//! writer wrote.
+//! Captures: the reader comes to an end whatever the file holds, reports where it went wrong, and reads what
+//! the writer wrote.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::pcapng::{Block, Blocks, Packet, Way, Wrap, Writer};

@@ -1,13 +1,13 @@
-//! What a launcher says, to the clients of PMI-1 and PMI-2: whatever the pieces in which it comes, it is the
-//! same answer or a fault; a fault can be shown, and is the end of the conversation; what is kept of it has a
-//! bound.
+//! The messages of a launcher to the clients of PMI-1 and PMI-2: whatever the pieces in which one comes, it
+//! is the same answer or a fault; a fault can be shown, and is the end of the conversation; what is kept of
+//! it has a bound.
 
 use doorbell_oob::launch::{Answer, Dialect, LaunchError, Pmi1, Pmi2, Request, Session};
 
-/// Questions that are asked, one after another, as long as they are answered.
+/// How many requests are sent, one after another, as long as they are answered.
 const QUESTIONS: usize = 8;
 
-/// Reads the input as what a launcher says from its first word on, or from where values are exchanged.
+/// Reads the input as what a launcher sends from its first message on, or from where values are exchanged.
 pub fn run(input: &[u8]) {
     let Some((&choice, bytes)) = input.split_first() else {
         return;
@@ -43,7 +43,7 @@ fn opened<D: Dialect>(mut session: Session<D>, answers: &[&[u8]]) -> Session<D> 
     for answer in answers {
         let request = session.next_of_opening().expect("the opening goes on").clone();
         session.request(request).expect("it is its turn");
-        session.take(answer).expect("as a launcher says it");
+        session.take(answer).expect("as a launcher sends it");
     }
     assert!(session.next_of_opening().is_none());
     session
@@ -60,7 +60,7 @@ fn talk<D: Dialect>(mut session: Session<D>, mut bytes: &[u8], step: usize) {
         let gets = matches!(request, Request::Get { .. });
         let spawns = matches!(request, Request::Spawn(_));
         session.request(request).expect("nothing is owed");
-        // The end of an answer is the end of a piece, as no launcher says more than it was asked.
+        // The end of an answer is the end of a piece, as no launcher sends more than one answer to a request.
         let end = D::split(bytes)
             .ok()
             .flatten()

@@ -23,7 +23,7 @@ mod feed;
 const STEPS: usize = 400;
 /// Bytes that a peer may have under way: the bound.
 const HARD: u64 = 64 << 10;
-/// Bytes of the memory; the first and the last kibibyte are nobody's.
+/// Bytes of the memory; no message may change the first and the last kibibyte.
 const MEMORY: usize = 20 << 10;
 const EDGE: usize = 1 << 10;
 

@@ -1,6 +1,6 @@
-//! A Portals interface and a peer that sends whatever it likes, above a rail that hands over what it is
-//! given. Events tell of nothing but what was appended or begun; each operation ends once; no byte outside of
-//! what was given away is written or told; and when the peer is gone, nothing waits for it.
+//! A Portals interface and a peer that sends anything, above a rail that delivers what it is given. Events
+//! are only of what was appended or started; each operation ends once; no byte outside of what was given away
+//! is written or sent; and when the peer is gone, nothing waits for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,27 +27,27 @@ mod feed;
 
 /// Most steps of a script.
 const STEPS: usize = 400;
-/// Bytes of the memory; the first and the last kibibyte are nobody's but ours.
+/// Bytes of the memory; the peer must neither read nor write the first and the last kibibyte.
 const MEMORY: usize = 12 << 10;
 const EDGE: usize = 1 << 10;
-const SECRET: [u8; 16] = *b"\x5anot to be told\xa5";
+const SECRET: [u8; 16] = *b"\x5anot to be seen\xa5";
 /// Table entries: with and without flow control.
 const TABLES: u32 = 3;
 /// Headers that may be kept.
 const HEADERS: u32 = 8;
 /// User pointers of operations begin here; those of entries lie below.
 const OPERATIONS: u64 = 1 << 32;
-/// An acknowledgement, and its flag that says: the entry that took the put acknowledges nothing. Such a put
-/// ends without an event.
+/// An acknowledgement, and its flag for an entry that took the put and acknowledges nothing. Such a put ends
+/// without an event.
 const ACK: u8 = 16;
 const SILENT: u8 = 0x80;
 /// Turns of a millisecond until everything that waits for a peer that has gone must have ended.
 const TURNS: u64 = 1000;
 
-/// What was begun: how many events tell of its end.
+/// An operation that was started, and how many events report its end.
 #[derive(Default)]
 struct Begun {
-    /// Whether its end is told by an event.
+    /// Whether its end is reported by an event.
     is_told: bool,
     ends: u32,
     sends: u32,
@@ -65,13 +65,13 @@ struct Victim {
     /// The number of the peer's next message.
     seq: u32,
     now: Time,
-    /// Words that the peer was told: numbers of operations are among them.
+    /// Words that the peer has received: numbers of operations are among them.
     heard: Vec<u64>,
     /// Lengths of entries, by their user pointers.
     lengths: Vec<u64>,
     entries: Vec<EntryHandle>,
     begun: BTreeMap<u64, Begun>,
-    /// How many silent acknowledgements the peer sent: so many operations may end untold.
+    /// How many silent acknowledgements the peer sent: as many operations may end without an event.
     silent: usize,
 }
 
@@ -166,7 +166,7 @@ impl Victim {
         self.node.rail_mut(RailId(0)).expect("the rail")
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a head says")]
+    #[expect(clippy::too_many_arguments, reason = "the fields of a head")]
     fn feed(&mut self, peer: u32, kind: u8, flags: u8, short: u16, off: u32, words: &[u64], body: &[u8]) {
         self.silent += usize::from(kind == ACK && flags & SILENT != 0);
         let mut frame = vec![kind, flags];
@@ -217,7 +217,7 @@ impl Victim {
                 _ => script.any(),
             });
         }
-        // Long bodies are all of one byte: the script has better to say.
+        // Long bodies are all of one byte: the script has better use for its bytes.
         let mut body = match script.byte() {
             0..64 => Vec::new(),
             64..192 => vec![script.byte(); 8 * script.below(65)],
@@ -230,7 +230,7 @@ impl Victim {
         self.feed(peer, kind, flags, short, off, &words, &body);
     }
 
-    /// A word that the peer was told, perhaps.
+    /// Returns a word that the peer may have received.
     fn known(&self, script: &mut Script<'_>) -> u64 {
         match self.heard.as_slice() {
             [] => 0,
@@ -418,12 +418,12 @@ impl Victim {
         self.look();
     }
 
-    /// What the peer is told: words to answer with, and never a secret.
+    /// Takes what the peer receives: words to answer with, and never a secret.
     fn listen(&mut self) {
         for frame in std::mem::take(&mut self.rail().sent) {
             assert!(
                 !frame.windows(SECRET.len()).any(|bytes| bytes == SECRET),
-                "the peer was told what is nobody's"
+                "the peer received bytes that are not for it"
             );
             let words = frame.get(8..).unwrap_or_default().chunks_exact(8).take(3);
             self.heard
@@ -501,7 +501,7 @@ impl Victim {
         while let Some(one) = self.node.ni(self.kind).lost() {
             lost.push(one.process);
         }
-        // The other one may have said that its way is broken.
+        // The other peer may have reported that its path is broken.
         let gone = lost.iter().filter(|process| process.nid == 1).count();
         assert_eq!(gone, 1, "{lost:?} are lost");
     }

@@ -1,4 +1,5 @@
-//! The model of a VIC: two clients and the wire do what a script says (`drivers/usnic/model/src/fuzzing.rs`).
+//! The model of a VIC: two clients and the wire act as a script directs
+//! (`drivers/usnic/model/src/fuzzing.rs`).
 
 /// Runs the input as a script.
 pub fn run(input: &[u8]) {

@@ -16,7 +16,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
-/// Longest frame.
+/// The longest frame, in bytes.
 pub(crate) const MTU: usize = 512;
 /// Frames that a queue takes of its owner.
 const ROOM: usize = 256;
@@ -24,7 +24,7 @@ const ROOM: usize = 256;
 /// Frames on their way to one end over one channel.
 pub(crate) type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
 
-/// One end.
+/// One end of the wire.
 pub(crate) struct Wire {
     tx: Tx,
     rx: Rx,
@@ -44,7 +44,7 @@ pub(crate) struct Rx {
     shown: [Vec<Vec<u8>>; 2],
 }
 
-/// Two ends. `checked` is whether the network is said to check its bytes.
+/// Makes two ends. `checked` is whether the network declares that it checks its bytes.
 pub(crate) fn pair(checked: bool) -> [Wire; 2] {
     let queues = || [Queue::default(), Queue::default()];
     let (there, back) = (queues(), queues());
