@@ -85,7 +85,7 @@ local f = {
 doorbell.fields = f
 
 local e = {
-    short = ProtoExpert.new("doorbell.short", "The frame ends before what it says", expert.group.MALFORMED,
+    short = ProtoExpert.new("doorbell.short", "The frame is shorter than its head requires", expert.group.MALFORMED,
         expert.severity.ERROR),
     version = ProtoExpert.new("doorbell.bad_version", "Another version of the format", expert.group.UNDECODED,
         expert.severity.WARN),

@@ -346,7 +346,7 @@ mod tests {
                 .received(&self.plan, receive, 0, tag, SharedBytes::of(&bytes))
         }
 
-        /// A message from `from` on that is long enough to say which it is.
+        /// Returns the first message from `from` on that is long enough for a stamp.
         fn long(&self, from: usize) -> usize {
             let all = self.plan.pair(0, 1);
             (from..all.len()).find(|&at| all[at].length >= 16).unwrap()

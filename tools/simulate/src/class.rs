@@ -9,7 +9,7 @@ use doorbell_sim::Faults;
 /// One class of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Class {
-    /// Nothing.
+    /// There are no faults.
     None,
     /// 1 % of all frames are lost.
     Loss1,

@@ -57,7 +57,7 @@ pub struct Options {
     /// Jobs that run at the same time
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: u16,
-    /// Stop beginning new seeds after so many seconds
+    /// Stop beginning new seeds after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub within: Option<u64>,
     /// Write the whole job of a seed to this file, for Wireshark; of one class of faults
@@ -88,13 +88,13 @@ Examples:
   cargo xtask simulate --rails --seeds 1000           failover: rails die, return, are cut and part the ranks
   cargo xtask simulate --rails --seed 7
   cargo xtask simulate --usnic --seeds 20             usnic rails over models of their adapter
-  cargo xtask simulate credits --nodes 1024           credits of active messages; its --help says more";
+  cargo xtask simulate credits --nodes 1024           credits of active messages; its --help has more";
 
-/// Messages of a job over one rail, when none were asked for.
+/// Messages of a job over one rail by default.
 const MESSAGES: usize = 100_000;
 
 impl Options {
-    /// The seeds that were asked for.
+    /// Returns the seeds that the command line selects.
     pub(crate) fn all_seeds(&self) -> Range<u64> {
         match self.seed {
             Some(seed) => seed..seed.saturating_add(1),
@@ -115,7 +115,7 @@ struct Row {
     bytes: u64,
     took: Duration,
     network: Stats,
-    /// Of the jobs that tell: frames that did not arrive as they were sent, and segments that were sent
+    /// Of the jobs that report it: frames that did not arrive as they were sent, and segments that were sent
     /// again.
     lost: u64,
     sent_again: u64,
@@ -150,7 +150,8 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs all that was asked for, and prints a line per class and each failure; returns how many seeds failed.
+/// Runs what the command line selects, and prints a line per class and each failure; returns how many seeds
+/// failed.
 pub fn run(options: &Options) -> u64 {
     if let Some(Other::Credits(options)) = &options.other {
         return credits::command::run(options);

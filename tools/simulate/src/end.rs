@@ -50,8 +50,8 @@ impl Ended {
     }
 }
 
-/// One rank's end of a job. Errors are told as text: but for the loss of a rank that died, any of them is a
-/// finding.
+/// One rank's end of a job. Errors are reported as text: but for the loss of a rank that died, any of them is
+/// a finding.
 pub(crate) trait End {
     type Request;
 
@@ -224,7 +224,7 @@ impl<'w> End for WorldEnd<'w> {
         request.map(Some).map_err(other)
     }
 
-    /// A world has no send that is sure not to wait, and here nobody else acts while one waits.
+    /// A world has no send that is sure not to wait, and here no other rank acts while one waits.
     fn inject(&mut self, _: &Message, _: &[u8]) -> Result<bool, Trouble> {
         Ok(false)
     }
@@ -264,7 +264,7 @@ impl<'w> End for WorldEnd<'w> {
         None
     }
 
-    /// The end of its life says goodbye.
+    /// Dropping it closes its connections.
     fn close(&mut self, _: Time, _: Time) -> bool {
         true
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Kind {
-    /// Bytes that nobody sent, or that are not those that were sent.
+    /// Bytes that were never sent, or that are not those that were sent.
     #[error("corrupt: {0}")]
     Corrupt(String),
     /// A message that was delivered before.
@@ -26,7 +26,7 @@ pub enum Kind {
     /// A call failed, or something is left over at the end.
     #[error("{0}")]
     Other(String),
-    /// A panic.
+    /// A panic, with its text.
     #[error("a panic: {0}")]
     Panic(String),
 }

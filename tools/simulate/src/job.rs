@@ -21,11 +21,11 @@ use crate::plan::{Mix, Plan};
 use crate::player::Player;
 use crate::shape::Shape;
 
-/// Nothing was received for so long in virtual time: what is missing is lost.
+/// If nothing is received for this long in virtual time, what is missing is lost.
 const STANDSTILL: Duration = Duration::from_secs(5);
-/// The capture of a failed run begins so long before its end.
+/// How long before the end of a failed run its capture begins.
 const CAPTURED: Duration = Duration::from_micros(500);
-/// An orderly end takes at most so long.
+/// The longest time of an orderly end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What a job runs on.
@@ -60,7 +60,7 @@ impl Stack {
 /// One job: which seed, over which faults, how large.
 #[derive(Clone, Debug)]
 pub struct SimulatedJob {
-    /// Chooses everything.
+    /// The seed, which chooses everything.
     pub seed: u64,
     /// What the network does wrong.
     pub class: Class,
@@ -85,7 +85,7 @@ pub struct Outcome {
     pub took: Duration,
     /// What the network did.
     pub network: Stats,
-    /// Segments that the BTLs sent again; worlds do not tell.
+    /// Segments that the BTLs sent again; worlds do not report them.
     pub sent_again: Option<u64>,
     /// Equal for equal runs.
     pub hash: u64,
@@ -140,7 +140,7 @@ impl SimulatedJob {
             };
             let began = at.nanos().saturating_sub((CAPTURED + silent).as_nanos() as u64);
             let again = self.guarded(Some((Time::from_nanos(began), path)));
-            // A failure that does not come again is told all the same; its capture would mislead.
+            // A failure that does not come again is reported all the same; its capture would mislead.
             again.is_err_and(|(again, _)| again == at) && path.is_file()
         });
         Err(self.failure(at, kind, capture))
@@ -172,7 +172,7 @@ impl SimulatedJob {
             .map_err(|(at, kind)| self.failure(at, kind, Some(file.to_owned())))
     }
 
-    /// Plays it.
+    /// Plays the job.
     fn guarded(&self, dump: Option<(Time, &Path)>) -> Result<Outcome, (Time, Kind)> {
         let mut shape = Shape::of(self.seed, self.class);
         if let Some(mtu) = self.mtu {
@@ -239,7 +239,7 @@ impl SimulatedJob {
             _ => doorbell::config::Protocol::Auto,
         });
         config.counters.place.set(doorbell::config::CounterPlace::Off);
-        // One thread: while one says goodbye, nobody answers.
+        // One thread: while one rank closes, no other one answers.
         config.wait.close.set(Duration::from_millis(1));
         let worlds = doorbell::simulated_datagrams(net, self.ranks, &config);
         let worlds: Vec<World> = worlds.map_err(|error| Kind::Other(error.to_string()))?;
@@ -269,7 +269,7 @@ pub(crate) fn caught<T>(play: impl FnOnce() -> Result<T, Kind>) -> Result<T, Kin
     })
 }
 
-/// Whether the network has nothing under way any more, some time after everybody has left.
+/// Whether the network has nothing under way any more, some time after all ranks have closed.
 pub(crate) fn nothing_is_left(net: &SimNet) -> Result<(), Kind> {
     while net.advance_to_next_event().is_some() {}
     match net.held() {
@@ -313,7 +313,7 @@ impl<E: End> Table<E> {
         }
     }
 
-    /// Steps everybody until all are done.
+    /// Steps all ranks until all are done.
     fn play(&mut self, plan: &Plan, mut dump: Option<(Time, &Path)>) -> Result<(), Kind> {
         while !self.players.iter().all(|player| player.is_done(plan)) {
             let now = self.net.now();
@@ -339,7 +339,7 @@ impl<E: End> Table<E> {
         Ok(())
     }
 
-    /// One round takes its time; when nobody did anything, as long as until something is due.
+    /// One round takes its time; when no rank did anything, as long as until something is due.
     fn advance(&self, worked: bool, deadline: impl Fn(&Player<E>) -> Option<Time>) {
         let mut next = self.net.now() + self.pace;
         if !worked {
@@ -353,7 +353,7 @@ impl<E: End> Table<E> {
         self.net.advance_to(next);
     }
 
-    /// Everybody says goodbye, and nothing may be left.
+    /// Closes all ranks; nothing may be left.
     fn part(&mut self) -> Result<(), Kind> {
         let by = self.net.now() + FAREWELL;
         let mut closed = vec![false; self.players.len()];

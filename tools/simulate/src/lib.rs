@@ -7,7 +7,7 @@
 //!     └────► books: every message once, whole, and in matching order
 //! ```
 //!
-//! That is one rail for everybody, which loses, repeats, damages. Over several rails that break and come
+//! That is one rail for all ranks, which loses, repeats, damages. Over several rails that break and come
 //! back, see [`RailsJob`]. Over queues of a modelled device instead of a simulated network, and on the
 //! machine's clock: [`UsnicJob`]. The credits of active messages, between up to ten thousand nodes:
 //! [`CreditsJob`].

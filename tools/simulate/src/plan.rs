@@ -1,13 +1,13 @@
-//! The messages of a job: from whom to whom, how long, under which tag, and every byte of them.
+//! The messages of a job: source and destination, how long, under which tag, and every byte of them.
 //!
-//! A message of 16 bytes or more begins with a stamp (who, to whom, which one, and a checksum of that); the
-//! rest of it is a piece of one table of random bytes, at a place that depends on the stamp: no piece fits in
-//! another place.
+//! A message of 16 bytes or more begins with a stamp (source, destination, which one, and a checksum of
+//! that); the rest of it is a piece of one table of random bytes, at a place that depends on the stamp: no
+//! piece fits in another place.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_sim::Random;
 
-/// Longest message.
+/// The longest message, in bytes.
 pub(crate) const MOST: usize = 1 << 20;
 const STAMP: usize = 16;
 /// Bytes that are compared at a time: they stay in the cache.
@@ -34,7 +34,7 @@ pub(crate) struct Message {
 /// What there is among the messages beside the ordinary ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mix {
-    /// Of 16 messages, so many without a byte.
+    /// How many of 16 messages have no byte.
     pub(crate) empty: u64,
     /// Ranks send to themselves, too.
     pub(crate) to_self: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    /// Nothing.
+    /// Ordinary messages only.
     pub(crate) const PLAIN: Self = Self {
         empty: 0,
         to_self: false,
@@ -145,7 +145,8 @@ impl Plan {
         &self.table[at..at + message.length - stamp]
     }
 
-    /// Which message these bytes of `from` to `to` say they are; `None` for those too short to say.
+    /// Returns the message that these bytes of `from` to `to` are by their stamp; `None` for those too short
+    /// for one.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -161,7 +162,7 @@ impl Plan {
             .ok_or_else(|| format!("a message {number} from {from} to {to}, which was never sent"))?;
         if self.stamp(&message) != [name, sum] {
             return Err(format!(
-                "a stamp that nobody wrote, {name:x} {sum:x}, from {from} to {to}"
+                "a stamp that was never written, {name:x} {sum:x}, from {from} to {to}"
             ));
         }
         self.compare(&message, bytes)?;

@@ -5,7 +5,7 @@
 //! receives wait in vain. A rank that got nothing for a while cancels its oldest receive and posts one that
 //! takes anything.
 //!
-//! Another rank may die (`--rails`). What needs it ends, with the error that says so and with no other; all
+//! Another rank may die (`--rails`). What needs it ends, with the error for it and with no other; all
 //! else goes on.
 
 use std::time::Duration;
@@ -27,13 +27,13 @@ const INJECTED: usize = 512;
 pub(crate) struct Manners {
     /// Requests that a rank keeps open in each direction.
     pub(crate) depth: usize,
-    /// Of 100 steps in which a rank could send, so many in which it does.
+    /// Of 100 steps in which a rank could send, how many it uses.
     pub(crate) eagerness: u64,
     /// Contexts of the messages.
     pub(crate) contexts: u64,
-    /// A rank that got nothing for so long looks for receives that wait in vain.
+    /// A rank that got nothing for this long looks for receives that wait in vain.
     pub(crate) patience: Duration,
-    /// A rank rests now and then between two sends, for so long on average after each.
+    /// A rank rests now and then between two sends, for this long on average after each.
     pub(crate) rest: Duration,
 }
 
@@ -106,7 +106,7 @@ impl<E: End> Player<E> {
         self.last
     }
 
-    /// When it wants to be asked again, beside the wishes of its rails.
+    /// When it has to be stepped again, beside the deadlines of its rails.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let waits = self.books.left > 0;
         let own = waits.then(|| self.looked + self.manners.patience + Duration::from_nanos(1));

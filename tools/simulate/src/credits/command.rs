@@ -20,7 +20,7 @@ pub struct Options {
     /// Processes; more than once for several sizes
     #[arg(long, default_values_t = [64], value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
     nodes: Vec<u32>,
-    /// Who sends what to whom; all of them when none is named
+    /// Which nodes send what to which; all patterns when none is named
     #[arg(long, value_name = "PATTERN")]
     pattern: Vec<Pattern>,
     /// How credits are dealt with; unlimited ones are always measured beside them. All but mixed when none is
@@ -43,7 +43,7 @@ pub struct Options {
     /// How long a phase is, in epochs; else 8
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     phase: Option<u32>,
-    /// Begin by the table of the defaults, rather than with the least for everybody and a small bank
+    /// Begin by the table of the defaults, rather than with the least for every node and a small bank
     #[arg(long, conflicts_with = "banked")]
     table: bool,
     /// The bank of each node; else what the pattern needs and a little more

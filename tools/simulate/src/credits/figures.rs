@@ -12,7 +12,7 @@ const PEER: usize = 40;
 /// Of unlimited credits' throughput, once credits have migrated.
 const RATIO: f64 = 0.9;
 
-/// One policy's figures, by node where nothing else is said: means over the seeds.
+/// One policy's figures, by node unless stated otherwise: means over the seeds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) policy: Policy,
@@ -53,7 +53,7 @@ pub(super) struct Space {
     pub(super) receive: u64,
     /// The queue of requests, with this conduit's events.
     pub(super) events: u64,
-    /// By the seed's reckoning: 256 and 128 bytes for each credit.
+    /// By the seed's estimate: 256 and 128 bytes for each credit.
     pub(super) seed: u64,
     /// What is known of peers.
     pub(super) state: u64,
@@ -273,7 +273,7 @@ impl Figures {
         if let Some(space) = &self.space {
             println!(
                 "  each begins with {} credits at each other, and banks {}; buffers {} bytes + events {} = {}; by the seed's \
-                 reckoning {}; state of peers {}",
+                 estimate {}; state of peers {}",
                 space.per_node,
                 space.banked,
                 space.receive,

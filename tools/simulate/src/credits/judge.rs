@@ -1,6 +1,6 @@
-//! Who watches the economies: books of its own, and every rule about the two nodes of a message looked at
-//! when it is handled. What a message does not touch cannot change by it; an audit of everything, now and
-//! then and at the end, shows that it did not.
+//! The judge of the economies: it keeps books of its own, and checks every rule about the two nodes of a
+//! message when the message is handled. What a message does not touch cannot change by it; an audit of
+//! everything, now and then and at the end, shows that it did not.
 
 use doorbell_am::credit::{CreditState, Limits, Peers};
 
@@ -17,7 +17,7 @@ struct Pair {
     leaving: u16,
     /// Granted in the lender's epoch `epoch`.
     granted: u16,
-    /// Given back since the borrower last heard of an epoch's end.
+    /// Given back since the borrower was last notified of an epoch's end.
     given_back: u16,
     /// Requests that stalled and have not arrived.
     stalled: u16,
@@ -72,18 +72,18 @@ impl Judge {
         Ok(())
     }
 
-    /// `lender` was asked for `need` more, and granted some.
+    /// `borrower` requested `need` more from `lender`, which granted some.
     pub(super) fn arrived(&mut self, lender: u32, borrower: u32, need: u8, granted: u8) -> Judged {
         let (length, limit) = (u64::from(self.limits.epoch), self.limits.lend);
         let books = &mut self.books[lender as usize];
         books.arrivals += 1;
-        // The epoch ends before the grant is decided. The sequence of 16 bits is enough to tell one from the
-        // next.
+        // The epoch ends before the grant is decided. The sequence of 16 bits is enough to distinguish one
+        // from the next.
         let epoch = (books.arrivals / length) as u16;
         books.lent += u32::from(granted);
         if need == 0 {
             return must(granted == 0, || {
-                format!("{lender} granted {borrower}, which asked for nothing, {granted}")
+                format!("{lender} granted {borrower}, which requested nothing, {granted}")
             });
         }
         let pair = self.pair(lender, borrower)?;
@@ -124,7 +124,7 @@ impl Judge {
         })
     }
 
-    /// `borrower` hears that an epoch of `lender` ended.
+    /// `borrower` is notified that an epoch of `lender` ended.
     pub(super) fn told(&mut self, borrower: u32, lender: u32) -> Judged {
         self.pair(lender, borrower)?.given_back = 0;
         Ok(())
@@ -171,7 +171,7 @@ impl Judge {
         })
     }
 
-    /// Everything of everybody, from the economies' own tables.
+    /// Audits every account of every node, from the economies' own tables.
     pub(super) fn audit<P: Peers>(&mut self, nodes: &[CreditState<P>]) -> Judged {
         self.audits += 1;
         for (y, books) in nodes.iter().zip(&self.books) {
@@ -182,7 +182,7 @@ impl Judge {
             }
             must(lent == books.lent && lent + y.bank() == books.total, || {
                 format!(
-                    "{} lent {lent} and banks {} of {}; the books say {}",
+                    "{} lent {lent} and banks {} of {}; the books have {}",
                     y.me(),
                     y.bank(),
                     books.total,
@@ -193,7 +193,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Everything between everybody: at the end, and of few.
+    /// Audits every pair of nodes: at the end, and of few nodes.
     pub(super) fn audit_pairs<P: Peers>(&mut self, nodes: &[CreditState<P>]) -> Judged {
         for lender in 0..nodes.len() as u32 {
             for borrower in (0..nodes.len() as u32).filter(|&rank| rank != lender) {

@@ -10,7 +10,7 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `pattern` | who sends what to whom |
+//! | `pattern` | which nodes send what to which |
 //! | `run` | nodes, messages, ticks |
 //! | `wheel` | what happens when |
 //! | `buffers` | receive buffers, and the catch basin |
@@ -54,7 +54,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Each.
+    /// All policies, in their order.
     pub const ALL: [Self; 5] = [
         Self::Unlimited,
         Self::Fixed,
@@ -88,12 +88,12 @@ impl Policy {
     }
 }
 
-/// One run.
+/// One run of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct CreditsJob {
-    /// Processes.
+    /// The number of processes.
     pub nodes: u32,
-    /// Who sends what to whom.
+    /// Which nodes send what to which.
     pub pattern: Pattern,
     /// How credits are dealt with.
     pub policy: Policy,
@@ -101,7 +101,7 @@ pub struct CreditsJob {
     pub seed: u64,
     /// How long: in epochs of a node that receives as fast as the pattern sends.
     pub epochs: u32,
-    /// The start by the table instead of the least for everybody and a small bank.
+    /// The start by the table instead of the least for every node and a small bank.
     pub table: bool,
     /// That bank, where it is to be another one.
     pub banked: Option<u32>,
@@ -161,7 +161,7 @@ pub struct Sample {
     pub tick: u64,
     /// Requests to frequent partners that were answered in a tick.
     pub rate: f64,
-    /// Credits granted.
+    /// Credits that were granted.
     pub granted: f64,
     /// Credits that came back to their lender.
     pub returned: f64,
@@ -174,11 +174,11 @@ pub struct Sample {
 /// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// The pieces.
+    /// The pieces of the run.
     pub samples: Vec<Sample>,
     /// Requests to frequent partners that were answered.
     pub answered: u64,
-    /// Steps that everybody completed.
+    /// Steps that every node completed.
     pub steps: u64,
     /// Ticks in which requests were sent.
     pub ticks: u64,
@@ -192,7 +192,7 @@ pub struct Tally {
     pub fewest_buffers: usize,
     /// All that the economies counted.
     pub counters: Counters,
-    /// The start.
+    /// The shares of credits at the start.
     pub shares: Option<Shares>,
 }
 

@@ -1,5 +1,5 @@
 //! A table of which only the touched pages exist. Ten thousand economies of ten thousand peers each would
-//! take 3.2 GB, of which most says that nothing has happened yet; the program's own table
+//! take 3.2 GB, most of it for peers without any event yet; the program's own table
 //! ([`Dense`](doorbell_am::credit::Dense)) holds the same at all times, which a test compares.
 
 use doorbell_am::credit::{Peer, Peers};
@@ -48,7 +48,7 @@ impl<T: Copy> Paged<T> {
         if *page == NONE {
             *page = self.pages.len() as u32;
             let first = rank - rank % PAGE as u32;
-            // Ranks beyond the last are never asked for.
+            // Ranks beyond the last are never looked up.
             let page = std::array::from_fn(|at| (self.fresh)((first + at as u32).min(self.count - 1)));
             self.pages.push(page);
         }

@@ -1,4 +1,4 @@
-//! Who sends what to whom.
+//! Which nodes send what to which.
 
 use doorbell_sim::Random;
 
@@ -8,7 +8,7 @@ use super::CreditsJob;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// Everybody sends full messages to rank 0, as fast as it can
+    /// Every node sends full messages to rank 0, as fast as it can
     FanIn,
     /// A 3-D torus: in each step 16 full messages to each of 6 faces, 4 to each of 12 edges, 2 to each of 8
     /// corners: 640 credits; the next step begins when all are answered and all neighbours' are there
@@ -25,7 +25,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Each.
+    /// All patterns, in their order.
     pub const ALL: [Self; 6] = [
         Self::FanIn,
         Self::Stencil,
@@ -47,8 +47,8 @@ impl Pattern {
         }
     }
 
-    /// Credits that a node has beside the least of everybody: what it takes to serve the pattern, and a
-    /// little more.
+    /// Returns the credits that a node has beside the least of every node: what it takes to serve the
+    /// pattern, and a little more.
     pub(super) const fn bank(self) -> u32 {
         match self {
             Self::FanIn | Self::Quiet => 64,
@@ -94,11 +94,11 @@ impl Pattern {
 /// What a node does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A request of so many credits; whether it is for a frequent partner.
+    /// A request of this many credits; whether it is for a frequent partner.
     Send { to: u32, credits: u8, ours: bool },
     /// Nothing before something arrives.
     Wait,
-    /// Nothing for so many ticks.
+    /// Nothing for this many ticks.
     Pause(u64),
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Player {
     me: u32,
     nodes: u32,
     random: Random,
-    /// Of steps and bursts: whom, and how many messages each.
+    /// Of steps and bursts: the destinations, and how many messages each.
     targets: Vec<(u32, u16)>,
     /// Where in them.
     at: usize,
@@ -174,7 +174,7 @@ impl Player {
     pub(super) fn next(&mut self, job: &CreditsJob, now: u64) -> Next {
         let seed = job.seed;
         let next = match self.pattern {
-            // Without credits everybody would be ahead by as much as there is time.
+            // Without credits every node would be ahead by as much as there is time.
             Pattern::FanIn if self.me == 0 || self.unanswered >= MOST_AHEAD => Next::Wait,
             Pattern::FanIn => full(0),
             Pattern::Stencil => self.in_steps(0),
@@ -216,7 +216,7 @@ impl Player {
                 return Next::Pause(pause);
             }
         }
-        // Everybody begins elsewhere, or all would send to the same node first.
+        // Every node begins elsewhere, or all would send to the same node first.
         let count = self.targets.len();
         let (to, messages) = self.targets[(self.at + self.me as usize * 7) % count];
         self.of += 1;

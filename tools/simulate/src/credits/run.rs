@@ -13,12 +13,12 @@ use super::pattern::{Next, Player};
 use super::wheel::{Event, What, Wheel};
 use super::{CreditsJob, Policy, Sample, Tally};
 
-/// A message takes so many ticks, and up to so many more.
+/// A message takes `DELAY` ticks, and up to `JITTER` more.
 const DELAY: u64 = 40;
 const JITTER: u64 = 8;
 /// Samples of one run.
 const SAMPLES: u64 = 120;
-/// Everything is looked at every so many ticks, where there are few.
+/// With up to `FEW` nodes, everything is checked every `EVERY` ticks.
 const FEW: u32 = 64;
 const EVERY: u64 = 512;
 
@@ -377,7 +377,7 @@ impl<'a, P: Peers> Run<'a, P> {
     }
 }
 
-/// After the last request, everything is answered within so many ticks, however many wait.
+/// After the last request, everything is answered within this many ticks, however many wait.
 const GRACE: u64 = 1 << 20;
 
 const fn event(at: u32, from: u32, what: What) -> Event {

@@ -3,7 +3,7 @@
 /// Ticks ahead that can be planned.
 const AHEAD: usize = 1 << 10;
 
-/// What happens.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// The node's next request is due.
@@ -16,7 +16,7 @@ pub(super) enum What {
     Reply { byte: u8, ours: bool },
     /// CREDIT_REVOKE, with an epoch's end.
     Revoke { epoch: bool },
-    /// CREDIT_RETURN.
+    /// CREDIT_RETURN, with an epoch's end.
     Return { give: u16, epoch: bool },
 }
 

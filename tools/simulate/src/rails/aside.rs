@@ -1,6 +1,6 @@
-//! Messages beside the plan, of which nobody keeps books: multi-receives that are aborted take them, or they
-//! are claimed and discarded. What is looked at is what they leave behind: nothing, and no byte less of
-//! anybody's window.
+//! Messages beside the plan, which are in no books: multi-receives that are aborted take them, or they
+//! are claimed and discarded. What is checked is what they leave behind: nothing, and no byte less of
+//! any rank's window.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const ROOM: usize = 64 << 10;
 /// The longest message has fewer bytes than 2 to this.
 const LONGEST: u64 = 15;
 
-/// A multi-receive.
+/// An open multi-receive.
 struct Multi {
     request: RequestId,
     /// Kept alive for it.
@@ -39,7 +39,7 @@ pub(crate) struct Aside {
     /// When the next message is sent.
     next: Time,
     multi: Option<Multi>,
-    /// Bytes sent.
+    /// Bytes that were sent.
     pub(crate) bytes: u64,
 }
 
@@ -100,7 +100,7 @@ impl Aside {
         let length = self.random.below(top) as usize;
         match end.inject(Rank(to), CONTEXT, 0, &vec![0xa5; length]) {
             Ok(()) => self.bytes += length as u64,
-            // Who is lost and should not be is found by the players.
+            // A rank that is lost and should not be is found by the players.
             Err(PmlError::InjectFull { .. } | PmlError::PeerLost { .. }) => {}
             Err(error) => return Err(other(error)),
         }

@@ -104,7 +104,7 @@ impl Sum {
     }
 }
 
-/// Runs all seeds that were asked for; returns how many failed.
+/// Runs all seeds that the command line selects; returns how many failed.
 pub(crate) fn run(options: &Options) -> u64 {
     let seeds = options.all_seeds();
     let (sum, start) = (Mutex::new(Sum::default()), Instant::now());

@@ -9,7 +9,7 @@
 //! | file | job |
 //! |---|---|
 //! | `shape` | what a seed chooses beside messages and weather |
-//! | `weather` | which rails break, between whom, when and for how long |
+//! | `weather` | which rails break, between which ranks, when and for how long |
 //! | `rail` | a rail of either contract |
 //! | `aside` | messages beside the plan, for multi-receives that are aborted, and to be discarded |
 //! | `run` | steps, checks, the end |
@@ -37,9 +37,9 @@ use shape::Shape;
 /// One job of many rails.
 #[derive(Clone, Debug)]
 pub struct RailsJob {
-    /// Chooses everything.
+    /// The seed, which chooses everything.
     pub seed: u64,
-    /// Messages of all ranks together, instead of as many as the seed says.
+    /// Messages of all ranks together, instead of as many as the seed chooses.
     pub messages: Option<usize>,
     /// Changes of the network at their times, on top of the weather, which knows nothing of them.
     pub script: Vec<(Time, Change)>,
@@ -87,7 +87,7 @@ impl RailsJob {
         };
         let file = captures.map(|folder| folder.join(format!("rails-{}.pcapng", self.seed)));
         let capture = file.filter(|path| {
-            // A failure that does not come again is told all the same; its capture would mislead.
+            // A failure that does not come again is reported all the same; its capture would mislead.
             self.once(Some(path)).is_err_and(|(again, _)| again == at) && path.is_file()
         });
         let messages = self.messages.map(|count| format!(" --messages {count}"));

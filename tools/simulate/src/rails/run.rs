@@ -20,14 +20,14 @@ use crate::job::nothing_is_left;
 use crate::plan::Plan;
 use crate::player::Player;
 
-/// Everything has ended: every way that can be is up again after so long at most. A way that breaks now and
-/// then has to stay good for three seconds, after it was called and perhaps found to be silent first.
+/// After everything has ended, the longest time until every path that can be is up again. A path that breaks
+/// now and then has to stay good for three seconds, after it was called and perhaps found to be silent first.
 const RETURNS: Duration = Duration::from_secs(12);
-/// Nothing may be left so long after the last way is back.
+/// The longest time after the last path is back until nothing is left.
 const SETTLES: Duration = Duration::from_secs(2);
-/// An orderly end takes at most so long.
+/// The longest time of an orderly end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Ranks look again after so long at most, while a rail is full.
+/// The longest time between two steps of a rank, while a rail is full.
 const STRIDE: Duration = Duration::from_micros(500);
 
 type Seat = Player<Pml<AnyRail>>;
@@ -44,7 +44,7 @@ pub(crate) struct Run<'a> {
     order: Vec<usize>,
     random: Random,
     stride: Duration,
-    /// The rank that dies, when, and whether the others were told.
+    /// The rank that dies, when, and whether the others were notified.
     death: Option<(u32, Time)>,
     news: Option<Time>,
 }
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         all.filter(|(rank, _)| self.net.is_alive(*rank))
     }
 
-    /// Everybody steps once, and the clock goes on.
+    /// Steps every rank once, and advances the clock.
     fn round(&mut self) -> Result<(), Kind> {
         let now = self.net.now();
         self.turn(now);
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Who waits for what, and how the ways are.
+    /// Returns which rank waits for what, and the state of the paths.
     fn explain(&self) -> String {
         let mut text = self.shape.text();
         for (rank, player) in self.each_living() {
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
         text
     }
 
-    /// One round takes its time; when nobody did anything, as long as until something is due.
+    /// One round takes its time; when no rank did anything, as long as until something is due.
     fn advance(&mut self, worked: bool) {
         let now = self.net.now();
         if worked {
@@ -354,7 +354,7 @@ impl<'a> Run<'a> {
         counts
     }
 
-    /// Everybody says goodbye, and the network has nothing under way any more.
+    /// Closes every rank, and checks that the network has nothing under way any more.
     fn part(&mut self) -> Result<(), Kind> {
         let drops = self.each_living().find_map(|(rank, player)| {
             let drops = player.end.counters().drops;

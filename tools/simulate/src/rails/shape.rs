@@ -10,7 +10,7 @@ use doorbell_sim::{Faults, Random, SimConfig};
 use crate::plan::{CONTEXTS, Mix};
 use crate::player::Manners;
 
-/// Messages when none were asked for: three sizes of jobs.
+/// Messages by default: three sizes of jobs.
 const MESSAGES: [u64; 3] = [60, 150, 400];
 
 /// Bytes per second of the slowest rail: slow enough for what breaks to find long messages under way.
@@ -35,9 +35,10 @@ pub(crate) struct Shape {
     pub(crate) manners: Manners,
     /// Virtual time that one step of all ranks takes.
     pub(crate) pace: Duration,
-    /// The traffic and the weather last about so long.
+    /// How long the traffic and the weather last, about.
     pub(crate) lasts: Duration,
-    /// When one rank dies, and after what time the others are told from outside, as by a job's control plane.
+    /// When one rank dies, and after what time the others are notified from outside, as by a job's control
+    /// plane.
     pub(crate) death: Option<(u32, Duration, Duration)>,
 }
 
@@ -150,7 +151,7 @@ impl Shape {
             self.pml.spread,
             self.messages,
             self.death
-                .map(|(rank, at, news)| format!(", rank {rank} dies after {at:?}, told {news:?} later"))
+                .map(|(rank, at, news)| format!(", rank {rank} dies after {at:?}, reported {news:?} later"))
                 .unwrap_or_default()
         )
     }

@@ -1,4 +1,4 @@
-//! What becomes of the rails of one seed: which of them break, between whom, when and for how long.
+//! What becomes of the rails of one seed: which of them break, between which ranks, when and for how long.
 //!
 //! Several things may be broken at once. But no pair of ranks is without an open way for longer than the PML
 //! waits for one (the *lull*), since that would be the end of the peer, and rightly so. A way counts as
@@ -11,14 +11,14 @@ use doorbell_sim::{Change, Faults, Plane, Random};
 
 use super::shape::Shape;
 
-/// A way that opens is reached after so long at most: the longest back-off between calls, and an answer.
+/// The longest time until a path that opens is reached: the longest back-off between calls, and an answer.
 const SETTLES: Duration = Duration::from_millis(1_300);
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug)]
 struct Trouble {
     begins: Time,
-    /// `None`: never.
+    /// When it ends; `None`: never.
     ends: Option<Time>,
     breaks: Vec<Change>,
     mends: Vec<Change>,

@@ -9,8 +9,8 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `rank` | a rank: epochs, until the first says that it is time |
-//! | `process` | a process that is watched: what it said, its memory, its descriptors |
+//! | `rank` | a rank: epochs, until the first rank announces the end |
+//! | `process` | a process that is watched: its output, its memory, its descriptors |
 //! | `watch` | samples, and whether something grew |
 //! | `usnic` | the scenario of that name |
 

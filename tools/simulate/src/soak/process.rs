@@ -1,4 +1,4 @@
-//! A process that is watched: what it said, its memory and its descriptors. Dropped, it is ended.
+//! A process that is watched: its output, its memory and its descriptors. Dropped, it is ended.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nothing that is waited for takes so long, on a machine with much else to do.
+/// More time than anything takes that is waited for, on a machine with much else to do.
 pub(super) const AMPLE: Duration = Duration::from_secs(60);
 
 pub(super) struct Process {
@@ -22,7 +22,7 @@ pub(super) struct Process {
 pub(super) struct Holds {
     /// Resident memory, in KiB.
     pub(super) kib: u64,
-    /// Open descriptors.
+    /// Descriptors that are open.
     pub(super) descriptors: usize,
 }
 
@@ -50,15 +50,15 @@ impl Process {
         })
     }
 
-    /// The next line that it says.
+    /// Waits for the next line of its output.
     pub(super) fn says(&self) -> Result<String, String> {
         self.lines.recv_timeout(AMPLE).map_err(|why| match why {
-            RecvTimeoutError::Timeout => format!("{} says nothing", self.name),
-            RecvTimeoutError::Disconnected => format!("{} has ended, and said why above", self.name),
+            RecvTimeoutError::Timeout => format!("{} prints nothing", self.name),
+            RecvTimeoutError::Disconnected => format!("{} has ended, for the reason above", self.name),
         })
     }
 
-    /// The last line that it has said since it was asked last.
+    /// Returns the last line of its output since the last call.
     pub(super) fn last(&self) -> Option<String> {
         self.lines.try_iter().last()
     }
@@ -83,7 +83,7 @@ impl Process {
     }
 
     pub(super) fn terminate(&self) {
-        // One that has ended cannot be told.
+        // One that has ended gets no signal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 

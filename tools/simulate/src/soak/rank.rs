@@ -1,4 +1,4 @@
-//! A rank: epochs of messages, each judged, until rank 0 says that it is time.
+//! A rank: epochs of messages, each judged, until rank 0 announces the end.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ const EAGERNESS: [u64; 3] = [20, 50, 90];
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// For so many seconds
+    /// How many seconds to run
     #[arg(long)]
     seconds: f64,
-    /// Of this seed
+    /// The seed of the messages
     #[arg(long)]
     seed: u64,
 }
 
-/// What rank 0 says after each epoch, a line each: totals so far.
+/// What rank 0 prints after each epoch, a line each: totals so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Told {
     pub(super) epochs: u64,
@@ -68,7 +68,7 @@ fn epochs(world: &World, options: &Options) -> Result<(), Kind> {
         told.epochs += 1;
         told.messages += MESSAGES as u64;
         told.bytes += plan.bytes();
-        // Also by those whose part was done earlier: nobody begins an epoch that not all begin.
+        // A broadcast, also to those whose part was done earlier: no rank begins an epoch that not all begin.
         let is_over = began.elapsed() >= Duration::from_secs_f64(options.seconds);
         let mut word = [u8::from(is_over)];
         world.broadcast(0, &mut word).map_err(other)?;
@@ -88,6 +88,6 @@ fn epochs(world: &World, options: &Options) -> Result<(), Kind> {
 
 fn tell(told: &Told) {
     let mut out = std::io::stdout().lock();
-    // Without a listener there is nobody to be told.
+    // Without a reader there is nowhere to report a failure.
     let _ = serde_json::to_writer(&mut out, told).map(|()| writeln!(out).and_then(|()| out.flush()));
 }

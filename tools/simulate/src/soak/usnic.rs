@@ -23,7 +23,7 @@ const SAMPLES: f64 = 400.0;
 const LOOK: Duration = Duration::from_millis(100);
 /// Between two lines of progress.
 const LINES: Duration = Duration::from_secs(10);
-/// What the model is asked to judge, beside what it judges anyway.
+/// Options of the model for rules that it checks on request only.
 const STRICT: [&str; 6] = [
     "--trap",
     "all",
@@ -46,13 +46,13 @@ struct Summary {
     bytes: u64,
     violations: usize,
     processes: Vec<Growth>,
-    /// What the model said at its end.
+    /// The summary that the model printed at its end.
     model: serde_json::Value,
     wrong: Vec<String>,
     good: bool,
 }
 
-/// Runs it; whether all was well.
+/// Runs it; returns whether all was well.
 pub(super) fn run(options: &Options) -> Result<bool, String> {
     let stop = Arc::new(AtomicBool::new(false));
     signals::set_flag_on(&ENDS, &stop).map_err(|error| format!("listen for signals: {error}"))?;
@@ -112,7 +112,7 @@ impl Stage {
         })
     }
 
-    /// Watches until all ranks have ended, or somebody wants all to end.
+    /// Watches until all ranks have ended, or a signal ends all.
     fn play(&mut self, lasts: Duration, stop: &AtomicBool) -> Result<(), String> {
         let step = Duration::from_secs_f64((lasts.as_secs_f64() / SAMPLES).max(0.5));
         let (began, mut next_line) = (Instant::now(), LINES);
@@ -154,7 +154,7 @@ impl Stage {
         }
         if let Some(line) = self.ranks[0].last() {
             self.told =
-                serde_json::from_str(&line).map_err(|error| format!("rank 0 said {line}: {error}"))?;
+                serde_json::from_str(&line).map_err(|error| format!("rank 0 printed {line}: {error}"))?;
         }
         let mut running = 0;
         for rank in &mut self.ranks {
@@ -199,7 +199,7 @@ impl Stage {
         );
     }
 
-    /// Ends what is left, and says what it came to.
+    /// Ends what is left, and returns what it came to.
     fn judge(mut self, options: &Options, seconds: f64, mut wrong: Vec<String>) -> Summary {
         self.agent.terminate();
         wrong.extend(bad_end(&mut self.agent));

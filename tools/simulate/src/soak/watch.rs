@@ -102,6 +102,6 @@ mod tests {
         ));
         assert!(growth((0..40).map(|at| (20_000 + at * 200, 30))), "memory");
         assert!(growth((0..40).map(|at| (20_000, 30 + at / 19))), "a descriptor");
-        assert!(growth([(1, 1); 3]), "nothing can be said of three samples");
+        assert!(growth([(1, 1); 3]), "three samples are too few for a verdict");
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use doorbell_usnic::{Agent, Pf, UsnicConfig, UsnicRail};
 use doorbell_vic::{Model, Options};
 
-/// The agent looks so often whether it is to end.
+/// The interval at which the agent checks whether it is to end.
 const TURN: Duration = Duration::from_millis(5);
 
-/// An adapter.
+/// A modelled adapter with its agent.
 #[derive(Debug)]
 pub struct Adapter {
     /// What is behind its sockets.
@@ -85,7 +85,7 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(agent) = self.agent.take() {
-            // One that panicked has said so.
+            // One that panicked has printed why.
             let _ = agent.join();
         }
     }

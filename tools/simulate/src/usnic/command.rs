@@ -10,7 +10,7 @@ use crate::command::Options;
 use crate::failure::Failure;
 use crate::job::Stack;
 
-/// Messages of a job, when none were asked for.
+/// Messages of a job by default.
 const MESSAGES: usize = 1_000;
 
 /// What one class of faults came to.
@@ -89,7 +89,7 @@ impl Row {
     }
 }
 
-/// Runs all seeds that were asked for, one after the other: each has the machine. Returns how many failed.
+/// Runs all selected seeds, one after the other: each has the machine. Returns how many failed.
 pub(crate) fn run(options: &Options) -> u64 {
     if let Some(why) = UsnicJob::lacking() {
         eprintln!(
@@ -158,8 +158,8 @@ pub(crate) fn run(options: &Options) -> u64 {
     rows.iter().for_each(Row::show);
     println!(
         "{begun} jobs of two ranks over usnic rails of two models, every message once, whole, and in matching order in \
-         {} of them; {failed} failed; {not_begun} not begun; {seconds:.0} s (what is sent again, twice and damaged is told \
-         of odd seeds alone: worlds do not tell)",
+         {} of them; {failed} failed; {not_begun} not begun; {seconds:.0} s (what is sent again, twice and damaged is counted \
+         for odd seeds alone: worlds do not report it)",
         begun as u64 - failed
     );
     failed

@@ -1,9 +1,9 @@
 //! Jobs of two ranks over usnic rails: `cargo xtask simulate --usnic`.
 //!
 //! ```text
-//!   rank 0                                                                                              rank 1
-//!   plan ─► player ─► Pml ─► Btl ─► UsnicRail ═► model ─┐                       ┌─ model ◄═ UsnicRail ◄─ Btl ◄─ …
-//!     └───► books                              faults ──┴─ AF_PACKET ─ veth ────┘
+//!   rank 0                                                                                            rank 1
+//!   plan ─► player ─► Pml ─► Btl ─► UsnicRail ═► model ─┐                     ┌─ model ◄═ UsnicRail ◄─ Btl ◄
+//!     └───► books                              faults ──┴─ AF_PACKET ─ veth ──┘
 //! ```
 //!
 //! Two modelled adapters, each with its engine and its agent, joined by a wire of the kernel's. Here time is
@@ -43,7 +43,7 @@ use wire::{ENDS, Wire};
 
 /// The function of each adapter that has a rail.
 const FUNCTION: &str = "vf0";
-/// Ranks.
+/// The number of ranks.
 const RANKS: u32 = 2;
 
 /// One job over usnic rails.
@@ -68,15 +68,15 @@ pub struct UsnicOutcome {
     pub took: Duration,
     /// Frames that the adapters' functions sent and received.
     pub sent: u64,
-    /// See `sent`.
+    /// Frames that the functions received; see `sent`.
     pub received: u64,
     /// Frames for which there was no buffer.
     pub no_bufs: u64,
-    /// Segments that the BTLs sent again, and those that came twice. Worlds do not tell.
+    /// Segments that the BTLs sent again, and those that came twice. Worlds do not report them.
     pub resends: Option<u64>,
-    /// See `resends`.
+    /// Segments that came twice; see `resends`.
     pub twice: Option<u64>,
-    /// Frames that the drivers found to be damaged. Worlds do not tell.
+    /// Frames that the drivers found to be damaged. Worlds do not report them.
     pub damaged: Option<u64>,
 }
 

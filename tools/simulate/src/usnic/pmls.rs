@@ -17,15 +17,15 @@ use crate::job::know_each_other;
 use crate::plan::Plan;
 use crate::player::Player;
 
-/// Nothing was received for so long: what is missing is lost. Longer than a machine with much else to do
+/// If nothing is received for this long, what is missing is lost. Longer than a machine with much else to do
 /// keeps a thread waiting.
 const STANDSTILL: Duration = Duration::from_secs(30);
-/// Nothing may be left so long after the last message.
+/// The longest time after the last message until nothing is left.
 const SETTLES: Duration = Duration::from_secs(10);
-/// An orderly end takes at most so long.
+/// The longest time of an orderly end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Events of a rail that a failure is told with.
+/// How many events of a rail a failure is reported with.
 const RECENT: usize = 20;
 
 type Seat = Player<Pml<Btl<UsnicRail>>>;
@@ -163,7 +163,7 @@ impl Table<'_> {
         }
     }
 
-    /// Everybody says goodbye, and the devices are given back.
+    /// Closes both ranks, and gives the devices back.
     fn part(mut self) -> Result<(), Kind> {
         let by = self.now() + FAREWELL;
         let mut closed = vec![false; self.players.len()];

@@ -10,7 +10,7 @@ use crate::class::Class;
 use crate::plan::Mix;
 use crate::player::Manners;
 
-/// Late frames come so much later: later than a round trip, and sooner than a time-out.
+/// The delay of late frames: longer than a round trip, and shorter than a time-out.
 const LATE: &str = "300us";
 
 /// What a seed chooses.

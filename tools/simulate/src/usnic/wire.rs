@@ -29,7 +29,7 @@ impl Wire {
         let name = format!("doorbell-usnic-{}-{number}", std::process::id());
         ip(&format!("netns add {name}")).map_err(|why| format!("no network namespaces here: {why}"))?;
         let wire = Self { name };
-        // Nobody speaks on it who was not asked to.
+        // No unsolicited frames: the kernel must not send any of its own.
         wire.inside(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"))?
             .map_err(|why| format!("turn off IPv6: {why}"))?;
         let [one, other] = ENDS;

@@ -1,6 +1,6 @@
 //! A thread and a world for each rank: calls that wait, and requests that are posted ahead of them.
 //!
-//! Both ranks go through the same list of all messages. Who is the sender of the next one sends it, by a call
+//! Both ranks go through the same list of all messages. The sender of the next one sends it, by a call
 //! that waits or by a request that is waited for later; the other one receives it, or has posted a receive
 //! for it before. So no order of waits can end in a circle.
 
@@ -54,7 +54,7 @@ pub(super) fn play(seed: u64, shape: &Shape, plan: &Plan, lab: &Lab) -> Result<U
     });
     match (zero, one) {
         (Ok(()), Ok(())) => Ok(UsnicOutcome::default()),
-        // The end of one is the end of the other: both reasons are told.
+        // The end of one is the end of the other: both reasons are reported.
         (Err(kind), Err(also)) => Err(Kind::Other(format!("rank 0: {kind}\nrank 1: {also}"))),
         (Err(kind), Ok(())) | (Ok(()), Err(kind)) => Err(kind),
     }
@@ -75,7 +75,7 @@ fn meet() -> Result<(Connection, Connection), Kind> {
         });
         let answer = match door.accept(None, Some(MEETING)).map_err(other)? {
             Accepted::Connection(guest) => *guest,
-            _ => return Err(Kind::Other("nobody came to the meeting".to_owned())),
+            _ => return Err(Kind::Other("no client came to the meeting".to_owned())),
         };
         let call = call
             .join()
@@ -132,7 +132,7 @@ struct Ahead<'w> {
     name: u64,
 }
 
-/// One rank.
+/// One rank in its thread.
 pub(crate) struct Walker<'w> {
     world: &'w World,
     plan: &'w Plan,

@@ -1,4 +1,4 @@
-//! The dissector for Wireshark, asked through tshark about frames of every kind, whole and damaged.
+//! The dissector for Wireshark, run by tshark on frames of every kind, whole and damaged.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -109,7 +109,7 @@ fn capture(path: &Path, frames: &[Vec<u8>], faults: Faults) {
     assert!(end.error.is_none() && end.lost == 0);
 }
 
-/// What tshark says about these fields of each frame; `None`, and a line in the list of skipped tests,
+/// Returns tshark's values of these fields of each frame; `None`, and a line in the list of skipped tests,
 /// without tshark.
 fn ask(test: &str, path: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dissector/doorbell.lua");
@@ -248,7 +248,7 @@ fn every_kind_with_every_field() {
         "flag.mac=1 mac=6d61632d6d61632d".to_owned(),
         "ping.token=0x0000beef ping.size=72".to_owned(),
         "ping.token=0x0000beef ping.size=72".to_owned(),
-        "call.life=3 call.yours=2 call.ask=1".to_owned(),
+        ["call.life=3", "call.yours=2", "call.ask=1"].join(" "),
     ];
     let expected = expected.map(|row| format!("{row} version=1"));
     assert_eq!(rows, expected);
@@ -279,12 +279,12 @@ fn damage_is_named() {
         (
             Effect::Truncate(50),
             frag.clone(),
-            "FRAG seq 1 ack 0 [cut off]|2|fault: cut off,The frame ends before what it says",
+            "FRAG seq 1 ack 0 [cut off]|2|fault: cut off,The frame is shorter than its head requires",
         ),
         (
             Effect::Truncate(10),
             frag.clone(),
-            "too short||fault: cut off,The frame ends before what it says",
+            "too short||fault: cut off,The frame is shorter than its head requires",
         ),
         (
             Effect::Duplicate,

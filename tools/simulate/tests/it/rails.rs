@@ -56,7 +56,7 @@ fn what_was_found_stays_mended() {
         (2, "a region was referred to by its rail after the send had ended"),
         (
             30,
-            "news of a broken way were told over that way itself, when it was back",
+            "news of a broken path were sent over that path itself, when it was back",
         ),
         (
             154,

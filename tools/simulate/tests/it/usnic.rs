@@ -21,13 +21,13 @@ fn good(seed: u64, class: Class, stack: Stack) -> UsnicOutcome {
     }
 }
 
-/// Whether the wire did what its class says: what did not come is that much, and what came twice.
+/// Checks that the wire acted as its class requires: how much did not come, and how much came twice.
 fn is_like_its_class(class: Class, outcome: &UsnicOutcome) {
     let UsnicOutcome { sent, received, .. } = *outcome;
     let arrived = received + outcome.no_bufs;
     assert!(sent > 200, "{class}: {outcome:?}");
     match class {
-        // More than half of what was asked for, of a few hundred frames at least.
+        // More than half of the configured share, of a few hundred frames at least.
         Class::Loss10 => assert!(arrived < sent - sent / 20, "{class}: {outcome:?}"),
         Class::Loss1 => assert!(arrived < sent, "{class}: {outcome:?}"),
         Class::Duplicate10 => assert!(arrived > sent, "{class}: {outcome:?}"),

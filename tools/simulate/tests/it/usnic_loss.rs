@@ -18,8 +18,8 @@ use doorbell_vic::{Counters as Frames, Options};
 /// One step of the clock.
 const STEP: Duration = Duration::from_micros(10);
 /// An acknowledgement is under way at most `ack_delay` (50 µs), and three steps: one for the segment to be
-/// seen, one to notice that it waited long enough, one to be seen itself. Who waits longer before the last of
-/// a burst goes again does not do so in vain.
+/// seen, one to notice that it waited long enough, one to be seen itself. A sender that waits longer before
+/// the last of a burst goes again does not do so in vain.
 const TAIL: Duration = Duration::from_micros(100);
 /// No wait here is as long, on a machine with other work.
 const AMPLE: Duration = Duration::from_secs(60);
@@ -58,7 +58,8 @@ impl Pair {
             let life = rail.incarnation();
             let config = BtlConfig {
                 retrans_tail: TAIL,
-                // A peer that is suspect would be asked by frames that are neither data nor acknowledgements.
+                // A peer that is suspect would be probed by frames that are neither data nor
+                // acknowledgements.
                 suspect_after: 100,
                 ..BtlConfig::default()
             };
@@ -272,7 +273,7 @@ fn acceptance_10_retransmissions_match_injected_loss() {
             "{rule}: {outcome:?}"
         );
         // With nothing late and nothing out of order, a segment that has arrived is sent again only because
-        // the acknowledgement was lost that said so.
+        // its acknowledgement was lost.
         assert!(outcome.spurious() <= outcome.dropped_acks, "{rule}: {outcome:?}");
         pair.adapter.is_forgiving().unwrap();
     }
