@@ -444,7 +444,7 @@ fn a_generator_that_cannot_keep_up_says_so() {
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words.contains("of 8 B were asked and") && words.contains("never left"),
+        words.contains("of 8 B were requested and") && words.contains("never left"),
         "{text}"
     );
     assert!(
