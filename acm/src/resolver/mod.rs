@@ -4,7 +4,7 @@
 //!  clients                 ┌───────────────────────── Resolver ──────────────────────────┐   network
 //!  query(ticket, …) ──────►│ questions ─► loopback ─► table ─► cache ─► negative cache   │
 //!  Action::Answer ◄────────│    ▲                               │ nothing, or not        │
-//!                          │    │                               ▼ confirmed lately       │   Action::Unicast,
+//!                          │    │                               ▼ confirmed lately       │   Unicast,
 //!                          │    └─────────── search: confirm ─► address ─► route ─► probe│─► Multicast,
 //!  host(endpoints) ───────►│ ports: groups, credits, announcements                       │   QuerySa, Probe
 //!                          │                                                             │◄─ receive, sa,

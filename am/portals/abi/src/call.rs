@@ -1,4 +1,5 @@
-//! What every call does around its work: codes, the look at handles, and the way to a process that was not met yet.
+//! The common part of all calls: return codes, checks of handles, and the connection to a process that was
+//! not met yet.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,7 +82,7 @@ pub(crate) fn absent(core: &Core) -> Code {
 /// Calls an interface.
 ///
 /// # Errors
-/// What it says; `PTL_NO_INIT` and `PTL_ARG_INVALID` when it is not there.
+/// Those of the interface; `PTL_NO_INIT` and `PTL_ARG_INVALID` when it is not there.
 pub(crate) fn on<R>(kind: Kind, work: impl FnOnce(&mut dyn Ni) -> Result<R, NiError>) -> Result<R, Code> {
     let mut core = enter();
     let result = on_core(&mut core, kind, work);
@@ -105,7 +106,7 @@ pub(crate) fn on_core<R>(
 /// Begins an operation towards a process: meets it first, and waits for room where there is none.
 ///
 /// # Errors
-/// What the interface says; `PTL_NO_SPACE` when there is no room for a minute.
+/// Those of the interface; `PTL_NO_SPACE` when there is no room for a minute.
 pub(crate) fn begin<R>(
     kind: Kind,
     target: Process,
@@ -137,8 +138,8 @@ pub(crate) fn begin<R>(
     found?.ok_or(NO_SPACE)
 }
 
-/// Introduces this process to the target of an operation, unless they know each other. One that cannot be met is left to
-/// the interface, which ends the operation as undeliverable.
+/// Introduces this process to the target of an operation, unless they know each other. One that cannot be met
+/// is left to the interface, which ends the operation as undeliverable.
 fn meet(mut core: Guard, kind: Kind, target: Process) -> Guard {
     let Some(live) = core.with(kind) else {
         return core;
@@ -157,8 +158,8 @@ fn meet(mut core: Guard, kind: Kind, target: Process) -> Guard {
     introduce(core, process, Instant::now() + MEETING)
 }
 
-/// Meets the processes of a map that is not large: who is there is known before the first operation, which then takes no
-/// longer than any other. Those that do not answer are met when they are needed.
+/// Meets the processes of a map that is not large: they are known before the first operation, which then
+/// takes no longer than any other. Those that do not answer are met when they are needed.
 pub(crate) fn meet_all(mut core: Guard, map: &[Process]) {
     if map.len() > AT_ONCE {
         return;
@@ -215,7 +216,7 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
     core
 }
 
-/// One line to the standard error, where `PTL_LOG_LEVEL` asks for them.
+/// Prints a line to the standard error, where `PTL_LOG_LEVEL` enables them.
 #[cold]
 pub(crate) fn say(what: &str) {
     let level = std::env::var("PTL_LOG_LEVEL").ok();
@@ -224,10 +225,10 @@ pub(crate) fn say(what: &str) {
     }
 }
 
-/// One line to the standard error, of what nobody may miss.
+/// Prints a line to the standard error that must not be missed.
 #[cold]
 pub(crate) fn tell(what: &str) {
     use std::io::Write as _;
-    // In one write, as several processes may say something at once.
+    // In one write, as several processes may print at once.
     let _ = std::io::stderr().write_all(format!("libportals: {what}\n").as_bytes());
 }

@@ -1,8 +1,9 @@
-//! Which limits an interface gets: what the program asks for, within what can be; the `PTL_LIM_*` variables say what it
-//! gets when it asks for nothing (reference: portals, section 3). One that is no number is refused, whoever asks for what.
+//! The limits that an interface gets: those that the program requests, within what is possible; the
+//! `PTL_LIM_*` variables set what it gets when it requests none (reference: portals, section 3). A variable
+//! that is no number is refused in any case.
 //!
-//! The largest values are the reference implementation's, but where this library counts with fewer bits: a handle has room
-//! for about a million objects of a kind, and no list is longer than there are entries.
+//! The largest values are the reference implementation's, but where this library counts with fewer bits: a
+//! handle has room for about a million objects of a kind, and no list is longer than there are entries.
 
 use doorbell_fabric::ni::NiLimits;
 
@@ -56,7 +57,7 @@ impl Limit {
     }
 }
 
-/// A variable that says nothing that it could.
+/// A variable with a value that it cannot take.
 #[derive(Debug)]
 pub(crate) struct WrongVariable {
     pub(crate) name: &'static str,
@@ -110,7 +111,7 @@ const ALL: [&Limit; 16] = [
     &FEATURES,
 ];
 
-/// What an interface is to be asked for.
+/// The limits to request from an interface.
 ///
 /// # Errors
 /// A variable that is no number.

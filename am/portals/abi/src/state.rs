@@ -14,20 +14,20 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 static CORE: Mutex<Core> = Mutex::new(Core::new());
-/// Told when something may have changed for those who sleep while another one watches the rails.
+/// Notified when something may have changed for those that sleep while another thread watches the rails.
 pub(crate) static CHANGED: Condvar = Condvar::new();
-/// Told when the thread may have to take over.
+/// Notified when the thread may have to take over.
 pub(crate) static HANDED: Condvar = Condvar::new();
 /// This process is a child of the one that has the interfaces.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Arrivals that one look shows at most.
 const BUDGET: usize = 64;
-/// Housekeeping is done on every so many looks; a power of two.
+/// Housekeeping is done once in this many looks; a power of two.
 const KEEP: u32 = 64;
-/// The desk is looked at on every so many; a power of two. The thread looks more often.
+/// The desk is polled once in this many looks; a power of two. The thread polls more often.
 const SERVE: u32 = 1024;
-/// Nobody sleeps longer without a look.
+/// The longest sleep without a look.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 /// Between two attempts at the lock, at the end of the process.
@@ -177,23 +177,23 @@ impl Live {
     }
 }
 
-/// Everything.
+/// The whole state of the library.
 #[derive(Debug)]
 pub(crate) struct Core {
     /// `PtlInit` less `PtlFini`.
     pub(crate) inits: u32,
     pub(crate) live: Option<Live>,
-    /// Calls so far: by it the thread knows whether anybody calls.
+    /// Calls so far: by it the thread knows whether calls are made.
     pub(crate) activity: u64,
     /// Callers inside of a wait.
     pub(crate) waiting: u32,
     /// Those of them that sleep.
     asleep: u32,
-    /// Somebody watches the rails' descriptors.
+    /// A thread watches the rails' descriptors.
     watched: bool,
     /// It is the thread that does, and it was not woken yet.
     thread_sleeps: bool,
-    /// The thread waits to be told that nobody waits any more.
+    /// The thread waits to be notified that no waiter is left.
     pub(crate) thread_parked: bool,
     /// The thread is to end.
     pub(crate) stop: bool,
@@ -224,7 +224,7 @@ impl Core {
         (live.counts[kind.number() as usize] > 0).then_some(live)
     }
 
-    /// Somebody calls: who sleeps has to look again, and the thread leaves the rails to the caller.
+    /// Begins a call: sleepers have to look again, and the library's thread leaves the rails to the caller.
     #[inline]
     fn stir(&mut self) {
         self.activity = self.activity.wrapping_add(1);
@@ -257,7 +257,7 @@ impl Core {
         CHANGED.notify_all();
     }
 
-    /// Starts the thread that makes progress when nobody calls, or one that answers at the desk only.
+    /// Starts the thread that makes progress between calls, or one that answers at the desk only.
     pub(crate) fn start_thread(&mut self, makes_progress: bool) -> std::io::Result<()> {
         self.stop = false;
         let Some(live) = &mut self.live else {
@@ -276,7 +276,7 @@ impl Core {
     }
 }
 
-/// The lock, without saying that anybody calls.
+/// Takes the lock without counting as a call.
 pub(crate) fn lock() -> Guard {
     CORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -300,15 +300,15 @@ pub(crate) fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Wakes everybody, for them to see that waits are to end.
+/// Wakes all sleepers, for them to see that waits are to end.
 pub(crate) fn wake_all() {
     let core = lock();
     core.ring();
     CHANGED.notify_all();
 }
 
-/// Sleeps until something may have come, or `limit` is over: one of all who want to sleep watches the rails, the others wait
-/// for it.
+/// Sleeps until something may have come, or `limit` is over: one of all who want to sleep watches the rails,
+/// the others wait for it.
 pub(crate) fn nap(mut core: Guard, limit: Option<Duration>, is_thread: bool) -> Guard {
     let limit = limit.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
     if !is_thread {
@@ -334,7 +334,8 @@ fn watch(mut core: Guard, limit: Duration, is_thread: bool) -> Guard {
         live.member.disarm();
         live.housekeeping();
         if is_thread {
-            // It goes on at once, and so for as long as nobody takes what waits: calls get their turn in between.
+            // It goes on at once, and so for as long as no call takes what waits: calls get their turn in
+            // between.
             drop(core);
             std::thread::yield_now();
             core = lock();
@@ -374,7 +375,7 @@ pub(crate) fn until_ended(mut core: Guard) -> Guard {
 /// Ends everything: the thread first, then what was sent is pushed out.
 pub(crate) fn end(core: Guard, limit: Duration) {
     let mut core = until_ended(core);
-    // Somebody may have come, or ended it, meanwhile.
+    // Another thread may have started, or ended, the library meanwhile.
     if core.inits > 0 || core.live.is_none() {
         return;
     }
@@ -410,7 +411,8 @@ impl Drop for Over {
     }
 }
 
-/// At the end of the process: as [`end`], without waiting for the thread, and for `limit` for anybody who holds the lock.
+/// At the end of the process: as [`end`], without waiting for the thread, and for `limit` at most for a
+/// thread that holds the lock.
 pub(crate) fn end_at_exit(limit: Duration) {
     if is_forked() {
         return;
@@ -430,7 +432,7 @@ pub(crate) fn end_at_exit(limit: Duration) {
     doorbell::lobby::finish();
 }
 
-/// The lock, if whoever has it gives it up until then.
+/// Takes the lock, if its holder releases it until then.
 fn lock_until(until: Instant) -> Option<Guard> {
     loop {
         match CORE.try_lock() {

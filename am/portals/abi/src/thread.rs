@@ -1,9 +1,9 @@
-//! The thread that makes progress when nobody calls.
+//! The thread that makes progress between calls.
 //!
 //! ```text
-//!   ticking ── nobody has called for a tick ──►  in charge: looks, then sleeps on the rails' descriptors
+//!   ticking ── no call for a tick ──►  in charge: looks, then sleeps on the rails' descriptors
 //!      ▲  └── housekeeping on every tick           │
-//!      └────────────── somebody calls ─────────────┘
+//!      └────────────── a call ─────────────────────┘
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::state::{Guard, HANDED, lock, nap};
 
-/// How long nobody has to call.
+/// How long no call has to be made before the thread takes over.
 const TICK: Duration = Duration::from_micros(500);
 /// A wait that goes on is looked at this often.
 const PARKED: Duration = Duration::from_millis(100);
-/// Looks without letting anybody else in between.
+/// Looks without letting a call in between.
 const LOOKS: usize = 16;
 
 pub(crate) fn run() {

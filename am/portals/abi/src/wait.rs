@@ -18,16 +18,16 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// Until when a call waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// One look.
+    /// Looks once, without waiting.
     Now,
-    /// Until then.
+    /// Until this moment.
     At(Instant),
     /// Until it has what it waits for.
     Never,
 }
 
 impl Limit {
-    /// `ptl_time_t`: milliseconds.
+    /// The limit of a `ptl_time_t`: milliseconds.
     pub(crate) fn of_ms(ms: u32) -> Self {
         match ms {
             0 => Self::Now,
@@ -48,7 +48,7 @@ impl Limit {
 /// Ends the waits that are under way.
 pub(crate) fn abort() {
     EPOCH.fetch_add(1, Ordering::SeqCst);
-    // Who has looked at the number before sleeps by now, as both are done under the lock.
+    // A thread that has read the number before sleeps by now, as both are done under the lock.
     wake_all();
 }
 
@@ -73,7 +73,7 @@ impl Waiting {
 /// Looks until `done` finds something; `None` when the time is up before.
 ///
 /// # Errors
-/// What `done` says; `PTL_ABORTED`.
+/// Those of `done`; `PTL_ABORTED`.
 pub(crate) fn wait<R>(
     limit: Limit,
     done: impl FnMut(&mut Core) -> Result<Option<R>, Code>,
@@ -82,7 +82,8 @@ pub(crate) fn wait<R>(
     wait_on(enter(), limit, Some(epoch), done).1
 }
 
-/// The same, with the lock that the caller has; without the number that it began with, `PtlAbort` does not end it.
+/// As [`wait`], with the lock that the caller has; without the number that it began with, `PtlAbort` does not
+/// end it.
 pub(crate) fn wait_on<R>(
     mut core: Guard,
     limit: Limit,
@@ -164,7 +165,7 @@ fn go_on<R>(
 /// One look, for a call that does not wait.
 ///
 /// # Errors
-/// What `done` says.
+/// Those of `done`.
 pub(crate) fn glance<R>(done: impl FnOnce(&mut Core) -> Result<R, Code>) -> Result<R, c_int> {
     let mut core = enter();
     let Some(live) = &mut core.live else {

@@ -1,5 +1,5 @@
-//! The driver for hardware interfaces (`drivers/portals`) over a library that it loads at run time: ours, which is the one that
-//! every machine has. Whoever has another one names it in `LIBPORTALS_UNDER_TEST`.
+//! The driver for hardware interfaces (`drivers/portals`) over a library that it loads at run time: ours,
+//! which is the one that every machine has. `LIBPORTALS_UNDER_TEST` names another one.
 
 mod common;
 
@@ -280,7 +280,7 @@ fn counts_triggers_searches_and_refusals_are_the_librarys() {
     assert!(matches!(ni.put(&unknown), Err(NiError::ArgInvalid(_))));
 }
 
-/// One rank of two: named by its process id, which it asks for.
+/// One rank of two: named by its process id, which it chooses.
 #[test]
 fn child() {
     let Ok(rank) = std::env::var("HARDWARE_RANK") else {
@@ -392,7 +392,7 @@ fn exchange(conduit: &mut Conduit<PortalsNi>, clock: &Clock, (told, sum): (&Atom
 fn two_processes_exchange_active_messages_over_a_loaded_library() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hardware-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // Of those that may be asked for, two that no other run of this test asks for at the same time.
+    // Of those that may be chosen, two that no other run of this test chooses at the same time.
     let first = 2 + 2 * (std::process::id() % 500);
     let child = |rank: u32| -> Child {
         Command::new(std::env::current_exe().unwrap())

@@ -1,5 +1,5 @@
-//! C programs that know nothing of doorbell, on the library: alone, and under MPICH's launcher with 2 and 4 ranks, over
-//! shared memory and over UDP on the loopback. (`tools/tests` starts them under `doorbell run`.)
+//! C programs that know nothing of doorbell, on the library: alone, and under MPICH's launcher with 2 and 4
+//! ranks, over shared memory and over UDP on the loopback. (`tools/tests` starts them under `doorbell run`.)
 
 mod common;
 
@@ -45,7 +45,7 @@ fn passes(command: Command) {
     );
 }
 
-/// Without what the tests' own launcher says.
+/// The command without the variables of the tests' own launcher.
 fn alone(program: &Path) -> Command {
     let mut command = Command::new(program);
     for variable in [
@@ -214,7 +214,7 @@ fn a_program_of_another_header_is_named_at_its_first_call() {
     let said = run(Some("2019"), "5");
     assert_eq!(said.lines().count(), 2, "at each call: {said}");
     assert!(said.contains("PTL_HEADER=\"2019\": it takes 2024"), "{said}");
-    // With our header nothing is said.
+    // With our header nothing is printed.
     let Some(program) = common::compiled("names") else {
         return;
     };
@@ -259,7 +259,7 @@ fn an_end_and_a_beginning_at_once_give_no_dead_handle() {
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// `None`, with the reason told, where this cannot be had.
+    /// `None`, with the reason printed, where namespaces are not available.
     fn new() -> Option<Self> {
         let id = std::process::id();
         let hosts = Self([format!("ptl{id}a"), format!("ptl{id}b")]);

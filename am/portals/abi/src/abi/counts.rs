@@ -1,4 +1,4 @@
-//! Counting events.
+//! The functions of counting events.
 
 use std::ffi::{c_int, c_uint};
 
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn PtlCTPoll(
     })
 }
 
-/// Sets it.
+/// Sets the value of a counting event.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlCTSet(ct_handle: u32, new_ct: PtlCtEvent) -> c_int {
     guarded(|| {

@@ -13,7 +13,7 @@ use super::{give, taken, wanted};
 use crate::call::{ARG_INVALID, CT, Code, ENTRY, MD, NI, absent, guarded, kind_of, on};
 use crate::state::enter;
 
-/// `PTL_CT_NONE`.
+/// The value of `PTL_CT_NONE`.
 const CT_NONE: u32 = 0x5fff_ffff;
 /// Options of list entries: the lowest fifteen, and ACK_DISABLE.
 const LE_OPTIONS: u32 = 0x7fff | EntryOptions::ACK_DISABLE.0;
@@ -42,8 +42,8 @@ fn most_pieces(kind: Kind) -> Result<u32, Code> {
 /// Makes memory known as a source and destination.
 ///
 /// # Safety
-/// `md` is null or a descriptor, whose memory stays until it is released and what was begun with it has ended; `md_handle`
-/// is null or writable.
+/// `md` is null or a descriptor, whose memory stays until it is released and what was begun with it has
+/// ended; `md_handle` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PtlMDBind(ni_handle: u32, md: *const PtlMd, md_handle: *mut u32) -> c_int {
     guarded(|| {
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn PtlMDBind(ni_handle: u32, md: *const PtlMd, md_handle: 
     })
 }
 
-/// Forgets it.
+/// Releases a memory descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlMDRelease(md_handle: u32) -> c_int {
     guarded(|| on(kind_of(md_handle, MD)?, |ni| ni.md_release(MdHandle(md_handle))))
@@ -154,8 +154,8 @@ pub(super) unsafe fn me_entry(me: *const PtlMe, kind: Kind) -> Result<Entry, Cod
 /// Appends a list entry.
 ///
 /// # Safety
-/// `le` is null or an entry, whose memory stays until it is unlinked and what was begun with it has ended; `le_handle` is
-/// null or writable.
+/// `le` is null or an entry, whose memory stays until it is unlinked and what was begun with it has ended;
+/// `le_handle` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PtlLEAppend(
     ni_handle: u32,

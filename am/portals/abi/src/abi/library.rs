@@ -31,15 +31,16 @@ const PHYSICAL: c_uint = 8;
 const IFACE_DEFAULT: c_uint = c_uint::MAX;
 
 /// Starts the library, which stays until as many calls of [`PtlFini`]. Programs that were compiled with our
-/// header call this one: the header gives `PtlInit` this name, which says whose numbers they use.
+/// header call this one: the header gives `PtlInit` this name, which identifies the header whose numbers they
+/// use.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlInit_2024() -> c_int {
     guarded(init)
 }
 
 /// Starts the library for programs that were compiled with another header. Its numbers cannot be seen, and
-/// older headers have other return codes and option bits: so one line warns once, unless `PTL_HEADER` says
-/// that the header is one of those that agree.
+/// older headers have other return codes and option bits: so one line warns once, unless `PTL_HEADER` names
+/// the header as one of those that agree.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlInit() -> c_int {
     guarded(|| {
@@ -206,12 +207,12 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
 /// A copy of the launcher's descriptor. The program has its own conversation over the other one.
 fn launcher() -> Option<OwnedFd> {
     let number: c_int = std::env::var("PMI_FD").ok()?.trim().parse().ok()?;
-    // SAFETY: any number may be asked for; one that is no descriptor is refused.
+    // SAFETY: any number may be given; one that is no descriptor is refused.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {
         return None;
     }
-    // SAFETY: it was made just now, and nobody else knows it.
+    // SAFETY: it was made just now, and no other code knows it.
     Some(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -226,7 +227,7 @@ fn settings() -> Result<Config, Error> {
     Ok(config)
 }
 
-/// What a variable of the environment says; an empty one says nothing.
+/// The value of a variable of the environment; an empty one is as none.
 fn variable(name: &str) -> Option<String> {
     let text = std::env::var_os(name)?.to_string_lossy().trim().to_owned();
     (!text.is_empty()).then_some(text)
@@ -242,22 +243,24 @@ fn makes_progress() -> Result<bool, WrongVariable> {
         Some(text) => Err(WrongVariable {
             name,
             text,
-            takes: "1 for a thread that makes progress when nobody calls, 0 for progress in calls only"
+            takes: "1 for a thread that makes progress between calls, 0 for progress in calls only"
                 .to_owned(),
         }),
     }
 }
 
-/// An interface that cannot be had is worth a line: the code does not say why. It is not the call's arguments.
+/// Prints a line about an interface that cannot be set up: the code has no reason in it. It is not the call's
+/// arguments.
 #[cold]
 fn complain(error: impl std::fmt::Display) -> Code {
     tell(&format!("no interface: {error}"));
     FAIL
 }
 
-/// Counted per kind. The last one returns when nothing is written any more into memory that the program has lent: long
-/// transfers that had begun are read to their end, for ten seconds at most; after that it returns `PTL_IN_USE`, though the
-/// interface has ended. Those of other interfaces cannot be told from them, and are waited for as well.
+/// Ends one use of an interface; uses are counted per kind. The last one returns when nothing is written any
+/// more into memory that the program has lent: long transfers that had begun are read to their end, for ten
+/// seconds at most; after that it returns `PTL_IN_USE`, though the interface has ended. Those of other
+/// interfaces cannot be distinguished from them, and are waited for as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
     guarded(|| {
@@ -281,7 +284,7 @@ fn until_written(core: Guard) -> Result<(), Code> {
         Ok((!writes).then_some(()))
     };
     let limit = Limit::At(Instant::now() + WRITTEN);
-    // An error says that another thread has ended the library, and with it the rails.
+    // An error means that another thread has ended the library, and with it the rails.
     if let (_, Ok(None)) = wait_on(core, limit, None, is_over) {
         tell(&format!(
             "PtlNIFini: memory of this process is still being written after {} s: do not use again what was lent",
@@ -344,7 +347,7 @@ pub unsafe extern "C" fn PtlSetMap(ni_handle: u32, map_size: u64, mapping: *cons
         }
         // Ranks have 32 bits: what is longer is no map, whatever is there.
         let size = u32::try_from(map_size).map_err(|_| ARG_INVALID)? as usize;
-        // SAFETY: so many processes are there, by the caller's promise.
+        // SAFETY: there are `size` processes, by the caller's promise.
         let mapping = unsafe { std::slice::from_raw_parts(mapping, size) };
         let map: Vec<_> = mapping.iter().map(|process| (*process).into()).collect();
         let mut core = enter();
@@ -391,7 +394,7 @@ pub unsafe extern "C" fn PtlGetMap(
     })
 }
 
-/// Whose process this is.
+/// Returns the user number of this process.
 ///
 /// # Safety
 /// `uid` is null or writable.
@@ -447,8 +450,8 @@ pub unsafe extern "C" fn PtlGetPhysId(ni_handle: u32, id: *mut PtlProcess) -> c_
     })
 }
 
-/// What atomics have done to memory can be read, and the other way round: they are done by this process's own threads, under
-/// the lock that this takes.
+/// Orders atomics and reads of the program: atomics are done by this process's own threads, under the lock
+/// that this takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlAtomicSync() -> c_int {
     guarded(|| {

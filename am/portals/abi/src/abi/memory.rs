@@ -15,8 +15,8 @@ const LONGEST: u64 = isize::MAX as u64;
 /// The bytes at `start`, or of the `length` pieces there.
 ///
 /// # Safety
-/// The bytes stay readable and writable for as long as the descriptor or entry is there, and what was begun with it; an
-/// array of pieces for as long as the call lasts.
+/// The bytes stay readable and writable for as long as the descriptor or entry is there, and what was begun
+/// with it; an array of pieces for as long as the call lasts.
 ///
 /// # Errors
 /// `PTL_ARG_INVALID` for more pieces than `most`, or a null array of them.
@@ -39,7 +39,7 @@ pub(super) unsafe fn memory(
     let array = start.cast::<PtlIovec>();
     let pieces = (0..length as usize).map(|at| {
         let piece = array.wrapping_add(at);
-        // SAFETY: one of `length` pieces that the caller says are there.
+        // SAFETY: one of `length` pieces, by the caller's promise.
         let piece = unsafe { piece.read_unaligned() };
         // SAFETY: passed on.
         unsafe { landing(piece.base, piece.length) }
@@ -54,7 +54,7 @@ unsafe fn landing(start: *mut c_void, length: u64) -> Landing {
     if length == 0 {
         return Landing::EMPTY;
     }
-    // SAFETY: the caller's promise. That nobody else writes there meanwhile is the C program's affair, as ever with Portals:
-    // its bytes are moved with raw copies only.
+    // SAFETY: the caller's promise. That no other code writes there meanwhile is the C program's affair, as
+    // ever with Portals: its bytes are moved with raw copies only.
     Landing::Loan(unsafe { MutLoan::new(start.cast(), length) })
 }

@@ -1,10 +1,10 @@
-//! The functions of `portals4.h`. The only unsafe code of this crate is here: pointers of C programs, and what keeps a
-//! process that forks or ends in order.
+//! The functions of `portals4.h`. The only unsafe code of this crate is here: pointers of C programs, and
+//! what keeps a process that forks or ends in order.
 //!
-//! What C promises: a pointer is null, or points to as many readable or writable values as the function says, for as long
-//! as the call lasts; the memory of descriptors and entries for as long as those are there. Everything else is looked at:
-//! handles, numbers and null pointers get the return codes of the reference. No unwind leaves a function
-//! (`crate::call::guarded`).
+//! What C promises: a pointer is null, or points to as many readable or writable values as the function
+//! needs, for as long as the call lasts; the memory of descriptors and entries for as long as those are
+//! there. Everything else is checked: handles, numbers and null pointers get the return codes of the
+//! reference. No unwind leaves a function (`crate::call::guarded`).
 
 mod counts;
 mod entries;

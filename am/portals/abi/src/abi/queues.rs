@@ -1,4 +1,4 @@
-//! Event queues.
+//! The functions of event queues.
 
 use std::ffi::{c_int, c_uint};
 
@@ -10,7 +10,7 @@ use crate::call::{ARG_INVALID, Code, EQ, EQ_DROPPED, EQ_EMPTY, NI, guarded, kind
 use crate::state::Core;
 use crate::wait::{Limit, wait};
 
-/// A queue for so many events.
+/// Allocates a queue for `count` events.
 ///
 /// # Safety
 /// `eq_handle` is null or writable.

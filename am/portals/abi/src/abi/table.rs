@@ -10,7 +10,7 @@ use crate::call::{ARG_INVALID, Code, EQ, FAIL, NI, guarded, kind_of, on, on_core
 use crate::state::enter;
 use crate::wait::{Limit, wait_on};
 
-/// `PTL_EQ_NONE`.
+/// The value of `PTL_EQ_NONE`.
 const EQ_NONE: u32 = 0x3fff_ffff;
 /// How long an entry that is being disabled may have operations in progress.
 const DRAIN: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! What C programs hand over and get back: the layouts of `portals4.h` (reference: portals, section 2), each with its
-//! sizes and offsets pinned. `tests/layout.rs` asks a C compiler for the same numbers.
+//! What C programs hand over and get back: the layouts of `portals4.h` (reference: portals, section 2), each
+//! with its sizes and offsets pinned. `tests/layout.rs` gets the same numbers from a C compiler.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -15,17 +15,17 @@ pub struct PtlProcess {
     pub pid: u32,
 }
 
-/// `ptl_iovec_t`.
+/// The layout of `ptl_iovec_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PtlIovec {
     /// The first byte.
     pub base: *mut c_void,
-    /// How many.
+    /// The number of bytes.
     pub length: u64,
 }
 
-/// `ptl_md_t`.
+/// The layout of `ptl_md_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PtlMd {
@@ -33,15 +33,15 @@ pub struct PtlMd {
     pub start: *mut c_void,
     /// Bytes, or pieces.
     pub length: u64,
-    /// `PTL_MD_*`.
+    /// Options: `PTL_MD_*` bits.
     pub options: c_uint,
     /// Where full events go.
     pub eq_handle: u32,
-    /// What counts.
+    /// The counting event, or none.
     pub ct_handle: u32,
 }
 
-/// `ptl_le_t`.
+/// The layout of `ptl_le_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PtlLe {
@@ -49,15 +49,15 @@ pub struct PtlLe {
     pub start: *mut c_void,
     /// Bytes, or pieces.
     pub length: u64,
-    /// What counts.
+    /// The counting event, or none.
     pub ct_handle: u32,
-    /// Whose operations it takes.
+    /// The user whose operations it takes.
     pub uid: u32,
-    /// `PTL_LE_*`.
+    /// Options: `PTL_LE_*` bits.
     pub options: c_uint,
 }
 
-/// `ptl_me_t`.
+/// The layout of `ptl_me_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PtlMe {
@@ -65,15 +65,15 @@ pub struct PtlMe {
     pub start: *mut c_void,
     /// Bytes, or pieces.
     pub length: u64,
-    /// What counts.
+    /// The counting event, or none.
     pub ct_handle: u32,
-    /// Whose operations it takes.
+    /// The user whose operations it takes.
     pub uid: u32,
-    /// `PTL_ME_*`.
+    /// Options: `PTL_ME_*` bits.
     pub options: c_uint,
-    /// From whom.
+    /// The process from which it takes operations.
     pub match_id: PtlProcess,
-    /// The bits asked for.
+    /// The bits that a request has to have.
     pub match_bits: u64,
     /// The bits that may differ.
     pub ignore_bits: u64,
@@ -81,7 +81,7 @@ pub struct PtlMe {
     pub min_free: u64,
 }
 
-/// `ptl_event_t`.
+/// The layout of `ptl_event_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PtlEvent {
@@ -93,23 +93,23 @@ pub struct PtlEvent {
     pub hdr_data: u64,
     /// The initiator's match bits.
     pub match_bits: u64,
-    /// Bytes asked for.
+    /// The requested number of bytes.
     pub rlength: u64,
-    /// Bytes moved.
+    /// The number of bytes that were moved.
     pub mlength: u64,
     /// The other side's offset.
     pub remote_offset: u64,
-    /// Who began it.
+    /// The process that began the operation.
     pub initiator: PtlProcess,
-    /// Whose process that is.
+    /// The user of that process.
     pub uid: u32,
     /// Which portal table entry.
     pub pt_index: u32,
-    /// `PTL_EVENT_*`.
+    /// The kind: one of `PTL_EVENT_*`.
     pub kind: u8,
     /// `PTL_PRIORITY_LIST` or `PTL_OVERFLOW_LIST`.
     pub list: u8,
-    /// `PTL_NI_*`.
+    /// How it ended: one of `PTL_NI_*`.
     pub fail: u8,
     /// Of atomics: the operation.
     pub atomic_operation: u8,
@@ -117,7 +117,7 @@ pub struct PtlEvent {
     pub atomic_type: u8,
 }
 
-/// `ptl_ct_event_t`.
+/// The layout of `ptl_ct_event_t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PtlCtEvent {
@@ -127,7 +127,7 @@ pub struct PtlCtEvent {
     pub failure: u64,
 }
 
-/// `ptl_ni_limits_t`.
+/// The layout of `ptl_ni_limits_t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[allow(missing_docs)]
