@@ -1,13 +1,13 @@
-//! What a test of a virtual function needs beside `doorbell`: a device that is told to reach memory that it may not reach, and a
-//! steady state between two marks, for strace.
+//! What a test of a virtual function needs beside `doorbell`: a device that tries to reach memory that it may
+//! not reach, and a steady state between two marks, for strace.
 //!
 //! ```text
 //! igbvf-lab bad-dma 0000:01:10.0
 //! strace -o calls igbvf-lab exchange 0000:01:10.0 0000:01:10.2
 //! ```
 //!
-//! Exit status: 0 the IOMMU stopped it and the kernel said so, or every frame came back whole; 1 not so; 2 wrong usage; 3 a rail
-//! cannot be used.
+//! Exit status: 0 the IOMMU stopped it and the kernel logged that, or every frame came back whole; 1 not so;
+//! 2 wrong usage; 3 a rail cannot be used.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             .and_then(|one| Ok((one, of(other)?)))
             .and_then(|(one, other)| exchange(one, other).map_err(|error| error.to_string())),
         _ => {
-            eprintln!("igbvf-lab: say `igbvf-lab bad-dma BDF` or `igbvf-lab exchange BDF BDF`");
+            eprintln!("igbvf-lab: usage: `igbvf-lab bad-dma BDF` or `igbvf-lab exchange BDF BDF`");
             return ExitCode::from(2);
         }
     };
@@ -62,10 +62,11 @@ const FRAMES: u32 = 20_000;
 const LOOKS: u32 = 20_000_000;
 /// Frames between two turns of a rail's own work.
 const TURN: u32 = 500;
-/// A peer's address is asked for through the rings, and answered by the other rail.
+/// A peer's address is resolved through the rings, with the other rail's answer.
 const KNOWN: Duration = Duration::from_secs(20);
 
-/// Frames from one function to the other and back, one at a time, whole and in order, between two marks on the standard error.
+/// Frames from one function to the other and back, one at a time, whole and in order, between two marks on
+/// the standard error.
 fn exchange(one: Bdf, other: Bdf) -> Result<bool, RailError> {
     let mut rails = [rail(one, 1)?, rail(other, 2)?];
     let addresses = [rails[0].address(), rails[1].address()];
@@ -110,13 +111,14 @@ fn send(rail: &mut IgbvfRail, number: u32) {
     let (tx, _) = rail.split();
     let body = number.to_le_bytes().repeat(16);
     if tx.reserve(Channel::Data, 1) == 1 {
-        // One that is not taken does not come either, and that is told.
+        // One that is not taken does not come either, and that is reported.
         let _ = tx.post(Channel::Data, PeerIndex(0), b"", Body::Bytes(&body));
         tx.doorbell();
     }
 }
 
-/// Whether the next frame is this one; given up after so many looks, as asking for the time may be a call of the kernel's.
+/// Whether the next frame is this one; given up after [`LOOKS`] polls, as reading the time may be a system
+/// call.
 fn came(rail: &mut IgbvfRail, number: u32) -> bool {
     let (_, rx) = rail.split();
     let found = (0..LOOKS).any(|_| rx.poll(Channel::Data, 1) > 0);
@@ -129,8 +131,8 @@ fn mark(words: String) {
     eprint!("{words}");
 }
 
-/// Takes the memory away from the device while its rings are there, and has it send: it looks for the descriptor at a bus address
-/// that leads nowhere.
+/// Takes the memory away from the device while its rings are there, and has it send: it looks for the
+/// descriptor at a bus address that leads nowhere.
 fn bad_dma(bdf: Bdf) -> Result<bool, RailError> {
     let before = faults(bdf).len();
     let mut rail = rail(bdf, 1)?;
@@ -142,7 +144,7 @@ fn bad_dma(bdf: Bdf) -> Result<bool, RailError> {
         return Ok(false);
     }
     println!("taken away: {length} bytes at {at:#x}");
-    // The rail asks for this station's address: with a doorbell of its own.
+    // The rail resolves this address: with a doorbell of its own.
     rail.open(&"udp:10.99.0.2:56080".parse()?, Incarnation(1))?;
     let (tx, _) = rail.split();
     tx.reserve(Channel::Data, 1);

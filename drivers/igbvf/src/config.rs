@@ -13,15 +13,15 @@ use crate::layout::Layout;
 /// Bytes of the longest IP packet that the adapter takes: its longest frame without headers and the link's
 /// checksum.
 pub(crate) const MTU_MAX: usize = 9_216 - 18;
-/// What everybody takes.
+/// An MTU that every Ethernet device has.
 pub(crate) const MTU: usize = 1_500;
 
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgbvfConfig {
     /// The function's own IP address: `10.0.0.5/24`, or one for each of several functions, separated by
-    /// blanks: `0000:01:10.0=10.0.0.5/24 0000:01:10.2=10.0.0.6/24`. No kernel has it, so it cannot be asked
-    /// for it.
+    /// blanks: `0000:01:10.0=10.0.0.5/24 0000:01:10.2=10.0.0.6/24`. No kernel has it, so it cannot be read
+    /// from there.
     pub address: Option<String>,
     /// Where packets for other networks go.
     pub gateway: Option<IpAddr>,

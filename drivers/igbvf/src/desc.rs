@@ -31,7 +31,7 @@ pub(crate) struct Received {
 
 /// Where in a descriptor a status is.
 pub(crate) const RECEIVED_STATUS: usize = 8;
-/// Status: done; the end of its packet; the transport's checksum was checked (bit 4 says that it was UDP's).
+/// Status: done; the end of its packet; the transport's checksum was checked (bit 4 means that it was UDP's).
 pub(crate) const DONE: u32 = 1;
 pub(crate) const END: u32 = 1 << 1;
 pub(crate) const CHECKED_TRANSPORT: u32 = 1 << 5;
@@ -74,7 +74,7 @@ pub(crate) struct ContextDescriptor {
     pub(crate) index: U32,
 }
 
-/// Bit of `kind`: IPv4. The transport is UDP where nothing else is said.
+/// Bit of `kind`: IPv4. The transport is UDP where no other is set.
 pub(crate) const KIND_IPV4: u32 = 1 << 10;
 
 impl ContextDescriptor {

@@ -13,7 +13,7 @@ use crate::open::{bdf_of, lengths};
 use crate::rail::Igbvf;
 
 /// Vendor and device of the functions that this driver knows: those of the 82576, and those of the I350,
-/// which Linux drives alike and which nobody has tried here.
+/// which Linux drives alike and which were never tried here.
 pub const DEVICES: [(u16, u16); 2] = [(0x8086, 0x10ca), (0x8086, 0x1520)];
 
 /// Finds igbvf rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual

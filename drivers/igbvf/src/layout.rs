@@ -1,17 +1,17 @@
-//! How the memory that the device reaches is cut up.
+//! Layout of the memory that the device reaches.
 //!
 //! ```text
 //!   │ send ring 0 │ send ring 1 │ receive ring │ chunks of ring 0 │ of ring 1 │ received and kept │
 //! ```
 //!
-//! A frame to send lies in the chunk of its place in the ring: they come back in the order in which they left. Received frames
-//! are looked at in place and given back in any order, so their chunks move.
+//! A frame to send lies in the chunk of its place in the ring: they come back in the order in which they
+//! left. Received frames are looked at in place and given back in any order, so their chunks move.
 
 use doorbell_vfio::SharedSlab;
 
 use crate::desc::DESCRIPTOR;
 
-/// The datasheet asks for 128.
+/// The datasheet requires 128.
 const RING_ALIGN: usize = 4096;
 
 /// The places of everything, in bytes from the beginning.

@@ -1,26 +1,30 @@
-//! `igbvf`: datagrams over the rings of an Intel 82576's virtual function, driven from user space through VFIO.
+//! `igbvf`: datagrams over the rings of an Intel 82576's virtual function, driven from user space through
+//! VFIO.
 //!
 //! ```text
-//!   post ─► chunk, descriptor ─► tail register ═══► the adapter ═══► descriptor written back ─► poll, in place
+//!   post ─► chunk, descriptor ─► tail register ═══► the adapter ═══► descriptor back ─► poll, in place
 //!                                     │  its switch, or the wire
-//!   mailbox ◄──────────────────────── physical function: hardware address, queues on, "I begin anew"
+//!   mailbox ◄──────────────────────── physical function: hardware address, queues on, "I was reset"
 //! ```
 //!
-//! The frames on the wire are those of the `udp` rail: UDP over IPv4 or IPv6, two neighbouring ports for the two channels, so that
-//! rails of both kinds talk to each other. No system call is made to send or to receive. The function has two pairs of queues:
-//! urgent frames are sent by the one and all others by the other, so that they do not wait for them; what comes in comes by the
-//! first, as the adapter sorts by address and not by port.
+//! The frames on the wire are those of the `udp` rail: UDP over IPv4 or IPv6, two neighbouring ports for the
+//! two channels, so that rails of both kinds talk to each other. No system call is made to send or to
+//! receive. The function has two pairs of queues: urgent frames are sent by the one and all others by the
+//! other, so that they do not wait for them; what comes in comes by the first, as the adapter sorts by
+//! address and not by port.
 //!
-//! No kernel has the function's IP address, so it is a setting, and the rail asks for its neighbours and answers them itself (ARP,
-//! neighbour discovery). No other process may have the device: a second one is refused by name.
+//! No kernel has the function's IP address, so it is a setting, and the rail sends and answers neighbour
+//! requests itself (ARP, neighbour discovery). No other process may have the device: a second one is refused
+//! by name.
 //!
-//! The physical function may begin anew at any time. The rail is down then, asks until it is let in again, makes its rings anew, and is
-//! up. Where somebody unbinds or unplugs the function, the kernel waits until the rail lets go of it, which it does at the next look,
-//! within 20 ms.
+//! The physical function may reset at any time. The rail is down then, sends requests until it is let in
+//! again, sets up its rings again, and is up. Where a user unbinds or unplugs the function, the kernel waits
+//! until the rail releases it, which it does at the next poll, within 20 ms.
 //!
-//! Sources: Intel 82576EB datasheet, revision 2.87 (sections 7.1, 7.2, 7.8, 8 and 9); Linux's igb and igbvf for what the two functions
-//! say to each other. What is run against here is QEMU's model of the adapter behind Linux's igb: the model writes descriptors back at
-//! once and one by one, and knows no times, so that nothing is said about the speed of hardware.
+//! Sources: Intel 82576EB datasheet, revision 2.87 (sections 7.1, 7.2, 7.8, 8 and 9); Linux's igb and igbvf
+//! for the messages between the two functions. What is run against here is QEMU's model of the adapter behind
+//! Linux's igb: the model writes descriptors back at once and one by one, and knows no times, so that this
+//! proves nothing about the speed of hardware.
 //!
 //! | file | job |
 //! |---|---|

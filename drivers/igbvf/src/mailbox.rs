@@ -1,5 +1,5 @@
-//! The mailbox between the virtual function and the physical one (82576EB datasheet, section 7.8.2.9.1; messages as Linux's
-//! igb and igbvf speak them).
+//! The mailbox between the virtual function and the physical one (82576EB datasheet, section 7.8.2.9.1;
+//! messages as Linux's igb and igbvf speak them).
 //!
 //! ```text
 //!   ours:   take the buffer (VFU) ─► write ─► REQ ─► … PFACK ─► … PFSTS ─► take, read, ACK
@@ -41,20 +41,20 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// The physical function did not answer in time: it is down, or nobody drives it.
+    /// The physical function did not answer in time: it is down, or has no driver.
     NoAnswer,
-    /// It said no.
+    /// It refused the request.
     Refused,
     /// The device reads as ones: it is gone.
     Gone,
 }
 
-/// What the physical function did without being asked.
+/// What the physical function did by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// It begins anew, or has done so: all that it knew of this function is forgotten.
+    /// It resets, or has done so: all its state of this function is lost.
     pub(crate) reset: bool,
-    /// It spoke, and does not know this function (any more).
+    /// It sent a message, and does not know this function (any more).
     pub(crate) stranger: bool,
     pub(crate) gone: bool,
 }
@@ -132,7 +132,8 @@ impl Mailbox {
         Ok(Some(words))
     }
 
-    /// One step of a question; its answer, without what else is said in between. Waits for nothing.
+    /// One step of a request; returns its answer, without what else is received in between. Waits for
+    /// nothing.
     fn step(&mut self, ask: &mut Ask) -> Result<Option<[u32; 3]>, Silence> {
         if Instant::now() >= ask.end {
             return Err(Silence::NoAnswer);
@@ -140,7 +141,7 @@ impl Mailbox {
         match ask.stage {
             Stage::Take => {
                 if self.take()? {
-                    // What they said before is no answer to this.
+                    // What it sent before is no answer to this.
                     self.seen &= !(THEIRS_WROTE | THEIRS_READ);
                     for (register, word) in self.registers.memory.iter().zip(ask.words) {
                         register.put(word);
@@ -189,7 +190,8 @@ impl Mailbox {
     }
 }
 
-/// What is agreed on with the physical function before anything is sent: it turns the queues on, and says who we are.
+/// The requests to the physical function before anything is sent: it turns the queues on, and learns our
+/// address.
 pub(crate) struct Handshake {
     /// Questions that are left, the next one last.
     left: Vec<[u32; 3]>,
@@ -201,8 +203,8 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// For packets of up to `longest` bytes with headers and the link's checksum (`None`: the usual ones), and those of a
-    /// group. `own` is the hardware address where none was given to this function.
+    /// For packets of up to `longest` bytes with headers and the link's checksum (`None`: the usual ones),
+    /// and those of a group. `own` is the hardware address where none was given to this function.
     pub(crate) fn new(own: Mac, longest: Option<usize>, group: Option<Mac>) -> Self {
         let longest = longest.map(|longest| [SET_LONGEST, longest as u32, 0]);
         let group = group.map(|group| [SET_MULTICAST | 1 << COUNT_SHIFT, u32::from(hash(group)), 0]);

@@ -61,7 +61,7 @@ pub(crate) fn silent(name: &RailName, silence: Silence) -> RailError {
             "bring its interface up (ip link set IF up), and see that its driver is igb",
         ),
         Silence::Refused => (
-            "the physical function refuses what this one asks for (hardware address, group or packet length)",
+            "the physical function refuses the requests of this one (hardware address, group or packet length)",
             "give it an address (ip link set IF vf N mac ...), set udp.mtu to its MTU at most, and read its log (dmesg)",
         ),
         Silence::Gone => (
@@ -197,7 +197,7 @@ pub(crate) fn open(
     Ok(parts)
 }
 
-/// A hardware address of our own choice: of one station, and of nobody's making.
+/// A hardware address of our own choice: unicast, and locally administered.
 fn random_mac(name: &RailName) -> Result<Mac, RailError> {
     let mut mac = [0; 6];
     getrandom::fill(&mut mac)
@@ -253,8 +253,8 @@ fn sender(
     Ok(PacketTx::new(rings, (), memory.clone(), limit, by_device))
 }
 
-/// Tells the device where the rings are, and turns them on; false where it does not obey. A function whose adapter has given it
-/// one pair of queues sends both channels by the first queue, over the longer ring.
+/// Programs the rings' addresses, and turns the queues on; false where the device does not obey. A function
+/// whose adapter has given it one pair of queues sends both channels by the first queue, over the longer ring.
 pub(crate) fn start(
     tx: &mut PacketTx<SendRing>,
     rx: &mut PacketRx<Queues>,
@@ -299,7 +299,8 @@ fn start_receiving(queue: &Block<ReceiveQueue>, at: u64, layout: &Layout) -> boo
     // Not every reset takes them back.
     queue.head.put(0);
     queue.tail.put(0);
-    // Without thresholds: a descriptor is fetched when it is needed, and written back when its packet is there.
+    // Without thresholds: a descriptor is fetched when it is needed, and written back when its packet is
+    // there.
     queue.control.put(QUEUE_ENABLE);
     is_on(|| queue.control.read()) && queue.head.read() == 0
 }

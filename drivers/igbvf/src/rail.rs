@@ -23,7 +23,7 @@ use crate::ring::SendRing;
 use crate::rx::Queues;
 use crate::sleep::Sleep;
 
-/// After how long a physical function that did not answer is asked again.
+/// After how long a physical function that did not answer gets another request.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Between two steps of an agreement: the physical function answers in an interrupt of its own.
 const STEP: Duration = Duration::from_micros(500);
@@ -48,9 +48,9 @@ pub fn over(name: &RailName, config: &IgbvfConfig, claim: Claim) -> Result<Igbvf
 pub(crate) enum Agreed {
     /// It has turned the queues on.
     Yes,
-    /// It is being asked.
+    /// A request to it is under way.
     Asking(Box<Handshake>),
-    /// It did not answer, and is asked again at this time.
+    /// It did not answer, and gets another request at this time.
     Later(Time),
 }
 

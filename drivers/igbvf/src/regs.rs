@@ -1,8 +1,9 @@
-//! Unsafe room: the registers of a virtual function, typed. All that is unsafe here is the promise that these structures are made
-//! of registers.
+//! Unsafe room: the registers of a virtual function, typed. All that is unsafe here is the promise that these
+//! structures are made of registers.
 //!
-//! Source: Intel 82576EB datasheet, revision 2.87, section 9 ("Virtual Function Device" registers); offsets as in Linux's
-//! `igbvf/regs.h`. A function sees its own first two queues at the offsets of queues 0 and 1, whichever they are of the adapter.
+//! Source: Intel 82576EB datasheet, revision 2.87, section 9 ("Virtual Function Device" registers); offsets
+//! as in Linux's `igbvf/regs.h`. A function sees its own first two queues at the offsets of queues 0 and 1,
+//! whichever they are of the adapter.
 
 use doorbell_vfio::Registers;
 use memoffset::offset_of;
@@ -87,7 +88,8 @@ pub(crate) struct ReceiveQueue {
 }
 const _: () = assert!(offset_of!(ReceiveQueue, tail) == 0x18 && offset_of!(ReceiveQueue, control) == 0x28);
 
-/// `SRRCTL`: one buffer a packet, in units of 1 KiB; drops what finds none, so that nobody else waits for it.
+/// `SRRCTL`: one buffer a packet, in units of 1 KiB; drops what finds none, so that no other queue waits for
+/// it.
 pub(crate) const ONE_BUFFER: u32 = 1 << 25;
 pub(crate) const DROPS: u32 = 1 << 31;
 /// `RXDCTL`, `TXDCTL`: the queue is on.

@@ -22,8 +22,8 @@ pub struct SendRing {
     slots: Slots,
     /// Whether the device makes the checksums of these packets: of IPv4 or IPv6.
     checksums: Option<bool>,
-    /// What the last entry that the device does not know of says: it is not read back from memory that others
-    /// may write.
+    /// The command word of the last entry, which the device has not been notified of yet: it is not read back
+    /// from memory that others may write.
     command: Option<u32>,
 }
 

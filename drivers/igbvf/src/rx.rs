@@ -11,9 +11,9 @@ use crate::desc::{
 };
 use crate::regs::ReceiveQueue;
 
-/// So many buffers are given back at a time while frames come in: each time is a write of a register.
+/// Buffers that are given back at a time while frames come in: each time is a write of a register.
 const GIVE_BACK: u64 = 32;
-/// What the device says of checksums.
+/// The bits about checksums in a descriptor's status.
 const VERDICT: u32 = CHECKED_TRANSPORT | WRONG_TRANSPORT | WRONG_IP;
 
 /// The receive ring of a function: what comes in comes by its first queue alone.

@@ -31,13 +31,13 @@ impl Sleep {
         Ok(this)
     }
 
-    /// Says which vector is whose; none is let through yet. To be called after each reset.
+    /// Assigns the vectors; all are masked yet. To be called after each reset.
     pub(crate) fn begin(&self) {
         let Some(registers) = &self.registers else { return };
         registers.mask_clear.put(u32::MAX);
         registers.of_queues.put(VECTOR_VALID | QUEUE);
         registers.of_mailbox.put(VECTOR_VALID | MAILBOX);
-        // One that was raised is over, and is not let through again before it is asked for.
+        // One that was raised is over, and stays masked until the next sleep.
         registers.auto_clear.put(BOTH);
         registers.auto_mask.put(BOTH);
         registers.throttle.iter().for_each(|throttle| throttle.put(0));

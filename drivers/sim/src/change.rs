@@ -23,7 +23,7 @@ pub enum Change {
     Faults(Plane, Faults),
     /// The faults of one direction between two ranks; `None` for the plane's again.
     PairFaults {
-        /// Where.
+        /// The plane of the link.
         plane: Plane,
         /// The sending rank.
         from: u32,
@@ -42,7 +42,7 @@ pub enum Change {
     LinkUp(Plane, u32),
     /// Nothing passes from one rank to another any more; the other direction is not touched.
     Cut {
-        /// Where.
+        /// The plane of the link.
         plane: Plane,
         /// The sending rank.
         from: u32,
@@ -51,7 +51,7 @@ pub enum Change {
     },
     /// The direction passes again.
     Heal {
-        /// Where.
+        /// The plane of the link.
         plane: Plane,
         /// The sending rank.
         from: u32,

@@ -1,7 +1,7 @@
 //! Messages between two NICs: accepted, on the link, arrived, delivered, acknowledged, reclaimed.
 //!
 //! ```text
-//!   accept ─► (flush) ─► link ─► arrive ─► inbox ─► poll: taken ─► delivered ─► link back ─► acked: watermark
+//!   accept ─► (flush) ─► link ─► arrive ─► inbox ─► poll: taken ─► delivered ─► link back ─► acked
 //!                         │        └ path closed: stalled, continues when it opens
 //!                         └ the connection failed: lost; for messages already in the inbox a coin decides
 //! ```

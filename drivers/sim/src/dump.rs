@@ -31,7 +31,7 @@ pub struct Dumped {
     pub written: u64,
     /// Packets that are missing, because of an error.
     pub lost: u64,
-    /// The error.
+    /// The error that ended it.
     pub error: Option<io::Error>,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Debug for Dump {
 
 impl SimNet {
     /// Writes every frame from now on to `out`, as a capture for Wireshark; an earlier capture ends. Should
-    /// `out` fail, the traffic goes on, and [`SimNet::end_dump`] tells.
+    /// `out` fail, the traffic goes on, and [`SimNet::end_dump`] returns the error.
     ///
     /// ```
     /// # use doorbell_sim::{SimConfig, SimNet};

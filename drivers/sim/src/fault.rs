@@ -24,7 +24,7 @@ pub struct Burst {
 /// Which part of a frame a flipped bit hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// Any byte.
+    /// Any byte of the frame.
     #[default]
     Anywhere,
     /// A byte among the first `n`.
@@ -137,7 +137,7 @@ pub struct Pick {
 }
 
 impl Pick {
-    /// Every frame.
+    /// Hits every frame.
     pub const ALL: Self = Self {
         channel: None,
         shortest: 0,
@@ -178,10 +178,10 @@ pub enum Effect {
     Lose,
     /// It arrives twice.
     Duplicate,
-    /// It arrives, and once more so much later: also at the next life of the receiver, and after the sender's
-    /// end.
+    /// It arrives, and once more after this time: also at the next life of the receiver, and after the
+    /// sender's end.
     Replay(Duration),
-    /// It arrives so much later.
+    /// It arrives late by this time.
     Delay(Duration),
     /// It arrives after this many later frames (or when [`Faults::reorder_window`](crate::Faults) has
     /// passed).

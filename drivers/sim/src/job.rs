@@ -49,7 +49,7 @@ pub struct Job<S> {
 pub struct Finished {
     /// The virtual time then.
     pub at: Time,
-    /// Rounds made.
+    /// The rounds that were made.
     pub rounds: u64,
 }
 
@@ -112,7 +112,7 @@ impl<S> Job<S> {
         self
     }
 
-    /// The states.
+    /// The states of the ranks.
     pub fn ranks(&self) -> &[S] {
         &self.ranks
     }

@@ -46,7 +46,11 @@ impl Plane {
 ///
 /// struct Print;
 /// impl doorbell_fabric::message::Arrivals for Print {
-///     fn message(&mut self, _: doorbell_fabric::message::PeerIndex, m: doorbell_fabric::message::Inbound<'_>) {
+///     fn message(
+///         &mut self,
+///         _: doorbell_fabric::message::PeerIndex,
+///         m: doorbell_fabric::message::Inbound<'_>,
+///     ) {
 ///         assert_eq!(m.read(4), Some(*b"body"));
 ///     }
 ///     fn completed(
@@ -82,7 +86,7 @@ impl SimNet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The seed.
+    /// The seed of the network.
     pub fn seed(&self) -> u64 {
         self.lock().seed
     }

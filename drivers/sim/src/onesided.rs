@@ -1,9 +1,9 @@
 //! One-sided operations: get, put, atomics, and what a failure makes of them.
 //!
 //! ```text
-//!   post ─► link ─► request ─► executing (from `execution` to its bytes' time) ─► link back ─► completion ─► poll
+//!   post ─► link ─► request ─► executing (from `execution` to its bytes' time) ─► link back ─► completion
 //!                      └ no such key, range, access: Denied      └ withdrawn meanwhile: Withdrawn, half done
-//!   the conn fails: not yet on the link: NotDone; anything later: Indeterminate (and a target may still finish it)
+//!   the conn fails: not yet on the link: NotDone; later: Indeterminate (and a target may still finish it)
 //! ```
 //! The target's process takes no part, as with a device. Bytes reach the initiator's memory inside its own
 //! `poll`.

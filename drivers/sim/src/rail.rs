@@ -75,7 +75,7 @@ impl SimRail {
             .len()
     }
 
-    /// The network.
+    /// The network that it belongs to.
     pub fn net(&self) -> &SimNet {
         &self.handle.net
     }

@@ -48,9 +48,9 @@ counts! {
     operations_failed,
     /// Puts and atomics that arrived a second time with the same identity, and were not executed again.
     operations_repeated,
-    /// Frames posted.
+    /// Frames that were posted.
     frames_sent,
-    /// Calls that found less room in a send ring than they asked for.
+    /// Calls that found less room in a send ring than they needed.
     reserves_short,
     /// Frames (with duplicates) that reached a receive ring.
     frames_delivered,
@@ -58,7 +58,7 @@ counts! {
     lost,
     /// Those of them that were lost in bursts.
     lost_in_bursts,
-    /// Frames lost because an aim says so.
+    /// Frames lost because of an aim.
     lost_by_aim,
     /// Frames that an aim hit, lost or not.
     aimed,

@@ -11,7 +11,7 @@ use doorbell_fabric::time::Time;
 
 use crate::state::Net;
 
-/// For so long, whoever was told is not told again.
+/// For this time a sender that was reported is not reported again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Senders that are not open here, by their NICs.
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Strangers {
     /// From when on each is news.
     known: BTreeMap<u32, Time>,
-    /// Those to be told, oldest first.
+    /// Senders to be reported, the oldest first.
     untold: Vec<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Net {
         }
     }
 
-    /// The next sender that the owner of `nic` has not opened, and was not told of lately.
+    /// The next sender that the owner of `nic` has not opened, and that was not reported lately.
     pub(crate) fn stranger(&mut self, nic: u32) -> Option<Caller> {
         let untold = &mut self.nics[nic as usize].unknown.untold;
         if untold.is_empty() {

@@ -47,9 +47,9 @@ pub enum Happened {
     FrameArrived,
     /// A frame was dropped by a fault.
     FrameDropped,
-    /// A rail told its owner about a peer or a link going down.
+    /// A rail reported a peer or a link going down.
     Down,
-    /// A rail told its owner about a peer or a link coming up.
+    /// A rail reported a peer or a link coming up.
     Up,
     /// The network was changed by a call or a script.
     Changed,
@@ -57,12 +57,12 @@ pub enum Happened {
     Stepped,
 }
 
-/// One event: who, towards whom, on which plane, and two numbers.
+/// One event: the rank that did it, the other rank, the plane, and two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When.
+    /// The time of the event.
     pub at: Time,
-    /// What.
+    /// The kind of event.
     pub what: Happened,
     /// The plane's number.
     pub plane: u32,

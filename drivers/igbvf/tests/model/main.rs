@@ -1,5 +1,5 @@
-//! The rail over a model of its device: the promises of `Datagram`, and what the lab's machines cannot do on demand: a physical function
-//! that is silent or begins anew, descriptors that lie, spoilt packets.
+//! The rail over a model of its device: the promises of `Datagram`, and what the lab's machines cannot do on
+//! demand: a physical function that is silent or resets, false descriptors, damaged packets.
 
 mod vf;
 
@@ -172,7 +172,7 @@ fn the_device_makes_checksums_and_checks_them_and_is_not_needed_for_it() {
         assert_eq!(pair.b.stats().checked_by_device, by_device);
         let made = pair.at_a.state.lock().unwrap().summed;
         assert_eq!(made, if checksum { 2 } else { 0 });
-        // A spoilt one is dropped, whoever finds it.
+        // A damaged one is dropped, by the device or by the rail.
         pair.at_b.be(|manner| manner.spoils = 1);
         pair.post(Channel::Data, b"spoilt");
         pair.post(Channel::Data, b"whole");
@@ -184,7 +184,8 @@ fn the_device_makes_checksums_and_checks_them_and_is_not_needed_for_it() {
 #[test]
 fn descriptors_that_lie_are_counted_and_their_chunks_used_again() {
     let mut pair = Pair::new(&config(false));
-    // Longer than a chunk; in two chunks, the second as if it began there; an error of the wire; nothing in it.
+    // Longer than a chunk; in two chunks, the second as if it began there; an error of the wire; nothing in
+    // it.
     let lies: [&[(u32, u16)]; 5] = [
         &[(3, 0xffff)],
         &[(1, 60), (3, 60)],
@@ -292,7 +293,7 @@ fn a_device_that_goes_while_its_physical_function_is_silent_leaves_nothing_to_wa
     pair.at_a.reset();
     pair.until("it is down", |pair| pair.a.event().is_some());
     pair.turn();
-    assert!(pair.a.next_deadline().is_some(), "it is asked again");
+    assert!(pair.a.next_deadline().is_some(), "there is another request");
     pair.at_a.request();
     pair.until("it is gone", |pair| {
         pair.a
@@ -400,7 +401,7 @@ fn what_stands_in_the_way_is_told_in_time() {
     assert_eq!(
         rail.mac()[0] & 3,
         2,
-        "of one station, and of nobody's making: {:x?}",
+        "unicast, and locally administered: {:x?}",
         rail.mac()
     );
 }

@@ -1,8 +1,9 @@
-//! A virtual function of an 82576, as far as its driver sees it: a thread behind the server of crate `vfio_user`, by the datasheet and not
-//! by the driver.
+//! A virtual function of an 82576, as far as its driver sees it: a thread behind the server of crate
+//! `vfio_user`, by the datasheet and not by the driver.
 //!
-//! Its registers are plain shared memory, so what hardware does when a register is read or written happens a moment later here: bits that a
-//! read takes away stay until the next write. Packets go to the function at the other end of a [`Wire`].
+//! Its registers are plain shared memory, so what hardware does when a register is read or written happens a
+//! moment later here: bits that a read takes away stay until the next write. Packets go to the function at
+//! the other end of a [`Wire`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -35,7 +36,7 @@ pub(crate) struct Manner {
     /// The physical function answers.
     pub(crate) answers: bool,
     pub(crate) has_link: bool,
-    /// It says what it found of checksums.
+    /// It reports the checksums that it found.
     pub(crate) checks: bool,
     /// A byte of the next packet that is received is another one.
     pub(crate) spoils: u32,
@@ -134,7 +135,7 @@ impl Vf {
         self.state.lock().unwrap().resets = true;
     }
 
-    /// Somebody wants the function back.
+    /// Raises the request to give the function back.
     pub(crate) fn request(&self) {
         raise(self.state.lock().unwrap().request.as_ref());
     }
@@ -143,7 +144,7 @@ impl Vf {
 impl Drop for Vf {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A server that nobody has called still waits for the one call that it takes.
+        // A server that no client has called still waits for the one call that it takes.
         drop(std::os::unix::net::UnixStream::connect(&self.socket));
         for thread in self.threads.drain(..) {
             let ended = thread.join();
@@ -400,7 +401,7 @@ impl State {
     }
 }
 
-/// What hardware says of UDP's checksum.
+/// The device's verdict on UDP's checksum.
 fn verdict(packet: &[u8]) -> u32 {
     let (at, addresses) = match packet[12..14] {
         [0x08, 0x00] if packet[23] == 17 => (34, &packet[26..34]),

@@ -33,17 +33,17 @@ pub fn who_is_opened_late_was_told_by_name_and_loses_nothing<R: Message>(mut apa
         events.extend(std::iter::from_fn(|| apart.a.0.event()));
         apart.b.0.poll(64, &mut at_b);
         while let Some(who) = apart.b.0.stranger() {
-            assert_eq!(who, name, "told by the name that `caller` gives");
+            assert_eq!(who, name, "reported by the name that `caller` returns");
             told += 1;
         }
-        assert_eq!(apart.b.0.event(), None, "of whom nobody knows, nothing is told");
+        assert_eq!(apart.b.0.event(), None, "an unopened sender causes no events");
     }
     assert!(
         !sent.is_empty() && at_b.messages.is_empty(),
         "nothing arrives before"
     );
     // It calls again at most, not with everything that it sends.
-    assert!((1..=LATE / 4).contains(&told), "told {told} times");
+    assert!((1..=LATE / 4).contains(&told), "reported {told} times");
     let mut pair = apart.open_a(to_b);
     pair.events = events;
     let last = MsgId(sent.len() as u64);

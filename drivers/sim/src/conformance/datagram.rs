@@ -39,7 +39,7 @@ type Pump<D> = Box<dyn FnMut(&mut D, &mut D)>;
 
 /// Two datagram queue pairs opened to each other, over a network without faults.
 pub struct Ends<D> {
-    /// One end.
+    /// One end of the pair.
     pub a: D,
     /// The other end.
     pub b: D,

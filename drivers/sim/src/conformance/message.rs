@@ -236,7 +236,7 @@ pub fn the_watermark_waits_for_the_peers_poll<R: Message>(pair: &mut Pair<R>) {
     assert_eq!(
         pair.a.handed_over(pair.to_b),
         MsgId(0),
-        "nobody has taken the message yet"
+        "the message is not taken yet"
     );
     pair.until("the watermark reaches the message", |pair| {
         pair.a.handed_over(pair.to_b) == id
@@ -269,7 +269,7 @@ pub fn the_watermark_only_grows_and_tells_the_truth<R: Message>(pair: &mut Pair<
         );
         assert!(
             watermark.0 <= without_gap,
-            "{watermark:?} says more than the {without_gap} that were taken"
+            "{watermark:?} is more than the {without_gap} that were taken"
         );
         last = watermark;
         assert!(
@@ -306,7 +306,7 @@ pub fn reclaim_gives_exactly_what_is_above_the_watermark<R: Message>(pair: &mut 
     }
     pair.a.flush();
     pair.crash_b();
-    pair.until("the crash is told", |pair| down_events(pair) > 0);
+    pair.until("the crash is reported", |pair| down_events(pair) > 0);
     let watermark = pair.a.handed_over(pair.to_b).0;
     assert_eq!(watermark, 3, "a dead peer takes nothing");
     let mut given = Vec::new();
@@ -490,7 +490,7 @@ pub(crate) fn down_events<R>(pair: &Pair<R>) -> usize {
         .count()
 }
 
-/// Promise 6.
+/// Promise 6: a crash is an event, once, and later sends are refused.
 pub fn a_crash_is_told_once_and_sends_are_refused_after_it<R: Message>(pair: &mut Pair<R>) {
     send(pair, b"hello", Body::Empty);
     let to_a = pair.to_a;
@@ -502,7 +502,7 @@ pub fn a_crash_is_told_once_and_sends_are_refused_after_it<R: Message>(pair: &mu
         !pair.at_a.messages.is_empty()
     });
     pair.crash_b();
-    pair.until("the crash is told", |pair| down_events(pair) > 0);
+    pair.until("the crash is reported", |pair| down_events(pair) > 0);
     assert_eq!(
         pair.a.send(pair.to_b, b"hello", Body::Empty),
         Err(Refused::PeerDown)
@@ -534,7 +534,7 @@ pub fn a_goodbye_is_told_as_one<R: Message>(pair: &mut Pair<R>) {
         );
     }
     assert!(pair.b().close(Time::ZERO, Time::NEVER), "closed stays closed");
-    pair.until("the goodbye is told", |pair| down_events(pair) > 0);
+    pair.until("the goodbye is reported", |pair| down_events(pair) > 0);
     let closed = EventKind::PeerDown(DownReason::Closed);
     assert!(
         pair.events.iter().any(|event| event.kind == closed),
@@ -609,7 +609,7 @@ fn revive<R: Message>(pair: &mut Pair<R>, both: bool) -> [Vec<EventKind>; 2] {
             "never happened: both ends are up again: {told:?}"
         );
     }
-    assert_eq!(pair.lives[0], pair.lives[1], "both ends tell the same life");
+    assert_eq!(pair.lives[0], pair.lives[1], "both ends report the same life");
     told
 }
 

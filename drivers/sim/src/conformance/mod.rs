@@ -47,7 +47,7 @@ pub struct Apart<R> {
 
 /// Two connected rails in one thread.
 pub struct Pair<R> {
-    /// One end.
+    /// One end of the pair.
     pub a: R,
     /// The other end; `None` after it was made to crash.
     pub b: Option<R>,
@@ -91,7 +91,7 @@ pub fn cutter(net: SimNet) -> impl FnMut(bool) + 'static {
 pub struct Collect {
     /// Each message with its peer, whole.
     pub messages: Vec<(PeerIndex, Vec<u8>)>,
-    /// Each completion.
+    /// The completions, in their order.
     pub ended: Vec<(OpId, Result<u64, OpError>)>,
 }
 

@@ -146,7 +146,7 @@ pub fn get_reads_exactly_what_was_exposed<R: Message>(pair: &mut Pair<R>) {
     expected[10..60].copy_from_slice(&pattern(SIZE, 1)[100..150]);
     assert!(
         bytes_of(&here) == expected,
-        "exactly the part that was asked for, exactly where"
+        "exactly the requested part, exactly where"
     );
     assert_eq!(get(pair, 2, &remote, &here, 0), End::Ended(Ok(0)));
     assert!(bytes_of(&here) == pattern(SIZE, 1), "all of it");
@@ -352,7 +352,7 @@ pub fn a_wrong_key_or_access_reaches_nothing<R: Message>(pair: &mut Pair<R>) {
     );
 }
 
-/// Promise 8.
+/// Promise 8: withdrawn memory cannot be reached.
 pub fn withdrawn_memory_is_reached_by_nobody<R: Message>(pair: &mut Pair<R>) {
     let (there, here) = (region(1), region(2));
     let Some(remote) = expose(pair, &there, Access::Read) else {
@@ -399,7 +399,7 @@ pub fn an_exposure_to_one_peer_is_that_peers<R: Message>(pair: &mut Pair<R>) {
         let refused = pair
             .b()
             .expose(Exposure::Region(there.whole()), Access::Read, Some(unknown));
-        assert!(refused.is_err(), "exposed to nobody");
+        assert!(refused.is_err(), "exposed to an unknown peer");
         return;
     };
     let memory = Exposure::Region(there.whole());
@@ -470,7 +470,7 @@ pub fn operations_open_at_a_crash_end_once_each<R: Message>(pair: &mut Pair<R>) 
     pair.crash_b();
     pair.until("every operation ends", |pair| pair.at_a.ended.len() >= 4);
     let down = |kind| matches!(kind, EventKind::PeerDown(_));
-    pair.until("the crash is told", |pair| {
+    pair.until("the crash is reported", |pair| {
         pair.events.iter().any(|event| down(event.kind))
     });
     let refused = run(pair, OpId(9), |pair, op| {

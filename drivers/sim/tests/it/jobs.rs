@@ -196,7 +196,7 @@ fn a_death_in_the_middle_hurts_only_what_goes_to_the_dead() {
             let heard = &job.ranks()[3].heard.from[talker.rank];
             assert!(
                 (1..=watermark).all(|n| heard.contains(&n)),
-                "what is below it was heard"
+                "what is below it was received"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Message rails under failures: what is told, what is lost, what is given back, what is executed once.
+//! Message rails under failures: which events come, what is lost, what is given back, what is executed once.
 
 use std::time::Duration;
 
@@ -175,7 +175,7 @@ fn strangers_wait_until_they_are_opened_and_keep_the_order_of_open() {
         [c.stranger(), c.stranger(), c.stranger()],
         [names[0], names[1], None]
     );
-    // Who goes on is told again, after a while, and nobody who is open.
+    // A sender that goes on is reported again, after a while, and no sender that is open.
     for (at, told) in [(1, None), (30, names[0]), (31, None), (60, None)] {
         if at == 60 {
             assert_eq!(open(&mut c, &a), PeerIndex(0));
@@ -394,7 +394,7 @@ fn a_dead_process_is_told_and_its_next_life_is_another_peer() {
     assert_eq!(
         two.at_a.messages.len() + two.at_b.messages.len(),
         0,
-        "the old life says and sees nothing more"
+        "the old life sends and receives nothing more"
     );
     assert_eq!(
         events(&mut two.a),
@@ -540,7 +540,9 @@ fn a_withdrawal_at_any_time_is_never_a_half_success() {
         ends[0] += usize::from(outcome(1).is_ok());
         match outcome(2) {
             Ok(_) => assert_eq!(then, [2; 8]),
-            Err(OpError::Withdrawn) => assert_eq!(then, [2, 2, 2, 2, 1, 1, 1, 1], "half done, and said so"),
+            Err(OpError::Withdrawn) => {
+                assert_eq!(then, [2, 2, 2, 2, 1, 1, 1, 1], "half done, and reported so")
+            }
             Err(OpError::Denied) => assert_eq!(then, [1; 8]),
             other => panic!("{other:?}"),
         }

@@ -81,7 +81,7 @@ fn every_frame_is_there_with_its_fate() {
     for ((at, bytes, _), (taken, got)) in came.iter().zip(&two.got) {
         assert!(
             bytes == got && at <= taken,
-            "what was received is what the capture says"
+            "what was received is what the capture contains"
         );
     }
     assert_eq!(said.get("dropped: loss"), Some(&stats.lost));
@@ -120,7 +120,7 @@ fn a_file_that_fails_is_told_and_the_traffic_goes_on() {
     );
 }
 
-/// Tells the run of all tests that this one did not take place.
+/// Reports to the run of all tests that this one did not take place.
 fn skip(test: &str, reason: &str) {
     doorbell_testing::skipped(&format!("doorbell-sim::faults::dumped::{test}"), reason);
 }

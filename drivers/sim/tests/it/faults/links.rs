@@ -351,7 +351,7 @@ fn a_segment_written_again_before_it_was_reaped_goes_out_wrong() {
     assert_eq!(
         texts,
         [b"late", b"late"],
-        "the device reads when it sends, not when it is told to"
+        "the device reads when it sends, not at the doorbell"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Each fault of a datagram network does what it says, as often as it says, and is counted.
+//! Each fault of a datagram network has its effect, as often as configured, and is counted.
 
 mod aimed;
 mod dumped;
