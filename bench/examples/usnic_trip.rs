@@ -14,7 +14,7 @@ mod vic;
 
 use std::process::ExitCode;
 
-use doorbell_bench::{bare, pin};
+use doorbell_bench::{baseline, pin};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let clock = Clock::start();
-    let before = bare::between(&clock, [one, other]).expect("two threads on two cores");
+    let before = baseline::between(&clock, [one, other]).expect("two threads on two cores");
     // The model takes the other core: it is started before this thread is bound, and looks all the time.
     let vic = vic::Vic::start();
     let usnic = halves(vic.open("vf0"), vic.open("vf1"), &clock, rounds);
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
     let name = "udp:lo".parse().expect("a name");
     let open = || UdpRail::open(&name, &UdpConfig::default()).expect("the loopback is there");
     let udp = halves(open(), open(), &clock, rounds);
-    let after = bare::between(&clock, [one, other]).expect("two threads on two cores");
+    let after = baseline::between(&clock, [one, other]).expect("two threads on two cores");
     let exchange = before + after;
     println!(
         "bare exchange, to and fro, of a doorbell's line: {exchange:.0} ns ({:.0} before, {:.0} after)",

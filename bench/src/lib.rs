@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A figure without its circumstances is a rumour. Every row carries what the machine itself could do at the
-//! same moment ([`bare`]), every report the record of the machine and every reason to doubt it ([`mod@env`]),
-//! and a percentile that the samples cannot support is not shown ([`stats`]).
+//! same moment ([`baseline`]), every report the record of the machine and every reason to doubt it
+//! ([`mod@env`]), and a percentile that the samples cannot support is not shown ([`stats`]).
 #![forbid(unsafe_code)]
 
-pub mod bare;
+pub mod baseline;
 pub mod compare;
 pub mod env;
 pub mod error;

@@ -1,7 +1,7 @@
 //! Comparisons of made-up runs: noise is noise, a change is a change, and unlike things are refused.
 
 use super::*;
-use crate::bare::Band;
+use crate::baseline::Band;
 use crate::report::samples;
 use proptest::prelude::*;
 

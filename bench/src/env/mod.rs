@@ -1,14 +1,14 @@
 //! The record of the environment: what a figure was measured on, and every reason to doubt it.
 
-mod doubts;
+mod caveats;
 mod host;
 mod watch;
 
 use doorbell_fabric::clock::{Clock, Source};
 use serde::{Deserialize, Serialize};
 
-pub use doubts::{Doubt, doubts};
-pub(crate) use doubts::{broken, injected};
+pub use caveats::{Doubt, doubts};
+pub(crate) use caveats::{broken, injected};
 pub use host::Host;
 pub(crate) use host::list_of;
 pub use watch::{Moved, Noise, Watch};

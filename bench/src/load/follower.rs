@@ -2,7 +2,7 @@
 //! in `verified`, with times in `one_way`.
 
 use super::{APART, Answer, Order, POISON, Session, json};
-use crate::bare::{Bare, Place};
+use crate::baseline::{Bare, Place};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks, filled, pattern};
 use crate::size::Size;

@@ -27,12 +27,12 @@
 //! happens. With stamps (`verified`), every message is checked by its receiver.
 
 mod follower;
-mod knee;
 mod leader;
 mod one_way;
 mod open;
 mod pingpong;
 mod row;
+mod saturation;
 mod slices;
 mod stream;
 #[cfg(test)]
@@ -43,18 +43,18 @@ mod warm;
 use doorbell_fabric::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::bare::{Bare, Place};
+use crate::baseline::{Bare, Place};
 use crate::env::Watch;
 use crate::error::BenchError;
 use crate::link::{Flow, Link};
 use crate::verify::{Tally, Verifier};
 
 pub use follower::follow;
-pub use knee::KneeLimit;
 pub use leader::lead;
 pub use one_way::{Identity, OneWay};
 pub use open::LATE_NS;
 pub use row::{Hiccups, Open, Reference, Repeat, Rounds, Row, WarmUp};
+pub use saturation::KneeLimit;
 pub(crate) use verified::{fitting, until_empty};
 
 /// Receives the progress of a measurement.

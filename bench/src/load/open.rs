@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::row::{Open, Repeat};
 use super::slices::Slice;
-use super::{Order, POISON, Session, knee};
+use super::{Order, POISON, Session, saturation};
 use crate::error::BenchError;
 use crate::link::{Link, filled, pattern};
 use crate::stats::Recorder;
@@ -104,16 +104,16 @@ impl OpenLoop {
         session: &mut Session<'_, L>,
         each: f64,
         seconds: f64,
-    ) -> Result<knee::Found, BenchError> {
-        let trial = knee::trial_nanos(seconds, each);
-        let found = knee::find(1e9 / each.max(1.0), |per_second| {
+    ) -> Result<saturation::Found, BenchError> {
+        let trial = saturation::trial_nanos(seconds, each);
+        let found = saturation::find(1e9 / each.max(1.0), |per_second| {
             if session.is_cut() {
                 return Ok(false);
             }
             self.per_second = per_second;
             let count = (trial * 1e-9 * per_second).ceil().max(1.0) as u64;
             let counted = self.run(session, count, &mut [Recorder::new()], &mut Recorder::new())?;
-            Ok(counted.sent == count && knee::is_sustained(&counted, each))
+            Ok(counted.sent == count && saturation::is_sustained(&counted, each))
         })?;
         Ok(found)
     }

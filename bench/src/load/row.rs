@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::knee::KneeLimit;
 use super::one_way::OneWay;
-use crate::bare::Band;
+use super::saturation::KneeLimit;
+use crate::baseline::Band;
 use crate::stats::{Percentiles, Recorder, Spread};
 use crate::verify::Verified;
 

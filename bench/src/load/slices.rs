@@ -5,7 +5,7 @@
 //! by time ends with its time, a row by samples with the first band that has enough, or at a cap; the fuller
 //! band is shown, and marked when the row did not stay in it.
 
-use crate::bare::Band;
+use crate::baseline::Band;
 use crate::stats::{Recorder, median};
 
 use super::open::Counted;

@@ -1,7 +1,7 @@
 //! Made-up reports for the tests of the views.
 
 use super::{Overall, Report, SCHEMA};
-use crate::bare::Band;
+use crate::baseline::Band;
 use crate::env::{Doubt, Environment, RankRecord};
 use crate::load::{Open, Reference, Rounds, Row};
 use crate::plan::Kind;

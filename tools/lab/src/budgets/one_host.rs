@@ -1,6 +1,6 @@
 //! What is measured on this host: between two processes, over its loopback, and inside this one.
 
-use doorbell_bench::bare::Band;
+use doorbell_bench::baseline::Band;
 use doorbell_bench::error::BenchError;
 use doorbell_fabric::clock::Clock;
 use doorbell_tools::error::ToolError;

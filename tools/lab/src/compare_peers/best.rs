@@ -2,7 +2,7 @@
 //! every installed peer's, rates of small messages above, bandwidths of large ones at least 0.97 of the best
 //! one's.
 
-use doorbell_bench::bare::Band;
+use doorbell_bench::baseline::Band;
 use serde::Serialize;
 
 use super::load::Kind;

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use doorbell_bench::bare::Band;
+use doorbell_bench::baseline::Band;
 use doorbell_bench::env::Host;
 use doorbell_bench::stats::Percentiles;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use doorbell_bench::bare::{self, Band};
+use doorbell_bench::baseline::{self, Band};
 use doorbell_bench::error::BenchError;
 use doorbell_fabric::clock::Clock;
 use doorbell_tools::error::ToolError;
@@ -194,7 +194,7 @@ fn watched(
     last: bool,
 ) -> Result<Watched, Stop> {
     let bare = || {
-        bare::between(clock, lab.place.cores)
+        baseline::between(clock, lab.place.cores)
             .map_err(|error: BenchError| Stop::Ended(ToolError::Bench(error)))
     };
     let before = bare()?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use doorbell_bench::bare::Band;
+use doorbell_bench::baseline::Band;
 use doorbell_bench::report::wrap;
 use doorbell_bench::size::Size;
 

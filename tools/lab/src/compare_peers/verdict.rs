@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use doorbell_bench::bare::Band;
+use doorbell_bench::baseline::Band;
 use doorbell_bench::stats::{Percentiles, median};
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use doorbell_bench::bare::Bare;
+use doorbell_bench::baseline::Bare;
 use doorbell_bench::error::BenchError;
 use doorbell_bench::pin;
 use doorbell_fabric::clock::Clock;

@@ -7,12 +7,12 @@
 //! ```
 
 pub(crate) mod args;
+pub(crate) mod fit;
 mod html;
 mod idle;
 mod measure;
 mod ranks;
 mod report;
-pub(crate) mod slope;
 mod table;
 
 use std::path::Path;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Plan;
 use super::measure::Samples;
-use crate::scaling::slope::Slope;
+use crate::scaling::fit::Slope;
 
 /// The name and version of the JSON.
 pub(super) const SCHEMA: &str = "doorbell.scaling/1";

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use doorbell_bench::report::{bytes, count, time, wrap};
 
 use super::report::{Curve, Group, Report, Unit};
-use crate::scaling::slope::Slope;
+use crate::scaling::fit::Slope;
 
 /// A figure of a curve, with its unit.
 pub(super) fn figure(curve: &Curve, value: f64) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Environment, RankRecord};
-use crate::bare::Band;
+use crate::baseline::Band;
 use crate::load::{LATE_NS, Row};
 
 /// A reason to doubt the figures.
