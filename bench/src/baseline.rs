@@ -69,7 +69,7 @@ impl Band {
 
 /// One side's view of the page with the two lines.
 #[derive(Debug)]
-pub struct Bare {
+pub struct Baseline {
     words: Words,
     // The maker keeps the object open so that the peer can find it under /proc.
     object: Object,
@@ -116,7 +116,7 @@ const LOOK_MOST: Duration = Duration::from_secs(1);
 /// each turn takes a time slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Bare {
+impl Baseline {
     /// Makes the page; rank 0's side.
     ///
     /// # Errors
@@ -184,9 +184,9 @@ impl Bare {
     }
 
     /// Rank 0: makes `rounds` rounds of exchanges; returns the median half round trip of batches in
-    /// nanoseconds, of the faster of the two ways. The peer calls [`Bare::pong`] with the same number. Where
-    /// the two share a core, an exchange takes some time slices: such a look ends after 50 ms, with what was
-    /// measured until then.
+    /// nanoseconds, of the faster of the two ways. The peer calls [`Baseline::pong`] with the same number.
+    /// Where the two share a core, an exchange takes some time slices: such a look ends after 50 ms, with
+    /// what was measured until then.
     ///
     /// # Errors
     /// When the peer does not answer.
@@ -234,7 +234,7 @@ impl Bare {
         Ok(medians.reduce(f64::min).unwrap_or(0.0))
     }
 
-    /// Rank 1: answers [`Bare::ping`].
+    /// Rank 1: answers [`Baseline::ping`].
     ///
     /// # Errors
     /// When the peer falls silent.
@@ -287,8 +287,8 @@ pub fn between(clock: &Clock, cores: [usize; 2]) -> Result<f64, BenchError> {
     };
     // Now, and not while the other side waits.
     cores.into_iter().try_for_each(crate::pin::check)?;
-    let mut near = Bare::make()?;
-    let mut far = Bare::open(near.place())?;
+    let mut near = Baseline::make()?;
+    let mut far = Baseline::open(near.place())?;
     std::thread::scope(|scope| {
         let answering = scope.spawn(move || crate::pin::bind(cores[1]).and_then(|()| far.pong(ROUNDS)));
         let asking = scope.spawn(move || {
@@ -370,8 +370,8 @@ mod tests {
 
     #[test]
     fn both_sides_exchange_through_the_page_of_one() {
-        let mut near = Bare::make().unwrap();
-        let mut far = Bare::open(near.place()).unwrap();
+        let mut near = Baseline::make().unwrap();
+        let mut far = Baseline::open(near.place()).unwrap();
         let answering = std::thread::spawn(move || far.pong(2).and_then(|()| far.pong(1)));
         let clock = Clock::start();
         assert!(near.ping(&clock, 2).unwrap() > 0.0);
@@ -385,8 +385,8 @@ mod tests {
     fn a_look_between_two_on_one_core_ends_and_the_next_one_works() {
         let _alone = alone();
         let core = crate::pin::allowed()[0];
-        let mut near = Bare::make().unwrap();
-        let mut far = Bare::open(near.place()).unwrap();
+        let mut near = Baseline::make().unwrap();
+        let mut far = Baseline::open(near.place()).unwrap();
         let answering = std::thread::spawn(move || {
             crate::pin::bind(core).unwrap();
             (0..3).try_for_each(|_| far.pong(5))
@@ -418,10 +418,10 @@ mod tests {
     fn a_place_that_is_not_a_page_is_refused() {
         let place = Place {
             descriptor: 1_000_000,
-            ..Bare::make().unwrap().place()
+            ..Baseline::make().unwrap().place()
         };
         assert!(
-            Bare::open(place)
+            Baseline::open(place)
                 .unwrap_err()
                 .to_string()
                 .contains("open the peer's page")
@@ -430,8 +430,8 @@ mod tests {
 
     #[test]
     fn what_has_the_number_of_a_page_by_chance_is_left_alone() {
-        let (page, stranger) = (Bare::make().unwrap(), Bare::make().unwrap());
-        let refused = |place: Place| Bare::open(place).unwrap_err().to_string();
+        let (page, stranger) = (Baseline::make().unwrap(), Baseline::make().unwrap());
+        let refused = |place: Place| Baseline::open(place).unwrap_err().to_string();
         let other = Place {
             descriptor: stranger.place().descriptor,
             ..page.place()

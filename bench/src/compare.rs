@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::env::Doubt;
+use crate::env::Caveat;
 use crate::error::BenchError;
 use crate::load::{Repeat, Row};
 use crate::plan::Kind;
@@ -139,7 +139,7 @@ pub struct Comparison {
     pub method: String,
     /// Why the runs are doubted: a change may come from there.
     #[serde(default)]
-    pub doubts: Doubts,
+    pub doubts: Caveats,
     /// How many lines are worse.
     pub worse: usize,
     /// How many are better.
@@ -152,20 +152,20 @@ pub struct Comparison {
 
 /// The doubts of two reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doubts {
+pub struct Caveats {
     /// Those that both have, word by word.
-    pub both: Vec<Doubt>,
+    pub both: Vec<Caveat>,
     /// Those of the first run alone.
-    pub first: Vec<Doubt>,
+    pub first: Vec<Caveat>,
     /// Those of the second run alone.
-    pub second: Vec<Doubt>,
+    pub second: Vec<Caveat>,
 }
 
-impl Doubts {
+impl Caveats {
     /// Of two reports.
     pub fn of(a: &Report, b: &Report) -> Self {
         let (a, b) = (&a.environment.doubts, &b.environment.doubts);
-        let alone = |of: &[Doubt], other: &[Doubt]| -> Vec<Doubt> {
+        let alone = |of: &[Caveat], other: &[Caveat]| -> Vec<Caveat> {
             of.iter()
                 .filter(|doubt| !other.contains(doubt))
                 .cloned()
@@ -180,7 +180,7 @@ impl Doubts {
 
     /// Kinds of doubts that one of the runs alone has: reasons why they may differ.
     fn kinds_apart(&self) -> Vec<&str> {
-        let has = |of: &[Doubt], code: &str| of.iter().any(|doubt| doubt.code == code);
+        let has = |of: &[Caveat], code: &str| of.iter().any(|doubt| doubt.code == code);
         let first = self.first.iter().filter(|doubt| !has(&self.second, &doubt.code));
         let second = self.second.iter().filter(|doubt| !has(&self.first, &doubt.code));
         let mut kinds: Vec<&str> = first.chain(second).map(|doubt| doubt.code.as_str()).collect();
@@ -258,7 +258,7 @@ pub fn files(first: &Path, second: &Path) -> Result<Comparison, BenchError> {
         first: first.to_owned(),
         second: second.to_owned(),
         method: METHOD.to_owned(),
-        doubts: Doubts::of(&a, &b),
+        doubts: Caveats::of(&a, &b),
         worse: count(Finding::Worse),
         better: count(Finding::Better),
         not_comparable: count(Finding::NotComparable),

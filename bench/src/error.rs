@@ -27,7 +27,7 @@ pub enum BenchError {
         reason: String,
     },
     /// The world could not be made, or a message was lost with its peer.
-    #[error("{}", told(.source))]
+    #[error("{}", sentence(.source))]
     World {
         /// The engine's error.
         #[from]
@@ -78,7 +78,7 @@ pub enum BenchError {
     },
     /// The shared page of the bare exchange could not be shared.
     #[error("the page for the bare cache-line exchange could not be shared: {0}")]
-    Bare(#[from] doorbell_fabric::error::RailError),
+    Baseline(#[from] doorbell_fabric::error::RailError),
     /// A plot of a kind that is not offered.
     #[error("`{}` cannot be plotted to: give a name that ends in .svg or .html", path.display())]
     PlotKind {
@@ -187,7 +187,7 @@ impl BenchError {
 
 /// Formats an error of the engine as one sentence: what failed, and what to do next, unless the error names
 /// it already.
-pub fn told(error: &doorbell::Error) -> String {
+pub fn sentence(error: &doorbell::Error) -> String {
     const SHOWS_RAILS: &str = "`doorbell info`";
     let text = error.to_string();
     let remedy = error.remedy();
@@ -219,17 +219,17 @@ mod tests {
             source: io::Error::other("no"),
             remedy: "try again",
         };
-        assert_eq!(told(&io), "could not listen (@root): no; try again");
+        assert_eq!(sentence(&io), "could not listen (@root): no; try again");
         let rail = doorbell::Error::Rail(RailError::NoRail {
             peer: "rank 1".into(),
             reasons: "none".into(),
         });
-        assert_eq!(told(&rail).matches("doorbell info").count(), 1);
+        assert_eq!(sentence(&rail).matches("doorbell info").count(), 1);
         let none = doorbell::Error::NoRail {
             peer: 1,
             reasons: "shm: off".into(),
         };
-        assert!(told(&none).ends_with("; `doorbell info` lists every rail with its verdict and reason"));
+        assert!(sentence(&none).ends_with("; `doorbell info` lists every rail with its verdict and reason"));
         let lost = doorbell::Error::PeerLost {
             peer: 1,
             why: "it did not answer".into(),
@@ -237,7 +237,7 @@ mod tests {
             recent: vec!["udp:eth0 recorded:".into(), "1 s before: down".into()],
             remedy: "look at its output",
         };
-        let lines: Vec<String> = told(&lost).lines().map(str::to_owned).collect();
+        let lines: Vec<String> = sentence(&lost).lines().map(str::to_owned).collect();
         assert!(lines.len() == 3 && lines[0].ends_with(lost.remedy()), "{lines:?}");
     }
 }

@@ -9,7 +9,7 @@ use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::env::{
-    CaptureRecord, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, doubts, injected,
+    CaptureRecord, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, caveats, injected,
 };
 use crate::error::BenchError;
 use crate::layer::am::{AmLink, AmState};
@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
 use crate::plan::Plan;
 use crate::report::{Overall, Report, SCHEMA};
-use crate::world::{WorldLink, hear_within, mode, tell_within};
+use crate::world::{WorldLink, mode, receive_control_within, send_control_within};
 
 /// Where this rank's threads run, as far as the caller bound them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,14 +70,17 @@ pub fn measure(
         return Ok(None);
     };
     if world.rank() != 0 {
-        tell_within(world, 0, &json(&pair), other_pairs(world, begun))?;
+        send_control_within(world, 0, &json(&pair), other_pairs(world, begun))?;
         return Ok(None);
     }
     let mut report = start.report(plan, facts, rail_counts(world));
     add(&mut report, pair);
     let limit = other_pairs(world, begun);
     for leader in (2..world.size()).step_by(2) {
-        add(&mut report, parse(leader, &hear_within(world, leader, limit)?)?);
+        add(
+            &mut report,
+            parse(leader, &receive_control_within(world, leader, limit)?)?,
+        );
     }
     finish(&mut report, start.host);
     let faults = injected(&world.config().fault.inject.get().to_string());
@@ -308,7 +311,7 @@ fn lead_pair<L: Link>(
     let rows = lead(session, plan, progress)?;
     let no_one_way = session.no_one_way().map(str::to_owned);
     let peer = session.link.peer();
-    let theirs = parse(peer, &session.hear_follower()?)?;
+    let theirs = parse(peer, &session.follower_text()?)?;
     session.quit()?;
     Ok(Pair {
         rows,
@@ -386,7 +389,7 @@ fn finish(report: &mut Report, host: Host) {
     report.environment.host = host;
     report.environment.host.add_cores(&cores);
     report.reference = Overall::of(&report.results);
-    report.environment.doubts = doubts(&report.environment, &report.results);
+    report.environment.doubts = caveats(&report.environment, &report.results);
 }
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {

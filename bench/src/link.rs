@@ -148,19 +148,19 @@ pub trait Link {
     ///
     /// # Errors
     /// As [`Link::send`].
-    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError>;
+    fn send_control(&mut self, text: &[u8]) -> Result<(), BenchError>;
 
     /// Receives a control message, at most for [`Link::deadline`]: between two of them, nothing is measured.
     ///
     /// # Errors
     /// As [`Link::recv`].
-    fn hear(&mut self) -> Result<Vec<u8>, BenchError>;
+    fn receive_control(&mut self) -> Result<Vec<u8>, BenchError>;
 
-    /// As [`Link::hear`], for at most `limit`.
+    /// As [`Link::receive_control`], for at most `limit`.
     ///
     /// # Errors
     /// As [`Link::recv`].
-    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError>;
+    fn receive_control_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError>;
 }
 
 /// The buffers that a stream lands in: few enough to stay in a core's cache, as a consumer's would be.

@@ -396,16 +396,16 @@ impl Link for WorldLink<'_> {
         *self.world.config().wait.deadline.get()
     }
 
-    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
-        tell(self.world, self.peer, text)
+    fn send_control(&mut self, text: &[u8]) -> Result<(), BenchError> {
+        send_control(self.world, self.peer, text)
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
-        hear(self.world, self.peer)
+    fn receive_control(&mut self) -> Result<Vec<u8>, BenchError> {
+        receive_control(self.world, self.peer)
     }
 
-    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
-        hear_within(self.world, self.peer, limit)
+    fn receive_control_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+        receive_control_within(self.world, self.peer, limit)
     }
 }
 
@@ -585,11 +585,15 @@ impl WorldLink<'_> {
 /// Receives a control message of any length. Between two of them a pair does nothing that takes long and does
 /// not wait itself, so that the deadline of every wait is the right one: a rank that has stopped is reported,
 /// and not waited for.
-fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
-    hear_within(world, from, *world.config().wait.deadline.get())
+fn receive_control(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
+    receive_control_within(world, from, *world.config().wait.deadline.get())
 }
 
-pub(crate) fn hear_within(world: &World, from: u32, limit: Duration) -> Result<Vec<u8>, BenchError> {
+pub(crate) fn receive_control_within(
+    world: &World,
+    from: u32,
+    limit: Duration,
+) -> Result<Vec<u8>, BenchError> {
     let patient = world.within(limit);
     let length = patient.probe(from, CONTROL)?.len;
     if length > CONTROL_MAX {
@@ -604,12 +608,17 @@ pub(crate) fn hear_within(world: &World, from: u32, limit: Duration) -> Result<V
 }
 
 /// Sends a control message.
-fn tell(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
+fn send_control(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
     Ok(world.send(to, CONTROL, text)?)
 }
 
 /// As [`tell`], for at most `limit`.
-pub(crate) fn tell_within(world: &World, to: u32, text: &[u8], limit: Duration) -> Result<(), BenchError> {
+pub(crate) fn send_control_within(
+    world: &World,
+    to: u32,
+    text: &[u8],
+    limit: Duration,
+) -> Result<(), BenchError> {
     Ok(world.within(limit).send(to, CONTROL, text)?)
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use doorbell::oob::OobError;
-use doorbell_bench::error::{BenchError, told};
+use doorbell_bench::error::{BenchError, sentence};
 use doorbell_fabric::error::{Exit, RailError, advice};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -41,7 +41,7 @@ pub enum ToolError {
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The engine reported an error.
-    #[error("{}", told(.source))]
+    #[error("{}", sentence(.source))]
     World {
         /// The engine's own error.
         #[from]
@@ -142,7 +142,7 @@ impl ToolError {
                 | BenchError::BadReport { .. }
                 | BenchError::Unlike { .. } => Exit::Usage,
                 BenchError::World { source } => source.exit(),
-                BenchError::Bare(error) => error.exit(),
+                BenchError::Baseline(error) => error.exit(),
                 BenchError::Disorder { .. } | BenchError::Damaged { .. } | BenchError::Silent { .. } => {
                     Exit::PeerLost
                 }

@@ -250,7 +250,7 @@ proptest! {
 
 #[test]
 fn doubts_of_the_runs_stand_above_the_lines_and_what_one_has_alone_is_named() {
-    let doubt = |code: &str, text: &str| Doubt {
+    let doubt = |code: &str, text: &str| Caveat {
         code: code.to_owned(),
         text: text.to_owned(),
     };

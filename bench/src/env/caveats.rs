@@ -1,4 +1,4 @@
-//! The reasons to doubt a figure, one line each.
+//! The caveats of a report: its reasons to doubt a figure, one line each (`doubts` in the JSON).
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::load::{LATE_NS, Row};
 
 /// A reason to doubt the figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doubt {
+pub struct Caveat {
     /// A stable word for scripts.
     pub code: String,
     /// The reason, in one sentence, with what would remove it where something would.
     pub text: String,
 }
 
-impl Doubt {
+impl Caveat {
     fn new(code: &str, text: String) -> Self {
         Self {
             code: code.to_owned(),
@@ -27,16 +27,16 @@ impl Doubt {
 }
 
 /// A doubt where faults are injected: rails that break on request are not fit to be measured.
-pub(crate) fn injected(faults: &str) -> Option<Doubt> {
+pub(crate) fn injected(faults: &str) -> Option<Caveat> {
     (!faults.is_empty()).then(|| {
         let text =
             format!("rails break on purpose here (fault.inject = {faults}): the figures are of a test");
-        Doubt::new("fault-injected", text)
+        Caveat::new("fault-injected", text)
     })
 }
 
 /// Rails that broke meanwhile: each with the rank it leads to, and how often it did.
-pub(crate) fn broken(rails: &[(String, u64)], rows: &[Row]) -> Option<Doubt> {
+pub(crate) fn broken(rails: &[(String, u64)], rows: &[Row]) -> Option<Caveat> {
     if rails.is_empty() {
         return None;
     }
@@ -59,11 +59,11 @@ pub(crate) fn broken(rails: &[(String, u64)], rows: &[Row]) -> Option<Doubt> {
         "{} while it was measured, and what that took is in the figures{longest}",
         each.join(", ")
     );
-    Some(Doubt::new("rail-broke", text))
+    Some(Caveat::new("rail-broke", text))
 }
 
 /// All doubts about the rows that were measured in this environment, the fixed ones first.
-pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
+pub fn caveats(environment: &Environment, rows: &[Row]) -> Vec<Caveat> {
     let mut found = Vec::new();
     cores(environment, &mut found);
     machine(environment, &mut found);
@@ -75,7 +75,7 @@ pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
 }
 
 /// What open loops could not do.
-fn open(rows: &[Row], found: &mut Vec<Doubt>) {
+fn open(rows: &[Row], found: &mut Vec<Caveat>) {
     for (row, open) in rows.iter().filter_map(|row| Some((row, row.open.as_ref()?))) {
         let (bytes, asked) = (row.bytes, crate::report::per_second(open.asked_per_second, "msg"));
         if !open.kept_up() {
@@ -87,7 +87,7 @@ fn open(rows: &[Row], found: &mut Vec<Doubt>) {
                 LATE_NS / 1_000,
                 open.latest_ns as f64 / 1e3
             );
-            found.push(Doubt::new("generator", text));
+            found.push(Caveat::new("generator", text));
         }
         if !open.sustained() {
             let answered = open.answered_per_second.unwrap_or(0.0);
@@ -100,15 +100,15 @@ fn open(rows: &[Row], found: &mut Vec<Doubt>) {
                  grow with the length of the run{unsent}",
                 crate::report::per_second(answered, "msg")
             );
-            found.push(Doubt::new("not-sustained", text));
+            found.push(Caveat::new("not-sustained", text));
         }
     }
 }
 
-fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
+fn cores(environment: &Environment, found: &mut Vec<Caveat>) {
     let used: Vec<Option<usize>> = environment.ranks.iter().map(|rank| rank.core).collect();
     if used.contains(&None) {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "not-bound",
             "ranks are not bound to cores and may be moved while they are measured".to_owned(),
         ));
@@ -118,7 +118,7 @@ fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
     let all = bound.len();
     bound.dedup();
     if bound.len() < all || environment.host.cores_online == 1 {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "shared-core",
             "two ranks share one core: every figure contains switches between processes".to_owned(),
         ));
@@ -130,14 +130,14 @@ fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
             "cores {one} and {other} are hardware threads of one core: they share its units, and its nearest cache (choose \
              others with `--cores`)"
         );
-        found.push(Doubt::new("sibling", text));
+        found.push(Caveat::new("sibling", text));
     }
     let open: Vec<usize> = bound
         .into_iter()
         .filter(|core| !environment.host.is_isolated(*core))
         .collect();
     if !open.is_empty() {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "no-isolation",
             format!(
                 "cores {} are not isolated: other work runs there too (boot with isolcpus= and nohz_full=)",
@@ -150,7 +150,7 @@ fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
             .is_some_and(|core| environment.ranks.iter().any(|other| other.core == Some(core)))
     });
     if crowded {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "crowded",
             "a progress thread shares its core with a rank: dedicated mode needs two cores per rank"
                 .to_owned(),
@@ -171,7 +171,7 @@ fn siblings(environment: &Environment) -> Option<(usize, usize)> {
 }
 
 /// Ranks whose cores were changed while they were measured: what they were bound to is not where they ran.
-fn moved(environment: &Environment, found: &mut Vec<Doubt>) {
+fn moved(environment: &Environment, found: &mut Vec<Caveat>) {
     for rank in environment.ranks.iter().filter(|rank| !rank.moved.is_empty()) {
         let was = rank.core.map_or_else(
             || "was not bound".to_owned(),
@@ -199,7 +199,7 @@ fn moved(environment: &Environment, found: &mut Vec<Doubt>) {
             rank.rank,
             then.join(", then ")
         );
-        found.push(Doubt::new("cores-changed", text));
+        found.push(Caveat::new("cores-changed", text));
     }
     let shared = environment.ranks.iter().enumerate().find_map(|(at, one)| {
         let others = environment.ranks[at + 1..].iter();
@@ -210,7 +210,7 @@ fn moved(environment: &Environment, found: &mut Vec<Doubt>) {
         let text = format!(
             "ranks {one} and {other} shared core {core} for a part of the time: those figures contain switches between processes"
         );
-        found.push(Doubt::new("shared-core", text));
+        found.push(Caveat::new("shared-core", text));
     }
 }
 
@@ -231,11 +231,11 @@ fn met(one: &RankRecord, other: &RankRecord) -> Option<usize> {
     times.find_map(|after| only(one, after).filter(|core| only(other, after) == Some(*core)))
 }
 
-fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
+fn machine(environment: &Environment, found: &mut Vec<Caveat>) {
     let host = &environment.host;
     for (core, governor) in &host.governors {
         if governor != "performance" {
-            found.push(Doubt::new(
+            found.push(Caveat::new(
                 "governor",
                 format!(
                     "core {core} runs under the governor `{governor}`, not `performance`: its frequency moves"
@@ -245,10 +245,10 @@ fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
     }
     if let Some(name) = &host.virtualised {
         let text = format!("this is a virtual machine ({name}): the host moves its cores and its time");
-        found.push(Doubt::new("virtual", text));
+        found.push(Caveat::new("virtual", text));
         if host.governors.is_empty() {
             let text = "the frequency governor belongs to the host and cannot be seen from here".to_owned();
-            found.push(Doubt::new("governor-unknown", text));
+            found.push(Caveat::new("governor-unknown", text));
         }
     }
     // The measurement itself puts up to one task on each of its cores.
@@ -256,7 +256,7 @@ fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
     if let Some(load) = host.load
         && load + own > host.cores_online as f64 + 0.5
     {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "load",
             format!(
                 "other work ran when the measurement began (load average {load:.1} on {} cores)",
@@ -266,7 +266,7 @@ fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
     }
 }
 
-fn noise(environment: &Environment, found: &mut Vec<Doubt>) {
+fn noise(environment: &Environment, found: &mut Vec<Caveat>) {
     for rank in &environment.ranks {
         let (noise, number) = (rank.noise, rank.rank);
         let seconds = |nanos: u64| nanos as f64 / 1e9;
@@ -280,10 +280,10 @@ fn noise(environment: &Environment, found: &mut Vec<Doubt>) {
                 noise.quota_periods,
                 seconds(noise.throttled_ns)
             );
-            found.push(Doubt::new("throttled", text));
+            found.push(Caveat::new("throttled", text));
         }
         if noise.steal_ticks > 0 {
-            found.push(Doubt::new(
+            found.push(Caveat::new(
                 "steal",
                 format!(
                     "the hypervisor took {} ms from rank {number}'s core",
@@ -300,7 +300,7 @@ fn noise(environment: &Environment, found: &mut Vec<Doubt>) {
                     seconds(noise.wall_ns)
                 ),
             };
-            found.push(Doubt::new(
+            found.push(Caveat::new(
                 "switches",
                 format!(
                     "rank {number} was pushed off its core {} times{waited}",
@@ -318,7 +318,7 @@ fn noise(environment: &Environment, found: &mut Vec<Doubt>) {
                 still.as_secs_f64(),
                 seconds(noise.wall_ns)
             );
-            found.push(Doubt::new("stood-still", text));
+            found.push(Caveat::new("stood-still", text));
         }
     }
 }
@@ -328,9 +328,9 @@ const STOOD_STILL: Duration = Duration::from_millis(100);
 /// … and for more than this share of the time did not measure meanwhile.
 const STOOD_STILL_SHARE: f64 = 0.01;
 
-fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
+fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Caveat>) {
     if let Some(reason) = &environment.no_reference {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "no-reference",
             format!("the bare exchange was not measured: {reason}"),
         ));
@@ -341,13 +341,13 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
             .iter()
             .filter_map(|row| row.reference.cache_line_half_rtt_ns)
             .fold(0.0, f64::max);
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "far",
             format!("the two cores are far apart (a bare exchange takes up to {slowest:.0} ns): small messages suffer"),
         ));
     }
     if bands.contains(&Band::Sibling) && siblings(environment).is_none() {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "sibling",
             "the two cores answer each other as hardware threads of one core do: they share its units, and its nearest \
              cache"
@@ -360,7 +360,7 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
         .collect();
     if seen.len() > 1 {
         let names: Vec<_> = seen.iter().map(|band| band.name()).collect();
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "bands",
             format!(
                 "the cores moved between {}: compare rows of one band only",
@@ -370,7 +370,7 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     }
     let unsteady = rows.iter().filter(|row| row.reference.unsteady).count();
     if unsteady > 0 {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "unsteady",
             format!(
                 "{unsteady} rows hold fewer samples than requested: the band would not stay (marked `~`)"
@@ -389,7 +389,7 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
                 nanos / 1e3
             )
         });
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "hiccups",
             format!(
                 "{stalls} exchanges stalled for more than 10 µs, the longest for {:.0} µs{dropped}",
@@ -402,7 +402,7 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
         .filter(|row| row.warm_up.blocks > 0 && !row.warm_up.steady)
         .count();
     if cold > 0 {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "cold",
             format!(
                 "{} still getting faster when the warm-up reached its limit: the first figures may be too slow",
@@ -415,14 +415,14 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     }
 }
 
-fn clock(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
+fn clock(environment: &Environment, rows: &[Row], found: &mut Vec<Caveat>) {
     let clock = &environment.clock;
     let closed = rows.iter().filter(|row| row.open.is_none());
     let least = closed
         .filter_map(|row| row.rtt_ns.min)
         .fold(f64::INFINITY, f64::min);
     if clock.read_ns > least {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "clock-cost",
             format!(
                 "a reading of the clock costs {:.0} ns, and the shortest round trip takes {least:.0} ns: the readings make \
@@ -432,7 +432,7 @@ fn clock(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
         ));
     }
     if clock.source == "monotonic" {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "clock",
             format!("the time stamp counter is not used: {}", clock.how),
         ));
@@ -440,7 +440,7 @@ fn clock(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     if let Some(ppm) = clock.drift_ppm
         && ppm.abs() > 50.0
     {
-        found.push(Doubt::new(
+        found.push(Caveat::new(
             "drift",
             format!("the clock drifted by {ppm:+.0} ppm against the system's raw clock during the run"),
         ));
@@ -485,7 +485,7 @@ mod tests {
     }
 
     fn codes(environment: &Environment, rows: &[Row]) -> Vec<String> {
-        doubts(environment, rows)
+        caveats(environment, rows)
             .into_iter()
             .map(|doubt| doubt.code)
             .collect()
@@ -561,7 +561,7 @@ mod tests {
     fn what_changed_in_mid_run_is_told_with_its_time() {
         let mut environment = quiet();
         environment.ranks[1].moved = to(&[2]);
-        let found = doubts(&environment, &[]);
+        let found = caveats(&environment, &[]);
         assert_eq!(codes(&environment, &[]), ["cores-changed", "shared-core"]);
         let text = &found[0].text;
         assert!(
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(codes(&environment, &[]), ["cores-changed"]);
         environment.ranks[1].moved = (0..9).flat_map(|n| to(&[n])).collect();
         assert!(
-            doubts(&environment, &[])[0]
+            caveats(&environment, &[])[0]
                 .text
                 .contains("and 5 more times others")
         );
@@ -612,14 +612,14 @@ mod tests {
         };
         let rows = [row(Band::Near, false, 0), row(Band::Far, true, 3)];
         assert_eq!(codes(&quiet(), &rows), ["far", "bands", "unsteady", "hiccups"]);
-        assert!(doubts(&quiet(), &rows)[3].text.contains("55 µs"));
+        assert!(caveats(&quiet(), &rows)[3].text.contains("55 µs"));
     }
 
     #[test]
     fn sizes_whose_warm_up_was_cut_are_counted() {
         let mut row = Row::default();
         row.warm_up.blocks = 60;
-        let text = |rows: &[Row]| doubts(&quiet(), rows).remove(0).text;
+        let text = |rows: &[Row]| caveats(&quiet(), rows).remove(0).text;
         assert!(text(&[row.clone()]).starts_with("one size was still getting faster"));
         assert!(text(&[row.clone(), row]).starts_with("2 sizes were still getting faster"));
     }

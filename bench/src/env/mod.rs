@@ -7,7 +7,7 @@ mod watch;
 use doorbell_fabric::clock::{Clock, Source};
 use serde::{Deserialize, Serialize};
 
-pub use caveats::{Doubt, doubts};
+pub use caveats::{Caveat, caveats};
 pub(crate) use caveats::{broken, injected};
 pub use host::Host;
 pub(crate) use host::list_of;
@@ -37,7 +37,7 @@ pub struct Environment {
     #[serde(default)]
     pub no_one_way: Option<String>,
     /// Every reason to doubt the figures.
-    pub doubts: Vec<Doubt>,
+    pub doubts: Vec<Caveat>,
 }
 
 /// A rail to the peer, and what it does.

@@ -38,7 +38,7 @@ const FOLLOWER: u32 = 1;
 /// The counts of a rank's handlers. One thread runs them and reads the counts: nothing is ordered by these
 /// numbers.
 #[derive(Debug)]
-struct Seen {
+struct Counts {
     asked: AtomicU64,
     answered: AtomicU64,
     taken: AtomicU64,
@@ -46,7 +46,7 @@ struct Seen {
     /// What came last as arguments, and as the payload of a Medium.
     word: AtomicU64,
     kept: Region,
-    told: Mutex<Told>,
+    inbox: Mutex<Inbox>,
     /// Messages with stamps, and how many of ours were read.
     given: Mutex<Given>,
     got: AtomicU64,
@@ -61,7 +61,7 @@ struct Given {
 
 /// Control messages, and the pieces of one that is not whole.
 #[derive(Debug, Default)]
-struct Told {
+struct Inbox {
     whole: VecDeque<Vec<u8>>,
     pieces: Vec<u8>,
 }
@@ -70,7 +70,7 @@ fn bump(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
-impl Seen {
+impl Counts {
     /// Keeps what a message brought.
     #[inline]
     fn keep(&self, args: &[u32], payload: Payload<'_>) {
@@ -89,30 +89,32 @@ impl Seen {
 /// What a rank's handlers write to, made before its job.
 #[derive(Clone, Debug)]
 pub struct AmState {
-    seen: Arc<Seen>,
+    counts: Arc<Counts>,
 }
 
 impl AmState {
-    /// Nothing was seen yet.
+    /// Nothing was counts yet.
     ///
     /// # Errors
     /// When memory runs out.
     pub fn new() -> Result<Self, BenchError> {
-        let seen = Seen {
+        let counts = Counts {
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             ends: AtomicU64::new(0),
             word: AtomicU64::new(0),
             kept: Region::new(4096).map_err(doorbell::Error::from)?,
-            told: Mutex::default(),
+            inbox: Mutex::default(),
             given: Mutex::new(Given {
                 came: InOrder::new(),
                 twice: VecDeque::new(),
             }),
             got: AtomicU64::new(0),
         };
-        Ok(Self { seen: Arc::new(seen) })
+        Ok(Self {
+            counts: Arc::new(counts),
+        })
     }
 
     /// The handlers of a load, and a segment that has room for some messages of `most` bytes.
@@ -126,31 +128,31 @@ impl AmState {
     }
 
     fn handlers(&self, handlers: &mut Handlers) -> Result<(), AmError> {
-        let (seen, mut answers) = (Arc::clone(&self.seen), Answers::default());
+        let (counts, mut answers) = (Arc::clone(&self.counts), Answers::default());
         handlers.request(ASK, move |request| {
-            bump(&seen.asked);
-            seen.keep(request.args(), request.payload());
+            bump(&counts.asked);
+            counts.keep(request.args(), request.payload());
             answers.give(request);
         })?;
-        let seen = Arc::clone(&self.seen);
+        let counts = Arc::clone(&self.counts);
         handlers.reply(ANSWER, move |reply| {
-            bump(&seen.answered);
-            seen.keep(reply.args(), reply.payload());
+            bump(&counts.answered);
+            counts.keep(reply.args(), reply.payload());
         })?;
-        let seen = Arc::clone(&self.seen);
+        let counts = Arc::clone(&self.counts);
         handlers.request(TAKE, move |request| {
-            bump(&seen.taken);
-            seen.keep(request.args(), request.payload());
+            bump(&counts.taken);
+            counts.keep(request.args(), request.payload());
         })?;
-        let seen = Arc::clone(&self.seen);
-        handlers.request(END, move |_| bump(&seen.ends))?;
-        let seen = Arc::clone(&self.seen);
-        handlers.request(TELL, move |request| hear(&seen, request))?;
+        let counts = Arc::clone(&self.counts);
+        handlers.request(END, move |_| bump(&counts.ends))?;
+        let counts = Arc::clone(&self.counts);
+        handlers.request(TELL, move |request| on_request(&counts, request))?;
         handlers.reply(TOLD, |_| ())?;
-        let seen = Arc::clone(&self.seen);
+        let counts = Arc::clone(&self.counts);
         handlers.request(GIVE, move |request| {
             let bytes = request.payload().bytes().to_vec();
-            let mut given = seen.given.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut given = counts.given.lock().unwrap_or_else(PoisonError::into_inner);
             let number = request.args().first().copied().unwrap_or_default();
             if let Some(twice) = given.came.came(number.into(), bytes) {
                 given.twice.push_back(twice);
@@ -158,21 +160,21 @@ impl AmState {
             drop(given);
             let _ = request.reply_short(GOT, &[]);
         })?;
-        let seen = Arc::clone(&self.seen);
-        handlers.reply(GOT, move |_| bump(&seen.got))?;
+        let counts = Arc::clone(&self.counts);
+        handlers.reply(GOT, move |_| bump(&counts.got))?;
         Ok(())
     }
 }
 
-fn hear(seen: &Seen, request: Request<'_>) {
-    let mut told = seen.told.lock().unwrap_or_else(PoisonError::into_inner);
+fn on_request(counts: &Counts, request: Request<'_>) {
+    let mut inbox = counts.inbox.lock().unwrap_or_else(PoisonError::into_inner);
     let bytes = request.payload().bytes();
-    if told.pieces.len().saturating_add(bytes.len()) <= CONTROL_MAX {
-        told.pieces.extend_from_slice(&bytes.to_vec());
+    if inbox.pieces.len().saturating_add(bytes.len()) <= CONTROL_MAX {
+        inbox.pieces.extend_from_slice(&bytes.to_vec());
     }
     if request.args() == [1] {
-        let whole = std::mem::take(&mut told.pieces);
-        told.whole.push_back(whole);
+        let whole = std::mem::take(&mut inbox.pieces);
+        inbox.whole.push_back(whole);
     }
 }
 
@@ -231,7 +233,7 @@ fn words(body: &[u8]) -> [u32; 2] {
 /// One rank's side of a pair, by active messages.
 pub struct AmLink<'a> {
     am: &'a mut Am,
-    seen: Arc<Seen>,
+    counts: Arc<Counts>,
     rail: String,
     deadline: Duration,
     /// Requests of exchanges that were sent, or answered here, and those that were waited for.
@@ -275,7 +277,7 @@ impl<'a> AmLink<'a> {
         let mut link = Self {
             deadline: *am.config().wait.deadline.get(),
             rail,
-            seen: Arc::clone(&state.seen),
+            counts: Arc::clone(&state.counts),
             asked: 0,
             answered: 0,
             taken: 0,
@@ -291,10 +293,10 @@ impl<'a> AmLink<'a> {
         };
         // The leader sends whether messages carry stamps.
         if link.am.rank() == FOLLOWER {
-            let verify = link.hear()? == [1];
+            let verify = link.receive_control()? == [1];
             link.stamped = verify.then_some(stamps);
         } else {
-            link.tell(&[u8::from(verify)])?;
+            link.send_control(&[u8::from(verify)])?;
         }
         Ok(link)
     }
@@ -335,9 +337,9 @@ impl<'a> AmLink<'a> {
 impl AmLink<'_> {
     /// Sends a message with a stamp, when the one that had its place was read.
     fn give(&mut self, (places, stride): (u64, usize), body: &[u8]) -> Result<(), BenchError> {
-        let (seen, peer) = (Arc::clone(&self.seen), self.am.rank() ^ 1);
+        let (counts, peer) = (Arc::clone(&self.counts), self.am.rank() ^ 1);
         let free = (self.sent + 1).saturating_sub(places);
-        until(self.am, "a message to be read", &seen.got, free)?;
+        until(self.am, "a message to be read", &counts.got, free)?;
         let at = (self.sent % places) as usize * stride;
         // Fewer than 2^32 messages with stamps are sent.
         let number = [self.sent as u32];
@@ -357,9 +359,9 @@ impl AmLink<'_> {
     }
 
     fn take(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
-        let seen = Arc::clone(&self.seen);
+        let counts = Arc::clone(&self.counts);
         let next = || {
-            let mut given = seen.given.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut given = counts.given.lock().unwrap_or_else(PoisonError::into_inner);
             given.twice.pop_front().or_else(|| given.came.turn())
         };
         let body = self.am.wait_until("a message of the other rank", next)?;
@@ -412,15 +414,15 @@ impl Link for AmLink<'_> {
         }
         if self.am.rank() == FOLLOWER {
             self.asked += 1;
-            until(self.am, "a request", &self.seen.asked, self.asked)?;
+            until(self.am, "a request", &self.counts.asked, self.asked)?;
         } else if self.answered < self.asked {
             self.answered += 1;
             self.ended = false;
-            until(self.am, "a reply", &self.seen.answered, self.answered)?;
+            until(self.am, "a reply", &self.counts.answered, self.answered)?;
         } else {
             self.ends += 1;
             self.ended = true;
-            until(self.am, "the end of a stream", &self.seen.ends, self.ends)?;
+            until(self.am, "the end of a stream", &self.counts.ends, self.ends)?;
         }
         Ok(into.len())
     }
@@ -432,11 +434,11 @@ impl Link for AmLink<'_> {
         if self.ended && self.am.rank() != FOLLOWER {
             into.fill(1);
         } else if into.len() <= SHORT {
-            let word = self.seen.word.load(Ordering::Relaxed).to_le_bytes();
+            let word = self.counts.word.load(Ordering::Relaxed).to_le_bytes();
             let length = into.len();
             into.copy_from_slice(&word[..length]);
         } else if into.len() <= self.medium {
-            self.seen.kept.read(0, into);
+            self.counts.kept.read(0, into);
         } else {
             self.am.segment().as_shared().take(into.len()).copy_to(0, into);
         }
@@ -456,7 +458,7 @@ impl Link for AmLink<'_> {
     fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<u64, BenchError> {
         self.taken += count;
         self.owes_end = true;
-        until(self.am, "requests", &self.seen.taken, self.taken)?;
+        until(self.am, "requests", &self.counts.taken, self.taken)?;
         Ok(count)
     }
 
@@ -472,7 +474,7 @@ impl Link for AmLink<'_> {
         self.deadline
     }
 
-    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
+    fn send_control(&mut self, text: &[u8]) -> Result<(), BenchError> {
         let peer = self.am.rank() ^ 1;
         let mut pieces = text.chunks(PIECE).peekable();
         loop {
@@ -485,14 +487,15 @@ impl Link for AmLink<'_> {
         }
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
-        self.hear_within(self.deadline)
+    fn receive_control(&mut self) -> Result<Vec<u8>, BenchError> {
+        self.receive_control_within(self.deadline)
     }
 
-    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
-        let seen = &self.seen;
+    fn receive_control_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+        let counts = &self.counts;
         let next = || {
-            seen.told
+            counts
+                .inbox
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .whole

@@ -36,7 +36,7 @@ pub(super) struct Control {
     room: Region,
     out: Region,
     md: MdHandle,
-    told: u64,
+    sent: u64,
 }
 
 impl Control {
@@ -72,7 +72,7 @@ impl Control {
             room,
             out,
             md,
-            told: 0,
+            sent: 0,
         })
     }
 
@@ -102,17 +102,17 @@ impl Control {
     }
 
     /// Sends a text, in pieces of which there is at least one.
-    pub(super) fn tell(&mut self, job: &mut Portals, text: &[u8]) -> Result<(), BenchError> {
+    pub(super) fn send(&mut self, job: &mut Portals, text: &[u8]) -> Result<(), BenchError> {
         let mut left = text.len() as u64;
         let mut pieces = text.chunks(ROOM);
         let mut piece = pieces.next();
         loop {
             let now = piece.unwrap_or_default();
             // The last one was read: its bytes may be changed, and there is room for more.
-            job.wait_count(KIND, self.leaves, self.told)?;
+            job.wait_count(KIND, self.leaves, self.sent)?;
             self.out.write(0, now);
             self.put(job, PIECE, now.len(), left)?;
-            self.told += 1;
+            self.sent += 1;
             left -= now.len() as u64;
             piece = pieces.next();
             if piece.is_none() {
@@ -122,7 +122,7 @@ impl Control {
     }
 
     /// Receives all pieces of a text.
-    pub(super) fn hear(&mut self, job: &mut Portals) -> Result<Vec<u8>, BenchError> {
+    pub(super) fn receive(&mut self, job: &mut Portals) -> Result<Vec<u8>, BenchError> {
         let mut text = Vec::new();
         loop {
             let EqGet::Event(event) = job.wait_event(KIND, self.events)? else {

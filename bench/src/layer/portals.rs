@@ -79,10 +79,10 @@ impl Stamped {
             ni.pt_alloc(PtOptions::NONE, Some(events), Some(STAMPED))
         })?;
         job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(LEAVES)))?;
-        let told = EntryOptions::OP_PUT | EntryOptions::EVENT_LINK_DISABLE;
-        let entry = Entry::open(whole(&room), told);
+        let evented = EntryOptions::OP_PUT | EntryOptions::EVENT_LINK_DISABLE;
+        let entry = Entry::open(whole(&room), evented);
         job.ask(KIND, |ni| ni.append(STAMPED, entry.clone(), List::Priority, 0))?;
-        let options = told | EntryOptions::EVENT_COMM_DISABLE | EntryOptions::EVENT_CT_COMM;
+        let options = evented | EntryOptions::EVENT_COMM_DISABLE | EntryOptions::EVENT_CT_COMM;
         let leave = Entry::open(Memory::Empty, options).counted(leaves);
         job.ask(KIND, |ni| ni.append(LEAVES, leave.clone(), List::Priority, 0))?;
         let md = job.ask(KIND, |ni| {
@@ -384,19 +384,19 @@ impl Link for PortalsLink<'_> {
         self.deadline
     }
 
-    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
-        self.control.tell(self.job, text)
+    fn send_control(&mut self, text: &[u8]) -> Result<(), BenchError> {
+        self.control.send(self.job, text)
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
-        self.hear_within(self.deadline)
+    fn receive_control(&mut self) -> Result<Vec<u8>, BenchError> {
+        self.receive_control_within(self.deadline)
     }
 
-    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+    fn receive_control_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
         self.job.set_deadline(limit);
-        let heard = self.control.hear(self.job);
+        let received = self.control.receive(self.job);
         self.job.set_deadline(self.deadline);
-        heard
+        received
     }
 }
 

@@ -2,27 +2,27 @@
 //! in `verified`, with times in `one_way`.
 
 use super::{APART, Answer, Order, POISON, Session, json};
-use crate::baseline::{Bare, Place};
+use crate::baseline::{Baseline, Place};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks, filled, pattern};
 use crate::size::Size;
 
-/// Follows the leader's orders until `Quit`. `tell` makes the text for [`Session::hear_follower`].
+/// Follows the leader's orders until `Quit`. `own_text` makes the text for [`Session::follower_text`].
 ///
 /// # Errors
 /// When the leader is lost, or messages arrive damaged.
 pub fn follow<L: Link>(
     session: &mut Session<'_, L>,
-    mut tell: impl FnMut() -> Vec<u8>,
+    mut own_text: impl FnMut() -> Vec<u8>,
 ) -> Result<(), BenchError> {
     let mut buffers = Buffers::default();
     session.verify(None);
     loop {
         session.look_around();
-        let said = session.link.hear()?;
-        let order: Order = serde_json::from_slice(&said).map_err(|_| session.disorder(&said))?;
+        let text = session.link.receive_control()?;
+        let order: Order = serde_json::from_slice(&text).map_err(|_| session.disorder(&text))?;
         if order.bytes().is_some_and(|bytes| Size::new(bytes).is_none()) {
-            return Err(session.disorder(&said));
+            return Err(session.disorder(&text));
         }
         match order {
             Order::Page { place } => page(session, place)?,
@@ -58,11 +58,11 @@ pub fn follow<L: Link>(
             Order::Tally => {
                 ready(session)?;
                 let tally = session.take_tally()?;
-                session.link.tell(&json(&tally))?;
+                session.link.send_control(&json(&tally))?;
             }
             Order::Tell => {
                 ready(session)?;
-                session.link.tell(&tell())?;
+                session.link.send_control(&own_text())?;
             }
             Order::Quit => return ready(session),
         }
@@ -70,28 +70,30 @@ pub fn follow<L: Link>(
 }
 
 fn ready<L: Link>(session: &mut Session<'_, L>) -> Result<(), BenchError> {
-    session.link.tell(&json(&Answer::Ready))
+    session.link.send_control(&json(&Answer::Ready))
 }
 
 fn page<L: Link>(session: &mut Session<'_, L>, place: Place) -> Result<(), BenchError> {
     if session.apart {
         // The number of a process there may be that of another one here.
-        return session.link.tell(&json(&Answer::Cannot(APART.to_owned())));
+        return session
+            .link
+            .send_control(&json(&Answer::Cannot(APART.to_owned())));
     }
-    let answer = match Bare::open(place) {
+    let answer = match Baseline::open(place) {
         Ok(bare) => {
             session.bare = Some(bare);
             Answer::Ready
         }
         Err(error) => Answer::Cannot(error.to_string()),
     };
-    session.link.tell(&json(&answer))
+    session.link.send_control(&json(&answer))
 }
 
 fn bare<L: Link>(session: &mut Session<'_, L>, rounds: u32) -> Result<(), BenchError> {
     if session.bare.is_none() {
         let answer = Answer::Cannot("the page of the bare exchange was never opened".to_owned());
-        return session.link.tell(&json(&answer));
+        return session.link.send_control(&json(&answer));
     }
     ready(session)?;
     session.bare.as_mut().map_or(Ok(()), |bare| bare.pong(rounds))

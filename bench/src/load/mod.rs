@@ -43,7 +43,7 @@ mod warm;
 use doorbell_fabric::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::{Bare, Place};
+use crate::baseline::{Baseline, Place};
 use crate::env::Watch;
 use crate::error::BenchError;
 use crate::link::{Flow, Link};
@@ -135,7 +135,7 @@ pub struct Session<'a, L> {
     pub link: &'a mut L,
     /// The clock of this rank.
     pub clock: &'a Clock,
-    bare: Option<Bare>,
+    bare: Option<Baseline>,
     /// The other rank is on another host, or a stranger: no memory is shared with it beside its rail.
     apart: bool,
     /// Looks at the cores of this rank between two loops.
@@ -214,12 +214,12 @@ impl<'a, L: Link> Session<'a, L> {
         if self.apart {
             return Ok(Err(APART.to_owned()));
         }
-        let bare = match Bare::make() {
+        let bare = match Baseline::make() {
             Ok(bare) => bare,
             Err(error) => return Ok(Err(error.to_string())),
         };
         let place = bare.place();
-        match self.ask(Order::Page { place })? {
+        match self.exchange(Order::Page { place })? {
             Answer::Ready => {
                 self.bare = Some(bare);
                 Ok(Ok(()))
@@ -229,15 +229,15 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     /// Sends an order and takes the answer.
-    fn ask(&mut self, order: Order) -> Result<Answer, BenchError> {
-        self.link.tell(&json(&order))?;
-        let said = self.link.hear()?;
-        serde_json::from_slice(&said).map_err(|_| self.disorder(&said))
+    fn exchange(&mut self, order: Order) -> Result<Answer, BenchError> {
+        self.link.send_control(&json(&order))?;
+        let text = self.link.receive_control()?;
+        serde_json::from_slice(&text).map_err(|_| self.disorder(&text))
     }
 
     /// Sends an order that has to be followed.
     fn order(&mut self, order: Order) -> Result<(), BenchError> {
-        match self.ask(order)? {
+        match self.exchange(order)? {
             Answer::Ready => Ok(()),
             Answer::Cannot(reason) => Err(BenchError::Disorder {
                 rank: self.link.peer(),
@@ -263,9 +263,9 @@ impl<'a, L: Link> Session<'a, L> {
     ///
     /// # Errors
     /// When the peer is lost.
-    pub fn hear_follower(&mut self) -> Result<Vec<u8>, BenchError> {
+    pub fn follower_text(&mut self) -> Result<Vec<u8>, BenchError> {
         self.order(Order::Tell)?;
-        self.link.hear()
+        self.link.receive_control()
     }
 
     /// Ends the follower.
@@ -281,10 +281,10 @@ impl<'a, L: Link> Session<'a, L> {
         self.no_one_way.as_deref()
     }
 
-    fn disorder(&self, said: &[u8]) -> BenchError {
+    fn disorder(&self, text: &[u8]) -> BenchError {
         BenchError::Disorder {
             rank: self.link.peer(),
-            what: String::from_utf8_lossy(&said[..said.len().min(120)]).into_owned(),
+            what: String::from_utf8_lossy(&text[..text.len().min(120)]).into_owned(),
         }
     }
 

@@ -117,8 +117,8 @@ impl<L: Link> Session<'_, L> {
         if (own.len() as u64) < exchanges {
             self.link.send(&[])?;
         }
-        let said = self.link.hear()?;
-        let noted: Noted = serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?;
+        let text = self.link.receive_control()?;
+        let noted: Noted = serde_json::from_slice(&text).map_err(|_| self.disorder(&text))?;
         let exchanges = own.iter().zip(&noted.times);
         let readings: Vec<Readings> = exchanges
             .map(|([left, back], [arrived, answered])| Readings {
@@ -163,7 +163,7 @@ impl<L: Link> Session<'_, L> {
             error_ppm: calibration.error_ppm,
             times,
         };
-        self.link.tell(&super::json(&noted))
+        self.link.send_control(&super::json(&noted))
     }
 }
 
@@ -326,10 +326,10 @@ mod tests {
     fn without_a_useful_bound_there_is_no_figure_and_a_reason() {
         // Without jitter, half of the way is all that is known.
         let all = exchanges(5_000.0, 5_000.0, 0.0, 1e9, 1e9);
-        let said = figures(&all, &side("a", 1e9), &side("b", 1e9), 20.0).unwrap_err();
+        let text = figures(&all, &side("a", 1e9), &side("b", 1e9), 20.0).unwrap_err();
         assert!(
-            said.contains("agree within") && said.contains("takes 5000 ns"),
-            "{said}"
+            text.contains("agree within") && text.contains("takes 5000 ns"),
+            "{text}"
         );
         assert!(figures(&[], &side("a", 1e9), &side("b", 1e9), 20.0).is_err());
     }
@@ -338,8 +338,8 @@ mod tests {
     fn a_clock_that_is_not_one_is_noticed() {
         let clock = side("a", 1e9);
         let all = exchanges(4_000.0, 4_000.0, 0.0, -9_000.0, 1e9);
-        let said = figures(&all, &clock, &clock, 25.0).unwrap_err();
-        assert!(said.contains("5000 ns before it left"), "{said}");
+        let text = figures(&all, &clock, &clock, 25.0).unwrap_err();
+        assert!(text.contains("5000 ns before it left"), "{text}");
     }
 
     #[test]

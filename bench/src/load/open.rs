@@ -180,7 +180,7 @@ impl OpenLoop {
             session.order(Order::Return { bytes })?;
         }
         session.link.begin_open(bytes, self.under_way)?;
-        let counted = self.ask(session, count, intended, actual);
+        let counted = self.send_requests(session, count, intended, actual);
         let ended = counted.and_then(|counted| self.end(session).map(|()| counted));
         let counted = ended.and_then(|counted| self.settle(session).map(|()| counted));
         session.link.end_open();
@@ -208,7 +208,7 @@ impl OpenLoop {
     }
 
     /// Sends requests at the intended times until `count` answers are in, or none has come for the deadline.
-    fn ask<L: Link>(
+    fn send_requests<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         count: u64,

@@ -204,13 +204,13 @@ impl Link for Channels {
     fn deadline(&self) -> Duration {
         self.patience
     }
-    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
+    fn send_control(&mut self, text: &[u8]) -> Result<(), BenchError> {
         self.control.0.send(text.to_vec()).map_err(|_| gone())
     }
-    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
+    fn receive_control(&mut self) -> Result<Vec<u8>, BenchError> {
         self.control.1.recv().map_err(|_| gone())
     }
-    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+    fn receive_control_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
         self.control.1.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => BenchError::Silent { what: "a test" },
             RecvTimeoutError::Disconnected => gone(),
@@ -264,7 +264,7 @@ fn run_over(plan: &Plan, (mut near, mut far): (Channels, Channels)) -> Result<Ve
         session.share_page()?.unwrap();
     }
     let rows = lead(&mut session, plan, &mut ())?;
-    assert_eq!(session.hear_follower()?, b"text of the follower");
+    assert_eq!(session.follower_text()?, b"text of the follower");
     session.quit()?;
     following.join().unwrap()?;
     Ok(rows)
@@ -714,14 +714,18 @@ fn one_way_is_told_by_one_clock_and_not_by_two_that_are_not_compared_well() {
         following.join().unwrap().unwrap();
         (rows[0].one_way.clone(), reason)
     };
-    let (told, reason) = one_way(false);
-    let told = told.unwrap();
-    assert!(reason.is_none() && told.clocks.contains("one clock"));
-    assert!(told.there_ns.p50.unwrap() > told.bound_ns && told.bound_ns > 0.0 && told.samples >= 20);
+    let (figures, reason) = one_way(false);
+    let figures = figures.unwrap();
+    assert!(reason.is_none() && figures.clocks.contains("one clock"));
+    assert!(
+        figures.there_ns.p50.unwrap() > figures.bound_ns && figures.bound_ns > 0.0 && figures.samples >= 20
+    );
     // Two clocks: a figure with the bound of its exchanges, or a reason.
     match one_way(true) {
-        (Some(told), None) => {
-            assert!(told.clocks.contains("two clocks") && told.bound_ns < told.there_ns.p50.unwrap());
+        (Some(figures), None) => {
+            assert!(
+                figures.clocks.contains("two clocks") && figures.bound_ns < figures.there_ns.p50.unwrap()
+            );
         }
         (None, Some(reason)) => assert!(reason.contains("agree within"), "{reason}"),
         both => panic!("{both:?}"),

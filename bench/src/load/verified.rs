@@ -252,18 +252,18 @@ impl<L: Link> Session<'_, L> {
         let limit = 2 * self.link.deadline() + Duration::from_secs(1);
         if !self.is_cut() {
             self.order(Order::Tally)?;
-            let said = self.link.hear()?;
-            self.far = Some(serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?);
+            let text = self.link.receive_control()?;
+            self.far = Some(serde_json::from_slice(&text).map_err(|_| self.disorder(&text))?);
             return Ok(());
         }
-        let heard = self
+        let text = self
             .link
-            .tell(&json(&Order::Tally))
-            .and_then(|()| self.link.hear_within(limit))
-            .and_then(|_| self.link.hear_within(limit));
-        match (heard, &mut self.cut) {
-            (Ok(said), _) => {
-                self.far = Some(serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?);
+            .send_control(&json(&Order::Tally))
+            .and_then(|()| self.link.receive_control_within(limit))
+            .and_then(|_| self.link.receive_control_within(limit));
+        match (text, &mut self.cut) {
+            (Ok(text), _) => {
+                self.far = Some(serde_json::from_slice(&text).map_err(|_| self.disorder(&text))?);
                 Ok(())
             }
             (Err(error), cut) if error.is_timeout() => Err(cut.take().map_or(error, |cut| cut.error)),

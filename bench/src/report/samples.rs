@@ -2,7 +2,7 @@
 
 use super::{Overall, Report, SCHEMA};
 use crate::baseline::Band;
-use crate::env::{Doubt, Environment, RankRecord};
+use crate::env::{Caveat, Environment, RankRecord};
 use crate::load::{Open, Reference, Rounds, Row};
 use crate::plan::Kind;
 use crate::stats::{Recorder, Spread};
@@ -93,7 +93,7 @@ fn report(kind: Kind, results: Vec<Row>) -> Report {
             rail_reason: "all ranks are on this machine <&>".to_owned(),
             mode: "inline".to_owned(),
             ranks: vec![rank(0), rank(1)],
-            doubts: vec![Doubt {
+            doubts: vec![Caveat {
                 code: "virtual".to_owned(),
                 text: "this is a virtual machine (KVM): the host moves its cores and its time".to_owned(),
             }],

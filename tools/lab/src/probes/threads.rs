@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use doorbell_bench::baseline::Bare;
+use doorbell_bench::baseline::Baseline;
 use doorbell_bench::error::BenchError;
 use doorbell_bench::pin;
 use doorbell_fabric::clock::Clock;
@@ -52,8 +52,8 @@ pub(crate) fn hand_over(cores: [usize; 2]) -> Result<HandOver, BenchError> {
     let (sender, mut receiver) = mpsc::mailbox::<u64>(SLOTS).map_err(|error| ended(&error.to_string()))?;
     let done = Line::default();
     let over = AtomicBool::new(false);
-    let mut near = Bare::make()?;
-    let mut far = Bare::open(near.place())?;
+    let mut near = Baseline::make()?;
+    let mut far = Baseline::open(near.place())?;
     thread::scope(|scope| {
         let engine = scope.spawn(|| {
             let _over = Over(&over);

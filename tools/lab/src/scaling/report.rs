@@ -1,6 +1,6 @@
 //! What came out: curves, their slopes, and what is missing.
 
-use doorbell_bench::env::{Doubt, Environment, Host, doubts};
+use doorbell_bench::env::{Caveat, Environment, Host, caveats};
 use doorbell_bench::stats::Spread;
 use serde::Serialize;
 
@@ -183,7 +183,7 @@ pub(super) struct Report {
     pub(super) version: &'static str,
     pub(super) host: Host,
     /// Reasons to doubt the figures.
-    pub(super) doubts: Vec<Doubt>,
+    pub(super) doubts: Vec<Caveat>,
     pub(super) cores: usize,
     pub(super) rounds: u32,
     pub(super) curves: Vec<Curve>,
@@ -210,7 +210,7 @@ impl Report {
         Self {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            doubts: doubts(&environment, &[]),
+            doubts: caveats(&environment, &[]),
             host: environment.host,
             cores: cores.len(),
             rounds: plan.rounds,
