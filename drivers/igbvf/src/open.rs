@@ -254,7 +254,8 @@ fn sender(
 }
 
 /// Programs the rings' addresses, and turns the queues on; false where the device does not obey. A function
-/// whose adapter has given it one pair of queues sends both channels by the first queue, over the longer ring.
+/// whose adapter has given it one pair of queues sends both channels by the first queue, over the longer
+/// ring.
 pub(crate) fn start(
     tx: &mut PacketTx<SendRing>,
     rx: &mut PacketRx<Queues>,
