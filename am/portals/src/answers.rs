@@ -7,7 +7,7 @@ use crate::bytes;
 use crate::core::Core;
 use crate::drops::Drop;
 use crate::link::{First, PeerId};
-use crate::memory::Told;
+use crate::memory::InitiatorEvent;
 use crate::ops::Role;
 use crate::wire::{Words, flag, list_of};
 
@@ -101,7 +101,7 @@ impl Core {
         } else {
             0
         };
-        let sent = Told {
+        let sent = InitiatorEvent {
             kind: EventKind::Send,
             fail: if fail == NiFail::Undeliverable {
                 fail
@@ -124,7 +124,7 @@ impl Core {
             at_ni.tell_initiator(md, sent);
         }
         if ack != AckReq::None as u8 && !silent {
-            let told = Told {
+            let told = InitiatorEvent {
                 kind: EventKind::Ack,
                 fail,
                 user_ptr,
@@ -194,7 +194,7 @@ impl Core {
         } = outcome;
         let Some(at) = self.ops.at(op) else { return };
         let (ni, md) = (usize::from(at.ni), at.object);
-        let told = Told {
+        let told = InitiatorEvent {
             kind: EventKind::Reply,
             fail,
             user_ptr: at.user_ptr,

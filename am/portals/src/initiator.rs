@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::counting::Held;
 use crate::iface::Iface;
 use crate::link::{Link, PeerId};
-use crate::memory::Told;
+use crate::memory::InitiatorEvent;
 use crate::ops::Role;
 use crate::peers::NONE;
 use crate::wire::{Atom, Head, WINDOW, flag, kind};
@@ -204,7 +204,7 @@ impl Core {
             at.length = put.length;
             at.offset = put.target.remote_offset;
         }
-        let told = Told {
+        let told = InitiatorEvent {
             kind: EventKind::Send,
             fail: NiFail::Ok,
             user_ptr: put.user_ptr,
@@ -268,7 +268,7 @@ impl Core {
             return;
         };
         let ack = ni.wanted_ack(md, put.ack);
-        let told = Told {
+        let told = InitiatorEvent {
             kind: EventKind::Send,
             fail: NiFail::Undeliverable,
             user_ptr: put.user_ptr,
@@ -281,7 +281,7 @@ impl Core {
         if ack != AckReq::None {
             ni.tell_initiator(
                 md,
-                Told {
+                InitiatorEvent {
                     kind: EventKind::Ack,
                     event: ack == AckReq::Full,
                     ..told

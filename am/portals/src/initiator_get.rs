@@ -9,7 +9,7 @@ use crate::config::ATOMIC;
 use crate::core::Core;
 use crate::initiator::judge;
 use crate::link::Link;
-use crate::memory::Told;
+use crate::memory::InitiatorEvent;
 use crate::ops::Role;
 use crate::wire::{Atom, Head, flag, kind};
 
@@ -117,7 +117,7 @@ impl Core {
         if let Err(refused) = link.send(peer, head.as_mut_bytes(), body, false) {
             return self.not_asked(kind, op, into, refused);
         }
-        let told = Told {
+        let told = InitiatorEvent {
             kind: EventKind::Send,
             fail: NiFail::Ok,
             user_ptr: fetch.user_ptr,
@@ -137,7 +137,7 @@ impl Core {
         if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
             ni.tell_initiator(
                 md,
-                Told {
+                InitiatorEvent {
                     kind: EventKind::Reply,
                     fail: NiFail::Undeliverable,
                     user_ptr,

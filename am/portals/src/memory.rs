@@ -35,7 +35,7 @@ impl MdSlot {
 
 /// An event of an operation at its initiator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct InitiatorEvent {
     pub(crate) kind: EventKind,
     pub(crate) fail: NiFail,
     pub(crate) user_ptr: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Told {
 impl Iface {
     /// Posts and counts the event as its descriptor wants it.
     #[inline(always)]
-    pub(crate) fn tell_initiator(&mut self, md: u32, told: Told) {
+    pub(crate) fn tell_initiator(&mut self, md: u32, told: InitiatorEvent) {
         let Some(slot) = self.mds.at(md) else { return };
         let (eq, ct, options) = (slot.eq, slot.ct, slot.options);
         let ok = told.fail == NiFail::Ok;

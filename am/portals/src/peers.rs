@@ -31,12 +31,12 @@ pub(crate) struct Peer {
     /// The words of puts that are remembered: of the last one to it, with its name
     /// ([`crate::wire::put_name`]); and of the last one from it.
     pub(crate) said: Option<(u32, Remembered)>,
-    pub(crate) heard: Option<Heard>,
+    pub(crate) heard: Option<ReceivedPut>,
 }
 
 /// The last put that was to be remembered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedPut {
     /// Flags and table index, as [`crate::wire::put_name`] has them.
     pub(crate) name: u32,
     pub(crate) words: Remembered,

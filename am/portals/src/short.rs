@@ -21,8 +21,8 @@ use crate::direct::{Guess, is_silent};
 use crate::entries::EntrySlot;
 use crate::iface::{counted, tells};
 use crate::link::{First, Link, PeerId};
-use crate::memory::Told;
-use crate::peers::{Heard, NONE, Remembered};
+use crate::memory::InitiatorEvent;
+use crate::peers::{NONE, ReceivedPut, Remembered};
 use crate::wire::{Words, first_word, flag, kind, put_name};
 
 /// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
@@ -247,7 +247,7 @@ impl Core {
             Err(_) => return None,
         }
         if md.eq | md.ct != 0 {
-            let told = Told {
+            let told = InitiatorEvent {
                 kind: EventKind::Send,
                 fail: NiFail::Ok,
                 user_ptr: put.user_ptr,
@@ -288,7 +288,7 @@ impl Core {
         } else {
             let (words, body) = Remembered::read(flags, &inbound)?;
             if flags & flag::KEEP != 0 {
-                known.heard = Some(Heard {
+                known.heard = Some(ReceivedPut {
                     name: put_name(flags, first.short.get()),
                     words,
                     found: None,

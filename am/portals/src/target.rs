@@ -11,7 +11,7 @@ use crate::drops::Drop;
 use crate::events::BLANK;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
-use crate::peers::{Heard, NONE, Remembered};
+use crate::peers::{NONE, ReceivedPut, Remembered};
 use crate::target_match::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 
@@ -57,7 +57,7 @@ impl Core {
         }
         let head = (|| {
             if remembers == flag::AGAIN
-                && let Some(Heard { words, .. }) = heard
+                && let Some(ReceivedPut { words, .. }) = heard
             {
                 return Some((words.main, 0, words.second, words.hdr));
             }
@@ -79,7 +79,7 @@ impl Core {
                 second,
                 hdr: hdr_data,
             };
-            known.heard = Some(Heard {
+            known.heard = Some(ReceivedPut {
                 name,
                 words,
                 found: None,

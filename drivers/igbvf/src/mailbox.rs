@@ -51,7 +51,7 @@ pub(crate) enum Silence {
 
 /// What the physical function did by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct MailboxEvents {
     /// It resets, or has done so: all its state of this function is lost.
     pub(crate) reset: bool,
     /// It sent a message, and does not know this function (any more).
@@ -172,16 +172,16 @@ impl Mailbox {
     }
 
     /// What the physical function did since the last look. Bounded, and waits for nothing.
-    pub(crate) fn hear(&mut self) -> Heard {
-        let gone = Heard {
+    pub(crate) fn hear(&mut self) -> MailboxEvents {
+        let gone = MailboxEvents {
             gone: true,
-            ..Heard::default()
+            ..MailboxEvents::default()
         };
         let Ok(bits) = self.look() else { return gone };
         self.seen &= !RESET_DONE;
         match self.read() {
             Err(_) => gone,
-            Ok(said) => Heard {
+            Ok(said) => MailboxEvents {
                 reset: bits & (RESETTING | RESET_DONE) != 0,
                 stranger: said.is_some_and(|words| words[0] & CLEAR_TO_SEND == 0),
                 gone: false,

@@ -59,7 +59,7 @@ pub struct Stuck {
     /// The network's seed: the same calls with it give the same run.
     pub seed: u64,
     /// Why the job was stopped.
-    pub why: Why,
+    pub why: StopReason,
     /// The virtual time then.
     pub at: Time,
     /// The ranks that had not finished, each with its explanation.
@@ -68,7 +68,7 @@ pub struct Stuck {
 
 /// Why a job was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum StopReason {
     /// All ranks wait, nothing is in flight in the network, and no rank has a deadline: a deadlock.
     Deadlock,
     /// The limit of rounds was reached.
@@ -80,9 +80,9 @@ pub enum Why {
 impl fmt::Display for Stuck {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.why {
-            Why::Deadlock => "deadlock: no rank can make progress",
-            Why::Rounds => "the limit of rounds was reached",
-            Why::Time => "the limit of virtual time was reached",
+            StopReason::Deadlock => "deadlock: no rank can make progress",
+            StopReason::Rounds => "the limit of rounds was reached",
+            StopReason::Time => "the limit of virtual time was reached",
         };
         write!(out, "seed {}: {why} at {}", self.seed, self.at)?;
         self.waiting
@@ -163,12 +163,12 @@ impl<S> Job<S> {
                 _ => None,
             });
             match deadlines.chain(self.net.next_event()).min() {
-                None => return Err(self.stuck(Why::Deadlock, &last, explain)),
-                Some(next) if next > self.until => return Err(self.stuck(Why::Time, &last, explain)),
+                None => return Err(self.stuck(StopReason::Deadlock, &last, explain)),
+                Some(next) if next > self.until => return Err(self.stuck(StopReason::Time, &last, explain)),
                 Some(next) => self.net.advance_to(next),
             }
         }
-        Err(self.stuck(Why::Rounds, &last, explain))
+        Err(self.stuck(StopReason::Rounds, &last, explain))
     }
 
     fn round(
@@ -206,7 +206,7 @@ impl<S> Job<S> {
     }
 
     #[cold]
-    fn stuck(&self, why: Why, last: &[Step], explain: impl Fn(usize, &S) -> String) -> Stuck {
+    fn stuck(&self, why: StopReason, last: &[Step], explain: impl Fn(usize, &S) -> String) -> Stuck {
         let unfinished = (0..self.ranks.len()).filter(|&rank| last[rank] != Step::Done);
         Stuck {
             seed: self.net.seed(),
@@ -236,7 +236,7 @@ mod tests {
         let stuck = job
             .run_explained(100, step, |_, state| format!("a word for {state}"))
             .unwrap_err();
-        assert_eq!((stuck.why, stuck.waiting.len()), (Why::Deadlock, 1));
+        assert_eq!((stuck.why, stuck.waiting.len()), (StopReason::Deadlock, 1));
         let text = stuck.to_string();
         assert!(
             text.contains("seed 5") && text.contains("rank 1 has not finished: a word for 1"),
@@ -258,9 +258,12 @@ mod tests {
             }
         };
         assert_eq!(job.run(10, until(at)).map(|end| end.at), Ok(at));
-        assert_eq!(job.run(10, |_, (), _| Step::Worked).unwrap_err().why, Why::Rounds);
+        assert_eq!(
+            job.run(10, |_, (), _| Step::Worked).unwrap_err().why,
+            StopReason::Rounds
+        );
         let mut job = Job::new(&net(), 1, |_| ()).until(Time::from_nanos(10));
-        assert_eq!(job.run(10, until(at)).unwrap_err().why, Why::Time);
+        assert_eq!(job.run(10, until(at)).unwrap_err().why, StopReason::Time);
     }
 
     #[test]

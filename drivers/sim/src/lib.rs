@@ -38,7 +38,7 @@ pub use datagram::{SimDatagram, SimKept, SimRx, SimTx};
 pub use dice::Dice;
 pub use dump::{DATA_PORT, Dumped, PRIORITY_PORT};
 pub use fault::{Aim, Burst, Effect, Part, Pick, Pipe};
-pub use job::{Finished, Job, Step, Stuck, Why};
+pub use job::{Finished, Job, Step, StopReason, Stuck};
 pub use net::{Plane, SimNet};
 pub use rail::SimRail;
 pub use random::Random;

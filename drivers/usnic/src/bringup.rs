@@ -28,7 +28,7 @@ use crate::devcmd::{
 use crate::errno::{Errno, Fault};
 use crate::filter::Match;
 use crate::flow_steering::{Request, Trouble};
-use crate::notify::{Look, NOTIFY_BYTES};
+use crate::notify::{NOTIFY_BYTES, NotifyRead};
 use crate::open::Held;
 use crate::pf::{NO_INTERRUPT, OPEN_KEEPS_CACHES};
 use crate::queue::{Side, Turning};
@@ -435,7 +435,7 @@ impl Held {
 fn since(held: &mut Held) -> Since {
     let parent = held.steering.parent().ok();
     let own = match held.look() {
-        Some(Look::News(news)) => Some(news.link_downs),
+        Some(NotifyRead::News(news)) => Some(news.link_downs),
         _ => None,
     };
     Since {

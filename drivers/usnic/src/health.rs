@@ -20,7 +20,7 @@ use doorbell_packet::SendRing as _;
 use crate::bringup::Since;
 use crate::cq::CompletionRing;
 use crate::errno::Fault;
-use crate::notify::{Look, News};
+use crate::notify::{News, NotifyRead};
 use crate::open::Held;
 use crate::rail::{UsnicRx, UsnicTx};
 use crate::regs::{GONE, ReceiveQueue, WorkQueue};
@@ -115,10 +115,10 @@ impl Health {
     /// Reads what the device and its physical function report.
     fn hear(&mut self, held: &mut Held) {
         match held.look() {
-            Some(Look::News(news)) => self.own = Some(news),
+            Some(NotifyRead::News(news)) => self.own = Some(news),
             // The last that was whole counts.
-            Some(Look::Torn) => self.torn += 1,
-            Some(Look::Nothing) | None => {}
+            Some(NotifyRead::Torn) => self.torn += 1,
+            Some(NotifyRead::Nothing) | None => {}
         }
         match held.steering.parent() {
             Ok(parent) => {

@@ -53,7 +53,7 @@ pub struct News {
 
 /// What a look at the area shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum NotifyRead {
     /// What stands there.
     News(News),
     /// The device has written nothing yet.
@@ -64,20 +64,20 @@ pub enum Look {
 
 /// Reads an area of which the device keeps `kept` bytes up to date.
 #[must_use]
-pub fn read(area: SharedBytes<'_>, kept: usize) -> Look {
+pub fn read(area: SharedBytes<'_>, kept: usize) -> NotifyRead {
     let words = (kept.min(NOTIFY_BYTES) / 4).max(1);
     for _ in 0..TRIES {
         let Some(bytes) = area.read::<NOTIFY_BYTES>(0) else {
-            return Look::Nothing;
+            return NotifyRead::Nothing;
         };
         if bytes == [0; NOTIFY_BYTES] {
-            return Look::Nothing;
+            return NotifyRead::Nothing;
         }
         if is_whole(&bytes, words) {
-            return Look::News(News::of(&bytes, words));
+            return NotifyRead::News(News::of(&bytes, words));
         }
     }
-    Look::Torn
+    NotifyRead::Torn
 }
 
 /// Whether the first word is the wrapping sum of the others that the device keeps.
@@ -129,15 +129,19 @@ mod tests {
             link_downs: 2,
             ..News::default()
         };
-        assert_eq!(look(&bytes, 40), Look::News(expected), "the sum wraps around");
+        assert_eq!(
+            look(&bytes, 40),
+            NotifyRead::News(expected),
+            "the sum wraps around"
+        );
         for at in 0..40 {
             let mut torn = bytes.clone();
             torn[at] ^= 0x10;
-            assert_eq!(look(&torn, 40), Look::Torn, "byte {at}");
+            assert_eq!(look(&torn, 40), NotifyRead::Torn, "byte {at}");
         }
-        assert_eq!(look(&[0; 40], 40), Look::Nothing);
+        assert_eq!(look(&[0; 40], 40), NotifyRead::Nothing);
         let failed = area([1, 0, 1500, 0, 0, 1, 7, 0, 0]);
-        let Look::News(failed) = look(&failed, 40) else {
+        let NotifyRead::News(failed) = look(&failed, 40) else {
             panic!()
         };
         assert!(failed.fatal && failed.error == 7);
@@ -148,13 +152,13 @@ mod tests {
         let mut bytes = area([1, 10_000, 1500, 0, 0, 0, 0, 0, 0]);
         // Beyond the 16 bytes that it keeps stands whatever stood there.
         bytes[32] = 77;
-        let Look::News(news) = read(SharedBytes::of(&bytes), 16) else {
+        let NotifyRead::News(news) = read(SharedBytes::of(&bytes), 16) else {
             panic!()
         };
         assert_eq!((news.link, news.mtu, news.link_downs), (true, 1500, 0));
-        assert_eq!(read(SharedBytes::of(&bytes), 40), Look::Torn);
+        assert_eq!(read(SharedBytes::of(&bytes), 40), NotifyRead::Torn);
         // Sizes that cannot be are cut to what can.
-        assert_eq!(read(SharedBytes::of(&bytes), usize::MAX), Look::Torn);
-        assert_eq!(read(SharedBytes::of(&bytes), 0), Look::Torn);
+        assert_eq!(read(SharedBytes::of(&bytes), usize::MAX), NotifyRead::Torn);
+        assert_eq!(read(SharedBytes::of(&bytes), 0), NotifyRead::Torn);
     }
 }

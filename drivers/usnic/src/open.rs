@@ -20,12 +20,12 @@ use crate::config::{Control, UsnicConfig, VfCommands};
 use crate::cq::CompletionRing;
 use crate::devcmd::{Devcmd, ring};
 use crate::errno::{Errno, Fault};
-use crate::flow_steering::agent::{Agent, Whose};
+use crate::flow_steering::agent::{Agent, AgentTarget};
 use crate::flow_steering::direct::Direct;
 use crate::flow_steering::proxy::Proxy;
-use crate::flow_steering::{Own, Steering, Trouble};
+use crate::flow_steering::{OwnFunction, Steering, Trouble};
 use crate::layout::{COMMANDS_AT, FILTER_AT, Layout};
-use crate::notify::{Look, read};
+use crate::notify::{NotifyRead, read};
 use crate::pf::Pf;
 use crate::rail::{Usnic, UsnicRx, UsnicTx};
 use crate::rail_name::{self, DEVICE_ADMIN, DEVICE_PF, DEVICES, Object, Spaces, is_usnic};
@@ -49,7 +49,7 @@ const RUN: &str = "/run/doorbell";
 
 /// What belongs to the device: all of it is dropped before the device is given back, in this order.
 pub(crate) struct Held {
-    pub(crate) own: Own,
+    pub(crate) own: OwnFunction,
     pub(crate) steering: Box<dyn Steering>,
     pub(crate) claim: Arc<Claim>,
     pub(crate) slab: SharedSlab,
@@ -77,7 +77,7 @@ impl Held {
     }
 
     /// What the function's own notify area shows.
-    pub(crate) fn look(&self) -> Option<Look> {
+    pub(crate) fn look(&self) -> Option<NotifyRead> {
         let memory = self.slab.region().whole();
         (self.notify_kept > 0).then(|| read(memory.as_shared(), self.notify_kept))
     }
@@ -148,7 +148,7 @@ fn fix(object: &Object, trouble: &Trouble) -> String {
 }
 
 /// A resource table that cannot be used, as an error of the rail.
-fn told_table(name: &RailName, bad: rail_name::Bad) -> RailError {
+fn told_table(name: &RailName, bad: rail_name::BadResources) -> RailError {
     let trouble = bad.into_trouble();
     let is_model = matches!(Object::parse(name.object()), Ok(Object::Model { .. }));
     if !is_model || !matches!(trouble, Trouble::Agent { .. }) {
@@ -355,7 +355,7 @@ fn steering(
                 "set usnic.agent to the agent's socket",
             )
         })?;
-        let whose = Whose {
+        let whose = AgentTarget {
             object: object.clone(),
             config: config.clone(),
         };
@@ -402,10 +402,10 @@ pub(crate) fn open(
     let (table, spaces) = rail_name::read(&claim).map_err(|bad| told_table(name, bad))?;
     table
         .check()
-        .map_err(|bad| told_table(name, rail_name::Bad::Table(bad)))?;
+        .map_err(|bad| told_table(name, rail_name::BadResources::Table(bad)))?;
     let commands = table
         .commands(config.commands)
-        .map_err(|bad| told_table(name, rail_name::Bad::Table(bad)))?;
+        .map_err(|bad| told_table(name, rail_name::BadResources::Table(bad)))?;
     let layout = plan.layout;
     let slab = Slab::new(layout.bytes()).map_err(|error| told(name, error))?;
     let slab = claim.share(slab).map_err(|(_, error)| told(name, error))?;
@@ -542,7 +542,7 @@ impl Build<'_> {
         self.slab.iova() + at as u64
     }
 
-    fn own(&self, name: &RailName, commands: Kind) -> Result<Own, RailError> {
+    fn own(&self, name: &RailName, commands: Kind) -> Result<OwnFunction, RailError> {
         let block = self.window(commands, 0).map_err(|fault| told(name, fault))?;
         let slice = |at: usize, length: usize| {
             let slice = self.memory.slice(at, length);
@@ -552,7 +552,7 @@ impl Build<'_> {
             Kind::Devcmd2 => Devcmd::ring(block, slice(COMMANDS_AT, ring::BYTES)?, self.bus(COMMANDS_AT)),
             _ => Devcmd::block(block),
         };
-        Ok(Own {
+        Ok(OwnFunction {
             devcmd,
             buffer: (slice(FILTER_AT, 128)?, self.bus(FILTER_AT)),
             orphans: Vec::new(),
@@ -583,7 +583,7 @@ impl Build<'_> {
             sends.push(self.send_ring(channel, receiving)?);
             receives.push(self.receive_ring(channel, (channel as u32).min(receiving - 1))?);
         }
-        let place = rx::Place {
+        let place = rx::ChunkLayout {
             chunks: self.layout.receive_chunks(),
             chunk: self.layout.chunk,
             room: self.config.room(),
@@ -620,7 +620,7 @@ impl Build<'_> {
 
     fn receive_ring(&self, channel: usize, cq: u32) -> Result<ReceiveRing, Fault> {
         let ring = self.layout.receive_ring(channel);
-        let place = rq::Place {
+        let place = rq::RingLocation {
             entries: self.layout.receives[channel],
             ring,
             bus_ring: self.bus(ring),

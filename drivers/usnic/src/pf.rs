@@ -22,7 +22,7 @@ use crate::devcmd::{
 };
 use crate::errno::{Errno, Fault};
 use crate::flow_steering::{Request, Trouble};
-use crate::notify::{Look, NOTIFY_BYTES, News, read};
+use crate::notify::{NOTIFY_BYTES, News, NotifyRead, read};
 use crate::rail_name::{self, DEVICE_PF};
 use crate::table::Kind;
 use crate::window::Window;
@@ -141,10 +141,10 @@ impl Pf {
                 "name one of 1137:0043, as `doorbell doctor` lists them",
             ));
         }
-        let (table, spaces) = rail_name::read(&claim).map_err(rail_name::Bad::into_trouble)?;
+        let (table, spaces) = rail_name::read(&claim).map_err(rail_name::BadResources::into_trouble)?;
         let kind = table
             .commands(Commands::Auto)
-            .map_err(|bad| rail_name::Bad::Table(bad).into_trouble())?;
+            .map_err(|bad| rail_name::BadResources::Table(bad).into_trouble())?;
         let block = table.of(kind);
         let space = spaces[usize::from(block.bar)].as_ref();
         let space = space.ok_or(Trouble::Fault(Fault::Nonsense("the resource table")))?;
@@ -247,7 +247,7 @@ impl Pf {
     /// What it reports of its link; the last report that was whole.
     pub fn news(&mut self) -> Option<News> {
         let memory = self.slab.region().whole();
-        if let Look::News(news) = read(memory.as_shared(), self.kept) {
+        if let NotifyRead::News(news) = read(memory.as_shared(), self.kept) {
             self.last = Some(news);
         }
         self.last

@@ -39,12 +39,12 @@ type Opening = JoinHandle<Result<Box<Pf>, Trouble>>;
 
 enum State {
     Here(Box<Pf>),
-    Away(Way),
+    Away(Recovery),
     Opening(Opening),
 }
 
 /// The way back.
-enum Way {
+enum Recovery {
     /// The same one is opened again.
     Mend(Box<Pf>),
     /// It is claimed, after an old one was given back.
@@ -53,7 +53,7 @@ enum Way {
     None { _old: Option<Box<Pf>> },
 }
 
-impl Way {
+impl Recovery {
     /// Goes it; takes long.
     fn go(self) -> Result<Box<Pf>, Trouble> {
         match self {
@@ -108,7 +108,7 @@ impl PfWatchdog {
 
     /// Whether it may come back.
     pub(crate) fn has_hope(&self) -> bool {
-        !matches!(self.state, State::Away(Way::None { .. }))
+        !matches!(self.state, State::Away(Recovery::None { .. }))
     }
 
     /// What it reported of itself when it was there last.
@@ -164,23 +164,25 @@ impl PfWatchdog {
     /// Begins the way back, where there is one and the system has a thread for it; else it is tried again
     /// later.
     fn go(&mut self) {
-        let State::Away(way) = self.take() else { return };
-        if matches!(way, Way::None { .. }) {
-            self.state = State::Away(way);
+        let State::Away(recovery) = self.take() else {
+            return;
+        };
+        if matches!(recovery, Recovery::None { .. }) {
+            self.state = State::Away(recovery);
             return;
         }
         // The owner of what takes long stays here until there is a thread that takes it over.
-        let (give, taken) = mpsc::channel::<Way>();
+        let (give, taken) = mpsc::channel::<Recovery>();
         let thread = std::thread::Builder::new().name("usnic-pf".to_owned());
-        let gone = move || taken.recv().unwrap_or(Way::None { _old: None }).go();
+        let gone = move || taken.recv().unwrap_or(Recovery::None { _old: None }).go();
         match thread.spawn(gone) {
             Ok(thread) => {
                 // It waits for this.
-                let _ = give.send(way);
+                let _ = give.send(recovery);
                 self.state = State::Opening(thread);
             }
             Err(_) => {
-                self.state = State::Away(way);
+                self.state = State::Away(recovery);
                 self.wait();
             }
         }
@@ -188,7 +190,7 @@ impl PfWatchdog {
 
     /// The state, in whose place nothing is left.
     fn take(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Away(Way::None { _old: None }))
+        std::mem::replace(&mut self.state, State::Away(Recovery::None { _old: None }))
     }
 
     /// The next try is later.
@@ -238,7 +240,7 @@ impl PfWatchdog {
     /// Opens the same one again.
     fn mend(&mut self, why: String) -> Change {
         if let State::Here(pf) = self.take() {
-            self.state = State::Away(Way::Mend(pf));
+            self.state = State::Away(Recovery::Mend(pf));
             self.go();
         }
         Change::Lost(why)
@@ -256,10 +258,10 @@ impl PfWatchdog {
     }
 
     /// It is claimed, where that can be done more than once.
-    fn claim(&self, old: Option<Box<Pf>>) -> Way {
+    fn claim(&self, old: Option<Box<Pf>>) -> Recovery {
         match &self.open {
-            Some(open) => Way::Claim(old, open.clone()),
-            None => Way::None { _old: old },
+            Some(open) => Recovery::Claim(old, open.clone()),
+            None => Recovery::None { _old: old },
         }
     }
 

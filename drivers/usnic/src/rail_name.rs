@@ -148,18 +148,18 @@ impl fmt::Display for Object {
 
 /// Why the BARs contain nothing that can be used.
 #[derive(Debug)]
-pub(crate) enum Bad {
+pub(crate) enum BadResources {
     Table(BadTable),
     Device(Error),
 }
 
-impl From<Error> for Bad {
+impl From<Error> for BadResources {
     fn from(error: Error) -> Self {
         Self::Device(error)
     }
 }
 
-impl Bad {
+impl BadResources {
     pub(crate) fn into_trouble(self) -> Trouble {
         match self {
             Self::Table(BadTable::Gone) => Trouble::Fault(Fault::Gone),
@@ -173,7 +173,7 @@ impl Bad {
 pub(crate) type Spaces = [Option<Space>; 6];
 
 /// Reads the resource table, and reaches for the BARs.
-pub(crate) fn read(claim: &Claim) -> Result<(Table, Spaces), Bad> {
+pub(crate) fn read(claim: &Claim) -> Result<(Table, Spaces), BadResources> {
     let mut spaces: Spaces = Default::default();
     let mut lengths = [0; 6];
     for number in 0..6u8 {
@@ -188,7 +188,7 @@ pub(crate) fn read(claim: &Claim) -> Result<(Table, Spaces), Bad> {
         }
     }
     let Some(first) = spaces[0].as_ref().filter(|_| lengths[0] >= BAR_LEAST as u64) else {
-        return Err(Bad::Table(BadTable::Short(lengths[0])));
+        return Err(BadResources::Table(BadTable::Short(lengths[0])));
     };
     let most = usize::try_from(lengths[0]).unwrap_or(TABLE_MOST).min(TABLE_MOST) & !3;
     let mut bytes = Vec::with_capacity(most);
@@ -199,7 +199,7 @@ pub(crate) fn read(claim: &Claim) -> Result<(Table, Spaces), Bad> {
             break;
         }
     }
-    let table = Table::read(&bytes, &lengths).map_err(Bad::Table)?;
+    let table = Table::read(&bytes, &lengths).map_err(BadResources::Table)?;
     Ok((table, spaces))
 }
 

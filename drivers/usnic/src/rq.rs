@@ -18,7 +18,7 @@ const GIVE_BACK: u64 = 32;
 
 /// Where a ring lies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RingLocation {
     /// Entries: a power of two.
     pub(crate) entries: usize,
     pub(crate) ring: usize,
@@ -52,13 +52,13 @@ pub(crate) struct ReceiveRing {
     window: Window,
     bell: Bell,
     memory: RegionSlice,
-    place: Place,
+    place: RingLocation,
     cq: u32,
     lent: Lent,
 }
 
 impl ReceiveRing {
-    pub(crate) fn new(window: Window, memory: RegionSlice, place: Place, cq: u32) -> Self {
+    pub(crate) fn new(window: Window, memory: RegionSlice, place: RingLocation, cq: u32) -> Self {
         let bell = window
             .block(0)
             .map_or_else(|| Bell::Called(window.clone()), Bell::Mapped);
@@ -170,7 +170,7 @@ mod tests {
 
     fn ring(entries: usize) -> (ReceiveRing, Vec<u32>) {
         let memory = Region::new(entries * ENTRY).unwrap().whole();
-        let place = Place {
+        let place = RingLocation {
             entries,
             ring: 0,
             bus_ring: 0,

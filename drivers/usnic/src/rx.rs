@@ -20,7 +20,7 @@ const TAG: usize = 4;
 
 /// Where the chunks are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ChunkLayout {
     pub(crate) chunks: usize,
     pub(crate) chunk: usize,
     /// Bytes of a chunk that the device may write.
@@ -35,7 +35,7 @@ pub struct Queues {
     /// One for each channel, or one for both.
     pub(crate) done: Vec<CompletionRing>,
     memory: RegionSlice,
-    place: Place,
+    place: ChunkLayout,
     /// An ordinary vNIC reports frames by another type.
     accepts_plain: bool,
     /// The device's word on checksums counts.
@@ -54,7 +54,7 @@ impl Queues {
         rings: Vec<ReceiveRing>,
         done: Vec<CompletionRing>,
         memory: RegionSlice,
-        place: Place,
+        place: ChunkLayout,
         (believes, accepts_plain): (bool, bool),
     ) -> Self {
         Self {

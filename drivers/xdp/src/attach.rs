@@ -26,7 +26,7 @@ pub(crate) struct Steering {
 }
 
 /// Why there is no program on the interface.
-pub(crate) enum No {
+pub(crate) enum AttachError {
     /// Another process's program is there.
     Taken(u32),
     /// A step was refused.
@@ -37,8 +37,13 @@ pub(crate) enum No {
 
 /// Attaches a program that steers what is for `port` and the next one to the sockets that are put into its
 /// map.
-pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) -> Result<Steering, No> {
-    let step = |step| move |error| No::System(step, error);
+pub(crate) fn attach(
+    interface: &Interface,
+    port: u16,
+    queues: u32,
+    mode: Mode,
+) -> Result<Steering, AttachError> {
+    let step = |step| move |error| AttachError::System(step, error);
     let map = sys::socket_map(queues).map_err(step("make a map of sockets (bpf)"))?;
     let program = steering(interface.address, port, map.as_fd());
     let loaded = match sys::load(&program, true) {
@@ -53,9 +58,9 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
     };
     let loaded = loaded.map_err(|(error, said)| match reason(&said) {
         Some(last) if error.raw_os_error() != Some(libc::EPERM) => {
-            No::Other(format!("the kernel refused its program: {error}: {last}"))
+            AttachError::Other(format!("the kernel refused its program: {error}: {last}"))
         }
-        _ => No::System("load its program (bpf)", error),
+        _ => AttachError::System("load its program (bpf)", error),
     })?;
     let id = sys::program_id(loaded.as_fd()).map_err(step("read its program's number (bpf)"))?;
     let flags = if mode == Mode::Generic { GENERIC } else { DRIVER };
@@ -65,8 +70,8 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
             .ok()
             .and_then(|details| details.program)
         {
-            Some(other) if is_taken(&error) => No::Taken(other.id),
-            _ => No::System("attach its program (bpf)", error),
+            Some(other) if is_taken(&error) => AttachError::Taken(other.id),
+            _ => AttachError::System("attach its program (bpf)", error),
         }
     })?;
     verify(interface, id, mode)?;
@@ -101,9 +106,9 @@ pub(crate) fn when_let_go<T>(
 }
 
 /// Reads from the kernel what is attached, and how.
-fn verify(interface: &Interface, id: u32, mode: Mode) -> Result<(), No> {
-    let details =
-        Details::of(interface.index).map_err(|error| No::System("read the attached program", error))?;
+fn verify(interface: &Interface, id: u32, mode: Mode) -> Result<(), AttachError> {
+    let details = Details::of(interface.index)
+        .map_err(|error| AttachError::System("read the attached program", error))?;
     let wanted = if mode == Mode::Generic {
         Attached::Generic
     } else {
@@ -111,7 +116,7 @@ fn verify(interface: &Interface, id: u32, mode: Mode) -> Result<(), No> {
     };
     match details.program {
         Some(found) if found.id == id && found.how == wanted => Ok(()),
-        found => Err(No::Other(format!(
+        found => Err(AttachError::Other(format!(
             "its program was attached, and the kernel shows {found:?} instead of number {id} ({wanted:?})"
         ))),
     }

@@ -19,7 +19,7 @@ const ASTRAY: &str = "frames for the rail came by the kernel's own stack, where 
 
 /// What is wrong, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct Diagnostics {
     /// Another process took the program off.
     pub(crate) no_program: bool,
     /// The interface's MTU was lowered.
@@ -30,7 +30,7 @@ pub(crate) struct Trouble {
     taken: u64,
 }
 
-impl Trouble {
+impl Diagnostics {
     /// Whether nothing passes at all.
     pub(crate) fn is_fatal(&self) -> bool {
         self.no_program || self.stuck
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn sends_that_never_move_are_trouble_until_they_do() {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        let mut trouble = Trouble::default();
+        let mut trouble = Diagnostics::default();
         for millis in [0, 20, 499] {
             trouble.look_at_sends(at(millis), 7, millis > 0);
             assert!(!trouble.is_fatal());
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_went_astray_is_a_reason_only_where_there_is_trouble() {
-        let mut trouble = Trouble::default();
+        let mut trouble = Diagnostics::default();
         assert_eq!(trouble.in_words(5, false), None);
         assert_eq!(trouble.in_words(0, true), None);
         assert_eq!(trouble.in_words(5, true), Some(ASTRAY));

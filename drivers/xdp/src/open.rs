@@ -99,7 +99,7 @@ pub(crate) struct Opened {
 }
 
 /// Why a mode could not be used.
-enum No {
+enum ModeError {
     /// Another mode may do.
     NotThis(String),
     /// No mode will.
@@ -145,8 +145,8 @@ pub(crate) fn open(
                     mac: checked.mac,
                 });
             }
-            Err(No::Ends(error)) => return Err(error),
-            Err(No::NotThis(reason)) => refused.push(format!("{}: {reason}", plan.mode)),
+            Err(ModeError::Ends(error)) => return Err(error),
+            Err(ModeError::NotThis(reason)) => refused.push(format!("{}: {reason}", plan.mode)),
         }
     }
     Err(in_no_mode(name, interface, &refused))
@@ -178,9 +178,9 @@ fn in_mode(
     config: &XdpConfig,
     (port, queues): (u16, &[u32]),
     plan: &Plan,
-) -> Result<Made, No> {
+) -> Result<Made, ModeError> {
     let (mode, layout) = (plan.mode, &plan.layout);
-    let memory = Region::new(layout.whole()).map_err(No::Ends)?.whole();
+    let memory = Region::new(layout.whole()).map_err(ModeError::Ends)?.whole();
     let judge = |refusal| judge(name, interface, layout, refusal, mode);
     let most = queues.iter().max().map_or(1, |queue| queue + 1);
     let steering = attach::attach(interface, port, most, mode).map_err(|no| told(name, interface, no))?;
@@ -206,7 +206,7 @@ fn in_mode(
         let has =
             sys::is_zero_copy(one.socket.as_fd()).map_err(|error| judge(("read its mode".into(), error)))?;
         if has != (mode == Mode::ZeroCopy) {
-            return Err(No::NotThis(format!("the kernel reports zero-copy: {has}")));
+            return Err(ModeError::NotThis(format!("the kernel reports zero-copy: {has}")));
         }
     }
     let granted = Granted {
@@ -377,12 +377,12 @@ fn halves(
 }
 
 /// Why the program could not be attached, as an error of the rail.
-fn told(name: &RailName, interface: &Interface, no: attach::No) -> No {
+fn told(name: &RailName, interface: &Interface, no: attach::AttachError) -> ModeError {
     match no {
-        attach::No::Taken(program) => {
+        attach::AttachError::Taken(program) => {
             let whose = program_owner::of_program(program)
                 .unwrap_or_else(|| "a process that is not visible here".to_owned());
-            No::Ends(unusable(
+            ModeError::Ends(unusable(
                 name,
                 format!(
                     "{} has another XDP program (number {program}, of {whose})",
@@ -392,21 +392,29 @@ fn told(name: &RailName, interface: &Interface, no: attach::No) -> No {
                  name another interface",
             ))
         }
-        attach::No::Other(reason) => No::NotThis(reason),
-        attach::No::System(step, error) => match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => No::Ends(rights::refused(name, step, &error)),
-            Some(libc::EINVAL) => No::NotThis(format!("{step}: {error}; it is there from Linux 5.9 on")),
-            _ => No::NotThis(format!("{step}: {error}")),
+        attach::AttachError::Other(reason) => ModeError::NotThis(reason),
+        attach::AttachError::System(step, error) => match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => ModeError::Ends(rights::refused(name, step, &error)),
+            Some(libc::EINVAL) => {
+                ModeError::NotThis(format!("{step}: {error}; it is there from Linux 5.9 on"))
+            }
+            _ => ModeError::NotThis(format!("{step}: {error}")),
         },
     }
 }
 
 /// What a refused step means.
-fn judge(name: &RailName, interface: &Interface, layout: &Layout, (step, error): Refusal, mode: Mode) -> No {
-    let ends = |reason: String, remedy: &str| No::Ends(unusable(name, reason, remedy));
+fn judge(
+    name: &RailName,
+    interface: &Interface,
+    layout: &Layout,
+    (step, error): Refusal,
+    mode: Mode,
+) -> ModeError {
+    let ends = |reason: String, remedy: &str| ModeError::Ends(unusable(name, reason, remedy));
     let binds = step.starts_with("bind");
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => No::Ends(rights::refused(name, &step, &error)),
+        Some(libc::EPERM | libc::EACCES) => ModeError::Ends(rights::refused(name, &step, &error)),
         Some(libc::EBUSY) => ends(
             format!("another socket has the queue ({step} of {})", interface.name),
             "a queue serves one process at a time: end the other one, or name another interface",
@@ -417,14 +425,14 @@ fn judge(name: &RailName, interface: &Interface, layout: &Layout, (step, error):
         ),
         Some(libc::ENOBUFS | libc::ENOMEM) => {
             let (reason, remedy) = rights::no_memory(&step, &error, layout.bytes());
-            No::Ends(unusable(name, reason, remedy))
+            ModeError::Ends(unusable(name, reason, remedy))
         }
         // That the queue is there was looked at before.
         Some(libc::EINVAL) if binds && mode != Mode::ZeroCopy => ends(
             format!("the kernel refuses to {step} of {}: {error}", interface.name),
             "a rail needs Linux 5.9 or later, and 5.10 for several queues: name one (xdp.queue), or name udp",
         ),
-        Some(libc::EOPNOTSUPP) => No::NotThis(LACKS.to_owned()),
-        _ => No::NotThis(format!("{step}: {error}")),
+        Some(libc::EOPNOTSUPP) => ModeError::NotThis(LACKS.to_owned()),
+        _ => ModeError::NotThis(format!("{step}: {error}")),
     }
 }

@@ -26,7 +26,7 @@ use rustix::net::RecvFlags;
 use crate::attach::Steering;
 use crate::check::check;
 use crate::config::{Mode, XdpConfig};
-use crate::diagnostics::Trouble;
+use crate::diagnostics::Diagnostics;
 use crate::next_hops::NextHops;
 use crate::open::{self, Granted};
 use crate::rx::{XdpRx, receiver};
@@ -54,7 +54,7 @@ pub struct XdpRail {
     pub(crate) rx: XdpRx,
     next_hops: NextHops,
     link: LinkMonitor,
-    trouble: Trouble,
+    trouble: Diagnostics,
     sleep: Sleep,
     /// `None` after the end.
     held: Option<([OwnedFd; 2], Steering)>,
@@ -108,7 +108,7 @@ impl XdpRail {
             rx,
             next_hops,
             link,
-            trouble: Trouble::default(),
+            trouble: Diagnostics::default(),
             sleep,
             held: Some((opened.held, opened.steering)),
             astray: 0,

@@ -18,7 +18,7 @@ use crate::map::Window;
 
 /// How a part is reached.
 #[derive(Debug)]
-enum Way {
+enum Backing {
     /// The file's window, and where in it the part begins.
     Window(Arc<Window>, usize),
     File(OwnedFd, u64),
@@ -32,7 +32,7 @@ struct Part {
     end: u64,
     writable: bool,
     readable: bool,
-    way: Way,
+    backing: Backing,
 }
 
 /// Why memory could not be reached.
@@ -84,7 +84,7 @@ impl Memory {
     }
 
     /// A part of a file, by the window of all of it; `None` where it has none.
-    fn window(&mut self, file: &OwnedFd, offset: u64, length: usize, writable: bool) -> Option<Way> {
+    fn window(&mut self, file: &OwnedFd, offset: u64, length: usize, writable: bool) -> Option<Backing> {
         let start = usize::try_from(offset).ok()?;
         let told = rustix::fs::fstat(file).ok()?;
         let id = (told.st_dev, told.st_ino, writable);
@@ -98,7 +98,9 @@ impl Memory {
             }
         };
         // A file that has grown since is read by calls beyond.
-        window.has(start, length).then_some(Way::Window(window, start))
+        window
+            .has(start, length)
+            .then_some(Backing::Window(window, start))
     }
 
     /// Lets go of files of which nothing is left.
@@ -127,11 +129,11 @@ impl Memory {
         if self.parts.len() >= self.most {
             return Err(MapError::Full);
         }
-        let way = match file {
-            None => Way::Messages,
+        let backing = match file {
+            None => Backing::Messages,
             Some((file, offset)) => match self.window(&file, offset, size, writable) {
-                Some(way) => way,
-                None => Way::File(file, offset),
+                Some(backing) => backing,
+                None => Backing::File(file, offset),
             },
         };
         self.parts.insert(
@@ -141,7 +143,7 @@ impl Memory {
                 end,
                 writable,
                 readable,
-                way,
+                backing,
             },
         );
         Ok(())
@@ -189,10 +191,12 @@ impl Memory {
                 return Err(failed("the memory may only be written"));
             }
             let within = at - part.first;
-            let done = match &part.way {
-                Way::Window(window, start) => window.read(start + within as usize, now),
-                Way::File(file, offset) => whole(rustix::io::pread(file, &mut *now, offset + within), count),
-                Way::Messages => self.line.as_ref().is_some_and(|line| line.dma_read(at, now)),
+            let done = match &part.backing {
+                Backing::Window(window, start) => window.read(start + within as usize, now),
+                Backing::File(file, offset) => {
+                    whole(rustix::io::pread(file, &mut *now, offset + within), count)
+                }
+                Backing::Messages => self.line.as_ref().is_some_and(|line| line.dma_read(at, now)),
             };
             if !done {
                 return Err(failed("the client does not let it be read"));
@@ -214,10 +218,10 @@ impl Memory {
                 return Err(failed("the memory may only be read"));
             }
             let within = at - part.first;
-            let done = match &part.way {
-                Way::Window(window, start) => window.write(start + within as usize, now),
-                Way::File(file, offset) => whole(rustix::io::pwrite(file, now, offset + within), count),
-                Way::Messages => self.line.as_ref().is_some_and(|line| line.dma_write(at, now)),
+            let done = match &part.backing {
+                Backing::Window(window, start) => window.write(start + within as usize, now),
+                Backing::File(file, offset) => whole(rustix::io::pwrite(file, now, offset + within), count),
+                Backing::Messages => self.line.as_ref().is_some_and(|line| line.dma_write(at, now)),
             };
             if !done {
                 return Err(failed("the client does not let it be written"));
@@ -234,7 +238,7 @@ impl Memory {
         self.write(at, &entry[..8])?;
         let last = at + 8;
         if let Some(part) = self.find(last)
-            && let Way::Window(window, start) = &self.parts[part].way
+            && let Backing::Window(window, start) = &self.parts[part].backing
         {
             let mut word = [0; 8];
             word.copy_from_slice(&entry[8..]);

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use crate::options::Idle;
-use crate::server::Mail;
+use crate::server::EngineMessage;
 use crate::world::World;
 
 /// How long the engine sleeps at most while it has no client.
@@ -21,7 +21,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Runs until all writers are gone, or `stop` is set.
 pub(crate) fn run(
     mut world: World,
-    mail: Receiver<Mail>,
+    mail: Receiver<EngineMessage>,
     flag: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
 ) -> World {
@@ -57,16 +57,16 @@ pub(crate) fn run(
 }
 
 /// Reads what came; `None` once all writers are gone.
-fn read(world: &mut World, mail: &Receiver<Mail>, flag: &AtomicBool) -> Option<usize> {
+fn read(world: &mut World, mail: &Receiver<EngineMessage>, flag: &AtomicBool) -> Option<usize> {
     for letters in 0..LETTERS {
         match mail.try_recv() {
-            Ok(Mail::Attach(function, line)) => world.attach(function, line),
-            Ok(Mail::Message(function, message)) => world.message(function, message),
-            Ok(Mail::Detach(function, seat)) => {
+            Ok(EngineMessage::Attach(function, line)) => world.attach(function, line),
+            Ok(EngineMessage::Message(function, message)) => world.message(function, message),
+            Ok(EngineMessage::Detach(function, seat)) => {
                 world.detach(function);
                 seat.leave();
             }
-            Ok(Mail::Call(call)) => call(world),
+            Ok(EngineMessage::Call(call)) => call(world),
             Err(TryRecvError::Empty) => return Some(letters),
             Err(TryRecvError::Disconnected) => return None,
         }

@@ -47,7 +47,7 @@ pub(crate) enum Match {
 
 /// A filter and the queue that it steers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct FilterRequest {
     pub(crate) wanted: Match,
     pub(crate) rq: u32,
 }
@@ -64,7 +64,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 /// are refused.
 ///
 /// The error is a devcmd error number.
-pub(crate) fn parse(buffer: &[u8], highest: u32) -> Result<Asked, u8> {
+pub(crate) fn parse(buffer: &[u8], highest: u32) -> Result<FilterRequest, u8> {
     if buffer.len() > LONGEST {
         return Err(errno::INVALID);
     }
@@ -87,7 +87,7 @@ pub(crate) fn parse(buffer: &[u8], highest: u32) -> Result<Asked, u8> {
         at += 8 + value.len();
     }
     match (wanted, rq) {
-        (Some(wanted), Some(rq)) => Ok(Asked { wanted, rq }),
+        (Some(wanted), Some(rq)) => Ok(FilterRequest { wanted, rq }),
         _ => Err(errno::INVALID),
     }
 }
@@ -259,7 +259,7 @@ pub(crate) struct Filter {
     pub(crate) id: u32,
     /// The function that it steers to.
     pub(crate) owner: usize,
-    pub(crate) asked: Asked,
+    pub(crate) asked: FilterRequest,
 }
 
 /// The filters of an adapter.
@@ -283,7 +283,7 @@ impl Filters {
     }
 
     /// Takes a filter: its number, or an error's.
-    pub(crate) fn add(&mut self, owner: usize, asked: Asked, twins: bool) -> Result<u32, u8> {
+    pub(crate) fn add(&mut self, owner: usize, asked: FilterRequest, twins: bool) -> Result<u32, u8> {
         // \[M\] The same match twice is refused to one function. Several may have it, or only one of them
         // would receive broadcasts.
         let is_twin = |row: &Filter| row.owner == owner && row.asked.wanted == asked.wanted;

@@ -16,7 +16,7 @@ use crate::io::{Context, Io};
 use crate::layout::{self, Layout};
 use crate::line::Line;
 use crate::map::Shared;
-use crate::notify::{self, Link, Wanted};
+use crate::notify::{self, Link, NotifyArea};
 use crate::options::{Options, Trap};
 use crate::registers::resource;
 use crate::rq::{Arrival, Outcome, Rq};
@@ -99,7 +99,7 @@ pub(crate) struct Function {
     pub(crate) stats: Stats,
     /// What was counted before the counters were cleared.
     past: [u64; 5],
-    pub(crate) notify: Option<Wanted>,
+    pub(crate) notify: Option<NotifyArea>,
     /// Queue pairs that are enabled, a bit each.
     qps: u64,
     /// The values of IG_VLAN_REWRITE_MODE and SET_DEFAULT_VLAN; frames are passed as they are. \[M\]

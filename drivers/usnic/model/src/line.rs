@@ -32,12 +32,12 @@ pub(crate) struct Message {
 pub(crate) struct Line {
     socket: OwnedFd,
     /// The answer to the one question that may be under way, and the number of that question.
-    asked: Mutex<Asked>,
+    asked: Mutex<PendingRequest>,
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct PendingRequest {
     number: u16,
     is_waiting: bool,
     /// No answers come any more.
@@ -76,7 +76,7 @@ impl Line {
         }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, PendingRequest> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,7 +194,7 @@ impl Line {
         let number = asked.number;
         drop(asked);
         self.send(&body.question(number, command), &[]);
-        let waiting = |asked: &mut Asked| asked.answer.is_none() && !asked.is_over;
+        let waiting = |asked: &mut PendingRequest| asked.answer.is_none() && !asked.is_over;
         let waited = self.answered.wait_timeout_while(self.asked(), PATIENCE, waiting);
         let (mut asked, _) = waited.unwrap_or_else(PoisonError::into_inner);
         asked.is_waiting = false;

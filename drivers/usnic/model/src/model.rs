@@ -17,7 +17,7 @@ use crate::fault::{Bounds, Faults, script};
 use crate::folder::Folder;
 use crate::function::Function;
 use crate::options::Options;
-use crate::server::{Door, Mail, Post};
+use crate::server::{EngineMessage, Listener, Post};
 use crate::violation::{Kind, Violations};
 use crate::world::World;
 
@@ -101,7 +101,7 @@ pub struct Summary {
 pub struct Model {
     folder: Folder,
     sockets: Vec<Socket>,
-    doors: Vec<Door>,
+    listeners: Vec<Listener>,
     post: Option<Post>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<World>>,
@@ -156,7 +156,7 @@ impl Model {
         let mut model = Self {
             folder,
             sockets,
-            doors: Vec::new(),
+            listeners: Vec::new(),
             post: Some(post.clone()),
             stop,
             thread: Some(thread),
@@ -164,8 +164,9 @@ impl Model {
             bounds,
         };
         for (function, listener) in listeners.into_iter().enumerate() {
-            let door = Door::open(function, listener, post.clone()).map_err(system("serve a socket"))?;
-            model.doors.push(door);
+            let listener =
+                Listener::open(function, listener, post.clone()).map_err(system("serve a socket"))?;
+            model.listeners.push(listener);
         }
         Ok(model)
     }
@@ -224,7 +225,7 @@ impl Model {
             // The caller may not wait any more.
             let _ = answer.send(what(world));
         };
-        self.post.as_ref()?.send(Mail::Call(Box::new(call)));
+        self.post.as_ref()?.send(EngineMessage::Call(Box::new(call)));
         answered.recv_timeout(PATIENCE).ok()
     }
 
@@ -240,8 +241,8 @@ impl Model {
             post.engine.unpark();
         }
         let world = self.thread.take().and_then(|thread| thread.join().ok());
-        for door in self.doors.drain(..) {
-            door.close();
+        for listener in self.listeners.drain(..) {
+            listener.close();
         }
         self.violations.finish();
         world

@@ -8,7 +8,7 @@ pub(crate) const NO_INTERRUPT: u16 = 0xffff;
 
 /// The notify area of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct NotifyArea {
     pub(crate) address: u64,
     /// Bytes that are kept up to date.
     pub(crate) size: usize,

@@ -30,7 +30,7 @@ const HANDOVER: Duration = Duration::from_millis(1500);
 const CALLERS: usize = 32;
 
 /// The messages to the engine.
-pub(crate) enum Mail {
+pub(crate) enum EngineMessage {
     /// A client came.
     Attach(usize, Arc<Line>),
     /// It sent a message.
@@ -44,7 +44,7 @@ pub(crate) enum Mail {
 /// The way to the engine.
 #[derive(Clone)]
 pub(crate) struct Post {
-    pub(crate) mail: SyncSender<Mail>,
+    pub(crate) mail: SyncSender<EngineMessage>,
     /// There is mail.
     pub(crate) flag: Arc<AtomicBool>,
     pub(crate) engine: Thread,
@@ -52,7 +52,7 @@ pub(crate) struct Post {
 
 impl Post {
     /// Delivers; waits where the engine is behind. False when it has ended.
-    pub(crate) fn send(&self, mail: Mail) -> bool {
+    pub(crate) fn send(&self, mail: EngineMessage) -> bool {
         let sent = match self.mail.try_send(mail) {
             Ok(()) => true,
             Err(TrySendError::Full(mail)) => {
@@ -116,7 +116,7 @@ impl Seat {
 }
 
 /// The thread at the socket of one function.
-pub(crate) struct Door {
+pub(crate) struct Listener {
     thread: JoinHandle<()>,
     /// Dropped to end it.
     stop: OwnedFd,
@@ -155,7 +155,7 @@ impl Served {
     }
 }
 
-impl Door {
+impl Listener {
     /// Serves the clients of a function.
     pub(crate) fn open(function: usize, listener: UnixListener, post: Post) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
@@ -227,10 +227,10 @@ fn accept(listener: &UnixListener, stop: &OwnedFd) -> Option<OwnedFd> {
 }
 
 fn read(function: usize, line: &Arc<Line>, post: &Post, seat: Arc<Seat>) {
-    let mut runs = post.send(Mail::Attach(function, Arc::clone(line)));
+    let mut runs = post.send(EngineMessage::Attach(function, Arc::clone(line)));
     while runs && let Some(message) = line.next() {
-        runs = post.send(Mail::Message(function, message));
+        runs = post.send(EngineMessage::Message(function, message));
     }
     line.close();
-    post.send(Mail::Detach(function, seat));
+    post.send(EngineMessage::Detach(function, seat));
 }

@@ -10,7 +10,7 @@ use libc::{c_int, c_void};
 
 /// A frame that an interface received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedFrame {
     pub(crate) length: usize,
     /// Its sender left the checksum of UDP or TCP to a device.
     pub(crate) is_unfinished: bool,
@@ -88,7 +88,7 @@ pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
 const HEARD: usize = 8 << 20;
 
 /// Takes the next frame that an interface received; `None` where there is none now.
-pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<Heard> {
+pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<ReceivedFrame> {
     let mut part = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),
@@ -107,7 +107,7 @@ pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<Heard> {
         .filter(|_| message.msg_flags & libc::MSG_TRUNC == 0)?;
     let told = auxiliary(&message);
     let status = told.map_or(0, |told| told.tp_status);
-    Some(Heard {
+    Some(ReceivedFrame {
         length,
         is_unfinished: status & libc::TP_STATUS_CSUMNOTREADY != 0,
         vlan: told

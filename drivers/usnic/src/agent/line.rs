@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::listener::Peer;
 use crate::flow_steering::Request;
-use crate::flow_steering::wire::{Owner, PACKET, Said};
+use crate::flow_steering::wire::{Message, Owner, PACKET};
 
 /// How long a process may take to request a function, and to read a reply.
 const GREETING: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ pub(super) struct Line {
     heres: u32,
     /// A request that waits for its turn, or is under way.
     pub(super) asked: Option<(u32, Request)>,
-    answer: Option<(Said, Instant)>,
+    answer: Option<(Message, Instant)>,
     /// How far it is up to date: the count of neighbours, then that of news.
     met: u64,
     told: u64,
@@ -133,11 +133,11 @@ impl Line {
     }
 
     /// The next packet; `Err` at the end, and for what is no packet of a rail's.
-    pub(super) fn hear(&self) -> Result<Option<Said>, ()> {
+    pub(super) fn hear(&self) -> Result<Option<Message>, ()> {
         let mut packet = [0; PACKET + 1];
         match recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Ok((length, _)) if length > 0 => Said::read(&packet[..length.min(packet.len())])
+            Ok((length, _)) if length > 0 => Message::read(&packet[..length.min(packet.len())])
                 .map(Some)
                 .ok_or(()),
             _ => Err(()),
@@ -145,13 +145,13 @@ impl Line {
     }
 
     /// Sends a packet at once; returns false where there is no room, or the process is gone.
-    pub(super) fn say(&self, said: Said) -> bool {
+    pub(super) fn say(&self, said: Message) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         send(&self.socket, &said.to_bytes(), flags).is_ok()
     }
 
     /// Answers, now or as soon as there is room.
-    pub(super) fn answer(&mut self, said: Said) {
+    pub(super) fn answer(&mut self, said: Message) {
         self.asked = None;
         if !self.say(said) {
             self.answer = Some((said, Instant::now() + TAKING));
@@ -185,7 +185,7 @@ impl Line {
 
     /// Sends what it does not have yet, as far as there is room; what does not fit is sent later, in its
     /// newest state.
-    pub(super) fn tell(&mut self, (count, news): (u64, Said), neighbours: &[Neighbour]) {
+    pub(super) fn tell(&mut self, (count, news): (u64, Message), neighbours: &[Neighbour]) {
         if let Some((said, _)) = self.answer {
             if !self.say(said) {
                 return;
@@ -210,7 +210,7 @@ impl Line {
         let met = self.met;
         let new = neighbours.iter().filter(|(at, ..)| *at > met);
         for &(at, ip, mac) in new.take(NEIGHBOURS) {
-            if own != Some(ip) && !self.say(Said::Neighbour(ip, mac)) {
+            if own != Some(ip) && !self.say(Message::Neighbour(ip, mac)) {
                 return;
             }
             self.met = at;

@@ -25,14 +25,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::errno::Fault;
 use crate::filter::Match;
-use crate::flow_steering::wire::{Said, Why, mac_word};
+use crate::flow_steering::wire::{Message, Refusal, mac_word};
 use crate::flow_steering::{Request, Trouble};
 use crate::notify::News;
 use crate::pf::{Pf, PfInfo};
 use crate::pf_watchdog::PfWatchdog;
 use line::{Line, Neighbour};
 use listener::{Listener, Peer};
-use work::{Job, Whom};
+use work::{Job, Requester};
 
 /// Most processes at a time, of which a group's members get a [share](Agent::has_share).
 const LINES_MOST: usize = 64;
@@ -161,7 +161,7 @@ impl Agent {
         for (socket, peer) in self.listener.accept() {
             let line = Line::new(socket, peer);
             if self.lines.len() == LINES_MOST || !self.has_share(peer, |_| 1) {
-                line.say(Said::Refused(0, Why::Full));
+                line.say(Message::Refused(0, Refusal::Full));
             } else {
                 self.lines.push(line);
             }
@@ -232,12 +232,12 @@ impl Agent {
             }
         };
         match (said, line.own) {
-            (Said::Hello(function, ip), None) => {
+            (Message::Hello(function, ip), None) => {
                 line.wants = Some((function, ip));
                 self.hello(at);
             }
-            (Said::Request(number, request), Some(_)) => self.request(at, number, request),
-            (Said::Here(ip, mac), Some(_)) => {
+            (Message::Request(number, request), Some(_)) => self.request(at, number, request),
+            (Message::Here(ip, mac), Some(_)) => {
                 line.is_over = !line.place(ip, mac, &mut self.here_count);
             }
             // No packet of a rail's.
@@ -251,9 +251,9 @@ impl Agent {
         let is_full = is_more && !self.has_share(self.lines[at].peer, Line::filter_count);
         let line = &mut self.lines[at];
         match judge(line, request) {
-            Some(Ok(value)) => line.answer(Said::Done(number, value)),
-            Some(Err(why)) => line.answer(Said::Refused(number, why)),
-            None if is_full => line.answer(Said::Refused(number, Why::Full)),
+            Some(Ok(value)) => line.answer(Message::Done(number, value)),
+            Some(Err(why)) => line.answer(Message::Refused(number, why)),
+            None if is_full => line.answer(Message::Refused(number, Refusal::Full)),
             None => line.asked = Some((number, request)),
         }
     }
@@ -267,12 +267,12 @@ impl Agent {
         let taken = self.holder(at, function, ip);
         let line = &mut self.lines[at];
         let why = match taken {
-            _ if function >= FUNCTIONS_MOST => Why::Never,
+            _ if function >= FUNCTIONS_MOST => Refusal::Never,
             Some((_, true)) if !line.has_waited() => return,
             Some((why, _)) => why,
             None => {
                 line.wants = None;
-                let welcome = Said::Welcome {
+                let welcome = Message::Welcome {
                     mac: mac_word(self.watchdog.info().mac.unwrap_or_default()),
                     life: self.life,
                 };
@@ -285,12 +285,12 @@ impl Agent {
                 return;
             }
         };
-        line.say(Said::Refused(0, why));
+        line.say(Message::Refused(0, why));
         line.is_over = true;
     }
 
     /// Returns the owner of the function or the address, and whether only its filters remain to be removed.
-    fn holder(&mut self, at: usize, function: u32, ip: Ipv4Addr) -> Option<(Why, bool)> {
+    fn holder(&mut self, at: usize, function: u32, ip: Ipv4Addr) -> Option<(Refusal, bool)> {
         for (other, line) in self.lines.iter_mut().enumerate() {
             let Some(own) = line.own.filter(|_| other != at) else {
                 continue;
@@ -299,9 +299,9 @@ impl Agent {
                 line.is_over |= line.has_hung_up();
                 let owner = line.owner();
                 let why = if own.0 == function {
-                    Why::Taken(owner)
+                    Refusal::Taken(owner)
                 } else {
-                    Why::AddressTaken(owner)
+                    Refusal::AddressTaken(owner)
                 };
                 return Some((why, line.is_over));
             }
@@ -327,13 +327,13 @@ impl Agent {
     /// Sends every connection what it does not have yet.
     fn tell(&mut self) {
         let news = if self.is_here {
-            Said::News {
+            Message::News {
                 news: self.news,
                 mac: mac_word(self.watchdog.info().mac.unwrap_or_default()),
                 life: self.life,
             }
         } else {
-            Said::Away
+            Message::Away
         };
         let alive = self.lines.iter().filter(|line| !line.is_over);
         let mut neighbours: Vec<Neighbour> = alive.filter_map(|line| line.here).collect();
@@ -345,7 +345,7 @@ impl Agent {
 
     /// Lets go of lines that are over, once nothing of them is left.
     fn forget(&mut self) {
-        let busy = self.job.filter(|job| job.for_whom != Whom::Orphan);
+        let busy = self.job.filter(|job| job.requester != Requester::Orphan);
         let told = &mut self.told;
         self.lines.retain_mut(|line| {
             let is_left = line.is_over && line.filters.is_empty() && line.pairs.is_empty();
@@ -363,15 +363,15 @@ impl Agent {
 }
 
 /// What needs no device: `None` where it does.
-fn judge(line: &Line, request: Request) -> Option<Result<u64, Why>> {
+fn judge(line: &Line, request: Request) -> Option<Result<u64, Refusal>> {
     let own = line.own.map(|(_, ip)| ip);
     match request {
-        Request::Steer(Match::Ethertype(kind), _) if kind != ARP => Some(Err(Why::Never)),
+        Request::Steer(Match::Ethertype(kind), _) if kind != ARP => Some(Err(Refusal::Never)),
         // No process may receive packets for another address than its own.
-        Request::Steer(Match::Udp { address, .. }, _) if own != Some(address) => Some(Err(Why::Never)),
-        Request::Steer(..) if line.filters.len() == FILTERS_MOST => Some(Err(Why::Full)),
+        Request::Steer(Match::Udp { address, .. }, _) if own != Some(address) => Some(Err(Refusal::Never)),
+        Request::Steer(..) if line.filters.len() == FILTERS_MOST => Some(Err(Refusal::Full)),
         Request::Enable(pair) if line.pairs.len() == PAIRS_MOST && !line.pairs.contains(&pair) => {
-            Some(Err(Why::Full))
+            Some(Err(Refusal::Full))
         }
         // Others' filters are not its own to take away.
         Request::Unsteer(id) if !line.filters.contains(&id) => Some(Ok(0)),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::line::Line;
 use super::{Agent, AgentEvent};
 use crate::errno::{Errno, Fault};
-use crate::flow_steering::wire::{Said, Why};
+use crate::flow_steering::wire::{Message, Refusal};
 use crate::flow_steering::{Request, Trouble};
 use crate::pf::Pf;
 use crate::pf_watchdog::Change;
@@ -21,11 +21,11 @@ const ORPHANS_MOST: usize = 1024;
 pub(super) struct Job {
     pub(super) function: u32,
     request: Request,
-    pub(super) for_whom: Whom,
+    pub(super) requester: Requester,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whom {
+pub(super) enum Requester {
     /// The process that has the function.
     Line,
     /// No process: clean-up after one that has left.
@@ -43,29 +43,29 @@ impl Agent {
             let at = (self.at + turn) % count;
             let line = &self.lines[at];
             let Some(function) = line.function() else { continue };
-            let of = |request, for_whom| {
+            let of = |request, requester| {
                 let job = Job {
                     function,
                     request,
-                    for_whom,
+                    requester,
                 };
                 Some((job, at))
             };
             if !line.is_over {
                 if let Some((_, request)) = line.asked {
-                    return of(request, Whom::Line);
+                    return of(request, Requester::Line);
                 }
             } else if let Some(pair) = line.pairs.last() {
-                return of(Request::Disable(*pair), Whom::Left);
+                return of(Request::Disable(*pair), Requester::Left);
             } else if let Some(filter) = line.filters.last() {
-                return of(Request::Unsteer(*filter), Whom::Left);
+                return of(Request::Unsteer(*filter), Requester::Left);
             }
         }
         let &(function, request) = self.orphans.front().filter(|_| Instant::now() >= self.later)?;
         let job = Job {
             function,
             request,
-            for_whom: Whom::Orphan,
+            requester: Requester::Orphan,
         };
         Some((job, self.at))
     }
@@ -91,7 +91,7 @@ impl Agent {
             self.leave_behind(function, Request::Unsteer(id));
         }
         if let Some(gone) = self.watchdog.pf().and_then(Pf::gone)
-            && !self.job.is_some_and(|job| job.for_whom == Whom::Orphan)
+            && !self.job.is_some_and(|job| job.requester == Requester::Orphan)
         {
             self.orphans
                 .retain(|orphan| *orphan != (gone.0, Request::Unsteer(gone.1)));
@@ -118,7 +118,7 @@ impl Agent {
             line.filters.clear();
             line.pairs.clear();
             if let Some((number, _)) = line.asked {
-                line.answer(Said::Refused(number, Why::Silent));
+                line.answer(Message::Refused(number, Refusal::Silent));
             }
         }
     }
@@ -133,7 +133,7 @@ impl Agent {
         let Job {
             function,
             request,
-            for_whom,
+            requester,
         } = job;
         if let Err(Trouble::Fault(fault)) = &ended
             && (fault.is_gone() || fault.errno().is_some_and(|errno| errno == Errno::STATE))
@@ -145,17 +145,17 @@ impl Agent {
             let old = Request::Unsteer(*id);
             self.orphans.retain(|(_, request)| *request != old);
         }
-        match (for_whom, self.line_of(function)) {
-            (Whom::Line, Some(line)) => {
+        match (requester, self.line_of(function)) {
+            (Requester::Line, Some(line)) => {
                 note(line, request, &ended);
                 if let Some((number, _)) = line.asked {
                     line.answer(match ended {
-                        Ok(value) => Said::Done(number, value),
-                        Err(trouble) => Said::Refused(number, why(&trouble)),
+                        Ok(value) => Message::Done(number, value),
+                        Err(trouble) => Message::Refused(number, why(&trouble)),
                     });
                 }
             }
-            (Whom::Left, Some(line)) => {
+            (Requester::Left, Some(line)) => {
                 match request {
                     Request::Unsteer(id) => line.filters.retain(|filter| *filter != id),
                     Request::Disable(pair) => line.pairs.retain(|other| *other != pair),
@@ -215,9 +215,9 @@ fn is_still_there(ended: &Result<u64, Trouble>) -> bool {
     }
 }
 
-fn why(trouble: &Trouble) -> Why {
+fn why(trouble: &Trouble) -> Refusal {
     match trouble.errno() {
-        Some(errno) => Why::Device(errno),
-        None => Why::Silent,
+        Some(errno) => Refusal::Device(errno),
+        None => Refusal::Silent,
     }
 }

@@ -64,7 +64,7 @@ impl Pending {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Transport {
     Block(Block),
     Ring(Ring),
 }
@@ -72,7 +72,7 @@ enum Way {
 /// A function's way of taking commands.
 #[derive(Debug)]
 pub struct Devcmd {
-    way: Way,
+    transport: Transport,
     /// The device knows where results go; of a block there is nothing to know.
     is_ready: bool,
     pending: Option<Pending>,
@@ -85,18 +85,18 @@ pub struct Devcmd {
 impl Devcmd {
     /// The block at this place.
     pub(crate) fn block(window: Window) -> Self {
-        Self::over(Way::Block(Block::new(window)), true)
+        Self::over(Transport::Block(Block::new(window)), true)
     }
 
     /// The ring whose registers are at this place, over [`ring::BYTES`] of memory that the device finds at
     /// `bus`.
     pub(crate) fn ring(window: Window, memory: RegionSlice, bus: u64) -> Self {
-        Self::over(Way::Ring(Ring::new(window, memory, bus)), false)
+        Self::over(Transport::Ring(Ring::new(window, memory, bus)), false)
     }
 
-    fn over(way: Way, is_ready: bool) -> Self {
+    fn over(transport: Transport, is_ready: bool) -> Self {
         Self {
-            way,
+            transport,
             is_ready,
             pending: None,
             late: None,
@@ -106,13 +106,13 @@ impl Devcmd {
 
     /// Whether commands go by a ring.
     pub(crate) fn is_ring(&self) -> bool {
-        matches!(self.way, Way::Ring(_))
+        matches!(self.transport, Transport::Ring(_))
     }
 
     /// Forgets what is under way after a reset of the function; a ring has to be set up again.
     pub fn forget(&mut self) {
         (self.pending, self.late) = (None, None);
-        if let Way::Ring(ring) = &mut self.way {
+        if let Transport::Ring(ring) = &mut self.transport {
             ring.forget();
             self.is_ready = false;
         }
@@ -145,7 +145,7 @@ impl Devcmd {
         if let Some(ended) = self.poll() {
             return ended.map(|_| true);
         }
-        let Way::Ring(ring) = &mut self.way else {
+        let Transport::Ring(ring) = &mut self.transport else {
             return Ok(true);
         };
         if self.pending.is_some() || !ring.begin()? {
@@ -169,10 +169,10 @@ impl Devcmd {
             self.late = None;
             self.belated = ended.ok().map(|results| (late, results));
         }
-        match &self.way {
-            Way::Block(block) => block.is_busy(),
-            Way::Ring(_) if self.late.is_some() => Ok(true),
-            Way::Ring(ring) => ring.is_full(),
+        match &self.transport {
+            Transport::Block(block) => block.is_busy(),
+            Transport::Ring(_) if self.late.is_some() => Ok(true),
+            Transport::Ring(ring) => ring.is_full(),
         }
     }
 
@@ -195,9 +195,9 @@ impl Devcmd {
     }
 
     fn send(&mut self, command: Command, arguments: &Arguments) -> Result<(), Fault> {
-        match &mut self.way {
-            Way::Block(block) => block.put(command, arguments)?,
-            Way::Ring(ring) => ring.put(command, arguments)?,
+        match &mut self.transport {
+            Transport::Block(block) => block.put(command, arguments)?,
+            Transport::Ring(ring) => ring.put(command, arguments)?,
         }
         let now = Instant::now();
         self.pending = Some(Pending {
@@ -210,9 +210,9 @@ impl Devcmd {
     }
 
     fn look(&mut self, command: Command) -> Option<Answer> {
-        match &mut self.way {
-            Way::Block(block) => block.look(command),
-            Way::Ring(ring) => ring.look(command),
+        match &mut self.transport {
+            Transport::Block(block) => block.look(command),
+            Transport::Ring(ring) => ring.look(command),
         }
     }
 
@@ -248,9 +248,9 @@ impl Devcmd {
     /// The outcome of a command without a reply, by the status register once the device is done with it:
     /// public drivers do not read it. `None` while the device works; success where there is no such register.
     pub(crate) fn aftermath(&mut self, command: Command) -> Option<Result<(), Fault>> {
-        match &self.way {
-            Way::Block(block) => Some(block.look(command)?.map(drop)),
-            Way::Ring(_) => Some(Ok(())),
+        match &self.transport {
+            Transport::Block(block) => Some(block.look(command)?.map(drop)),
+            Transport::Ring(_) => Some(Ok(())),
         }
     }
 

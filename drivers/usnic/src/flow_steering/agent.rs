@@ -16,8 +16,8 @@ use rustix::net::{
     socket_with,
 };
 
-use super::wire::{Owner, PACKET, Said, Why};
-use super::{Own, Parent, Request, Steering, Trouble};
+use super::wire::{Message, Owner, PACKET, Refusal};
+use super::{OwnFunction, Parent, Request, Steering, Trouble};
 use crate::config::UsnicConfig;
 use crate::errno::Fault;
 use crate::rail_name::Object;
@@ -68,12 +68,12 @@ impl Absent {
 /// The function that the agent steers for, and the settings by which the agent is found, for advice to the
 /// user.
 #[derive(Clone, Debug)]
-pub(crate) struct Whose {
+pub(crate) struct AgentTarget {
     pub(crate) object: Object,
     pub(crate) config: UsnicConfig,
 }
 
-impl Whose {
+impl AgentTarget {
     fn start(&self) -> String {
         format!("`{}`", remedies::agent_command(&self.config, &self.object))
     }
@@ -94,7 +94,7 @@ enum Line {
 #[derive(Debug)]
 pub(crate) struct Agent {
     path: PathBuf,
-    whose: Whose,
+    target: AgentTarget,
     /// The number of the agent's process, once one was connected.
     process: Option<u32>,
     function: u32,
@@ -125,11 +125,11 @@ impl Agent {
         path: &Path,
         function: u32,
         address: Ipv4Addr,
-        whose: Whose,
+        target: AgentTarget,
     ) -> Result<Self, Trouble> {
         let mut agent = Self {
             path: path.to_owned(),
-            whose,
+            target,
             process: None,
             function,
             address,
@@ -174,7 +174,7 @@ impl Agent {
     }
 
     fn trouble(&self, reason: &str) -> Trouble {
-        self.told(reason, format!("start it with {}", self.whose.start()))
+        self.told(reason, format!("start it with {}", self.target.start()))
     }
 
     fn told(&self, reason: &str, fix: impl Into<String>) -> Trouble {
@@ -186,7 +186,7 @@ impl Agent {
     }
 
     fn absent(&self, why: Absent) -> Trouble {
-        let start = self.whose.start();
+        let start = self.target.start();
         let fix = match why {
             Absent::Never | Absent::Gone | Absent::Refused => return self.trouble(why.words()),
             Absent::Mute => self.stuck(),
@@ -198,7 +198,7 @@ impl Agent {
 
     /// What to do about an agent that listens, and sends no reply.
     fn stuck(&self) -> String {
-        let start = self.whose.start();
+        let start = self.target.start();
         match self.process {
             Some(process) if remedies::is_stopped(process) => {
                 format!("it is stopped: `kill -CONT {process}` lets it go on")
@@ -266,7 +266,7 @@ impl Agent {
             return Err((Trouble::agent(reason, fix), false));
         }
         self.process = u32::try_from(peer.pid()).ok().filter(|number| *number != 0);
-        let hello = Said::Hello(self.function, self.address).to_bytes();
+        let hello = Message::Hello(self.function, self.address).to_bytes();
         match send(&line, &hello, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             // An agent that has closed the connection by now may have sent the reason before.
             Ok(_) | Err(SystemErrno::PIPE | SystemErrno::CONNRESET) => {}
@@ -292,7 +292,7 @@ impl Agent {
             Line::Greeting(..) => self.told("has not answered yet", self.stuck()),
             Line::Ready(_) => self.told(
                 "reports that its physical function is gone, or is being opened again",
-                remedies::see_model(&self.whose.object),
+                remedies::see_model(&self.target.object),
             ),
         }
     }
@@ -339,15 +339,15 @@ impl Agent {
         }
     }
 
-    fn refusal(&self, why: Why) -> Trouble {
+    fn refusal(&self, why: Refusal) -> Trouble {
         let command = self.pending.map_or("", |(request, _)| request.command().name);
         match why {
-            Why::Device(errno) => Trouble::Fault(Fault::Refused(command, errno)),
-            Why::Silent => self.told(
+            Refusal::Device(errno) => Trouble::Fault(Fault::Refused(command, errno)),
+            Refusal::Silent => self.told(
                 "reports that its physical function does not answer",
-                remedies::see_model(&self.whose.object),
+                remedies::see_model(&self.target.object),
             ),
-            Why::Taken(owner) => Trouble::agent(
+            Refusal::Taken(owner) => Trouble::agent(
                 format!(
                     "another process has function {}, by the agent's word: {}",
                     self.function,
@@ -355,7 +355,7 @@ impl Agent {
                 ),
                 "name another function, or end the process that has it",
             ),
-            Why::AddressTaken(owner) => Trouble::agent(
+            Refusal::AddressTaken(owner) => Trouble::agent(
                 format!(
                     "by the agent's word, {} has the address {} already, for function {}",
                     name(owner),
@@ -364,12 +364,12 @@ impl Agent {
                 ),
                 "give each function an address of its own in usnic.address, or end that process",
             ),
-            Why::Never => self.told(
+            Refusal::Never => self.told(
                 &format!("does not do that for others, or has no function {}", self.function),
                 "leave usnic.function to itself (`unset DOORBELL_USNIC_FUNCTION`), and end the agent and start it again where it is of \
                  another version",
             ),
-            Why::Full => self.told(
+            Refusal::Full => self.told(
                 "is full: it serves as many processes, of this user or of all, or they have as many filters, as they may",
                 "end processes that do not need their functions; the agent itself is well",
             ),
@@ -381,11 +381,11 @@ impl Agent {
         for _ in 0..BATCH {
             let Some(line) = self.fd() else { return };
             match hear(line) {
-                Heard::Nothing => break,
-                Heard::Said(said) => self.hear(said),
-                Heard::Nonsense => self.hang_up(Absent::Foreign),
-                Heard::End if matches!(self.line, Line::Greeting(..)) => self.hang_up(Absent::Closed),
-                Heard::End => self.hang_up(Absent::Gone),
+                Received::Nothing => break,
+                Received::Message(said) => self.hear(said),
+                Received::Nonsense => self.hang_up(Absent::Foreign),
+                Received::End if matches!(self.line, Line::Greeting(..)) => self.hang_up(Absent::Closed),
+                Received::End => self.hang_up(Absent::Gone),
             }
         }
         let is_late = match self.line {
@@ -397,28 +397,28 @@ impl Agent {
         }
     }
 
-    fn hear(&mut self, said: Said) {
+    fn hear(&mut self, said: Message) {
         let is_greeting = matches!(self.line, Line::Greeting(..));
         match said {
-            Said::Welcome { mac, life } if is_greeting => self.welcome(mac, life),
-            Said::Refused(0, why) if is_greeting => {
-                self.is_full = why == Why::Full;
+            Message::Welcome { mac, life } if is_greeting => self.welcome(mac, life),
+            Message::Refused(0, why) if is_greeting => {
+                self.is_full = why == Refusal::Full;
                 self.refused = Some(self.refusal(why));
                 self.hang_up(Absent::Refused);
             }
-            Said::Done(number, value) if number == self.number && self.pending.is_some() => {
+            Message::Done(number, value) if number == self.number && self.pending.is_some() => {
                 self.answer = Some(Ok(value));
             }
-            Said::Refused(number, why) if number == self.number && self.pending.is_some() => {
+            Message::Refused(number, why) if number == self.number && self.pending.is_some() => {
                 self.answer = Some(Err(self.refusal(why)));
             }
-            Said::News { news, mac, life } => {
+            Message::News { news, mac, life } => {
                 self.take_mac(mac);
                 let life = self.renewed << 32 | life & 0xffff_ffff;
                 (self.parent, self.is_away) = (Parent { news, life }, false);
             }
-            Said::Away => (self.parent.news, self.is_away) = (None, true),
-            Said::Neighbour(ip, mac) => {
+            Message::Away => (self.parent.news, self.is_away) = (None, true),
+            Message::Neighbour(ip, mac) => {
                 if self.neighbours.len() == NEIGHBOURS_MOST {
                     self.neighbours.pop_front();
                 }
@@ -452,14 +452,14 @@ fn name(owner: Owner) -> String {
 }
 
 /// What a look at a line brings.
-enum Heard {
+enum Received {
     Nothing,
-    Said(Said),
+    Message(Message),
     Nonsense,
     End,
 }
 
-fn hear(line: &OwnedFd) -> Heard {
+fn hear(line: &OwnedFd) -> Received {
     let mut packet = [0; PACKET + 1];
     let mut heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
     if heard.is_err_and(|errno| errno == SystemErrno::CONNRESET) {
@@ -467,17 +467,17 @@ fn hear(line: &OwnedFd) -> Heard {
         heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
     }
     match heard {
-        Ok((0, _)) => Heard::End,
+        Ok((0, _)) => Received::End,
         Ok((length, _)) => {
-            Said::read(&packet[..length.min(packet.len())]).map_or(Heard::Nonsense, Heard::Said)
+            Message::read(&packet[..length.min(packet.len())]).map_or(Received::Nonsense, Received::Message)
         }
-        Err(SystemErrno::AGAIN | SystemErrno::INTR) => Heard::Nothing,
-        Err(_) => Heard::End,
+        Err(SystemErrno::AGAIN | SystemErrno::INTR) => Received::Nothing,
+        Err(_) => Received::End,
     }
 }
 
 impl Steering for Agent {
-    fn begin(&mut self, _: &mut Own, request: Request) -> Result<(), Trouble> {
+    fn begin(&mut self, _: &mut OwnFunction, request: Request) -> Result<(), Trouble> {
         let Line::Ready(line) = &self.line else {
             return Err(self.gone());
         };
@@ -486,7 +486,7 @@ impl Steering for Agent {
         }
         // 0 is that of the greeting.
         self.number = self.number.wrapping_add(1).max(1);
-        let bytes = Said::Request(self.number, request).to_bytes();
+        let bytes = Message::Request(self.number, request).to_bytes();
         if send(line, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
             self.hang_up(Absent::Gone);
             return Err(self.gone());
@@ -495,7 +495,7 @@ impl Steering for Agent {
         Ok(())
     }
 
-    fn poll(&mut self, _: &mut Own) -> Option<Result<u64, Trouble>> {
+    fn poll(&mut self, _: &mut OwnFunction) -> Option<Result<u64, Trouble>> {
         self.listen();
         self.answer.take()
     }
@@ -532,7 +532,7 @@ impl Steering for Agent {
         self.own = Some((ip, mac));
         if let Line::Ready(line) = &self.line {
             // One that is gone is found at the next look.
-            let bytes = Said::Here(ip, mac).to_bytes();
+            let bytes = Message::Here(ip, mac).to_bytes();
             let _ = send(line, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }

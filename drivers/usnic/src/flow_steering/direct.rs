@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use doorbell_fabric::ether::Mac;
 
-use super::{Own, Parent, Request, Steering, Trouble};
+use super::{OwnFunction, Parent, Request, Steering, Trouble};
 use crate::devcmd::{ADD_FILTER, arguments};
 use crate::errno::Fault;
 
@@ -16,7 +16,7 @@ const ORPHANS_MOST: usize = 16;
 pub(crate) struct Direct;
 
 impl Steering for Direct {
-    fn begin(&mut self, own: &mut Own, request: Request) -> Result<(), Trouble> {
+    fn begin(&mut self, own: &mut OwnFunction, request: Request) -> Result<(), Trouble> {
         // The device may still read the filter of a command that was given up.
         if own.devcmd.is_busy()? {
             return Err(Fault::Busy.into());
@@ -34,7 +34,7 @@ impl Steering for Direct {
         Ok(())
     }
 
-    fn poll(&mut self, own: &mut Own) -> Option<Result<u64, Trouble>> {
+    fn poll(&mut self, own: &mut OwnFunction) -> Option<Result<u64, Trouble>> {
         let ended = own.devcmd.poll()?;
         Some(ended.map(|results| results[0]).map_err(Trouble::from))
     }

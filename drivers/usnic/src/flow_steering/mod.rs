@@ -132,7 +132,7 @@ impl fmt::Display for Trouble {
 }
 
 /// What belongs to the function itself: its command block, and the buffer of its filters.
-pub struct Own {
+pub struct OwnFunction {
     pub(crate) devcmd: Devcmd,
     /// Where a filter is written, for us and for the device.
     pub(crate) buffer: (RegionSlice, u64),
@@ -156,10 +156,10 @@ pub trait Steering: Send {
     ///
     /// # Errors
     /// [`Trouble`].
-    fn begin(&mut self, own: &mut Own, request: Request) -> Result<(), Trouble>;
+    fn begin(&mut self, own: &mut OwnFunction, request: Request) -> Result<(), Trouble>;
 
     /// Looks whether it is done; of a filter the answer is its number. Never waits.
-    fn poll(&mut self, own: &mut Own) -> Option<Result<u64, Trouble>>;
+    fn poll(&mut self, own: &mut OwnFunction) -> Option<Result<u64, Trouble>>;
 
     /// What is known of the physical function by now. Never waits.
     ///
@@ -213,7 +213,7 @@ pub trait Steering: Send {
 ///
 /// # Errors
 /// [`Trouble`].
-pub fn run(steering: &mut dyn Steering, own: &mut Own, request: Request) -> Result<u64, Trouble> {
+pub fn run(steering: &mut dyn Steering, own: &mut OwnFunction, request: Request) -> Result<u64, Trouble> {
     steering.begin(own, request)?;
     loop {
         if let Some(ended) = steering.poll(own) {

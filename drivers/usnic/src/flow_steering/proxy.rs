@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use doorbell_fabric::ether::Mac;
 
-use super::{Own, Parent, Request, Steering, Trouble};
+use super::{OwnFunction, Parent, Request, Steering, Trouble};
 use crate::pf::Pf;
 use crate::pf_watchdog::{Change, PfWatchdog};
 
@@ -62,7 +62,7 @@ impl Proxy {
 }
 
 impl Steering for Proxy {
-    fn begin(&mut self, _: &mut Own, request: Request) -> Result<(), Trouble> {
+    fn begin(&mut self, _: &mut OwnFunction, request: Request) -> Result<(), Trouble> {
         self.turn();
         if !self.watchdog.is_here() {
             return Err(self.trouble());
@@ -72,7 +72,7 @@ impl Steering for Proxy {
         Ok(())
     }
 
-    fn poll(&mut self, _: &mut Own) -> Option<Result<u64, Trouble>> {
+    fn poll(&mut self, _: &mut OwnFunction) -> Option<Result<u64, Trouble>> {
         self.turn();
         let ended = self.ended.take()?;
         self.is_asked = false;

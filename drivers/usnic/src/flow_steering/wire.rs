@@ -74,7 +74,7 @@ pub struct Owner {
 
 /// Why an agent refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Refusal {
     /// The device does, with this number.
     Device(Errno),
     /// The device does not answer any more.
@@ -91,7 +91,7 @@ pub enum Why {
 
 /// One packet's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Message {
     /// A process wants this function, for this address.
     Hello(u32, Ipv4Addr),
     /// The function has this hardware address, for others of its adapter to know.
@@ -108,7 +108,7 @@ pub enum Said {
     /// The request with this number is done.
     Done(u32, u64),
     /// It is not.
-    Refused(u32, Why),
+    Refused(u32, Refusal),
     /// Another function of the adapter has these addresses.
     Neighbour(Ipv4Addr, Mac),
     /// What the physical function reports of itself.
@@ -124,7 +124,7 @@ pub enum Said {
     Away,
 }
 
-impl Said {
+impl Message {
     /// Encodes the packet as its bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; PACKET] {
@@ -238,14 +238,14 @@ fn read_match(words: &[u64; 5]) -> Option<Match> {
     }
 }
 
-fn why_word(why: Why) -> u64 {
+fn why_word(why: Refusal) -> u64 {
     match why {
-        Why::Device(errno) => u64::from(errno.0) << 8 | 1,
-        Why::Silent => 2,
-        Why::Taken(owner) => owner_word(owner) | 3,
-        Why::Never => 4,
-        Why::Full => 5,
-        Why::AddressTaken(owner) => owner_word(owner) | 6,
+        Refusal::Device(errno) => u64::from(errno.0) << 8 | 1,
+        Refusal::Silent => 2,
+        Refusal::Taken(owner) => owner_word(owner) | 3,
+        Refusal::Never => 4,
+        Refusal::Full => 5,
+        Refusal::AddressTaken(owner) => owner_word(owner) | 6,
     }
 }
 
@@ -260,15 +260,15 @@ fn read_owner(word: u64) -> Option<Owner> {
     })
 }
 
-fn read_why(word: u64) -> Option<Why> {
+fn read_why(word: u64) -> Option<Refusal> {
     Some(match (word & 0xff, word >> 8) {
         // No device refuses for no reason.
-        (1, errno @ 1..) => Why::Device(Errno(u32::try_from(errno).ok()?)),
-        (2, 0) => Why::Silent,
-        (3, _) => Why::Taken(read_owner(word)?),
-        (4, 0) => Why::Never,
-        (5, 0) => Why::Full,
-        (6, _) => Why::AddressTaken(read_owner(word)?),
+        (1, errno @ 1..) => Refusal::Device(Errno(u32::try_from(errno).ok()?)),
+        (2, 0) => Refusal::Silent,
+        (3, _) => Refusal::Taken(read_owner(word)?),
+        (4, 0) => Refusal::Never,
+        (5, 0) => Refusal::Full,
+        (6, _) => Refusal::AddressTaken(read_owner(word)?),
         _ => return None,
     })
 }
@@ -321,32 +321,32 @@ mod tests {
             function: 0xfffe,
         };
         let all = [
-            Said::Hello(3, [10, 0, 0, 5].into()),
-            Said::Away,
-            Said::Request(7, Request::Steer(udp, 2)),
-            Said::Request(8, Request::Steer(Match::Ethertype(0x0806), 0)),
-            Said::Request(9, Request::Unsteer(u64::MAX)),
-            Said::Request(10, Request::Enable(63)),
-            Said::Request(u32::MAX, Request::Disable(0)),
-            Said::Welcome {
+            Message::Hello(3, [10, 0, 0, 5].into()),
+            Message::Away,
+            Message::Request(7, Request::Steer(udp, 2)),
+            Message::Request(8, Request::Steer(Match::Ethertype(0x0806), 0)),
+            Message::Request(9, Request::Unsteer(u64::MAX)),
+            Message::Request(10, Request::Enable(63)),
+            Message::Request(u32::MAX, Request::Disable(0)),
+            Message::Welcome {
                 mac: 0x0605_0403_0202,
                 life: 4,
             },
-            Said::Done(9, 77),
-            Said::Refused(9, Why::Device(Errno(10))),
-            Said::Refused(9, Why::Silent),
-            Said::Refused(9, Why::Taken(owner)),
-            Said::Refused(9, Why::AddressTaken(owner)),
-            Said::Refused(9, Why::Never),
-            Said::Refused(9, Why::Full),
-            Said::Here([10, 0, 0, 1].into(), [2, 0, 0, 0, 0, 1]),
-            Said::Neighbour([10, 0, 0, 2].into(), [2, 0, 0, 0, 0, 2]),
-            Said::News {
+            Message::Done(9, 77),
+            Message::Refused(9, Refusal::Device(Errno(10))),
+            Message::Refused(9, Refusal::Silent),
+            Message::Refused(9, Refusal::Taken(owner)),
+            Message::Refused(9, Refusal::AddressTaken(owner)),
+            Message::Refused(9, Refusal::Never),
+            Message::Refused(9, Refusal::Full),
+            Message::Here([10, 0, 0, 1].into(), [2, 0, 0, 0, 0, 1]),
+            Message::Neighbour([10, 0, 0, 2].into(), [2, 0, 0, 0, 0, 2]),
+            Message::News {
                 news: Some(news),
                 mac: 0x0605_0403_0202,
                 life: 2,
             },
-            Said::News {
+            Message::News {
                 news: None,
                 mac: 0,
                 life: 3,
@@ -354,18 +354,18 @@ mod tests {
         ];
         for said in all {
             let bytes = said.to_bytes();
-            assert_eq!(Said::read(&bytes), Some(said));
+            assert_eq!(Message::read(&bytes), Some(said));
             for length in [0, 8, PACKET - 1] {
-                assert_eq!(Said::read(&bytes[..length]), None, "cut short");
+                assert_eq!(Message::read(&bytes[..length]), None, "cut short");
             }
             for at in [0, 4, 12] {
                 let mut other = bytes;
                 other[at] ^= 1;
-                assert_eq!(Said::read(&other), None, "byte {at}");
+                assert_eq!(Message::read(&other), None, "byte {at}");
             }
         }
         assert_eq!(
-            Said::read(&Said::Request(1, Request::Enable(64)).to_bytes()),
+            Message::read(&Message::Request(1, Request::Enable(64)).to_bytes()),
             None
         );
     }
@@ -375,12 +375,12 @@ mod tests {
         let mut random = doorbell_testing::Random::new(1);
         let mut next = || random.next_u64();
         for _ in 0..100_000 {
-            let mut bytes = Said::Hello(0, [10, 0, 0, 5].into()).to_bytes();
+            let mut bytes = Message::Hello(0, [10, 0, 0, 5].into()).to_bytes();
             for _ in 0..1 + next() % 8 {
                 bytes[6 + (next() % (PACKET as u64 - 6)) as usize] = next() as u8;
             }
-            if let Some(said) = Said::read(&bytes) {
-                assert_eq!(Said::read(&said.to_bytes()), Some(said));
+            if let Some(said) = Message::read(&bytes) {
+                assert_eq!(Message::read(&said.to_bytes()), Some(said));
             }
         }
     }

@@ -531,7 +531,7 @@ mod agents {
     use doorbell_usnic::AgentEvent;
     use doorbell_usnic::filter::Match;
     use doorbell_usnic::flow_steering::Request;
-    use doorbell_usnic::flow_steering::wire::{PACKET, Said, Why};
+    use doorbell_usnic::flow_steering::wire::{Message, PACKET, Refusal};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
     /// An agent in a thread.
@@ -681,15 +681,15 @@ mod agents {
         }
 
         /// The next packet, without the news; `None` at the end.
-        fn hear(&self) -> Option<Said> {
+        fn hear(&self) -> Option<Message> {
             loop {
                 let mut bytes = [0; PACKET];
                 match rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::empty()) {
                     // It closed the connection before it had read our packet; what it sent itself can still
                     // be read.
                     Err(rustix::io::Errno::CONNRESET) => {}
-                    Ok((PACKET, _)) => match Said::read(&bytes) {
-                        Some(Said::News { .. }) => {}
+                    Ok((PACKET, _)) => match Message::read(&bytes) {
+                        Some(Message::News { .. }) => {}
                         said => return said,
                     },
                     _ => return None,
@@ -697,8 +697,8 @@ mod agents {
             }
         }
 
-        fn ask(&self, number: u32, request: Request) -> Option<Said> {
-            self.say(&Said::Request(number, request).to_bytes());
+        fn ask(&self, number: u32, request: Request) -> Option<Message> {
+            self.say(&Message::Request(number, request).to_bytes());
             self.hear()
         }
     }
@@ -716,14 +716,14 @@ mod agents {
                 0,
             )
         };
-        let hello = |function| Said::Hello(function, [10, 0, 0, 9].into());
+        let hello = |function| Message::Hello(function, [10, 0, 0, 9].into());
         // No greeting, nonsense, too long, another version: the line ends.
         for bytes in [
-            Said::Request(1, udp(1)).to_bytes().to_vec(),
+            Message::Request(1, udp(1)).to_bytes().to_vec(),
             vec![0xff; PACKET],
             vec![0; 4096],
             vec![1],
-            Said::Done(1, 1).to_bytes().to_vec(),
+            Message::Done(1, 1).to_bytes().to_vec(),
         ] {
             let client = Client::new(&agent.socket);
             client.say(&bytes);
@@ -731,17 +731,20 @@ mod agents {
         }
         let client = Client::new(&agent.socket);
         client.say(&hello(0).to_bytes());
-        assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
+        assert!(matches!(client.hear(), Some(Message::Welcome { .. })));
         // Sixteen filters, and only of kinds that rails need; others' are not its own to take away.
         for port in 0..16 {
             assert!(
-                matches!(client.ask(port.into(), udp(port)), Some(Said::Done(..))),
+                matches!(client.ask(port.into(), udp(port)), Some(Message::Done(..))),
                 "{port}"
             );
         }
-        assert_eq!(client.ask(99, udp(99)), Some(Said::Refused(99, Why::Full)));
+        assert_eq!(client.ask(99, udp(99)), Some(Message::Refused(99, Refusal::Full)));
         let everything = Request::Steer(Match::Ethertype(0x0800), 0);
-        assert_eq!(client.ask(7, everything), Some(Said::Refused(7, Why::Never)));
+        assert_eq!(
+            client.ask(7, everything),
+            Some(Message::Refused(7, Refusal::Never))
+        );
         let mut rail = open(&vic, 1, &by(&agent.socket)).unwrap();
         for id in 0..200 {
             client.ask(8, Request::Unsteer(id));
@@ -765,7 +768,7 @@ mod agents {
         );
         mute.say(&hello(0).to_bytes());
         for number in 0..100_000 {
-            if !mute.say(&Said::Request(number, Request::Disable(0)).to_bytes()) {
+            if !mute.say(&Message::Request(number, Request::Disable(0)).to_bytes()) {
                 break;
             }
         }
@@ -776,7 +779,7 @@ mod agents {
         let many: Vec<_> = (0..70).map(|_| Client::new(&agent.socket)).collect();
         assert!(
             many.iter()
-                .any(|client| client.hear_now() == Some(Said::Refused(0, Why::Full)))
+                .any(|client| client.hear_now() == Some(Message::Refused(0, Refusal::Full)))
         );
         drop((many, rail));
         agent.end();
@@ -795,8 +798,8 @@ mod agents {
         let mute = Client::new(&agent.socket);
         let own = Ipv4Addr::new(10, 0, 0, 9);
         let client = Client::new(&agent.socket);
-        client.say(&Said::Hello(0, own).to_bytes());
-        assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
+        client.say(&Message::Hello(0, own).to_bytes());
+        assert!(matches!(client.hear(), Some(Message::Welcome { .. })));
         let udp = |address| {
             Request::Steer(
                 Match::Udp {
@@ -806,8 +809,11 @@ mod agents {
                 0,
             )
         };
-        assert_eq!(client.ask(1, udp(address)), Some(Said::Refused(1, Why::Never)));
-        assert!(matches!(client.ask(2, udp(own)), Some(Said::Done(2, _))));
+        assert_eq!(
+            client.ask(1, udp(address)),
+            Some(Message::Refused(1, Refusal::Never))
+        );
+        assert!(matches!(client.ask(2, udp(own)), Some(Message::Done(2, _))));
         // Another's function, another's address, and functions that cannot be.
         for (function, ip) in [
             (1, [10, 0, 0, 8].into()),
@@ -815,12 +821,12 @@ mod agents {
             (999, [10, 0, 0, 7].into()),
         ] {
             let other = Client::new(&agent.socket);
-            other.say(&Said::Hello(function, ip).to_bytes());
+            other.say(&Message::Hello(function, ip).to_bytes());
             let said = other.hear();
             let is_refused = match (function, said) {
-                (1, Some(Said::Refused(0, Why::Taken(owner)))) => owner.function == 1,
-                (3, Some(Said::Refused(0, Why::AddressTaken(owner)))) => owner.function == 1,
-                (999, Some(Said::Refused(0, Why::Never))) => true,
+                (1, Some(Message::Refused(0, Refusal::Taken(owner)))) => owner.function == 1,
+                (3, Some(Message::Refused(0, Refusal::AddressTaken(owner)))) => owner.function == 1,
+                (999, Some(Message::Refused(0, Refusal::Never))) => true,
                 _ => false,
             };
             assert!(is_refused, "{function}: {said:?}");
@@ -830,7 +836,7 @@ mod agents {
         let mut ended = false;
         for number in 0..100_000u32 {
             let [a, b, c, d] = number.to_le_bytes();
-            let here = Said::Here(own, [2, 0, a, b, c, d]);
+            let here = Message::Here(own, [2, 0, a, b, c, d]);
             if !client.say(&here.to_bytes()) {
                 ended = true;
                 break;
@@ -844,9 +850,9 @@ mod agents {
         assert_eq!(vic.state().filters(1), 3);
         // An address of its own is all that it may speak of.
         let liar = Client::new(&agent.socket);
-        liar.say(&Said::Hello(0, own).to_bytes());
-        assert!(matches!(liar.hear(), Some(Said::Welcome { .. })));
-        liar.say(&Said::Here(address, [2, 0, 0, 0, 0, 9]).to_bytes());
+        liar.say(&Message::Hello(0, own).to_bytes());
+        assert!(matches!(liar.hear(), Some(Message::Welcome { .. })));
+        liar.say(&Message::Here(address, [2, 0, 0, 0, 0, 9]).to_bytes());
         assert_eq!(liar.hear(), None);
         assert_eq!(mute.hear(), None, "who does not greet is not waited for");
         agent.end();
@@ -966,10 +972,10 @@ mod agents {
         let come = |agent: &Running, user: u32, functions: std::ops::Range<u32>| -> Vec<Client> {
             let hello = |function: u32| {
                 let client = Client::new(&agent.socket);
-                client.say(&Said::Hello(function, [10, 0, user as u8, function as u8].into()).to_bytes());
+                client.say(&Message::Hello(function, [10, 0, user as u8, function as u8].into()).to_bytes());
                 match client.hear() {
-                    Some(Said::Welcome { .. }) => Some(client),
-                    Some(Said::Refused(0, Why::Full)) => None,
+                    Some(Message::Welcome { .. }) => Some(client),
+                    Some(Message::Refused(0, Refusal::Full)) => None,
                     said => panic!("{user} {function}: {said:?}"),
                 }
             };
@@ -1000,8 +1006,8 @@ mod agents {
                         port,
                     };
                     match client.ask(port.into(), Request::Steer(wants, 0)) {
-                        Some(Said::Done(..)) => count += 1,
-                        Some(Said::Refused(_, Why::Full)) => {}
+                        Some(Message::Done(..)) => count += 1,
+                        Some(Message::Refused(_, Refusal::Full)) => {}
                         said => panic!("{user} {function} {port}: {said:?}"),
                     }
                 }
@@ -1027,15 +1033,15 @@ mod agents {
         }
         let client = Client::new(&agent.socket);
         let own = Ipv4Addr::new(10, 0, 0, 9);
-        client.say(&Said::Hello(0, own).to_bytes());
-        assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
+        client.say(&Message::Hello(0, own).to_bytes());
+        assert!(matches!(client.hear(), Some(Message::Welcome { .. })));
         let udp = Match::Udp {
             address: own,
             port: 7,
         };
         assert!(matches!(
             client.ask(1, Request::Steer(udp, 0)),
-            Some(Said::Done(1, _))
+            Some(Message::Done(1, _))
         ));
         let is_held = vic.state().is_held;
         let holds = vic.state().holds;
@@ -1064,7 +1070,7 @@ mod agents {
 
     impl Client {
         /// What is there within a moment.
-        fn hear_now(&self) -> Option<Said> {
+        fn hear_now(&self) -> Option<Message> {
             let _ = rustix::net::sockopt::set_socket_timeout(
                 &self.0,
                 rustix::net::sockopt::Timeout::Recv,

@@ -7,7 +7,7 @@ use doorbell_fabric::event::EventKind;
 use doorbell_fabric::message::Body;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_sim::{Aim, Change, Effect, Faults, Job, Pick, Plane, SimConfig, SimNet, Step, Why};
+use doorbell_sim::{Aim, Change, Effect, Faults, Job, Pick, Plane, SimConfig, SimNet, Step, StopReason};
 
 use super::two::{number, two};
 
@@ -45,7 +45,7 @@ fn a_job_does_not_step_a_paused_rank() {
 
     net.change(Change::Pause(1));
     let stuck = job.run(10, |_, _, _| Step::Done).unwrap_err();
-    assert_eq!((stuck.why, stuck.waiting.len()), (Why::Deadlock, 1));
+    assert_eq!((stuck.why, stuck.waiting.len()), (StopReason::Deadlock, 1));
 }
 
 #[test]

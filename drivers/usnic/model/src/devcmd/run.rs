@@ -9,7 +9,7 @@ use crate::fault::{Point, deeds};
 use crate::filter;
 use crate::function::{Adapter, Function};
 use crate::io::{Context, Wrong};
-use crate::notify::{self, Wanted};
+use crate::notify::{self, NotifyArea};
 use crate::options::Policy;
 use crate::registers::devcmd::ERROR;
 use crate::stats;
@@ -250,7 +250,7 @@ impl Scene<'_> {
         if size < 8 || interrupt != notify::NO_INTERRUPT && usize::from(interrupt) >= function.interrupts {
             return Err(errno::INVALID);
         }
-        function.notify = Some(Wanted {
+        function.notify = Some(NotifyArea {
             address: args[0],
             size,
             interrupt,

@@ -42,7 +42,7 @@ impl World {
                 }
             }
             action => {
-                for index in (0..self.functions.len()).filter(|index| target.whom.has(*index)) {
+                for index in (0..self.functions.len()).filter(|index| target.scope.has(*index)) {
                     self.of_function(index, target, action);
                 }
             }

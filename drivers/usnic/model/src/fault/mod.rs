@@ -113,14 +113,14 @@ pub(crate) enum Action {
 
 /// The functions that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum Scope {
     Any,
     /// All but the physical one.
     Vfs,
     One(usize),
 }
 
-impl Whom {
+impl Scope {
     pub(crate) fn has(self, function: usize) -> bool {
         match self {
             Self::Any => true,
@@ -133,7 +133,7 @@ impl Whom {
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) whom: Whom,
+    pub(crate) scope: Scope,
     /// The queue, interrupt, or number of the command.
     pub(crate) index: Option<usize>,
 }
@@ -194,7 +194,7 @@ impl Rule {
     fn meets(&mut self, point: Point, function: usize, index: usize) -> bool {
         let is_here = self.point == Some(point)
             && self.left > 0
-            && self.target.whom.has(function)
+            && self.target.scope.has(function)
             && (self.is_deed || self.target.index.is_none_or(|wanted| wanted == index));
         if !is_here {
             return false;
@@ -261,7 +261,7 @@ impl Faults {
             if rule.is_deed {
                 // A rule for all functions acts on the one that met it.
                 let target = Target {
-                    whom: Whom::One(function),
+                    scope: Scope::One(function),
                     ..rule.target
                 };
                 let mut due = self.due.borrow_mut();
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(some.deeds(1_000_001), []);
         some.ask(Point::Command, 1, 9);
         let target = Target {
-            whom: Whom::One(1),
+            scope: Scope::One(1),
             index: None,
         };
         assert_eq!(some.deeds(1_000_002), [(target, Action::Removed)]);

@@ -11,7 +11,7 @@
 //! `docs/vic-model.md` explains each action.
 
 use super::actions::{ACTIONS, Acts, Bounds, Part, STATE, Words, digits};
-use super::{Point, Rule, Target, When, Whom};
+use super::{Point, Rule, Scope, Target, When};
 use crate::error::Error;
 use crate::random::Random;
 
@@ -109,7 +109,7 @@ fn probability(word: &str) -> Result<f64, String> {
 fn target(words: &mut Words<'_>) -> Result<(Part, Target), String> {
     let word = words.next("a target")?;
     let all = Target {
-        whom: Whom::Any,
+        scope: Scope::Any,
         index: None,
     };
     match word {
@@ -119,14 +119,14 @@ fn target(words: &mut Words<'_>) -> Result<(Part, Target), String> {
         _ => {}
     }
     let (name, rest) = word.split_once('.').unwrap_or((word, ""));
-    let whom = match name {
-        "pf" => Whom::One(0),
-        "vf*" => Whom::Vfs,
+    let scope = match name {
+        "pf" => Scope::One(0),
+        "vf*" => Scope::Vfs,
         name => {
             let vf = name.strip_prefix("vf").and_then(digits);
             let vf = vf.filter(|vf| *vf + 1 < words.bounds.functions as u64);
             match vf {
-                Some(vf) => Whom::One(1 + vf as usize),
+                Some(vf) => Scope::One(1 + vf as usize),
                 None => return Err(no_target(word, words.bounds.functions)),
             }
         }
@@ -142,7 +142,7 @@ fn target(words: &mut Words<'_>) -> Result<(Part, Target), String> {
             "`{rest}` is not there: a function has {name}0 to {name}{last}"
         ));
     }
-    Ok((part, Target { whom, index }))
+    Ok((part, Target { scope, index }))
 }
 
 fn no_target(word: &str, functions: usize) -> String {
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(
             rules[2].target,
             Target {
-                whom: Whom::Vfs,
+                scope: Scope::Vfs,
                 index: Some(58)
             }
         );

@@ -30,7 +30,7 @@ fn tuple(destination: Option<u32>, port: Option<u16>) -> Match {
 fn the_references_filter_is_read_as_it_says() {
     assert_eq!(vector().len(), 58);
     let wanted = tuple(Some(0x0a00_0005), Some(5000));
-    assert_eq!(parse(&vector(), 1), Ok(Asked { wanted, rq: 2 }));
+    assert_eq!(parse(&vector(), 1), Ok(FilterRequest { wanted, rq: 2 }));
     assert_eq!(
         parse(&vector(), 0),
         Err(errno::INVALID),
@@ -43,7 +43,7 @@ fn the_references_filter_is_read_as_it_says() {
     let mut newer = newer;
     newer.extend([0; 32]);
     assert_eq!(newer.len(), 8 + 24 + 8 + 46);
-    assert_eq!(parse(&newer, 1), Ok(Asked { wanted, rq: 2 }));
+    assert_eq!(parse(&newer, 1), Ok(FilterRequest { wanted, rq: 2 }));
 }
 
 #[test]
@@ -78,7 +78,8 @@ fn frame(destination: u32, port: u16) -> Vec<u8> {
 #[test]
 fn the_most_specific_filter_wins_and_owners_are_kept_apart() {
     let mut filters = Filters::new(4, false);
-    let add = |filters: &mut Filters, owner, wanted, rq| filters.add(owner, Asked { wanted, rq }, false);
+    let add =
+        |filters: &mut Filters, owner, wanted, rq| filters.add(owner, FilterRequest { wanted, rq }, false);
     let any = add(&mut filters, 1, tuple(None, None), 0).unwrap();
     let port = add(&mut filters, 1, tuple(None, Some(5000)), 1).unwrap();
     let both = add(&mut filters, 2, tuple(Some(0x0a00_0005), Some(5000)), 2).unwrap();
