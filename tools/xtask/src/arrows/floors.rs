@@ -1,21 +1,21 @@
-//! The floors: which folder is which crate, and whom it may see.
+//! The floors: which folder is which crate, and what it may depend on.
 //!
-//! A crate sees only floors below its own, and of those only what its row names. A package of the workspace that is
-//! missing here, or an arrow that no row allows, is a finding. To add a crate, add its row.
+//! A crate sees only floors below its own, and of those only what its row names. A package of the workspace
+//! that is missing here, or an arrow that no row allows, is a finding. To add a crate, add its row.
 
 use std::path::Path;
 
 use super::Finding;
 use crate::workspace::{Dependency, Member, Workspace};
 
-/// Whom a crate may depend on.
+/// The crates that a crate may depend on.
 #[derive(Debug, Clone, Copy)]
 enum Sees {
     /// These folders only.
     Only(&'static [&'static str]),
     /// Every crate on a lower floor.
     Below,
-    /// Every crate.
+    /// Every crate of the workspace.
     Everything,
 }
 
@@ -28,7 +28,7 @@ struct Place {
     package: &'static str,
     /// The floor, from 0.
     floor: u8,
-    /// Whom it may depend on.
+    /// The crates that it may depend on.
     sees: Sees,
 }
 
@@ -62,11 +62,11 @@ const FLOORS: &[Place] = &[
     place(0, "ring", "doorbell-ring", Sees::Only(&[])),
     place(0, "hotel", "doorbell-hotel", Sees::Only(&[])),
     place(0, "fabric/libfabric-sys", "libfabric-sys", Sees::Only(&[])),
-    // what is driven, written from the reference alone: it shares nothing with whoever drives it
+    // what is driven, written from the reference alone: it shares nothing with its driver
     place(0, "drivers/usnic/model", "doorbell-vic", Sees::Only(&[])),
     // what tests share; on the lowest floor, so that no test of a crate drags in the crate itself
     place(0, TESTING, "doorbell-testing", Sees::Only(&[])),
-    // 1: the contracts, and matching for whoever needs it
+    // 1: the contracts, and matching for the crates that need it
     place(1, "fabric", "doorbell-fabric", Sees::Only(&["ring"])),
     place(1, "fabric/matching", "doorbell-matching", Sees::Only(&[])),
     // 2: drivers; each maps one kind of device queue onto the contracts
@@ -116,7 +116,7 @@ const FLOORS: &[Place] = &[
         "doorbell-am-portals",
         Sees::Only(&["fabric", "fabric/matching", "paths"]),
     ),
-    // the kernel's interfaces and routes are asked about in one place, whoever wants to know
+    // the kernel's interfaces and routes are read in one place, for all crates
     place(4, "oob", "doorbell-oob", Sees::Only(&["fabric", "drivers/inet"])),
     place(4, "acm", "doorbell-acm", Sees::Only(&["fabric", "drivers/inet"])),
     // 5: active messages, and what the benchmarks need apart

@@ -1,4 +1,4 @@
-//! The rules that keep the project in order: who depends on whom, where `unsafe` lives, what lies in the tree.
+//! The rules that keep the project in order: dependencies, where `unsafe` lives, what lies in the tree.
 //!
 //! Each rule is one file here, and looks at plain values, so that its tests need only a small made tree.
 

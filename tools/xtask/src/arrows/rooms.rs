@@ -1,4 +1,5 @@
-//! The rooms where `unsafe` lives. Every other file forbids it, and in a room each block says why it is sound.
+//! The rooms where `unsafe` lives. Every other file forbids it, and in a room each block has a comment on why
+//! it is sound.
 
 use super::Finding;
 use crate::lexer::{Kind, Token};
@@ -44,7 +45,8 @@ fn is_file_or_folder(file: &str, room: &str) -> bool {
         .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Whether some file beside or below the crate root `file` is a room, so that the root can deny but not forbid.
+/// Whether some file beside or below the crate root `file` is a room, so that the root can deny but not
+/// forbid.
 fn crate_has_rooms(file: &str, files: &[String]) -> bool {
     let source = file
         .rsplit_once('/')
@@ -76,8 +78,7 @@ pub(super) fn crate_root(file: &str, tokens: &[Token<'_>], files: &[String]) -> 
     if good {
         return Vec::new();
     }
-    let message =
-        format!("this crate does not say #![{wanted}(unsafe_code)]; add it below the first comment");
+    let message = format!("this crate lacks #![{wanted}(unsafe_code)]; add it below the first comment");
     vec![Finding {
         file: file.to_owned(),
         line: 1,
@@ -103,7 +104,7 @@ fn has_lint(tokens: &[Token<'_>], level: &str) -> bool {
     })
 }
 
-/// `unsafe` outside the rooms, and unsafe blocks that do not say why they are sound.
+/// `unsafe` outside the rooms, and unsafe blocks without a comment on why they are sound.
 pub(super) fn file(file: &str, tokens: &[Token<'_>]) -> Vec<Finding> {
     let room = is_room(file);
     let mut findings = Vec::new();
@@ -130,7 +131,7 @@ pub(super) fn file(file: &str, tokens: &[Token<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a run of comment lines that ends at most `REACH` lines above `line` says SAFETY.
+/// Whether a run of comment lines that ends at most `REACH` lines above `line` has the word SAFETY.
 fn has_reason(before: &[Token<'_>], line: usize) -> bool {
     let mut wanted_from = line.saturating_sub(REACH);
     for token in before.iter().rev() {

@@ -27,7 +27,7 @@ fn good_tree() -> tempfile::TempDir {
     write(
         root.path(),
         "ring/src/lib.rs",
-        "// SAFETY: nobody calls it\nunsafe impl Send for X {}\nstruct X;\n",
+        "// SAFETY: it is never called\nunsafe impl Send for X {}\nstruct X;\n",
     );
     write(root.path(), "fabric/Cargo.toml", &package("doorbell-fabric", ""));
     write(
@@ -38,7 +38,7 @@ fn good_tree() -> tempfile::TempDir {
     write(
         root.path(),
         "fabric/src/clock.rs",
-        "// SAFETY: nobody calls it\nunsafe impl Send for X {}\nstruct X;\n",
+        "// SAFETY: it is never called\nunsafe impl Send for X {}\nstruct X;\n",
     );
     write(root.path(), "pml/Cargo.toml", &package("doorbell-pml", on_fabric));
     write(root.path(), "pml/src/lib.rs", forbid);
@@ -86,7 +86,7 @@ fn each_wrong_thing_is_named_with_its_file_and_line() {
         "hotel/Cargo.toml:1: hotel is no member",
         "notes.txt:1: this does not belong at the top",
         "pml/Cargo.toml:6: doorbell-pml (floor 4) depends on doorbell-ring (floor 0)",
-        "pml/src/lib.rs:1: this crate does not say #![forbid(unsafe_code)]",
+        "pml/src/lib.rs:1: this crate lacks #![forbid(unsafe_code)]",
         "pml/src/lib.rs:3: todo marks unfinished work",
         "pml/tests/peek.rs:3: unsafe stands outside its rooms",
         "ring/README.md:3: FIXME marks unfinished work",

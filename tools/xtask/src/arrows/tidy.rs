@@ -1,4 +1,5 @@
-//! What lies in the tree: entries at the top, words for unfinished work, tests that are ignored without a reason.
+//! What lies in the tree: entries at the top, words for unfinished work, tests that are ignored without a
+//! reason.
 
 use std::collections::BTreeSet;
 
@@ -61,7 +62,7 @@ pub(super) fn words(file: &str, text: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Words for unfinished work in code and comments, and ignored tests that do not say why.
+/// Words for unfinished work in code and comments, and ignored tests without a reason.
 pub(super) fn rust(file: &str, tokens: &[Token<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for token in tokens.iter().filter(|token| token.kind == Kind::Comment) {
@@ -85,7 +86,7 @@ pub(super) fn rust(file: &str, tokens: &[Token<'_>]) -> Vec<Finding> {
         }
         if first.is("#") && second.is("[") && third.is("ignore") && fourth.is("]") {
             let message =
-                "this test is ignored and does not say why; write #[ignore = \"the reason\"]".to_owned();
+                "this test is ignored without a reason; write #[ignore = \"the reason\"]".to_owned();
             findings.push(Finding {
                 file: file.to_owned(),
                 line: first.line,
