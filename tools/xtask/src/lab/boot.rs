@@ -169,7 +169,7 @@ impl Boots<'_> {
         kernel: &KernelFiles,
         run: &Run<'_>,
         accelerator: Accelerator,
-    ) -> Result<(super::programs::Said, PathBuf), Stop> {
+    ) -> Result<(super::programs::Finished, PathBuf), Stop> {
         let first_root = self.folder.join("first-root.cpio");
         first_root::write(&first_root, &self.images.get(Image::Guest)?, kernel, run)?;
         let folder = Folder::new()?;

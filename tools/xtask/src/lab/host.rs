@@ -22,7 +22,7 @@ pub(super) struct Host {
 
 impl Host {
     /// Reads the configuration of this machine's apt.
-    pub(super) fn ask(programs: &Programs) -> Result<Self, Stop> {
+    pub(super) fn read(programs: &Programs) -> Result<Self, Stop> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(Stop::unable(
                 "the lab's machines are x86-64 under Linux, and this one is not",
@@ -34,13 +34,13 @@ impl Host {
                 return Err(Stop::Unable(reason));
             }
         }
-        let sites = programs.say(
+        let sites = programs.output_of(
             "apt-get",
             &["indextargets", "--format", "$(SITE)", "Created-By: Packages"],
         )?;
         let mirror = mirror(&sites)
             .ok_or_else(|| Stop::unable("apt of this machine has no mirror of Debian among its sources"))?;
-        let settings = programs.say("apt-config", &["dump"])?;
+        let settings = programs.output_of("apt-config", &["dump"])?;
         let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
         Ok(Self {
             mirror: mirror.to_owned(),

@@ -176,7 +176,7 @@ fn all(
     let _alone = alone(&cache)?;
     let logs = workspace.target.join("xtask/lab");
     let programs = Programs::new(logs.clone(), Duration::from_secs(60 * options.limit))?;
-    let host = Host::ask(&programs)?;
+    let host = Host::read(&programs)?;
     let images = Images::new(&programs, &host, &cache);
     let guest = images.get(Image::Guest)?;
     let tested = match &options.program {
@@ -205,7 +205,7 @@ fn all(
             }
             let verdict = boot(&boots, scenario, guest, options.again)?;
             if !quiet {
-                print!("{}", told(&verdict));
+                print!("{}", summary(&verdict));
             }
             report.guests.push(verdict);
         }
@@ -312,7 +312,7 @@ fn fits(programs: &Programs, guest: &Path, tested: &Path, suite: &str) -> Result
 }
 
 /// A guest's lines.
-fn told(verdict: &Verdict) -> String {
+fn summary(verdict: &Verdict) -> String {
     let good = if verdict.is_good() { "ok" } else { "FAILED" };
     let passed = verdict
         .checks
@@ -392,11 +392,11 @@ mod tests {
             console: PathBuf::from("/x/g.log"),
         };
         assert_eq!(
-            told(&verdict),
+            summary(&verdict),
             "s: g (Linux 7.2): ok, 1 of 1 checks, 12 s\n    ok      it is up\n"
         );
         verdict.checks[0].failure = Some("it is down".to_owned());
-        let text = told(&verdict);
+        let text = summary(&verdict);
         assert!(
             text.contains("FAILED, 0 of 1") && text.contains("it is down") && text.contains("/x/g.log"),
             "{text}"

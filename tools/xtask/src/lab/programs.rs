@@ -25,7 +25,7 @@ pub(super) struct Programs {
 }
 
 /// How a program ended, and its output.
-pub(super) struct Said {
+pub(super) struct Finished {
     /// Its exit status; `None` when it was still running at its limit, or a signal ended it.
     pub(super) code: Option<i32>,
     pub(super) timed_out: bool,
@@ -51,7 +51,7 @@ impl Programs {
         doing: &str,
         command: &mut Command,
         limit: Duration,
-    ) -> Result<Said, Error> {
+    ) -> Result<Finished, Error> {
         let path = self.logs.join(format!("{log}.log"));
         let file = File::create(&path).map_err(Error::file("create", &path))?;
         let limit = limit.min(self.end.saturating_duration_since(Instant::now()));
@@ -69,7 +69,7 @@ impl Programs {
             Ended::TimedOut => (None, true),
         };
         let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
-        Ok(Said {
+        Ok(Finished {
             code,
             timed_out,
             text: String::from_utf8_lossy(&bytes).into_owned(),
@@ -78,7 +78,7 @@ impl Programs {
     }
 
     /// What a program of this machine answers.
-    pub(super) fn say(&self, program: &str, arguments: &[&str]) -> Result<String, Stop> {
+    pub(super) fn output_of(&self, program: &str, arguments: &[&str]) -> Result<String, Stop> {
         let mut command = Command::new(program);
         command.args(arguments).env("LC_ALL", "C");
         self.must(program, &format!("asking {program}"), &mut command, QUESTION)
@@ -113,7 +113,7 @@ impl Programs {
     }
 }
 
-impl Said {
+impl Finished {
     /// How it ended badly, in words, with its last ones.
     pub(super) fn how(&self, limit: Duration) -> String {
         let last = self.text.lines().rev().find(|line| !line.trim().is_empty());

@@ -83,7 +83,7 @@ impl Bench<'_> {
         command.args(["--cores", CORES[1]]);
         self.rail(&mut command);
         let mut server = self.programs.start(command)?;
-        self.programs.hear(&mut server, "serving on", SLACK)?;
+        self.programs.wait_for(&mut server, "serving on", SLACK)?;
         Ok(server)
     }
 
@@ -169,7 +169,7 @@ impl Bench<'_> {
         let mut command = raw(self, Host::B, Host::A, 1);
         command.arg("--answer");
         let mut answering = self.programs.start(command)?;
-        self.programs.hear(&mut answering, "answering", SLACK)?;
+        self.programs.wait_for(&mut answering, "answering", SLACK)?;
         let mut command = raw(self, Host::A, Host::B, 0);
         command.args([
             "--sizes",
@@ -204,7 +204,7 @@ impl Bench<'_> {
             }
             Err(error) => return Err(error),
         };
-        if let Err(error) = self.programs.hear(&mut server, "listening", SLACK) {
+        if let Err(error) = self.programs.wait_for(&mut server, "listening", SLACK) {
             return match error {
                 Error::Lab(text) => {
                     failures.push(format!("package iperf3: {text}"));

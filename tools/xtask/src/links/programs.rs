@@ -79,22 +79,22 @@ impl Programs {
         let mut running = self.start(command)?;
         Ok(match self.ended(&mut running, limit)? {
             Some(status) if status.success() => Ok(running.printed()),
-            Some(status) => Err(format!("{}: {status}: {}", running.line, running.said())),
+            Some(status) => Err(format!("{}: {status}: {}", running.line, running.last_line())),
             None => Err(format!(
                 "{} hangs: it did not end within {limit:?}: {}",
                 running.line,
-                running.said()
+                running.last_line()
             )),
         })
     }
 
     /// Waits until a program has printed `word`.
-    pub(crate) fn hear(&self, running: &mut Running, word: &str, limit: Duration) -> Result<(), Error> {
+    pub(crate) fn wait_for(&self, running: &mut Running, word: &str, limit: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         while !running.printed().contains(word) {
             let ended = running.child.try_wait().is_ok_and(|status| status.is_some());
             if ended || begun.elapsed() > limit {
-                let (line, said) = (&running.line, running.said());
+                let (line, said) = (&running.line, running.last_line());
                 return Err(Error::Lab(format!("{line} did not print {word:?}: {said}")));
             }
             self.check()?;
@@ -150,13 +150,13 @@ impl Running {
     }
 
     /// All that it printed.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         let all = std::fs::read_to_string(&self.err).unwrap_or_default();
         all.trim().to_owned()
     }
 
     /// Its last words.
-    fn said(&self) -> String {
+    fn last_line(&self) -> String {
         let all = std::fs::read_to_string(&self.err).unwrap_or_default();
         let last = all.lines().rev().find(|line| !line.trim().is_empty());
         last.unwrap_or("it printed nothing").to_owned()
@@ -200,7 +200,7 @@ mod tests {
         let hung = programs.run(sh("sleep 600"), Duration::from_millis(50)).unwrap();
         assert!(hung.unwrap_err().contains("hangs"));
         let mut running = programs.start(sh("echo ready; exec sleep 600")).unwrap();
-        programs.hear(&mut running, "ready", limit).unwrap();
+        programs.wait_for(&mut running, "ready", limit).unwrap();
         let process = running.child.id();
         programs.interrupted.store(true, Ordering::Relaxed);
         let error = programs.ended(&mut running, limit).unwrap_err();

@@ -141,7 +141,7 @@ impl Stage<'_> {
         command.args(["--cores", CORES[1]]);
         self.rails(&mut command);
         let mut server = self.programs.start(command)?;
-        self.programs.hear(&mut server, "serving on", SLACK)?;
+        self.programs.wait_for(&mut server, "serving on", SLACK)?;
         Ok(server)
     }
 
@@ -227,12 +227,12 @@ impl Stage<'_> {
                     Err(error) => (Value::Null, Some(format!("{}: {error}", running.line()))),
                 }
             }
-            Some(status) => (Value::Null, Some(format!("{status}: {}", running.words()))),
+            Some(status) => (Value::Null, Some(format!("{status}: {}", running.output()))),
             None => (
                 Value::Null,
                 Some(format!(
                     "hangs: it did not end within {limit:?}: {}",
-                    running.words()
+                    running.output()
                 )),
             ),
         };
