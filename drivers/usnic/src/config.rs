@@ -156,7 +156,8 @@ impl UsnicConfig {
     pub(crate) fn address_of(&self, name: &RailName, object: &Object) -> Result<StaticAddress, RailError> {
         let wrong = |reason: String| {
             let remedy = if reason.contains("usnic.gateway") {
-                "leave the gateway to itself, or set it to one of that network: `unset DOORBELL_USNIC_GATEWAY`".to_owned()
+                "unset the gateway, or set it to one of that network: `unset DOORBELL_USNIC_GATEWAY`"
+                    .to_owned()
             } else {
                 let object = remedies::quoted(std::path::Path::new(&object.to_string()));
                 format!(

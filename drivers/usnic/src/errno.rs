@@ -57,7 +57,7 @@ impl Errno {
                 "use fewer functions, or reset the adapter",
             ),
             8 => (
-                "the firmware has waited for something in vain",
+                "the firmware timed out waiting for something",
                 "reset the adapter",
             ),
             9 => (
@@ -77,7 +77,7 @@ impl Errno {
                 "try again; reset the function where it stays so",
             ),
             _ => (
-                "it gives a reason that no public driver knows",
+                "the number has no meaning in any public driver",
                 "report the number with the firmware's version",
             ),
         }
@@ -132,7 +132,7 @@ impl Fault {
         }
     }
 
-    /// Whether the device is not there any more, or the line to who models it is of no use.
+    /// Whether the device is not there any more, or the connection to the process that models it is of no use.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {

@@ -173,7 +173,7 @@ fn by_number(config: &UsnicConfig, object: &Object, trouble: Trouble) -> Trouble
             "{trouble}; usnic.function is {number}, and most likely that is another function's number (by its name, this one's is {})",
             object.index()
         ),
-        "leave it to itself: `unset DOORBELL_USNIC_FUNCTION`; or set it to this function's own number",
+        "unset it: `unset DOORBELL_USNIC_FUNCTION`; or set it to this function's own number",
     )
 }
 

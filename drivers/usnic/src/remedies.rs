@@ -129,7 +129,7 @@ pub fn agent_at(path: &Path) -> io::Result<Option<u32>> {
     Ok(listener(path, SocketType::SEQPACKET)?)
 }
 
-/// Whether [`agent_at`] has found the socket of something else than an agent.
+/// Whether [`agent_at`] has found a socket that is not an agent's.
 #[must_use]
 pub fn is_other_kind(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::PROTOTYPE.raw_os_error())

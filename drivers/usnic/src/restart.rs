@@ -41,7 +41,7 @@ impl Reset {
         let begun = thread.spawn(move || claim.reset());
         begun.map(|thread| Self(Some(thread))).map_err(|error| {
             Trouble::agent(
-                format!("the system has no thread for the reset of the function: {error}"),
+                format!("cannot start a thread for the reset of the function: {error}"),
                 "end other processes of this user, or let it have more threads (`ulimit -u`, pids.max of its cgroup)",
             )
         })

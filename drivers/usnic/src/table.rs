@@ -174,7 +174,7 @@ impl BadTable {
                 "reset the adapter; a firmware that goes on reporting this is broken"
             }
             Self::Missing(Kind::Devcmd | Kind::Devcmd2) => {
-                "leave usnic.commands to itself where it is set (`unset DOORBELL_USNIC_COMMANDS`); else update the adapter's firmware"
+                "unset usnic.commands where it is set (`unset DOORBELL_USNIC_COMMANDS`); else update the adapter's firmware"
             }
             Self::Missing(_) | Self::Few(..) => {
                 "give the function two queue pairs and two completion queues in its usNIC policy (CIMC or UCSM), and reboot the host"

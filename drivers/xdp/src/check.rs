@@ -59,7 +59,7 @@ pub(crate) fn check(
     if interface.is_loopback() {
         return Err(unusable(
             name,
-            "the loopback has one queue, which serves one process, and never sends to another one",
+            "the loopback has one queue, which serves one process and cannot send to another one",
             "name `shm` for ranks of one host, or `udp:lo`",
         ));
     }
@@ -83,7 +83,7 @@ pub(crate) fn check(
         return Err(unusable(
             name,
             format!(
-                "{} is several interfaces in one, whose frames do not come to its own sockets in that mode",
+                "{} combines several interfaces, whose frames do not reach its own sockets in that mode",
                 interface.name
             ),
             "set xdp.mode to generic or best, or name one of its members",
@@ -201,7 +201,7 @@ fn unusable_here() -> Option<(String, &'static str)> {
     ))
 }
 
-/// Whether it is several interfaces in one.
+/// Whether it combines several interfaces (a bond or a team).
 fn is_bundle(details: &Details) -> bool {
     matches!(details.kind.as_str(), "bond" | "team")
 }

@@ -39,7 +39,7 @@ pub enum NiError {
     #[error("this interface is not ready: a logical one needs its map first")]
     NoInit,
     /// It was done before.
-    #[error("this was set before, and stays as it is")]
+    #[error("this was set before, and cannot be changed")]
     Ignored,
     /// The process id is taken.
     #[error("another process of this node has this process id: request PID_ANY, or another one")]

@@ -153,7 +153,7 @@ fn replace(path: &Path, address: &SocketAddrUnix, failed: impl Fn(Errno) -> Trou
     };
     Err(Trouble::agent(
         format!("{what} {}", path.display()),
-        "end who has it, or name another socket with --socket",
+        "end the process that has it, or name another socket with --socket",
     ))
 }
 

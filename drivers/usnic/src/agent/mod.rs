@@ -9,10 +9,10 @@
 //! | file | |
 //! |---|---|
 //! | `listener` | the socket |
-//! | `line` | a process at the other end |
+//! | `connection` | a process at the other end |
 //! | `work` | requests to the device, one at a time |
 
-mod line;
+mod connection;
 mod listener;
 mod work;
 
@@ -30,12 +30,12 @@ use crate::flow_steering::{Request, Trouble};
 use crate::notify::News;
 use crate::pf::{Pf, PfInfo};
 use crate::pf_watchdog::PfWatchdog;
-use line::{Line, Neighbour};
+use connection::{Connection, Neighbour};
 use listener::{Listener, Peer};
 use work::{Job, Requester};
 
 /// Most processes at a time, of which a group's members get a [share](Agent::has_share).
-const LINES_MOST: usize = 64;
+const CONNECTIONS_MOST: usize = 64;
 /// Most filters of one process; a rail has three.
 const FILTERS_MOST: usize = 16;
 /// Most connections, and most filters, of one user that is neither root nor the agent's own; and of all such
@@ -78,7 +78,7 @@ pub struct Agent {
     watchdog: PfWatchdog,
     name: String,
     listener: Listener,
-    lines: Vec<Line>,
+    connections: Vec<Connection>,
     /// The connection that is next to have a request carried out.
     at: usize,
     job: Option<Job>,
@@ -119,7 +119,7 @@ impl Agent {
             watchdog,
             name,
             listener,
-            lines: Vec::new(),
+            connections: Vec::new(),
             at: 0,
             job: None,
             ended: None,
@@ -159,14 +159,14 @@ impl Agent {
     pub fn turn(&mut self, limit: Duration) -> Result<Vec<AgentEvent>, Fault> {
         self.wait(limit);
         for (socket, peer) in self.listener.accept() {
-            let line = Line::new(socket, peer);
-            if self.lines.len() == LINES_MOST || !self.has_share(peer, |_| 1) {
-                line.say(Message::Refused(0, Refusal::Full));
+            let connection = Connection::new(socket, peer);
+            if self.connections.len() == CONNECTIONS_MOST || !self.has_share(peer, |_| 1) {
+                connection.say(Message::Refused(0, Refusal::Full));
             } else {
-                self.lines.push(line);
+                self.connections.push(connection);
             }
         }
-        for at in 0..self.lines.len() {
+        for at in 0..self.connections.len() {
             self.serve(at);
         }
         self.work();
@@ -184,7 +184,12 @@ impl Agent {
         let is_busy = self.job.is_some() || self.next().is_some();
         let limit = limit.min(if is_busy { SHORT } else { LOOK });
         let mut waits = vec![PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN)];
-        waits.extend(self.lines.iter().filter(|line| !line.is_over).map(Line::wait));
+        waits.extend(
+            self.connections
+                .iter()
+                .filter(|connection| !connection.is_over)
+                .map(Connection::wait),
+        );
         let limit = Timespec {
             tv_sec: 0,
             tv_nsec: limit.subsec_nanos().into(),
@@ -193,117 +198,123 @@ impl Agent {
         let _ = rustix::event::poll(&mut waits, Some(&limit));
         let hung_up = |wait: &PollFd<'_>| wait.revents().intersects(PollFlags::HUP | PollFlags::ERR);
         let ends: Vec<bool> = waits[1..].iter().map(hung_up).collect();
-        let lines = self.lines.iter_mut().filter(|line| !line.is_over);
-        for (line, ends) in lines.zip(ends) {
+        let connections = self
+            .connections
+            .iter_mut()
+            .filter(|connection| !connection.is_over);
+        for (connection, ends) in connections.zip(ends) {
             // A request that it had sent before is of no use any more.
-            line.is_over = ends;
+            connection.is_over = ends;
         }
     }
 
     /// Whether its user may have one more of what is counted. Users other than root and the agent's own do
     /// not get everything, so that no member of a group keeps the others, or root, out.
-    fn has_share(&self, peer: Peer, count: impl Fn(&Line) -> usize) -> bool {
+    fn has_share(&self, peer: Peer, count: impl Fn(&Connection) -> usize) -> bool {
         let of = |is_meant: &dyn Fn(&Peer) -> bool| {
-            let lines = self.lines.iter().filter(|line| is_meant(&line.peer));
-            lines.map(&count).sum::<usize>()
+            let connections = self
+                .connections
+                .iter()
+                .filter(|connection| is_meant(&connection.peer));
+            connections.map(&count).sum::<usize>()
         };
         peer.is_own
             || of(&|other| other.user == peer.user) < USER_MOST && of(&|other| !other.is_own) < OTHERS_MOST
     }
 
-    /// One packet of a line.
+    /// One packet of a connection.
     fn serve(&mut self, at: usize) {
-        if self.lines[at].wants.is_some() {
+        if self.connections[at].wants.is_some() {
             self.hello(at);
         }
-        let line = &mut self.lines[at];
-        if line.is_late() {
-            line.is_over = true;
+        let connection = &mut self.connections[at];
+        if connection.is_late() {
+            connection.is_over = true;
         }
-        if !line.is_open() {
+        if !connection.is_open() {
             return;
         }
-        let said = match line.hear() {
+        let said = match connection.hear() {
             Ok(None) => return,
             Ok(Some(said)) => said,
             Err(()) => {
-                line.is_over = true;
+                connection.is_over = true;
                 return;
             }
         };
-        match (said, line.own) {
+        match (said, connection.own) {
             (Message::Hello(function, ip), None) => {
-                line.wants = Some((function, ip));
+                connection.wants = Some((function, ip));
                 self.hello(at);
             }
             (Message::Request(number, request), Some(_)) => self.request(at, number, request),
             (Message::Here(ip, mac), Some(_)) => {
-                line.is_over = !line.place(ip, mac, &mut self.here_count);
+                connection.is_over = !connection.place(ip, mac, &mut self.here_count);
             }
             // No packet of a rail's.
-            _ => line.is_over = true,
+            _ => connection.is_over = true,
         }
     }
 
     /// A request is answered where it needs no device, or else waits for its turn.
     fn request(&mut self, at: usize, number: u32, request: Request) {
         let is_more = matches!(request, Request::Steer(..));
-        let is_full = is_more && !self.has_share(self.lines[at].peer, Line::filter_count);
-        let line = &mut self.lines[at];
-        match judge(line, request) {
-            Some(Ok(value)) => line.answer(Message::Done(number, value)),
-            Some(Err(why)) => line.answer(Message::Refused(number, why)),
-            None if is_full => line.answer(Message::Refused(number, Refusal::Full)),
-            None => line.asked = Some((number, request)),
+        let is_full = is_more && !self.has_share(self.connections[at].peer, Connection::filter_count);
+        let connection = &mut self.connections[at];
+        match judge(connection, request) {
+            Some(Ok(value)) => connection.answer(Message::Done(number, value)),
+            Some(Err(why)) => connection.answer(Message::Refused(number, why)),
+            None if is_full => connection.answer(Message::Refused(number, Refusal::Full)),
+            None => connection.asked = Some((number, request)),
         }
     }
 
     /// A process requests a function for an address: it gets them, or a reply that names their owner. An
     /// owner that has just left is waited for.
     fn hello(&mut self, at: usize) {
-        let Some((function, ip)) = self.lines[at].wants else {
+        let Some((function, ip)) = self.connections[at].wants else {
             return;
         };
         let taken = self.holder(at, function, ip);
-        let line = &mut self.lines[at];
+        let connection = &mut self.connections[at];
         let why = match taken {
             _ if function >= FUNCTIONS_MOST => Refusal::Never,
-            Some((_, true)) if !line.has_waited() => return,
+            Some((_, true)) if !connection.has_waited() => return,
             Some((why, _)) => why,
             None => {
-                line.wants = None;
+                connection.wants = None;
                 let welcome = Message::Welcome {
                     mac: mac_word(self.watchdog.info().mac.unwrap_or_default()),
                     life: self.life,
                 };
-                if line.say(welcome) {
-                    line.own = Some((function, ip));
+                if connection.say(welcome) {
+                    connection.own = Some((function, ip));
                     self.told.push(AgentEvent::Came(function));
                 } else {
-                    line.is_over = true;
+                    connection.is_over = true;
                 }
                 return;
             }
         };
-        line.say(Message::Refused(0, why));
-        line.is_over = true;
+        connection.say(Message::Refused(0, why));
+        connection.is_over = true;
     }
 
     /// Returns the owner of the function or the address, and whether only its filters remain to be removed.
     fn holder(&mut self, at: usize, function: u32, ip: Ipv4Addr) -> Option<(Refusal, bool)> {
-        for (other, line) in self.lines.iter_mut().enumerate() {
-            let Some(own) = line.own.filter(|_| other != at) else {
+        for (other, connection) in self.connections.iter_mut().enumerate() {
+            let Some(own) = connection.own.filter(|_| other != at) else {
                 continue;
             };
             if own.0 == function || own.1 == ip {
-                line.is_over |= line.has_hung_up();
-                let owner = line.owner();
+                connection.is_over |= connection.has_hung_up();
+                let owner = connection.owner();
                 let why = if own.0 == function {
                     Refusal::Taken(owner)
                 } else {
                     Refusal::AddressTaken(owner)
                 };
-                return Some((why, line.is_over));
+                return Some((why, connection.is_over));
             }
         }
         None
@@ -335,27 +346,31 @@ impl Agent {
         } else {
             Message::Away
         };
-        let alive = self.lines.iter().filter(|line| !line.is_over);
-        let mut neighbours: Vec<Neighbour> = alive.filter_map(|line| line.here).collect();
+        let alive = self.connections.iter().filter(|connection| !connection.is_over);
+        let mut neighbours: Vec<Neighbour> = alive.filter_map(|connection| connection.here).collect();
         neighbours.sort_unstable_by_key(|neighbour| neighbour.0);
-        for line in self.lines.iter_mut().filter(|line| !line.is_over) {
-            line.tell((self.news_count, news), &neighbours);
+        for connection in self
+            .connections
+            .iter_mut()
+            .filter(|connection| !connection.is_over)
+        {
+            connection.tell((self.news_count, news), &neighbours);
         }
     }
 
-    /// Lets go of lines that are over, once nothing of them is left.
+    /// Lets go of connections that are over, once nothing of them is left.
     fn forget(&mut self) {
         let busy = self.job.filter(|job| job.requester != Requester::Orphan);
         let told = &mut self.told;
-        self.lines.retain_mut(|line| {
-            let is_left = line.is_over && line.filters.is_empty() && line.pairs.is_empty();
-            let is_busy = busy.is_some_and(|job| line.function() == Some(job.function));
+        self.connections.retain_mut(|connection| {
+            let is_left = connection.is_over && connection.filters.is_empty() && connection.pairs.is_empty();
+            let is_busy = busy.is_some_and(|job| connection.function() == Some(job.function));
             if !is_left || is_busy {
-                line.count_left();
+                connection.count_left();
                 return true;
             }
-            if let Some(function) = line.function() {
-                told.push(AgentEvent::Went(function, line.left()));
+            if let Some(function) = connection.function() {
+                told.push(AgentEvent::Went(function, connection.left()));
             }
             false
         });
@@ -363,18 +378,20 @@ impl Agent {
 }
 
 /// What needs no device: `None` where it does.
-fn judge(line: &Line, request: Request) -> Option<Result<u64, Refusal>> {
-    let own = line.own.map(|(_, ip)| ip);
+fn judge(connection: &Connection, request: Request) -> Option<Result<u64, Refusal>> {
+    let own = connection.own.map(|(_, ip)| ip);
     match request {
         Request::Steer(Match::Ethertype(kind), _) if kind != ARP => Some(Err(Refusal::Never)),
         // No process may receive packets for another address than its own.
         Request::Steer(Match::Udp { address, .. }, _) if own != Some(address) => Some(Err(Refusal::Never)),
-        Request::Steer(..) if line.filters.len() == FILTERS_MOST => Some(Err(Refusal::Full)),
-        Request::Enable(pair) if line.pairs.len() == PAIRS_MOST && !line.pairs.contains(&pair) => {
+        Request::Steer(..) if connection.filters.len() == FILTERS_MOST => Some(Err(Refusal::Full)),
+        Request::Enable(pair)
+            if connection.pairs.len() == PAIRS_MOST && !connection.pairs.contains(&pair) =>
+        {
             Some(Err(Refusal::Full))
         }
         // Others' filters are not its own to take away.
-        Request::Unsteer(id) if !line.filters.contains(&id) => Some(Ok(0)),
+        Request::Unsteer(id) if !connection.filters.contains(&id) => Some(Ok(0)),
         _ => None,
     }
 }
@@ -382,10 +399,12 @@ fn judge(line: &Line, request: Request) -> Option<Result<u64, Refusal>> {
 impl Drop for Agent {
     fn drop(&mut self) {
         let end = Instant::now() + QUIT;
-        for line in &self.lines {
-            let Some(function) = line.function() else { continue };
-            let pairs = line.pairs.iter().map(|pair| Request::Disable(*pair));
-            let filters = line.filters.iter().map(|filter| Request::Unsteer(*filter));
+        for connection in &self.connections {
+            let Some(function) = connection.function() else {
+                continue;
+            };
+            let pairs = connection.pairs.iter().map(|pair| Request::Disable(*pair));
+            let filters = connection.filters.iter().map(|filter| Request::Unsteer(*filter));
             for request in pairs.chain(filters) {
                 if Instant::now() >= end {
                     return;

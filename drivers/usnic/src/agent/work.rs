@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::line::Line;
+use super::connection::Connection;
 use super::{Agent, AgentEvent};
 use crate::errno::{Errno, Fault};
 use crate::flow_steering::wire::{Message, Refusal};
@@ -27,7 +27,7 @@ pub(super) struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requester {
     /// The process that has the function.
-    Line,
+    Connection,
     /// No process: clean-up after one that has left.
     Left,
     /// No process: something that could not be removed before.
@@ -38,11 +38,13 @@ impl Agent {
     /// The next request for the device: from the connections in turn, after processes that have left, then
     /// what could not be removed before.
     pub(super) fn next(&self) -> Option<(Job, usize)> {
-        let count = self.lines.len();
+        let count = self.connections.len();
         for turn in 0..count {
             let at = (self.at + turn) % count;
-            let line = &self.lines[at];
-            let Some(function) = line.function() else { continue };
+            let connection = &self.connections[at];
+            let Some(function) = connection.function() else {
+                continue;
+            };
             let of = |request, requester| {
                 let job = Job {
                     function,
@@ -51,13 +53,13 @@ impl Agent {
                 };
                 Some((job, at))
             };
-            if !line.is_over {
-                if let Some((_, request)) = line.asked {
-                    return of(request, Requester::Line);
+            if !connection.is_over {
+                if let Some((_, request)) = connection.asked {
+                    return of(request, Requester::Connection);
                 }
-            } else if let Some(pair) = line.pairs.last() {
+            } else if let Some(pair) = connection.pairs.last() {
                 return of(Request::Disable(*pair), Requester::Left);
-            } else if let Some(filter) = line.filters.last() {
+            } else if let Some(filter) = connection.filters.last() {
                 return of(Request::Unsteer(*filter), Requester::Left);
             }
         }
@@ -114,19 +116,19 @@ impl Agent {
     fn give_up(&mut self) {
         (self.job, self.ended) = (None, None);
         self.orphans.clear();
-        for line in &mut self.lines {
-            line.filters.clear();
-            line.pairs.clear();
-            if let Some((number, _)) = line.asked {
-                line.answer(Message::Refused(number, Refusal::Silent));
+        for connection in &mut self.connections {
+            connection.filters.clear();
+            connection.pairs.clear();
+            if let Some((number, _)) = connection.asked {
+                connection.answer(Message::Refused(number, Refusal::Silent));
             }
         }
     }
 
-    fn line_of(&mut self, function: u32) -> Option<&mut Line> {
-        self.lines
+    fn line_of(&mut self, function: u32) -> Option<&mut Connection> {
+        self.connections
             .iter_mut()
-            .find(|line| line.function() == Some(function))
+            .find(|connection| connection.function() == Some(function))
     }
 
     fn done(&mut self, job: Job, ended: Result<u64, Trouble>) {
@@ -146,19 +148,19 @@ impl Agent {
             self.orphans.retain(|(_, request)| *request != old);
         }
         match (requester, self.line_of(function)) {
-            (Requester::Line, Some(line)) => {
-                note(line, request, &ended);
-                if let Some((number, _)) = line.asked {
-                    line.answer(match ended {
+            (Requester::Connection, Some(connection)) => {
+                note(connection, request, &ended);
+                if let Some((number, _)) = connection.asked {
+                    connection.answer(match ended {
                         Ok(value) => Message::Done(number, value),
                         Err(trouble) => Message::Refused(number, why(&trouble)),
                     });
                 }
             }
-            (Requester::Left, Some(line)) => {
+            (Requester::Left, Some(connection)) => {
                 match request {
-                    Request::Unsteer(id) => line.filters.retain(|filter| *filter != id),
-                    Request::Disable(pair) => line.pairs.retain(|other| *other != pair),
+                    Request::Unsteer(id) => connection.filters.retain(|filter| *filter != id),
+                    Request::Disable(pair) => connection.pairs.retain(|other| *other != pair),
                     _ => {}
                 }
                 if is_still_there(&ended) {
@@ -189,18 +191,18 @@ impl Agent {
 }
 
 /// What a process has by now. A queue pair of which no answer came may be on.
-fn note(line: &mut Line, request: Request, ended: &Result<u64, Trouble>) {
+fn note(connection: &mut Connection, request: Request, ended: &Result<u64, Trouble>) {
     let is_silent = matches!(ended, Err(Trouble::Fault(Fault::TimedOut(_))));
     match (request, ended) {
-        (Request::Steer(..), Ok(id)) => line.filters.push(*id),
+        (Request::Steer(..), Ok(id)) => connection.filters.push(*id),
         // The rail takes the device's refusal for its end, too.
         (Request::Unsteer(id), ended) if !is_still_there(ended) => {
-            line.filters.retain(|filter| *filter != id);
+            connection.filters.retain(|filter| *filter != id);
         }
-        (Request::Enable(pair), _) if (ended.is_ok() || is_silent) && !line.pairs.contains(&pair) => {
-            line.pairs.push(pair);
+        (Request::Enable(pair), _) if (ended.is_ok() || is_silent) && !connection.pairs.contains(&pair) => {
+            connection.pairs.push(pair);
         }
-        (Request::Disable(pair), Ok(_)) => line.pairs.retain(|other| *other != pair),
+        (Request::Disable(pair), Ok(_)) => connection.pairs.retain(|other| *other != pair),
         _ => {}
     }
 }

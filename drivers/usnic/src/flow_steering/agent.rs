@@ -57,7 +57,9 @@ impl Absent {
             Self::Never => "has never answered",
             Self::Gone => "is gone",
             Self::Mute => "does not answer",
-            Self::Closed => "closed the line: it serves no processes of this user, or it is just ending",
+            Self::Closed => {
+                "closed the connection: it serves no processes of this user, or it is just ending"
+            }
             Self::Refused => "has refused us",
             Self::Foreign => "does not speak this version of the protocol",
             Self::Odd => "replies to requests that were not sent",
@@ -81,7 +83,7 @@ impl AgentTarget {
 
 /// How far we are with one.
 #[derive(Debug)]
-enum Line {
+enum Connection {
     /// No agent, for this reason.
     None(Absent),
     /// Connected; a welcome is waited for until then.
@@ -99,7 +101,7 @@ pub(crate) struct Agent {
     process: Option<u32>,
     function: u32,
     address: Ipv4Addr,
-    line: Line,
+    connection: Connection,
     number: u32,
     /// The request under way, and until when.
     pending: Option<(Request, Instant)>,
@@ -133,7 +135,7 @@ impl Agent {
             process: None,
             function,
             address,
-            line: Line::None(Absent::Never),
+            connection: Connection::None(Absent::Never),
             number: 0,
             pending: None,
             answer: None,
@@ -220,8 +222,8 @@ impl Agent {
                 self.trouble("does not run: no process listens there")
             }
             SystemErrno::PROTOTYPE => Trouble::agent(
-                format!("{path} is the socket of something else than an agent"),
-                "set usnic.agent to an agent's socket, or leave it to itself: `unset DOORBELL_USNIC_AGENT`",
+                format!("{path} is a socket, but not an agent's"),
+                "set usnic.agent to an agent's socket, or unset it: `unset DOORBELL_USNIC_AGENT`",
             ),
             SystemErrno::ACCESS | SystemErrno::PERM => Trouble::agent(
                 format!(
@@ -230,7 +232,7 @@ impl Agent {
                 REACH,
             ),
             SystemErrno::AGAIN => self.told(
-                "has more callers waiting than it takes: it is stopped, or busy",
+                "has a full queue of waiting processes: it is stopped, or busy",
                 "`pgrep -af 'doorbell agent usnic'` shows its process, and `kill -CONT` with its number lets a stopped one go on",
             ),
             errno => self.trouble(&format!("cannot be reached: {step}: {errno}")),
@@ -245,11 +247,11 @@ impl Agent {
         };
         let address = SocketAddrUnix::new(&self.path).map_err(|errno| failed(self, "name it", errno))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let line = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        let connection = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|errno| failed(self, "make a socket", errno))?;
-        connect(&line, &address).map_err(|errno| failed(self, "connect", errno))?;
+        connect(&connection, &address).map_err(|errno| failed(self, "connect", errno))?;
         // Any user that may write in the folder can listen there: the agent has to be root or our own user.
-        let peer = getsockopt(&line, PeerCredentials).map_err(|errno| {
+        let peer = getsockopt(&connection, PeerCredentials).map_err(|errno| {
             failed(
                 self,
                 "see who listens",
@@ -267,12 +269,12 @@ impl Agent {
         }
         self.process = u32::try_from(peer.pid()).ok().filter(|number| *number != 0);
         let hello = Message::Hello(self.function, self.address).to_bytes();
-        match send(&line, &hello, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match send(&connection, &hello, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             // An agent that has closed the connection by now may have sent the reason before.
             Ok(_) | Err(SystemErrno::PIPE | SystemErrno::CONNRESET) => {}
             Err(errno) => return Err(failed(self, "write", errno)),
         }
-        self.line = Line::Greeting(line, end);
+        self.connection = Connection::Greeting(connection, end);
         (self.pending, self.answer, self.refused) = (None, None, None);
         self.is_full = false;
         (self.parent.news, self.is_away) = (None, false);
@@ -280,17 +282,17 @@ impl Agent {
     }
 
     fn fd(&self) -> Option<&OwnedFd> {
-        match &self.line {
-            Line::None(_) => None,
-            Line::Greeting(fd, _) | Line::Ready(fd) => Some(fd),
+        match &self.connection {
+            Connection::None(_) => None,
+            Connection::Greeting(fd, _) | Connection::Ready(fd) => Some(fd),
         }
     }
 
     fn gone(&self) -> Trouble {
-        match self.line {
-            Line::None(why) => self.absent(why),
-            Line::Greeting(..) => self.told("has not answered yet", self.stuck()),
-            Line::Ready(_) => self.told(
+        match self.connection {
+            Connection::None(why) => self.absent(why),
+            Connection::Greeting(..) => self.told("has not answered yet", self.stuck()),
+            Connection::Ready(_) => self.told(
                 "reports that its physical function is gone, or is being opened again",
                 remedies::see_model(&self.target.object),
             ),
@@ -316,10 +318,10 @@ impl Agent {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
-        match self.line {
-            Line::Ready(_) => Ok(true),
-            Line::Greeting(..) => Ok(false),
-            Line::None(_) => Err(self.gone()),
+        match self.connection {
+            Connection::Ready(_) => Ok(true),
+            Connection::Greeting(..) => Ok(false),
+            Connection::None(_) => Err(self.gone()),
         }
     }
 
@@ -331,8 +333,10 @@ impl Agent {
     fn welcome(&mut self, mac: u64, life: u64) {
         self.take_mac(mac);
         self.parent.life = self.renewed << 32 | life & 0xffff_ffff;
-        if let Line::Greeting(fd, _) = std::mem::replace(&mut self.line, Line::None(Absent::Never)) {
-            self.line = Line::Ready(fd);
+        if let Connection::Greeting(fd, _) =
+            std::mem::replace(&mut self.connection, Connection::None(Absent::Never))
+        {
+            self.connection = Connection::Ready(fd);
         }
         if let Some((ip, mac)) = self.own {
             self.introduce(ip, mac);
@@ -349,7 +353,7 @@ impl Agent {
             ),
             Refusal::Taken(owner) => Trouble::agent(
                 format!(
-                    "another process has function {}, by the agent's word: {}",
+                    "the agent reports that another process has function {}: {}",
                     self.function,
                     name(owner)
                 ),
@@ -357,7 +361,7 @@ impl Agent {
             ),
             Refusal::AddressTaken(owner) => Trouble::agent(
                 format!(
-                    "by the agent's word, {} has the address {} already, for function {}",
+                    "the agent reports that {} has the address {} already, for function {}",
                     name(owner),
                     self.address,
                     owner.function
@@ -366,12 +370,11 @@ impl Agent {
             ),
             Refusal::Never => self.told(
                 &format!("does not do that for others, or has no function {}", self.function),
-                "leave usnic.function to itself (`unset DOORBELL_USNIC_FUNCTION`), and end the agent and start it again where it is of \
-                 another version",
+                "unset usnic.function (`unset DOORBELL_USNIC_FUNCTION`), and restart the agent if it is of another version",
             ),
             Refusal::Full => self.told(
-                "is full: it serves as many processes, of this user or of all, or they have as many filters, as they may",
-                "end processes that do not need their functions; the agent itself is well",
+                "is full: the limit of processes or of filters, of this user or of all, is reached",
+                "end processes that do not need their functions; the agent itself works",
             ),
         }
     }
@@ -379,17 +382,19 @@ impl Agent {
     /// Reads all packets that are there. After the end of the connection everything under way has failed.
     fn listen(&mut self) {
         for _ in 0..BATCH {
-            let Some(line) = self.fd() else { return };
-            match hear(line) {
+            let Some(connection) = self.fd() else { return };
+            match hear(connection) {
                 Received::Nothing => break,
                 Received::Message(said) => self.hear(said),
                 Received::Nonsense => self.hang_up(Absent::Foreign),
-                Received::End if matches!(self.line, Line::Greeting(..)) => self.hang_up(Absent::Closed),
+                Received::End if matches!(self.connection, Connection::Greeting(..)) => {
+                    self.hang_up(Absent::Closed)
+                }
                 Received::End => self.hang_up(Absent::Gone),
             }
         }
-        let is_late = match self.line {
-            Line::Greeting(_, end) => Instant::now() >= end,
+        let is_late = match self.connection {
+            Connection::Greeting(_, end) => Instant::now() >= end,
             _ => self.pending.is_some_and(|(_, end)| Instant::now() >= end),
         };
         if is_late {
@@ -398,7 +403,7 @@ impl Agent {
     }
 
     fn hear(&mut self, said: Message) {
-        let is_greeting = matches!(self.line, Line::Greeting(..));
+        let is_greeting = matches!(self.connection, Connection::Greeting(..));
         match said {
             Message::Welcome { mac, life } if is_greeting => self.welcome(mac, life),
             Message::Refused(0, why) if is_greeting => {
@@ -432,7 +437,7 @@ impl Agent {
     }
 
     fn hang_up(&mut self, why: Absent) {
-        self.line = Line::None(why);
+        self.connection = Connection::None(why);
         if self.pending.take().is_some() {
             self.answer = Some(Err(self.absent(why)));
         }
@@ -451,7 +456,7 @@ fn name(owner: Owner) -> String {
     }
 }
 
-/// What a look at a line brings.
+/// What a look at a connection brings.
 enum Received {
     Nothing,
     Message(Message),
@@ -459,12 +464,12 @@ enum Received {
     End,
 }
 
-fn hear(line: &OwnedFd) -> Received {
+fn hear(connection: &OwnedFd) -> Received {
     let mut packet = [0; PACKET + 1];
-    let mut heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
+    let mut heard = recv(connection, &mut packet[..], RecvFlags::DONTWAIT);
     if heard.is_err_and(|errno| errno == SystemErrno::CONNRESET) {
         // It closed the connection before it had read all our packets; what it sent before can still be read.
-        heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
+        heard = recv(connection, &mut packet[..], RecvFlags::DONTWAIT);
     }
     match heard {
         Ok((0, _)) => Received::End,
@@ -478,7 +483,7 @@ fn hear(line: &OwnedFd) -> Received {
 
 impl Steering for Agent {
     fn begin(&mut self, _: &mut OwnFunction, request: Request) -> Result<(), Trouble> {
-        let Line::Ready(line) = &self.line else {
+        let Connection::Ready(connection) = &self.connection else {
             return Err(self.gone());
         };
         if self.is_away {
@@ -487,7 +492,7 @@ impl Steering for Agent {
         // 0 is that of the greeting.
         self.number = self.number.wrapping_add(1).max(1);
         let bytes = Message::Request(self.number, request).to_bytes();
-        if send(line, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
+        if send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
             self.hang_up(Absent::Gone);
             return Err(self.gone());
         }
@@ -502,8 +507,8 @@ impl Steering for Agent {
 
     fn parent(&mut self) -> Result<Parent, Trouble> {
         self.listen();
-        match self.line {
-            Line::Ready(_) if !self.is_away => Ok(self.parent),
+        match self.connection {
+            Connection::Ready(_) if !self.is_away => Ok(self.parent),
             _ => Err(self.gone()),
         }
     }
@@ -517,7 +522,7 @@ impl Steering for Agent {
     }
 
     fn renew(&mut self) -> Result<bool, Trouble> {
-        if let Line::None(_) = self.line {
+        if let Connection::None(_) = self.connection {
             self.renewed += 1;
             let end = Instant::now() + LIMIT;
             self.dial(end).map_err(|(trouble, _)| trouble)?;
@@ -530,10 +535,10 @@ impl Steering for Agent {
 
     fn introduce(&mut self, ip: Ipv4Addr, mac: Mac) {
         self.own = Some((ip, mac));
-        if let Line::Ready(line) = &self.line {
+        if let Connection::Ready(connection) = &self.connection {
             // One that is gone is found at the next look.
             let bytes = Message::Here(ip, mac).to_bytes();
-            let _ = send(line, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            let _ = send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
 

@@ -91,7 +91,7 @@ fn there(
         Err(error) if doorbell_usnic::is_other_kind(&error) => {
             return Err(walk.broken(
                 "agent",
-                format!("{shown} is the socket of something else than an agent"),
+                format!("{shown} is a socket, but not an agent's"),
                 "usnic.agent names another socket",
                 vec![Fix::run(
                     "unset DOORBELL_USNIC_AGENT",
@@ -135,10 +135,10 @@ fn of_agent(reason: &str) -> Option<&'static str> {
             "the physical function, which the agent has, is gone or stopped: the agent itself is well",
         ),
         ("is full", "the agent serves as many processes as it may"),
-        ("more callers", "the agent is stopped, or busy"),
+        ("waiting processes", "the agent is stopped, or busy"),
         ("does not answer", "the agent is stopped, or hangs"),
         (
-            "closed the line",
+            "closed the connection",
             "it serves its own user, root, and the group of its --group",
         ),
         ("version", "agent and rail are of different versions"),

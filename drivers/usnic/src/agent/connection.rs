@@ -31,7 +31,7 @@ const HERES_MOST: u32 = 64;
 pub(super) type Neighbour = (u64, Ipv4Addr, Mac);
 
 /// See the module.
-pub(super) struct Line {
+pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) peer: Peer,
     since: Instant,
@@ -56,7 +56,7 @@ pub(super) struct Line {
     left: usize,
 }
 
-impl Line {
+impl Connection {
     pub(super) fn new(socket: OwnedFd, peer: Peer) -> Self {
         let now = Instant::now();
         Self {
