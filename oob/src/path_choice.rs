@@ -20,7 +20,7 @@ use doorbell_fabric::time::Time;
 
 use crate::config::Config;
 use crate::name::{Epoch, Name};
-use crate::transport::{Address, Attempt, LinkId, ModuleId, TransportId, Way};
+use crate::transport::{Address, Attempt, LinkId, ModuleId, Path, TransportId};
 use crate::wire::{Frame, Lane};
 
 /// How many times the wait before a better path is tried again doubles.
@@ -61,7 +61,7 @@ pub(crate) struct Link {
 #[derive(Clone, Debug)]
 struct Candidate {
     transport: TransportId,
-    way: Way,
+    path: Path,
     failed: bool,
     /// When the path may be tried again, after a lasting failure.
     barred: Time,
@@ -146,15 +146,15 @@ impl Hop {
     }
 
     /// Replaces the paths of one transport.
-    pub(crate) fn set_ways(&mut self, transport: TransportId, ways: Vec<Way>) {
+    pub(crate) fn set_paths(&mut self, transport: TransportId, paths: Vec<Path>) {
         self.candidates
             .retain(|candidate| candidate.transport != transport);
         self.theirs = false;
         self.awaited &= !bit(transport);
-        let fresh = ways.into_iter().filter(|way| !way.addresses.is_empty());
-        self.candidates.extend(fresh.map(|way| Candidate {
+        let fresh = paths.into_iter().filter(|path| !path.addresses.is_empty());
+        self.candidates.extend(fresh.map(|path| Candidate {
             transport,
-            way,
+            path,
             failed: false,
             barred: Time::ZERO,
         }));
@@ -166,7 +166,7 @@ impl Hop {
     }
 
     /// Whether this transport has a path that has not failed.
-    pub(crate) fn has_way(&self, transport: TransportId) -> bool {
+    pub(crate) fn has_path(&self, transport: TransportId) -> bool {
         let mut candidates = self.candidates.iter();
         candidates.any(|candidate| candidate.transport == transport && !candidate.failed)
     }
@@ -223,8 +223,8 @@ impl Hop {
         let next = candidates.find(|next| !next.failed && next.barred <= now && self.allows(next))?;
         Some(Step::Connect(
             next.transport,
-            next.way.module,
-            next.way.addresses.clone(),
+            next.path.module,
+            next.path.addresses.clone(),
         ))
     }
 
@@ -264,7 +264,7 @@ impl Hop {
 
     /// Returns the position of a path among all; lower is better.
     pub(crate) fn rank(&self, transport: TransportId, module: ModuleId) -> Option<usize> {
-        let is = |candidate: &Candidate| candidate.transport == transport && candidate.way.module == module;
+        let is = |candidate: &Candidate| candidate.transport == transport && candidate.path.module == module;
         self.candidates.iter().position(is)
     }
 
@@ -293,7 +293,7 @@ impl Hop {
         }
         self.doing = Doing::Idle;
         let of =
-            |candidate: &&mut Candidate| candidate.transport == transport && candidate.way.module == module;
+            |candidate: &&mut Candidate| candidate.transport == transport && candidate.path.module == module;
         if let Some(candidate) = self.candidates.iter_mut().find(of) {
             candidate.failed = counts;
             candidate.barred = candidate.barred.max(barred);
@@ -357,7 +357,7 @@ impl Hop {
     /// Removes the paths of a module that is down.
     pub(crate) fn module_down(&mut self, transport: TransportId, module: ModuleId) {
         self.candidates
-            .retain(|candidate| candidate.transport != transport || candidate.way.module != module);
+            .retain(|candidate| candidate.transport != transport || candidate.path.module != module);
     }
 }
 
@@ -379,8 +379,8 @@ mod tests {
         Config::new(Name::new(7, 0), Epoch(1), 2, Vec::new())
     }
 
-    fn way(module: u16) -> Way {
-        Way {
+    fn path(module: u16) -> Path {
+        Path {
             module: ModuleId(module),
             addresses: vec!["there".into()],
         }
@@ -401,8 +401,8 @@ mod tests {
     #[test]
     fn all_ways_of_all_transports_in_all_rounds_and_then_it_is_given_up_once() {
         let mut hop = Hop::new();
-        hop.set_ways(TransportId(1), vec![way(0)]);
-        hop.set_ways(TransportId(0), vec![way(1), way(0)]);
+        hop.set_paths(TransportId(1), vec![path(0)]);
+        hop.set_paths(TransportId(0), vec![path(1), path(0)]);
         let mut now = Time::ZERO;
         for round in 1..=config().rounds {
             let tried: Vec<_> = (0..3).map(|number| fail(&mut hop, now, number)).collect();
@@ -431,8 +431,8 @@ mod tests {
     #[test]
     fn a_better_way_is_sought_while_a_worse_one_carries() {
         let mut hop = Hop::new();
-        hop.set_ways(TransportId(0), vec![way(0), way(1)]);
-        hop.set_ways(TransportId(1), vec![way(0), way(1)]);
+        hop.set_paths(TransportId(0), vec![path(0), path(1)]);
+        hop.set_paths(TransportId(1), vec![path(0), path(1)]);
         let key = |transport| (TransportId(transport), LinkId(1));
         let link = || Link {
             peer: 0,
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(sought(&hop), Some((0, 0)), "all processes prefer that transport");
         hop.connected(Time::ZERO, key(0), None, &links);
         assert_eq!(sought(&hop), None, "the peer prefers that module");
-        hop.set_ways(TransportId(0), vec![way(0), way(1)]);
+        hop.set_paths(TransportId(0), vec![path(0), path(1)]);
         assert_eq!(sought(&hop), Some((0, 0)), "something has changed");
         hop.connected(Time::ZERO, key(0), Some(Attempt(1)), &links);
         assert_eq!(sought(&hop), Some((0, 0)), "it was the best one available then");

@@ -25,9 +25,9 @@
 //!    anything happens over it, and again when they change; [`Event::ModuleDown`] when it goes. The core
 //!    makes its contact of these. The links of a module that goes down are lost: each is reported by its own
 //!    [`Event::Lost`], before or after.
-//! 2. **Paths**: [`Command::Reach`] is answered by one [`Event::Ways`]: the modules by which the peer's
+//! 2. **Paths**: [`Command::Reach`] is answered by one [`Event::Paths`]: the modules by which the peer's
 //!    addresses can be reached (route look-up, masks, families), the best first. When routes change, the
-//!    transport sends `Ways` again by itself, for all peers that were requested since.
+//!    transport sends `Paths` again by itself, for all peers that were requested since.
 //! 3. **Attempts**: each [`Command::Connect`] ends with exactly one [`Event::Connected`] that names the
 //!    attempt, or one [`Event::Refused`], by its deadline at the latest. At `Connected` the handshake is
 //!    complete and the peer's identity is proved. An attempt that gives way to the peer's own connection ends
@@ -89,7 +89,7 @@ pub struct Attempt(pub u64);
 /// A command of the core to a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Find the modules that reach the peer at these addresses. Answered by [`Event::Ways`].
+    /// Find the modules that reach the peer at these addresses. Answered by [`Event::Paths`].
     Reach {
         /// The peer to reach.
         peer: Name,
@@ -107,7 +107,7 @@ pub enum Command {
         epoch: Epoch,
         /// The module to connect over.
         module: ModuleId,
-        /// The addresses, as the module's [`Way`] gave them.
+        /// The addresses, as the module's [`Path`] gave them.
         addresses: Vec<Address>,
         /// The deadline of the attempt.
         deadline: Time,
@@ -149,11 +149,11 @@ pub enum Event {
         module: ModuleId,
     },
     /// The modules by which a peer can be reached, the best first; empty if there is none.
-    Ways {
+    Paths {
         /// The peer that was requested.
         peer: Name,
         /// The paths to the peer.
-        ways: Vec<Way>,
+        paths: Vec<Path>,
     },
     /// A link is up and authenticated.
     Connected {
@@ -200,7 +200,7 @@ pub enum Event {
 
 /// A path to a peer within a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Path {
     /// The module of the path.
     pub module: ModuleId,
     /// The addresses of the peer that this module reaches, the best first.

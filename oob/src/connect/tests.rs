@@ -6,9 +6,9 @@ use super::*;
 
 const MODULE: ModuleId = ModuleId(0);
 
-/// What is on its way to a side.
+/// An item on its way to a side.
 #[derive(Debug)]
-enum Way {
+enum InFlight {
     Dialled(Conn),
     Accept(Conn),
     Refuse(Conn),
@@ -22,7 +22,7 @@ struct World {
     /// Each connection: its numbers at both sides, and the side that dialled it.
     pairs: Vec<([Option<Conn>; 2], usize)>,
     /// In order for each connection, in any order among them.
-    ways: [Vec<Way>; 2],
+    in_flight: [Vec<InFlight>; 2],
     links: [Vec<(Conn, Option<Attempt>)>; 2],
     refused: [Vec<(Attempt, Refusal)>; 2],
     /// Whether each side can be dialled.
@@ -46,7 +46,7 @@ impl World {
         Self {
             sides,
             pairs: Vec::new(),
-            ways: [Vec::new(), Vec::new()],
+            in_flight: [Vec::new(), Vec::new()],
             links: [Vec::new(), Vec::new()],
             refused: [Vec::new(), Vec::new()],
             listens: [true; 2],
@@ -88,24 +88,24 @@ impl World {
                     let mut pair = [None; 2];
                     pair[side] = Some(conn);
                     self.pairs.push((pair, side));
-                    let way = if self.listens[1 - side] {
-                        Way::Accept(conn)
+                    let item = if self.listens[1 - side] {
+                        InFlight::Accept(conn)
                     } else {
-                        Way::Refuse(conn)
+                        InFlight::Refuse(conn)
                     };
                     let to = if self.listens[1 - side] { 1 - side } else { side };
-                    self.ways[to].push(way);
+                    self.in_flight[to].push(item);
                 }
                 Action::Send { conn, bytes } => {
                     if let Some(other) = self.other(side, conn) {
-                        self.ways[1 - side].push(Way::Bytes(other, bytes));
+                        self.in_flight[1 - side].push(InFlight::Bytes(other, bytes));
                     }
                 }
                 Action::Up { conn, attempt, .. } => self.links[side].push((conn, attempt)),
                 Action::Close { conn, .. } => {
                     self.links[side].retain(|&(link, _)| link != conn);
                     if let Some(other) = self.other(side, conn) {
-                        self.ways[1 - side].push(Way::End(other));
+                        self.in_flight[1 - side].push(InFlight::End(other));
                     }
                 }
                 Action::Refused { attempt, why } => self.refused[side].push((attempt, why)),
@@ -115,22 +115,22 @@ impl World {
 
     /// Lets the `nth` thing on its way to a side arrive, or what must come before it.
     fn arrive(&mut self, side: usize, nth: usize) {
-        let of = |way: &Way| match *way {
-            Way::Dialled(conn) | Way::Accept(conn) | Way::Refuse(conn) => conn,
-            Way::Bytes(conn, _) | Way::End(conn) => conn,
+        let of = |item: &InFlight| match *item {
+            InFlight::Dialled(conn) | InFlight::Accept(conn) | InFlight::Refuse(conn) => conn,
+            InFlight::Bytes(conn, _) | InFlight::End(conn) => conn,
         };
-        let conn = of(&self.ways[side][nth]);
-        let first = self.ways[side]
+        let conn = of(&self.in_flight[side][nth]);
+        let first = self.in_flight[side]
             .iter()
-            .position(|way| of(way) == conn && !matches!(way, Way::Accept(_)));
-        let nth = if matches!(self.ways[side][nth], Way::Accept(_)) {
+            .position(|item| of(item) == conn && !matches!(item, InFlight::Accept(_)));
+        let nth = if matches!(self.in_flight[side][nth], InFlight::Accept(_)) {
             nth
         } else {
             first.unwrap_or(nth)
         };
         let before = self.sides[side].state([HIGH, LOW][side]);
-        match self.ways[side].remove(nth) {
-            Way::Accept(theirs) => {
+        match self.in_flight[side].remove(nth) {
+            InFlight::Accept(theirs) => {
                 let here = self.sides[side].accepted(self.now, MODULE).expect("not crowded");
                 if let Some(pair) = self
                     .pairs
@@ -139,12 +139,12 @@ impl World {
                 {
                     pair.0[side] = Some(here);
                 }
-                self.ways[1 - side].push(Way::Dialled(theirs));
+                self.in_flight[1 - side].push(InFlight::Dialled(theirs));
             }
-            Way::Dialled(conn) => self.sides[side].dialled(self.now, conn),
-            Way::Refuse(conn) => self.sides[side].ended(self.now, conn, Refusal::NotListening),
-            Way::Bytes(conn, bytes) => self.sides[side].received(self.now, conn, &bytes),
-            Way::End(conn) => {
+            InFlight::Dialled(conn) => self.sides[side].dialled(self.now, conn),
+            InFlight::Refuse(conn) => self.sides[side].ended(self.now, conn, Refusal::NotListening),
+            InFlight::Bytes(conn, bytes) => self.sides[side].received(self.now, conn, &bytes),
+            InFlight::End(conn) => {
                 self.links[side].retain(|&(link, _)| link != conn);
                 self.sides[side].ended(self.now, conn, Refusal::Broken);
             }
@@ -155,7 +155,7 @@ impl World {
     /// Until nothing is on its way; what comes first is the dice's.
     fn run(&mut self, dice: &mut Random) {
         for _ in 0..1000 {
-            let (low, high) = (self.ways[0].len(), self.ways[1].len());
+            let (low, high) = (self.in_flight[0].len(), self.in_flight[1].len());
             if low + high == 0 {
                 return;
             }
@@ -166,7 +166,7 @@ impl World {
                 self.arrive(1, nth - low)
             }
         }
-        panic!("it does not end: {:?}", self.ways);
+        panic!("it does not end: {:?}", self.in_flight);
     }
 
     fn wait(&mut self, dice: &mut Random) {
@@ -226,7 +226,7 @@ fn simultaneous_connects_a_thousand_times_leave_one_link_which_the_higher_name_m
         let mut dice = Random::new(seed);
         let mut world = World::new();
         world.connect(0, 1);
-        if seed % 3 == 0 && !world.ways[1].is_empty() {
+        if seed % 3 == 0 && !world.in_flight[1].is_empty() {
             world.arrive(1, 0);
         }
         world.connect(1, 1);
@@ -569,7 +569,7 @@ fn the_moves_of_a_peer() {
                     world.connect(side, round);
                 }
                 for _ in 0..dice.index(4) {
-                    let count = world.ways[side].len();
+                    let count = world.in_flight[side].len();
                     if count > 0 {
                         world.arrive(side, dice.index(count));
                     }
@@ -587,8 +587,11 @@ fn the_moves_of_a_peer() {
                         }
                     }
                 }
-                let dials = |way: &Way| matches!(way, Way::Accept(_) | Way::Refuse(_));
-                world.ways.iter_mut().for_each(|ways| ways.retain(dials));
+                let dials = |item: &InFlight| matches!(item, InFlight::Accept(_) | InFlight::Refuse(_));
+                world
+                    .in_flight
+                    .iter_mut()
+                    .for_each(|in_flight| in_flight.retain(dials));
             }
         }
         world.listens = [true; 2];

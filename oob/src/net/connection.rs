@@ -26,7 +26,7 @@ use tokio::time::{Sleep, sleep};
 use super::clock::Clock;
 use super::listener::Incoming;
 use super::settings::Settings;
-use super::socket::{self, Path};
+use super::socket::{self, Endpoints};
 use crate::bytes::Bytes;
 use crate::connect::HELLO;
 use crate::error::OobError;
@@ -95,7 +95,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) enum Begin {
     /// Dial from this address to that one.
-    Dial(Path, String),
+    Dial(Endpoints, String),
     /// Take over an accepted connection.
     Accepted(Accepted),
 }
@@ -120,9 +120,9 @@ impl Begin {
         let settings = &shared.settings;
         let (stream, role) = match self {
             Self::Accepted(stream) => (TcpStream::from_std(stream).map_err(End::io)?, Role::Answerer),
-            Self::Dial(path, nic) => {
-                let dialled = tokio::time::timeout(settings.dial, socket::dial(&path)).await;
-                let timed_out = || End::filtered(&path, nic.clone(), settings);
+            Self::Dial(endpoints, nic) => {
+                let dialled = tokio::time::timeout(settings.dial, socket::dial(&endpoints)).await;
+                let timed_out = || End::filtered(&endpoints, nic.clone(), settings);
                 let stream = dialled
                     .map_err(|_| timed_out())?
                     .map_err(|error| match error.kind() {
@@ -430,12 +430,12 @@ impl End {
         }
     }
 
-    fn filtered(path: &Path, nic: String, settings: &Settings) -> Self {
+    fn filtered(endpoints: &Endpoints, nic: String, settings: &Settings) -> Self {
         Self {
             loss: Loss::Broken,
             refusal: Refusal::TimedOut,
             error: Some(OobError::Filtered {
-                address: path.to,
+                address: endpoints.to,
                 nic,
                 waited: settings.dial,
             }),

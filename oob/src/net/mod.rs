@@ -3,7 +3,7 @@
 //! ```text
 //!        Command │                                                                     ▲ Event
 //!  ┌─────────────▼─────────────────────────────────────────────────────────────────────┴──────────────┐
-//!  │ tcp::Tcp      who-are-you (connect::Meeting), links, ways, counters          one, no waiting     │
+//!  │ tcp::Tcp      who-are-you (connect::Meeting), links, paths, counters         one, no waiting     │
 //!  └───┬──────────────────────┬────────────────────────┬─────────────────────▲───────────▲────────────┘
 //!      │ Order                │ module 0: eth0         │ module 1: eth1      │ Note      │ Note
 //!  ┌───▼───────────┐   ┌──────▼────────┐        ┌──────▼────────┐   ┌────────┴─────┐ ┌───┴────────────┐

@@ -18,7 +18,7 @@ use doorbell_fabric::pairs::within;
 use doorbell_inet::{Interface, InterfaceState, NextHop, NicAddress};
 
 use super::address::Place;
-use crate::transport::{Address, ModuleId, Way};
+use crate::transport::{Address, ModuleId, Path};
 
 /// The quality of a path; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,12 +122,12 @@ impl Nic {
 /// Returns the NICs that reach the addresses, the best first. Malformed and unreachable addresses are left
 /// out. `host`: all addresses of this host.
 #[must_use]
-pub fn ways(nics: &[Nic], host: &[IpAddr], addresses: &[Address]) -> Vec<Way> {
+pub fn paths(nics: &[Nic], host: &[IpAddr], addresses: &[Address]) -> Vec<Path> {
     let places: Vec<(Place, &Address)> = addresses
         .iter()
         .filter_map(|text| Some((text.parse().ok()?, text)))
         .collect();
-    let mut found: Vec<(Weight, Way)> = Vec::new();
+    let mut found: Vec<(Weight, Path)> = Vec::new();
     for nic in nics {
         let reached = |&(place, text): &(Place, &Address)| Some((nic.source(&place, host)?.1, text.clone()));
         let mut reached: Vec<(Weight, Address)> = places.iter().filter_map(reached).collect();
@@ -138,10 +138,10 @@ pub fn ways(nics: &[Nic], host: &[IpAddr], addresses: &[Address]) -> Vec<Way> {
         };
         let addresses = reached.into_iter().map(|(_, text)| text).collect();
         let module = nic.module;
-        found.push((best, Way { module, addresses }));
+        found.push((best, Path { module, addresses }));
     }
-    found.sort_by_key(|&(weight, ref way)| (weight, way.module));
-    found.into_iter().map(|(_, way)| way).collect()
+    found.sort_by_key(|&(weight, ref path)| (weight, path.module));
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
 #[cfg(test)]
@@ -162,9 +162,9 @@ mod tests {
         }
     }
 
-    fn text_of(ways: &[Way]) -> Vec<(u16, String)> {
-        let of = |way: &Way| (way.module.0, way.addresses.join(" "));
-        ways.iter().map(of).collect()
+    fn text_of(paths: &[Path]) -> Vec<(u16, String)> {
+        let of = |path: &Path| (path.module.0, path.addresses.join(" "));
+        paths.iter().map(of).collect()
     }
 
     /// NICs that do not exist, so that only the masks matter.
@@ -181,7 +181,7 @@ mod tests {
             .collect();
         let ask = |texts: &[&str]| {
             let addresses: Vec<Address> = texts.iter().map(|&text| text.into()).collect();
-            text_of(&ways(&nics, &host, &addresses))
+            text_of(&paths(&nics, &host, &addresses))
         };
         let is = |module, text: &str| (module, text.to_owned());
         assert_eq!(ask(&["198.18.2.7/24:5"]), [is(2, "198.18.2.7/24:5")]);

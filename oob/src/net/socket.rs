@@ -15,7 +15,7 @@ const BACKLOG: i32 = 256;
 
 /// The end points of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Path {
+pub(super) struct Endpoints {
     /// Our address, with any port.
     pub(super) from: SocketAddr,
     /// The peer's address.
@@ -38,18 +38,18 @@ pub(super) fn door(address: impl Fn(u16) -> SocketAddr, ports: Ports) -> io::Res
 }
 
 /// Connects; the caller limits the time.
-pub(super) async fn dial(path: &Path) -> io::Result<TcpStream> {
-    let socket = match path.to {
+pub(super) async fn dial(endpoints: &Endpoints) -> io::Result<TcpStream> {
+    let socket = match endpoints.to {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    if let Some(device) = &path.device {
+    if let Some(device) = &endpoints.device {
         // Without permission (Linux before 5.7, without CAP_NET_RAW) the route of this source address
         // applies.
         let _ = socket.bind_device(Some(device.as_bytes()));
     }
-    socket.bind(path.from)?;
-    socket.connect(path.to).await
+    socket.bind(endpoints.from)?;
+    socket.connect(endpoints.to).await
 }
 
 /// Sends small messages at once, and lets the kernel detect a dead peer (tcp(7)).

@@ -24,7 +24,7 @@ use crate::connect::{Conn, Meeting};
 use crate::error::OobError;
 use crate::name::Name;
 use crate::session::{Peer, Terms};
-use crate::transport::{Address, Command, Event, LinkId, Loss, ModuleId, Refusal, Way};
+use crate::transport::{Address, Command, Event, LinkId, Loss, ModuleId, Path, Refusal};
 
 /// The purpose of the control plane's sessions, different from those by which ranks connect.
 const PURPOSE: u16 = 2;
@@ -83,7 +83,7 @@ pub struct Tcp {
     /// When failed listeners are retried.
     again: Option<Time>,
     /// The addresses requested for each peer, and the paths returned.
-    asked: BTreeMap<Name, (Vec<Address>, Vec<Way>)>,
+    asked: BTreeMap<Name, (Vec<Address>, Vec<Path>)>,
     /// Peers whose paths have to be looked up again.
     stale: BTreeSet<Name>,
     events: VecDeque<Event>,

@@ -22,9 +22,9 @@ impl Node {
                 }
             }
             Event::ModuleDown { module } => self.module_down(transport, module),
-            Event::Ways { peer, ways } => {
+            Event::Paths { peer, paths } => {
                 let ix = self.peer(peer);
-                self.hop(ix).set_ways(transport, ways);
+                self.hop(ix).set_paths(transport, paths);
                 self.wake(ix);
                 self.touch(ix);
             }

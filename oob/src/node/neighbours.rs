@@ -210,7 +210,7 @@ impl Node {
         let mut direct = transports.filter(|(_, transport)| transport.routing == Routing::Direct);
         direct.any(|(nth, transport)| match (&peer.hop, &peer.contact) {
             (Some(hop), _) if hop.asked => {
-                !matches!(hop.doing, Doing::Failed(_)) && hop.has_way(TransportId(nth as u8))
+                !matches!(hop.doing, Doing::Failed(_)) && hop.has_path(TransportId(nth as u8))
             }
             (_, Some(contact)) => contact
                 .clauses

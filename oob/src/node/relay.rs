@@ -22,7 +22,7 @@ enum Stop {
     /// It waits for room on the links of this neighbour.
     Room(u32),
     /// There is no path now.
-    NoWay,
+    NoPath,
 }
 
 impl Node {
@@ -71,8 +71,8 @@ impl Node {
             ..*head
         };
         let to = self.peer(head.destination);
-        let way = self.route(to, from_parent).filter(|&hop| hop != from);
-        if way.is_none() {
+        let path = self.route(to, from_parent).filter(|&hop| hop != from);
+        if path.is_none() {
             self.counters.dropped += 1;
             if matches!(head.kind, Kind::Data | Kind::Probe) {
                 self.nack(&head);
@@ -229,7 +229,7 @@ impl Node {
                 }
                 self.pursue(hop);
             }
-            Stop::NoWay => {}
+            Stop::NoPath => {}
         }
         self.arm(ix, lane);
     }
@@ -242,7 +242,7 @@ impl Node {
                 return Stop::Done;
             }
             let Some(hop) = self.route(ix, false) else {
-                return Stop::NoWay;
+                return Stop::NoPath;
             };
             let key = match self.link_of(hop) {
                 Some(key) if self.has_room(key) => key,

@@ -139,7 +139,7 @@ impl<C: Counts> Watched<C> {
                 carriage.frames_received += 1;
                 carriage.bytes_received += frame.len() as u64;
             }
-            Event::Ways { .. } | Event::Refused { .. } | Event::Sent { .. } => {}
+            Event::Paths { .. } | Event::Refused { .. } | Event::Sent { .. } => {}
         }
         carriage.modules = self.up.len();
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!        Command │                                                                       ▲ Event
 //!  ┌─────────────▼───────────────────────────────────────────────────────────────────────┴──────────────┐
-//!  │ carrier::Rails   who-are-you (connect::Meeting), links, ways, counters          one, no waiting    │
+//!  │ carrier::Rails   who-are-you (connect::Meeting), links, paths, counters         one, no waiting    │
 //!  │    line  line  line      a Noise session each: bytes in order, frames, how many the peer has       │
 //!  └─────┬───────────────────────────┬──────────────────────────────────────────────────────▲───────────┘
 //!        │ pieces, numbered          │                                                      │ pieces

@@ -26,7 +26,7 @@ use crate::key::JobKey;
 use crate::name::{Epoch, Name};
 use crate::net::Who;
 use crate::runner::Carrier;
-use crate::transport::{Address, Attempt, Command, Event, LinkId, Loss, Way};
+use crate::transport::{Address, Attempt, Command, Event, LinkId, Loss, Path};
 use crate::wire::{Frame, Head, Kind, Lane, Seq};
 
 const JOB: u64 = 5;
@@ -200,7 +200,7 @@ struct End {
     rails: Rails,
     side: usize,
     addresses: Vec<Address>,
-    ways: Vec<Way>,
+    paths: Vec<Path>,
     links: BTreeMap<LinkId, Book>,
     attempts: u64,
     open: Option<Attempt>,
@@ -235,7 +235,7 @@ impl End {
             rails: Rails::of(settings, who, vec![Box::new(fake)]).unwrap(),
             side,
             addresses: Vec::new(),
-            ways: Vec::new(),
+            paths: Vec::new(),
             links: BTreeMap::new(),
             attempts: 0,
             open: None,
@@ -256,7 +256,7 @@ impl End {
         match event {
             Event::ModuleUp { addresses, .. } => self.addresses = addresses,
             Event::ModuleDown { .. } => panic!("the rail never reported that it is down"),
-            Event::Ways { ways, .. } => self.ways = ways,
+            Event::Paths { paths, .. } => self.paths = paths,
             Event::Connected {
                 link, attempt, peer, ..
             } => {
@@ -307,7 +307,7 @@ impl End {
     }
 
     fn connect(&mut self, now: Time) {
-        if self.open.is_some() || self.ways.is_empty() {
+        if self.open.is_some() || self.paths.is_empty() {
             return;
         }
         self.attempts += 1;
@@ -316,8 +316,8 @@ impl End {
             attempt: Attempt(self.attempts),
             peer: name(1 - self.side),
             epoch: Epoch::UNKNOWN,
-            module: self.ways[0].module,
-            addresses: self.ways[0].addresses.clone(),
+            module: self.paths[0].module,
+            addresses: self.paths[0].addresses.clone(),
             deadline: now + Duration::from_secs(5),
         };
         self.rails.command(now, command);

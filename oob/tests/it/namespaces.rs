@@ -72,7 +72,7 @@ fn talk(hosts: &mut Hosts) {
             side.send(link, b"a word".into());
         });
     }
-    hosts.until("a word each way", has_word);
+    hosts.until("a word each path", has_word);
 }
 
 #[test]
@@ -199,11 +199,11 @@ fn peers_behind_a_router_are_reached_and_ways_follow_the_routes() {
     hosts.link();
     talk(&mut hosts);
     let peer = hosts.sides[1].name;
-    assert_eq!(hosts.sides[0].ways[&peer].len(), 1);
+    assert_eq!(hosts.sides[0].paths[&peer].len(), 1);
     lab.ip(0, "route del default");
-    hosts.until("no way", |sides| sides[0].ways[&peer].is_empty());
+    hosts.until("no path", |sides| sides[0].paths[&peer].is_empty());
     lab.ip(0, "route add default via 10.77.1.254");
-    hosts.until("a way again", |sides| sides[0].ways[&peer].len() == 1);
+    hosts.until("a path again", |sides| sides[0].paths[&peer].len() == 1);
     talk(&mut hosts);
 }
 
@@ -255,10 +255,10 @@ fn what_is_sent_by_a_module_leaves_by_its_nic() {
     ];
     let mut hosts = Hosts::start(&lab, &settings);
     let (peer, addresses) = (hosts.sides[1].name, hosts.sides[1].addresses());
-    let ways = hosts.on(0, |side| side.reach(peer, addresses.clone()));
-    assert_eq!(ways.len(), 2, "{ways:?}");
-    for (way, (this, that)) in ways.iter().zip([("v0", "v1"), ("v1", "v0")]) {
-        hosts.on(0, |side| side.call_by(peer, way.module, way.addresses.clone()));
+    let paths = hosts.on(0, |side| side.reach(peer, addresses.clone()));
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    for (path, (this, that)) in paths.iter().zip([("v0", "v1"), ("v1", "v0")]) {
+        hosts.on(0, |side| side.call_by(peer, path.module, path.addresses.clone()));
         hosts.until("a link", |sides| sides[0].open.is_empty());
         assert_eq!(hosts.sides[0].refused, []);
         let before = [sent_by(&lab, 0, this), sent_by(&lab, 0, that)];

@@ -17,7 +17,7 @@ use doorbell_oob::rail::address::Place;
 use doorbell_oob::rail::wire::{HEAD, Head, Kind, PIECE_MAX, WINDOW};
 use doorbell_oob::rail::{Rails, Settings};
 use doorbell_oob::runner::Carrier;
-use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, Loss, ModuleId, Refusal, Way};
+use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, Loss, ModuleId, Path, Refusal};
 use doorbell_oob::{Role, Session, Terms, session};
 use doorbell_shm::{ShmConfig, ShmRail};
 
@@ -32,7 +32,7 @@ struct End {
     rails: Rails,
     clock: Clock,
     addresses: Vec<Address>,
-    ways: BTreeMap<Name, Vec<Way>>,
+    paths: BTreeMap<Name, Vec<Path>>,
     links: BTreeMap<LinkId, Name>,
     came: Vec<usize>,
     refused: Vec<Refusal>,
@@ -51,7 +51,7 @@ impl End {
             rails: Rails::start(settings, who, vec![Box::new(shm)]).unwrap(),
             clock,
             addresses: Vec::new(),
-            ways: BTreeMap::new(),
+            paths: BTreeMap::new(),
             links: BTreeMap::new(),
             came: Vec::new(),
             refused: Vec::new(),
@@ -75,13 +75,13 @@ impl End {
     fn connect(&mut self, rank: u32) {
         self.attempts += 1;
         let peer = Name::new(JOB, rank);
-        let way = self.ways[&peer][0].clone();
+        let path = self.paths[&peer][0].clone();
         self.command(Command::Connect {
             attempt: Attempt(self.attempts),
             peer,
             epoch: Epoch::UNKNOWN,
-            module: way.module,
-            addresses: way.addresses,
+            module: path.module,
+            addresses: path.addresses,
             deadline: self.clock.now() + PATIENCE,
         });
     }
@@ -96,7 +96,7 @@ impl End {
                     assert_eq!(module, ModuleId(0));
                     self.addresses = addresses;
                 }
-                Event::Ways { peer, ways } => _ = self.ways.insert(peer, ways),
+                Event::Paths { peer, paths } => _ = self.paths.insert(peer, paths),
                 Event::Connected { link, peer, .. } => assert!(self.links.insert(link, peer).is_none()),
                 Event::Refused { why, .. } => self.refused.push(why),
                 Event::Received { link, frame } => {

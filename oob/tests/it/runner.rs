@@ -85,14 +85,14 @@ impl Core for Echo {
     fn handle(&mut self, now: Time, _transport: TransportId, event: Event) {
         match event {
             Event::ModuleUp { addresses, .. } => self.addresses.extend(addresses),
-            Event::Ways { peer, ways } => self.commands.push_back((
+            Event::Paths { peer, paths } => self.commands.push_back((
                 TCP,
                 Command::Connect {
                     attempt: Attempt(1),
                     peer,
                     epoch: Epoch::UNKNOWN,
-                    module: ways[0].module,
-                    addresses: ways[0].addresses.clone(),
+                    module: paths[0].module,
+                    addresses: paths[0].addresses.clone(),
                     deadline: now + PATIENCE,
                 },
             )),

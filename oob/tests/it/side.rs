@@ -13,7 +13,7 @@ use doorbell_oob::JobKey;
 use doorbell_oob::bytes::Bytes;
 use doorbell_oob::name::{Epoch, Name};
 use doorbell_oob::net::{Clock, Settings, Tcp, Who};
-use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, Loss, ModuleId, Refusal, Way};
+use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, Loss, ModuleId, Path, Refusal};
 use doorbell_oob::wire::{Frame, Head, Kind, Lane, Seq};
 
 /// The job of all tests.
@@ -50,7 +50,7 @@ pub struct Side {
     pub tcp: Tcp,
     pub links: BTreeMap<LinkId, Link>,
     pub modules: BTreeMap<ModuleId, Vec<Address>>,
-    pub ways: BTreeMap<Name, Vec<Way>>,
+    pub paths: BTreeMap<Name, Vec<Path>>,
     pub refused: Vec<(Attempt, Refusal)>,
     /// Attempts under way.
     pub open: Vec<Attempt>,
@@ -103,7 +103,7 @@ impl Side {
             tcp,
             links: BTreeMap::new(),
             modules: BTreeMap::new(),
-            ways: BTreeMap::new(),
+            paths: BTreeMap::new(),
             refused: Vec::new(),
             open: Vec::new(),
             bodies: Vec::new(),
@@ -124,17 +124,17 @@ impl Side {
         self.listen();
     }
 
-    /// Requests the ways to `peer`, and returns the answer.
-    pub fn reach(&mut self, peer: Name, addresses: Vec<Address>) -> Vec<Way> {
+    /// Requests the paths to `peer`, and returns the answer.
+    pub fn reach(&mut self, peer: Name, addresses: Vec<Address>) -> Vec<Path> {
         self.command(Command::Reach { peer, addresses });
-        self.ways.get(&peer).cloned().expect("an answer")
+        self.paths.get(&peer).cloned().expect("an answer")
     }
 
-    /// Connects by the best way.
+    /// Connects by the best path.
     pub fn call(&mut self, peer: Name, addresses: Vec<Address>) -> Attempt {
-        let ways = self.reach(peer, addresses);
-        let way = ways.first().cloned().expect("a way");
-        self.call_by(peer, way.module, way.addresses)
+        let paths = self.reach(peer, addresses);
+        let path = paths.first().cloned().expect("a path");
+        self.call_by(peer, path.module, path.addresses)
     }
 
     pub fn call_by(&mut self, peer: Name, module: ModuleId, addresses: Vec<Address>) -> Attempt {
@@ -189,9 +189,9 @@ impl Side {
             Event::ModuleDown { module } => {
                 assert!(self.modules.remove(&module).is_some(), "down, and never up");
             }
-            Event::Ways { peer, ways } => {
-                assert!(ways.iter().all(|way| self.modules.contains_key(&way.module)));
-                self.ways.insert(peer, ways);
+            Event::Paths { peer, paths } => {
+                assert!(paths.iter().all(|path| self.modules.contains_key(&path.module)));
+                self.paths.insert(peer, paths);
             }
             Event::Connected {
                 link,

@@ -5,7 +5,7 @@
 //! and both ends notice after the keep-alive time. Where a process ends, its peers notice after one latency.
 //!
 //! A transport that is [`mutual`](Network::mutual) is like one over rails: a process does not answer a peer
-//! that was not announced to it; a frame is sent when it has arrived; and a peer that fell silent is no way,
+//! that was not announced to it; a frame is sent when it has arrived; and a peer that fell silent is no path,
 //! until it answers again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use doorbell_fabric::time::Time;
 use doorbell_oob::bytes::Bytes;
 use doorbell_oob::connect::{Action, Conn, Limits, Meeting};
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::transport::{Address, Command, Event, LinkId, Loss, ModuleId, Refusal, TransportId, Way};
+use doorbell_oob::transport::{Address, Command, Event, LinkId, Loss, ModuleId, Path, Refusal, TransportId};
 use doorbell_oob::wire::Frame;
 use doorbell_sim::Dice;
 
@@ -62,7 +62,7 @@ struct Site {
     meeting: Meeting,
     links: u64,
     booked: Time,
-    /// The peers to which ways were requested, with their addresses.
+    /// The peers to which paths were requested, with their addresses.
     asked: BTreeMap<Name, Vec<Address>>,
     /// Of these, those that are silent.
     silent: BTreeSet<Name>,
@@ -88,7 +88,7 @@ pub(crate) struct Network {
     pub(crate) has: fn(u32, u8, u16) -> bool,
     /// Transports like those over rails, one bit each.
     pub(crate) mutual: u32,
-    /// Ranks with odd numbers think those ways the worst that the others think the best.
+    /// Ranks with odd numbers think those paths the worst that the others think the best.
     pub(crate) contrary: bool,
     dice: Dice,
     pub(crate) soon: Vec<(Time, Will)>,
@@ -182,7 +182,7 @@ impl Network {
                 if let Some(site) = self.sites.get_mut(&port) {
                     site.asked.insert(peer, addresses);
                 }
-                self.ways(now, port);
+                self.paths(now, port);
             }
             Command::Connect {
                 attempt,
@@ -215,7 +215,7 @@ impl Network {
     }
 
     /// Reports the NICs by which the requested peers can be reached.
-    pub(crate) fn ways(&mut self, now: Time, port: Port) {
+    pub(crate) fn paths(&mut self, now: Time, port: Port) {
         let nics = self.nics(port.0, port.2);
         let Some(site) = self.sites.get(&port) else { return };
         let at = now + Duration::from_micros(1);
@@ -230,20 +230,21 @@ impl Network {
         let mutual = self.is_mutual(port);
         let mut silent = BTreeSet::new();
         for (&peer, addresses) in &site.asked {
-            let ways = nics.iter().map(|subnet| Way {
+            let paths = nics.iter().map(|subnet| Path {
                 module: ModuleId(*subnet),
                 addresses: of(addresses, subnet),
             });
-            let mut ways: Vec<Way> = ways.filter(|way| !way.addresses.is_empty()).collect();
-            let before = ways.len();
-            ways.retain(|way| !mutual || self.can_talk(port, (peer.rank, 0, port.2), way.module.0));
-            if ways.len() < before {
+            let mut paths: Vec<Path> = paths.filter(|path| !path.addresses.is_empty()).collect();
+            let before = paths.len();
+            paths.retain(|path| !mutual || self.can_talk(port, (peer.rank, 0, port.2), path.module.0));
+            if paths.len() < before {
                 silent.insert(peer);
             }
             if self.contrary && port.0 % 2 == 1 {
-                ways.reverse();
+                paths.reverse();
             }
-            self.soon.push((at, Will::Tell(port, Event::Ways { peer, ways })));
+            self.soon
+                .push((at, Will::Tell(port, Event::Paths { peer, paths })));
         }
         if let Some(site) = self.sites.get_mut(&port) {
             let begins = !silent.is_empty() && !std::mem::replace(&mut site.revives, !silent.is_empty());
@@ -258,7 +259,7 @@ impl Network {
         self.mutual >> port.2 & 1 == 1
     }
 
-    /// Calls those that are silent; when one of them answers, the ways are reported again.
+    /// Calls those that are silent; when one of them answers, the paths are reported again.
     fn revive(&mut self, now: Time, port: Port, wait: Duration) {
         let nics = self.nics(port.0, port.2);
         let Some(site) = self.sites.get(&port) else { return };
@@ -274,7 +275,7 @@ impl Network {
             }
         }
         if answers {
-            self.ways(now, port);
+            self.paths(now, port);
         }
     }
 
@@ -593,7 +594,7 @@ impl Network {
         }
         self.act(now, end.port);
         if why == Loss::Silent && self.is_mutual(end.port) {
-            self.ways(now, end.port);
+            self.paths(now, end.port);
         }
         let link = end.link?;
         self.by_link.remove(&(end.port, link));

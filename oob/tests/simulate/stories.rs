@@ -223,7 +223,7 @@ fn a_peer_is_lost_once_and_only_when_all_transports_have_failed() {
         assert_eq!(
             world.told_of(|event| matches!(event, Event::PeerLost { .. })),
             0,
-            "there is another way"
+            "there is another path"
         );
     }
     assert_eq!(delivered(&world), 3);

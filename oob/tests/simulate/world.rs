@@ -488,7 +488,7 @@ impl World {
             }
         };
         self.network.check_pipes(self.now);
-        self.network.ways(self.now, (rank, life, transport));
+        self.network.paths(self.now, (rank, life, transport));
         self.drain_network();
         self.handle((rank, life, transport), event);
     }

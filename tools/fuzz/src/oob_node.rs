@@ -14,7 +14,7 @@ use doorbell_oob::contact::Contact;
 use doorbell_oob::event::{Event, Output, SendId};
 use doorbell_oob::name::{Epoch, From, Name};
 use doorbell_oob::node::Node;
-use doorbell_oob::transport::{self, Attempt, Command, LinkId, Loss, ModuleId, Refusal, TransportId, Way};
+use doorbell_oob::transport::{self, Attempt, Command, LinkId, Loss, ModuleId, Path, Refusal, TransportId};
 use doorbell_oob::wire::{Frame, HEAD, Head, Kind, Lane, Seq};
 
 use crate::script::Script;
@@ -214,13 +214,13 @@ impl Victim {
             230..235 => transport::Event::ModuleDown { module },
             _ => {
                 let peer = self.name(script);
-                let way = Way {
+                let path = Path {
                     module,
                     addresses: vec!["there".into()],
                 };
-                transport::Event::Ways {
+                transport::Event::Paths {
                     peer,
-                    ways: vec![way],
+                    paths: vec![path],
                 }
             }
         }

@@ -109,6 +109,9 @@ fn over<D: Dialect>(session: &mut Session<D>, error: &LaunchError) {
     let text = error.to_string();
     assert!(text.len() < 1000 && !text.contains(char::is_control), "{text:?}");
     for request in [Request::Greet, Request::Fence, Request::Finalize] {
-        assert!(session.request(request).is_err(), "it sends a request after a fault");
+        assert!(
+            session.request(request).is_err(),
+            "it sends a request after a fault"
+        );
     }
 }

@@ -6,7 +6,7 @@ use super::Tcp;
 use crate::connect::{Action, Conn};
 use crate::net::address::{self, Place};
 use crate::net::connection::{Begin, Order};
-use crate::net::socket::Path;
+use crate::net::socket::Endpoints;
 use crate::transport::{Address, Event, LinkId, ModuleId, Refusal};
 
 impl Tcp {
@@ -58,8 +58,8 @@ impl Tcp {
 
     fn dial(&mut self, now: Time, conn: Conn, module: ModuleId, address: &Address) {
         let io = self
-            .path(module, address)
-            .and_then(|(path, nic)| self.line(module, path.from.ip(), Begin::Dial(path, nic)));
+            .endpoints(module, address)
+            .and_then(|(endpoints, nic)| self.line(module, endpoints.from.ip(), Begin::Dial(endpoints, nic)));
         match io.filter(|_| !self.leaving) {
             Some(io) => {
                 if let Some(line) = self.lines.get_mut(&io) {
@@ -72,7 +72,7 @@ impl Tcp {
     }
 
     /// Returns the end points of a dial, and the name of the NIC.
-    fn path(&self, module: ModuleId, address: &Address) -> Option<(Path, String)> {
+    fn endpoints(&self, module: ModuleId, address: &Address) -> Option<(Endpoints, String)> {
         let module = self.modules.get(&module).filter(|module| module.is_up())?;
         let place: Place = address.parse().ok()?;
         if self.shared.terms.key.is_none() && !place.ip.is_loopback() {
@@ -81,11 +81,11 @@ impl Tcp {
         let nic = module.nic();
         let (from, weight) = nic.source(&place, &self.host)?;
         let bound = nic.has_to_be_bound(from, &place, weight);
-        let path = Path {
+        let endpoints = Endpoints {
             from: address::socket(from, 0, module.index),
             to: place.socket(module.index),
             device: bound.then(|| module.name.clone()),
         };
-        Some((path, module.name.clone()))
+        Some((endpoints, module.name.clone()))
     }
 }

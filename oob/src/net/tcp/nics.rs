@@ -197,16 +197,16 @@ impl Tcp {
     }
 
     pub(super) fn reach(&mut self, peer: Name, addresses: Vec<Address>) {
-        let ways = self.ways(&addresses);
+        let paths = self.paths(&addresses);
         self.stale.remove(&peer);
-        self.asked.insert(peer, (addresses, ways.clone()));
-        self.events.push_back(Event::Ways { peer, ways });
+        self.asked.insert(peer, (addresses, paths.clone()));
+        self.events.push_back(Event::Paths { peer, paths });
     }
 
-    fn ways(&self, addresses: &[Address]) -> Vec<crate::transport::Way> {
+    fn paths(&self, addresses: &[Address]) -> Vec<crate::transport::Path> {
         let up = self.modules.values().filter(|module| module.is_up());
         let nics: Vec<reach::Nic> = up.map(Module::nic).collect();
-        reach::ways(&nics, &self.host, addresses)
+        reach::paths(&nics, &self.host, addresses)
     }
 
     /// Looks up paths again, where they may have changed, and reports those that did.
@@ -218,12 +218,12 @@ impl Tcp {
             let Some((addresses, before)) = self.asked.get(&peer) else {
                 continue;
             };
-            let ways = self.ways(addresses);
-            if ways != *before {
+            let paths = self.paths(addresses);
+            if paths != *before {
                 if let Some((_, before)) = self.asked.get_mut(&peer) {
-                    before.clone_from(&ways);
+                    before.clone_from(&paths);
                 }
-                self.events.push_back(Event::Ways { peer, ways });
+                self.events.push_back(Event::Paths { peer, paths });
             }
         }
     }

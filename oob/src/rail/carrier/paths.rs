@@ -11,7 +11,7 @@ use crate::rail::address::Place;
 use crate::rail::connection::Spot;
 use crate::rail::peer::{LineId, Liveness, PeerState};
 use crate::rail::wire::{Head, Kind};
-use crate::transport::{Address, Event, Loss, ModuleId, Refusal, Way};
+use crate::transport::{Address, Event, Loss, ModuleId, Path, Refusal};
 
 /// Maximum rails of one peer that each of our rails may try.
 const EACH: usize = 8;
@@ -21,7 +21,7 @@ const EACH: usize = 8;
 pub(super) struct Requested {
     addresses: Vec<Address>,
     places: Vec<(Address, Spot)>,
-    reported: Vec<Way>,
+    reported: Vec<Path>,
 }
 
 impl Rails {
@@ -52,16 +52,16 @@ impl Rails {
                 peer.names.push(name);
             }
         }
-        let reported = self.ways(&places);
+        let reported = self.paths(&places);
         let asked = Requested {
             addresses,
             places,
             reported: reported.clone(),
         };
         self.asked.insert(name, asked);
-        self.events.push_back(Event::Ways {
+        self.events.push_back(Event::Paths {
             peer: name,
-            ways: reported,
+            paths: reported,
         });
     }
 
@@ -90,19 +90,19 @@ impl Rails {
         places
     }
 
-    fn ways(&self, places: &[(Address, Spot)]) -> Vec<Way> {
-        let mut ways: Vec<Way> = Vec::new();
+    fn paths(&self, places: &[(Address, Spot)]) -> Vec<Path> {
+        let mut paths: Vec<Path> = Vec::new();
         for (address, spot) in places.iter().filter(|(_, spot)| self.is_up(*spot)) {
             let module = module_id(spot.module);
-            match ways.iter_mut().find(|way| way.module == module) {
-                Some(way) => way.addresses.push(address.clone()),
-                None => ways.push(Way {
+            match paths.iter_mut().find(|path| path.module == module) {
+                Some(path) => path.addresses.push(address.clone()),
+                None => paths.push(Path {
                     module,
                     addresses: vec![address.clone()],
                 }),
             }
         }
-        ways
+        paths
     }
 
     /// Returns the peer of an address that a path named.
@@ -124,14 +124,14 @@ impl Rails {
             let Some(asked) = self.asked.get(&name) else {
                 continue;
             };
-            let ways = self.ways(&asked.places);
-            if ways == asked.reported {
+            let paths = self.paths(&asked.places);
+            if paths == asked.reported {
                 continue;
             }
             if let Some(asked) = self.asked.get_mut(&name) {
-                asked.reported.clone_from(&ways);
+                asked.reported.clone_from(&paths);
             }
-            self.events.push_back(Event::Ways { peer: name, ways });
+            self.events.push_back(Event::Paths { peer: name, paths });
         }
     }
 
