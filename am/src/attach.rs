@@ -85,7 +85,7 @@ impl<N: Ni> Attaching<N> {
         &mut self.conduit.ni
     }
 
-    /// One step further, if that can be.
+    /// Makes a step, if that is possible.
     fn advance(&mut self, external: &mut (impl External + ?Sized)) -> Result<bool, AmError> {
         let conduit = &mut self.conduit;
         match conduit.boot.phase {

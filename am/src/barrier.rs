@@ -51,7 +51,7 @@ impl BarrierName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not notified yet.
+    /// The barrier was not notified yet.
     Idle,
     /// Notified; waits for the message of this step.
     Waiting { step: u32 },

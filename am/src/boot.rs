@@ -23,7 +23,7 @@ use crate::settings::Settings;
 /// Bytes of one rank in the table, in little endian: the address of its segment, its length, and what all
 /// have to have alike.
 pub(crate) const ENTRY_BYTES: usize = 24;
-/// Of these, those of the segment.
+/// The bytes of the segment in an entry.
 const SEGMENT_BYTES: usize = 16;
 
 /// A barrier of all processes that does not need the conduit: the launcher's.
@@ -54,7 +54,7 @@ pub struct ExternalError {
 /// A peer's segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSegment {
-    /// Its address in that process.
+    /// The address in that process.
     pub base: u64,
     /// The size of the segment, in bytes.
     pub size: u64,
@@ -91,7 +91,7 @@ impl RemoteSegment {
 pub(crate) struct Alike(u64);
 
 impl Alike {
-    /// Of these settings, and the credits at the start that follow from them.
+    /// The value for these settings, and the credits at the start that follow from them.
     pub(crate) const fn new(settings: &Settings, shares: &Shares) -> Self {
         let flags = settings.flow_control as u64 | (settings.dynamic_credits as u64) << 1;
         let credits = shares.per_node as u64 | ((shares.one_more & 0xffff) as u64) << 16;
@@ -143,7 +143,7 @@ pub(crate) struct Piece {
     pub(crate) step: u32,
     /// Bytes from the start of the table.
     pub(crate) length: u64,
-    /// Their offset at the other rank.
+    /// The offset of the entries at the other rank.
     pub(crate) offset: u64,
 }
 

@@ -91,7 +91,7 @@ impl Chunks {
 /// What a chunk of the requests' buffer is used for.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ChunkUse {
-    /// Not in use.
+    /// The chunk is not in use.
     #[default]
     Free,
     /// A request to this rank, whose reply will land in it.

@@ -195,7 +195,7 @@ impl<N: Ni> Conduit<N> {
         &self.ni
     }
 
-    /// The same, to be changed.
+    /// Returns the interface, to be changed.
     pub const fn ni_mut(&mut self) -> &mut N {
         &mut self.ni
     }

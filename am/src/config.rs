@@ -13,9 +13,9 @@ use crate::settings::Settings;
 /// The processes of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// By rank, on a logical interface whose map is set.
+    /// The number of ranks, on a logical interface whose map is set.
     Logical(u32),
-    /// On a physical one: the rank map, from the launcher.
+    /// The rank map, from the launcher, on a physical interface.
     Physical(Box<[Process]>),
 }
 
@@ -167,10 +167,10 @@ impl Config {
 
 /// The portal table entry of puts, gets and the SAFE queue's events: the RAR entry of the original.
 pub const RAR_INDEX: u32 = 38;
-/// That of requests: the AM entry of the original.
+/// The portal table index of requests: the AM entry of the original.
 pub const AM_INDEX: u32 = 39;
-/// That of system messages and the exchange at the start, which Portals 4 needs because queues belong to
-/// table entries.
+/// The portal table index of system messages and the exchange at the start, which Portals 4 needs because
+/// queues belong to table entries.
 pub const SYS_INDEX: u32 = 40;
 /// Entries beside the receive buffers: RAR, RARSRC, ReqSB, RARAM, the catch basin, SYS, BOOT.
 pub(crate) const OTHER_ENTRIES: u32 = 7;

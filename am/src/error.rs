@@ -135,11 +135,11 @@ pub enum AmError {
     Pinning {
         /// The sum of all bytes.
         need: u64,
-        /// Of the segment.
+        /// Bytes of the segment.
         segment: u64,
-        /// Of the receive buffers.
+        /// Bytes of the receive buffers.
         receive: u64,
-        /// Of the send buffers.
+        /// Bytes of the send buffers.
         send: u64,
         /// What may be pinned.
         limit: u64,
@@ -149,9 +149,9 @@ pub enum AmError {
         "{receive} bytes of receive buffers and {send} of send buffers are needed, and the host has {left} bytes of memory left: lower GASNET_PORTAL_BANKED_CREDITS, GASNET_PORTAL_CRED_PER_NODE or GASNET_PORTAL_AMRECV_SPACE, or GASNET_PORTAL_SB_CHUNKS"
     )]
     NoMemory {
-        /// Of the receive buffers.
+        /// Bytes of the receive buffers.
         receive: u64,
-        /// Of the send buffers.
+        /// Bytes of the send buffers.
         send: u64,
         /// What the host has left.
         left: u64,
@@ -234,7 +234,7 @@ pub enum BootError {
 /// What a step waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// One rank of the job.
+    /// A rank of the job.
     Rank(u32),
     /// The launcher's barrier.
     Launcher,
@@ -287,9 +287,9 @@ pub enum Stall {
     Reply,
     /// Operations that are to be synchronised.
     Operations,
-    /// Other processes at a barrier.
+    /// The other processes at a barrier.
     Barrier,
-    /// Other processes at the exit.
+    /// The other processes at the exit.
     Exit,
 }
 
@@ -313,9 +313,9 @@ impl std::fmt::Display for Stall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a stalled call has done nothing"]
 pub enum Try<T> {
-    /// It is done.
+    /// The operation is done, with this outcome.
     Done(T),
-    /// It would have to wait for this.
+    /// The operation would have to wait for this.
     Stalled(Stall),
 }
 
@@ -329,7 +329,7 @@ impl<T> Try<T> {
         }
     }
 
-    /// The same, with another outcome.
+    /// Replaces the outcome.
     #[inline]
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Try<U> {
         match self {

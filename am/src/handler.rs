@@ -23,9 +23,9 @@ pub type ReplyHandler = Box<dyn FnMut(Reply<'_>) + Send>;
 pub enum Payload<'a> {
     /// A Short has none.
     None,
-    /// Of a Medium: there while the handler runs, and not a moment longer.
+    /// The payload of a Medium: there while the handler runs, and not a moment longer.
     Medium(SharedBytes<'a>),
-    /// Of a Long: in the segment of this process, in place before the handler starts.
+    /// The payload of a Long: in the segment of this process, in place before the handler starts.
     Long {
         /// Where in the segment.
         offset: u64,
@@ -102,7 +102,7 @@ impl<'a> Reply<'a> {
 /// What is registered under a handler's number.
 #[derive(Default)]
 pub(crate) enum Handler {
-    /// Nothing was registered.
+    /// No handler was registered.
     #[default]
     None,
     /// Runs with requests.

@@ -42,7 +42,7 @@ impl<N: Ni> Conduit<N> {
         self.long(to, handler, args, &payload.into(), place)
     }
 
-    /// The same; waits for what it needs, and handles what arrives meanwhile.
+    /// Sends a Long request; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors
     /// As [`Self::try_request_long`], and [`AmError::Ended`].

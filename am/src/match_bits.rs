@@ -40,14 +40,14 @@ pub enum Id {
     Sys = 5,
     /// The exchange at the start.
     Boot = 6,
-    /// In user pointers only: a temporary descriptor over a caller's memory.
+    /// A temporary descriptor over a caller's memory; in user pointers only.
     Temporary = 7,
-    /// In user pointers only: the chunked buffer that replies leave from.
+    /// The chunked buffer that replies leave from; in user pointers only.
     RplSb = 8,
 }
 
 impl Id {
-    /// Of the low four bits.
+    /// Decodes the low four bits.
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Option<Self> {
@@ -81,7 +81,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Of bits 7 to 4.
+    /// Decodes bits 7 to 4.
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Option<Self> {
@@ -120,7 +120,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// These and those.
+    /// Joins these flags and others.
     #[inline]
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
@@ -152,7 +152,7 @@ pub struct OneSided {
 }
 
 impl OneSided {
-    /// As 64 bits.
+    /// Encodes the match bits.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -163,7 +163,7 @@ impl OneSided {
             | (self.bounce as u64) << 32
     }
 
-    /// Of 64 bits; `None` where they are neither put nor get.
+    /// Decodes match bits; `None` where they are neither put nor get.
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Option<Self> {
@@ -203,7 +203,7 @@ pub struct AmHeader {
 }
 
 impl AmHeader {
-    /// As 64 bits.
+    /// Encodes the match bits.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -215,7 +215,7 @@ impl AmHeader {
             | (self.offset as u64) << 32
     }
 
-    /// Of 64 bits; `None` where they are no header.
+    /// Decodes match bits; `None` where they are no header.
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Option<Self> {
@@ -248,14 +248,14 @@ pub struct AmData {
 }
 
 impl AmData {
-    /// As 64 bits. Of `other`, 24 bits go.
+    /// Encodes the match bits. Of `other`, 24 bits go.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u64 {
         (self.source as u64) << 32 | ((self.other & OTHER_MOST) as u64) << 8 | self.credit as u64
     }
 
-    /// Of 64 bits, all of which mean something.
+    /// Decodes match bits, all of which mean something.
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Self {
@@ -303,7 +303,7 @@ impl LongData {
         (self.source as u64) << 32 | self.lid as u64
     }
 
-    /// Of both; `None` where they are no data of a Long.
+    /// Decodes match bits and header data; `None` where they are no data of a Long.
     #[inline]
     #[must_use]
     pub const fn of(match_bits: u64, hdr_data: u64) -> Option<Self> {
@@ -336,7 +336,7 @@ pub struct LongSource {
 impl LongSource {
     const WAITED_FOR: u64 = 1 << 63;
 
-    /// As 64 bits.
+    /// Encodes the match bits.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -347,7 +347,7 @@ impl LongSource {
         self.id as u64 | Kind::AmData as u64 | (self.temporary as u64 & 0x7FFF_FFFF) << 32 | op
     }
 
-    /// Of 64 bits; `None` where they are another kind.
+    /// Decodes match bits; `None` where they are another kind.
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Option<Self> {
@@ -376,7 +376,7 @@ impl LongSource {
 pub enum SysKind {
     /// The job ends.
     ShutdownRequest = 0,
-    /// One step of a barrier.
+    /// Reports a step of a barrier.
     Barrier = 1,
     /// A lender revokes credits.
     CreditRevoke = 2,
@@ -389,7 +389,7 @@ pub enum SysKind {
 pub struct SysMessage {
     /// The kind of system message.
     pub kind: SysKind,
-    /// Its three arguments.
+    /// The three arguments of the message.
     pub args: [u32; 3],
 }
 
@@ -408,7 +408,7 @@ impl SysMessage {
         (self.args[1] as u64) << 32 | self.args[2] as u64
     }
 
-    /// Of both; `None` where they are no system message.
+    /// Decodes match bits and header data; `None` where they are no system message.
     #[inline]
     #[must_use]
     pub const fn of(match_bits: u64, hdr_data: u64) -> Option<Self> {

@@ -48,7 +48,7 @@ pub(crate) struct Objects {
     pub(crate) reqsb: Sources,
     pub(crate) rplsb: Sources,
     pub(crate) boot: MdHandle,
-    /// Of no bytes and no events: system messages leave from it.
+    /// A descriptor of no bytes and no events: system messages leave from it.
     pub(crate) nothing: MdHandle,
     /// Counts what fell into the catch basin.
     pub(crate) basin: CtHandle,

@@ -17,7 +17,7 @@ use crate::resources::Held;
 
 /// Arrivals that one poll shows to the interface, of each rail.
 const ARRIVALS: usize = 32;
-/// Most arrivals that one poll takes from the rails: an interface has up to 64.
+/// The most arrivals that one poll takes from the rails: an interface has up to 64.
 pub(crate) const ARRIVALS_MOST: usize = ARRIVALS * 64;
 
 impl<N: Ni> Conduit<N> {
@@ -33,7 +33,7 @@ impl<N: Ni> Conduit<N> {
         work
     }
 
-    /// The same without requests: no request handler runs.
+    /// Polls without handling requests: no request handler runs.
     #[inline]
     pub fn poll_safely(&mut self) -> usize {
         self.poll_but_requests().0

@@ -30,7 +30,7 @@ pub(crate) const SENDS: u32 = 1 << 31;
 pub struct Remote {
     /// The rank of the segment.
     pub rank: u32,
-    /// From which byte on.
+    /// The offset of the first byte.
     pub offset: u64,
 }
 
@@ -72,7 +72,7 @@ impl<N: Ni> Conduit<N> {
         self.start_put(op, to, &from.into(), false)
     }
 
-    /// The same, with a source that stays as it is until it was synchronised.
+    /// Starts a put, with a source that stays as it is until it was synchronised.
     ///
     /// # Errors
     /// As [`Self::put`].

@@ -24,9 +24,9 @@ use crate::token::{Outbox, Request};
 enum Body<'a> {
     Short,
     Medium(SharedBytes<'a>),
-    /// To be copied to this offset of the segment.
+    /// The payload is to be copied to this offset of the segment.
     Packed(u64, SharedBytes<'a>),
-    /// It is a message of its own.
+    /// The payload is a message of its own.
     Unpacked,
 }
 
@@ -217,7 +217,7 @@ impl<N: Ni> Conduit<N> {
         fits.then_some((data.source, data.lid))
     }
 
-    /// Both halves of a request are there.
+    /// Handles a request both of whose halves are there.
     fn long_request(&mut self, source: u32, header: RequestHeader, offset: u64, length: u64) {
         let RequestHeader {
             handler,
@@ -358,7 +358,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// Both halves of a reply are there. Its arguments are still in the chunk.
+    /// Handles a reply both of whose halves are there. Its arguments are still in the chunk.
     fn long_reply(&mut self, source: u32, header: ReplyHeader, offset: u64, length: u64) {
         let ReplyHeader {
             chunk,

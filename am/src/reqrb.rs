@@ -17,7 +17,7 @@
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::ni::EntryHandle;
 
-/// One receive buffer.
+/// A receive buffer of requests.
 #[derive(Debug)]
 struct Buffer {
     memory: RegionSlice,
@@ -85,7 +85,7 @@ impl ReqRb {
         Some(memory.as_shared().skip(place as usize).take(length as usize))
     }
 
-    /// It was attached, afresh.
+    /// Records that the buffer was attached, afresh.
     pub(crate) fn attached(&mut self, buffer: usize, entry: EntryHandle) {
         if let Some(buffer) = self.buffers.get_mut(buffer) {
             self.recycled += u64::from(buffer.entry.is_some());

@@ -131,7 +131,7 @@ impl<N: Ni> Conduit<N> {
         self.medium(to, handler, args, &payload.into())
     }
 
-    /// The same; waits for what it needs, and handles what arrives meanwhile.
+    /// Sends a Medium request; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors
     /// As [`Self::try_request_medium`], and [`AmError::Ended`].

@@ -22,17 +22,18 @@ pub(crate) const ARGS_BYTES: usize = MAX_ARGS * 4;
 pub enum Source<'a> {
     /// Borrowed for the length of the call: copied.
     Bytes(&'a [u8]),
-    /// The same, as bytes that may change (a payload that has just arrived).
+    /// Borrowed bytes that may change (a payload that has just arrived).
     Shared(SharedBytes<'a>),
-    /// In the segment of this process: sent in place, not to be changed before the operation has completed.
+    /// A part of the segment of this process: sent in place, not to be changed before the operation has
+    /// completed.
     Segment {
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
         /// The number of bytes.
         length: u64,
     },
-    /// In memory that stays until the operation has ended: through a temporary descriptor, if it is too long
-    /// to be copied.
+    /// Memory that stays until the operation has ended: through a temporary descriptor, if it is too long to
+    /// be copied.
     Memory(Landing),
 }
 
@@ -123,7 +124,7 @@ impl From<RegionSlice> for Source<'_> {
 pub enum Destination {
     /// Into the segment of this process.
     Segment {
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
     },
     /// Into memory that stays until the operation has ended.
@@ -164,7 +165,7 @@ pub(crate) const fn args_bytes(count: usize) -> usize {
     count * 4
 }
 
-/// The same, padded: the offset of the payload.
+/// The offset of the payload behind the padded arguments.
 #[inline]
 pub(crate) const fn padded(count: usize) -> usize {
     (count * 4).next_multiple_of(8)

@@ -12,7 +12,7 @@ pub struct Stats {
     pub requests: [u64; 4],
     /// Replies sent, likewise.
     pub replies: [u64; 4],
-    /// Of those, how many no handler sent.
+    /// Replies that no handler sent, which are among them.
     pub no_reply: u64,
     /// Requests whose handler ran, and replies.
     pub handled: [u64; 2],
@@ -20,7 +20,7 @@ pub struct Stats {
     pub unhandled: u64,
     /// Puts and gets started.
     pub one_sided: [u64; 2],
-    /// Of those, how many went from or to the segment, through a chunk, through a temporary descriptor.
+    /// Puts and gets from or to the segment, through a chunk, through a temporary descriptor.
     pub ways: [u64; 3],
     /// Calls that did not find what they needed, by [`Stall`].
     pub stalls: [u64; 9],
@@ -56,8 +56,8 @@ pub struct Resources {
     pub reply_chunks: (u32, u32),
     /// Temporary descriptors that are free, and all of them.
     pub temporaries: (u32, u32),
-    /// Of those that are not free, in hand for the next reply: send tickets, temporary descriptors, chunks of
-    /// the replies' buffer.
+    /// Resources that are in hand for the next reply: send tickets, temporary descriptors, chunks of the
+    /// replies' buffer.
     pub in_hand: (u32, u32, u32),
     /// Halves of Longs that wait.
     pub halves: usize,

@@ -61,7 +61,8 @@ impl<N: Ni> Conduit<N> {
         Ok(done)
     }
 
-    /// No rank is lost that the barrier needs: one that exited in order after its part of it is not missed.
+    /// Checks that no rank is lost that the barrier needs: one that exited in order after its part of it is
+    /// not missed.
     fn not_missed(&self) -> Result<(), AmError> {
         let missed = |lost: &&(u32, DownReason)| lost.1 != DownReason::Closed || self.barrier.misses(lost.0);
         match self.lost.iter().find(missed) {

@@ -34,21 +34,21 @@ pub const INLINE: usize = 64;
 /// A payload that a job carries, or that stays where it is until the job is done.
 #[derive(Clone, Debug)]
 pub enum Owned {
-    /// In the job itself.
+    /// Bytes in the job itself.
     Inline {
         /// The bytes of the payload.
         bytes: [u8; INLINE],
         /// How many of them.
         length: u8,
     },
-    /// In the segment of this process.
+    /// A part of the segment of this process.
     Segment {
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
         /// The number of bytes.
         length: u64,
     },
-    /// In memory that stays.
+    /// Memory that stays.
     Memory(Landing),
 }
 
@@ -86,7 +86,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// These; `None` if they are more than 16.
+    /// Makes a list of these arguments; `None` if they are more than 16.
     #[must_use]
     pub fn new(args: &[u32]) -> Option<Self> {
         let mut words = [0; MAX_ARGS];
@@ -170,15 +170,15 @@ impl Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Outcome {
-    /// It has not.
+    /// The job has not ended.
     Pending = 0,
     /// It ended without an error.
     Done = 1,
-    /// It cannot be: arguments, lengths, places.
+    /// The job is impossible: arguments, lengths, places.
     Refused = 2,
     /// The rank is lost.
     Lost = 3,
-    /// It was started and failed at its target.
+    /// The operation was started and failed at its target.
     Failed = 4,
     /// The job ends, or the conduit is broken or gone.
     Over = 5,
@@ -211,7 +211,7 @@ impl Outcome {
 pub struct Ticket(Arc<AtomicU32>);
 
 impl Ticket {
-    /// For no job yet.
+    /// Returns a ticket of no job yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -76,10 +76,10 @@ pub(crate) struct Outbox {
     pub(crate) their_segment: u64,
     /// The requester, for errors.
     pub(crate) requester: u32,
-    /// This process, for errors.
+    /// The rank of this process, for errors.
     pub(crate) me: u32,
     pub(crate) packed_long: bool,
-    /// Most that one data message carries.
+    /// The most bytes that one data message carries.
     pub(crate) most: u64,
     pub(crate) draft: Option<Draft>,
 }

@@ -28,8 +28,8 @@ impl Ask {
         }
     }
 
-    /// The same request in another form, with its new number of credits; that it stalled, and what it lacked,
-    /// is kept.
+    /// Changes the request to another form, with its new number of credits; that it stalled, and what it
+    /// lacked, is kept.
     #[inline]
     pub const fn renew(&mut self, credits: u8) {
         self.credits = credits;

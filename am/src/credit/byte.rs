@@ -11,7 +11,7 @@
 /// Largest value of the three extra bits: a request that lacks more reports this, and the next one that
 /// stalls reports again.
 pub const MOST_EXTRA: u8 = 7;
-/// Most that the four bits of the number hold.
+/// The most that the four bits of the number hold.
 pub const MOST_CREDITS: u8 = 15;
 
 /// The credit fields of an active message, in the lowest byte of its header data.
@@ -31,19 +31,19 @@ impl CreditByte {
         Some(Self((epoch as u8) << 7 | extra << 4 | credits))
     }
 
-    /// The same of numbers that are in range; what does not fit is cut off.
+    /// Makes a byte of numbers that are in range; what does not fit is cut off.
     #[inline]
     pub(super) const fn packed(epoch: bool, extra: u8, credits: u8) -> Self {
         Self((epoch as u8) << 7 | (extra & MOST_EXTRA) << 4 | (credits & MOST_CREDITS))
     }
 
-    /// From the wire: every byte means something.
+    /// Decodes a byte from the wire: every byte means something.
     #[inline]
     pub const fn from_wire(byte: u8) -> Self {
         Self(byte)
     }
 
-    /// For the wire.
+    /// Encodes the byte for the wire.
     #[inline]
     pub const fn wire(self) -> u8 {
         self.0
@@ -55,7 +55,7 @@ impl CreditByte {
         self.0 & 0x80 != 0
     }
 
-    /// Of a request: credits that it lacked when it was first tried. Of a reply: credits that are granted.
+    /// In a request: credits that it lacked when it was first tried. In a reply: credits that are granted.
     #[inline]
     pub const fn extra(self) -> u8 {
         self.0 >> 4 & MOST_EXTRA

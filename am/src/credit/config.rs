@@ -4,7 +4,7 @@
 pub const BYTES_PER_CREDIT: usize = 256;
 /// Bytes of one event in the conduit's Portals 3.3 original, on which the seed's figures are based.
 pub const SEED_EVENT_BYTES: usize = 128;
-/// Most extra buffers: more would be a mistake.
+/// The most extra buffers: more would be a mistake.
 const MOST_SPARES: u32 = 64;
 
 /// How long a message in one piece may be: the size of a chunk of every send and receive buffer.
@@ -57,11 +57,12 @@ pub const fn credits_for(chunk: Chunk, bytes: usize) -> Option<u8> {
 /// compared in docs/credits.md; the third is the original's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// As flags, which the end of an epoch clears: one epoch is remembered, whatever happened in it.
+    /// A flag for each peer, which the end of an epoch clears: one epoch is remembered, whatever happened in
+    /// it.
     #[default]
     Flags,
-    /// As counters, which the end of an epoch divides by four, so that frequent events are remembered longer.
-    /// A peer that had nothing to return is spared for two epochs.
+    /// A counter for each peer, which the end of an epoch divides by four, so that frequent events are
+    /// remembered longer. A peer that had nothing to return is spared for two epochs.
     Counters,
     /// Stalls as counters, refusals as flags.
     Mixed,
@@ -70,15 +71,15 @@ pub enum Memory {
 /// The limits of the credit protocol; all are settings, and all processes of a job must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most credits that one peer is ever lent (`MAX_CRED_PER_NODE`).
+    /// The most credits that one peer is ever lent (`MAX_CRED_PER_NODE`).
     pub most_per_node: u16,
     /// Requests that a process receives in one of its epochs (`EPOCH_DURATION`).
     pub epoch: u32,
-    /// Most that one peer is granted in an epoch, as a counter that each epoch's end divides by four.
+    /// The most that one peer is granted in an epoch, as a counter that each epoch's end divides by four.
     pub lend: u16,
-    /// Most that one peer returns in an epoch of its lender, counted likewise.
+    /// The most that one peer returns in an epoch of its lender, counted likewise.
     pub revoke: u16,
-    /// Most revocations in flight.
+    /// The most revocations in flight.
     pub fan_out: u16,
     /// Entries of the list that one look for a victim passes, so that no poll takes long.
     pub steps: u16,
@@ -262,7 +263,7 @@ pub enum CreditConfigError {
     TooMany {
         /// The setting to lower.
         name: &'static str,
-        /// Its value, or its default in a job of this size.
+        /// The value that was given, or its default in a job of this size.
         value: u64,
         /// The sum of all credits.
         credits: u64,

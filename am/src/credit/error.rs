@@ -14,7 +14,7 @@ pub enum NoCredits {
         /// The most that there can be.
         most: u16,
     },
-    /// This process itself, or no rank of the job: neither lends credits.
+    /// The rank is this process itself, or none of the job: it lends no credits.
     #[error("rank {0} lends no credits")]
     NoPeer(u32),
 }
@@ -22,7 +22,7 @@ pub enum NoCredits {
 /// A peer that does not keep to the protocol. Nothing was changed by its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// From this process itself, or from no rank of the job.
+    /// The rank is this process itself, or none of the job.
     #[error("credits from rank {0}, which neither lends nor borrows")]
     NoPeer(u32),
     /// A request used more credits than its sender can have, or none.

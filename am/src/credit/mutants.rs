@@ -1,7 +1,7 @@
 //! The rules that the sources have wrong, for the tests alone: each can be switched on there, to see that the
 //! judges notice. In a program this is nothing, takes no room, and is never so.
 
-/// One wrong rule, or none.
+/// A wrong rule, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mutants(#[cfg(test)] pub(super) u8);
 

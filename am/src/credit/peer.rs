@@ -75,7 +75,7 @@ impl Peer {
         self.loan
     }
 
-    /// Of those, how many its requests hold that arrived and are not answered.
+    /// Credits of that loan which its requests hold that arrived and are not answered.
     pub const fn held(&self) -> u16 {
         self.held
     }
@@ -95,7 +95,7 @@ impl Peer {
         self.send
     }
 
-    /// Of those, how many our requests use that are not answered: SendInuse.
+    /// Credits of those which our unanswered requests use: SendInuse.
     pub const fn in_use(&self) -> u16 {
         self.in_use
     }
@@ -154,9 +154,9 @@ impl Peer {
 pub trait Peers {
     /// A table of `count` peers, each as the pure function `fresh` returns it for its rank.
     fn new(count: u32, fresh: impl Fn(u32) -> Peer + Send + Sync + 'static) -> Self;
-    /// One of them.
+    /// Returns the entry of a peer.
     fn get(&self, rank: u32) -> Option<Peer>;
-    /// One of them, to be changed.
+    /// Returns the entry of a peer, to be changed.
     fn get_mut(&mut self, rank: u32) -> Option<&mut Peer>;
     /// Bytes that the table takes now.
     fn bytes(&self) -> usize;

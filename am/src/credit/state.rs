@@ -53,7 +53,7 @@ pub struct Counters {
     pub dry: u64,
     /// Revocations sent in all.
     pub revocations: u64,
-    /// Of those, how many were answered with nothing.
+    /// Revocations that were answered with nothing.
     pub refusals: u64,
     /// Credits returned to this process.
     pub returned: u64,
@@ -74,7 +74,7 @@ impl CreditState<Dense> {
 }
 
 impl<P: Peers> CreditState<P> {
-    /// The same with another kind of table.
+    /// Makes a state with another kind of table.
     ///
     /// # Errors
     /// [`CreditConfigError`], where the settings contradict each other.
@@ -162,7 +162,7 @@ impl<P: Peers> CreditState<P> {
         &self.counters
     }
 
-    /// One peer; `None` for this process and for invalid ranks.
+    /// Returns the entry of a peer; `None` for this process and for invalid ranks.
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         if rank == self.me {
             return None;

@@ -13,11 +13,11 @@ pub(crate) const DESCRIPTOR: usize = 16;
 #[repr(C)]
 pub(crate) struct ReceiveDescriptor {
     pub(crate) packet: U64,
-    /// For headers apart; the device looks at its lowest bit as "done" until it writes it.
+    /// The buffer of headers apart; the device looks at its lowest bit as "done" until it writes it.
     pub(crate) header: U64,
 }
 
-/// The same when the device has written it back.
+/// The descriptor when the device has written it back.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Received {

@@ -20,7 +20,7 @@ pub const DEVICES: [(u16, u16); 2] = [(0x8086, 0x10ca), (0x8086, 0x1520)];
 /// function. All are used only when named: an open rail has its device alone.
 #[derive(Clone, Debug, Default)]
 pub struct IgbvfDriver {
-    /// With what rails will be opened.
+    /// The configuration with which rails will be opened.
     pub config: IgbvfConfig,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 pub(crate) const PRIORITY_RING: usize = 128;
 
 impl Layout {
-    /// For packets of up to `longest` bytes with all headers.
+    /// The layout for packets of up to `longest` bytes with all headers.
     pub(crate) fn new(send_ring: usize, receives: usize, spare: usize, longest: usize) -> Self {
         Self {
             sends: [PRIORITY_RING, send_ring],

@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_micros(50);
 pub(crate) enum Silence {
     /// The physical function did not answer in time: it is down, or has no driver.
     NoAnswer,
-    /// It refused the request.
+    /// The physical function refused the request.
     Refused,
     /// The device reads as ones: it is gone.
     Gone,
@@ -52,9 +52,9 @@ pub(crate) enum Silence {
 /// What the physical function did by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MailboxEvents {
-    /// It resets, or has done so: all its state of this function is lost.
+    /// The physical function resets, or has done so: all its state of this function is lost.
     pub(crate) reset: bool,
-    /// It sent a message, and does not know this function (any more).
+    /// The physical function sent a message, and does not know this function (any more).
     pub(crate) stranger: bool,
     pub(crate) gone: bool,
 }
@@ -77,9 +77,9 @@ struct Ask {
 enum Stage {
     /// The buffer is wanted.
     Take,
-    /// It was written; they have not read it.
+    /// The request was written; the physical function has not read it.
     Written,
-    /// They have, and will answer.
+    /// The physical function has read the request, and will answer.
     Read,
 }
 
@@ -132,7 +132,7 @@ impl Mailbox {
         Ok(Some(words))
     }
 
-    /// One step of a request; returns its answer, without what else is received in between. Waits for
+    /// Makes one step of a request; returns its answer, without what else is received in between. Waits for
     /// nothing.
     fn step(&mut self, ask: &mut Ask) -> Result<Option<[u32; 3]>, Silence> {
         if Instant::now() >= ask.end {
@@ -203,8 +203,9 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// For packets of up to `longest` bytes with headers and the link's checksum (`None`: the usual ones),
-    /// and those of a group. `own` is the hardware address where none was given to this function.
+    /// A handshake for packets of up to `longest` bytes with headers and the link's checksum (`None`: the
+    /// usual ones), and those of a group. `own` is the hardware address where none was given to this
+    /// function.
     pub(crate) fn new(own: Mac, longest: Option<usize>, group: Option<Mac>) -> Self {
         let longest = longest.map(|longest| [SET_LONGEST, longest as u32, 0]);
         let group = group.map(|group| [SET_MULTICAST | 1 << COUNT_SHIFT, u32::from(hash(group)), 0]);
@@ -219,7 +220,7 @@ impl Handshake {
         }
     }
 
-    /// One step; the function's hardware address at the end. Waits for nothing.
+    /// Makes one step; returns the function's hardware address at the end. Waits for nothing.
     pub(crate) fn step(&mut self, mailbox: &mut Mailbox) -> Result<Option<Mac>, Silence> {
         if let Some(end) = self.waits_for_reset {
             let bits = mailbox.look()?;

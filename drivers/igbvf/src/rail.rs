@@ -46,11 +46,11 @@ pub fn over(name: &RailName, config: &IgbvfConfig, claim: Claim) -> Result<Igbvf
 
 /// What the physical function has to do with us.
 pub(crate) enum Agreed {
-    /// It has turned the queues on.
+    /// The physical function has turned the queues on.
     Yes,
     /// A request to it is under way.
     Asking(Box<Handshake>),
-    /// It did not answer, and gets another request at this time.
+    /// The physical function did not answer, and gets another request at this time.
     Later(Time),
 }
 

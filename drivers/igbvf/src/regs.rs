@@ -15,7 +15,7 @@ pub(crate) const MAILBOX: u64 = 0x800;
 pub(crate) const INTERRUPTS: u64 = 0x1520;
 pub(crate) const RECEIVE: u64 = 0x2800;
 pub(crate) const TRANSMIT: u64 = 0x3800;
-/// From one queue to the next.
+/// Bytes from one queue's registers to the next.
 pub(crate) const QUEUE_STRIDE: u64 = 0x100;
 
 /// Control and status.

@@ -13,7 +13,7 @@ use crate::regs::TransmitQueue;
 /// description of packets may not have been read yet, which nothing reports.
 const UNUSED: usize = 2;
 
-/// One send ring.
+/// A send ring of the function.
 pub struct SendRing {
     queue: Block<TransmitQueue>,
     memory: RegionSlice,

@@ -104,7 +104,7 @@ impl Queues {
         (status & DONE != 0).then_some(slot)
     }
 
-    /// One entry that the device is done with.
+    /// Takes an entry that the device is done with.
     #[inline]
     fn take(&mut self, slot: usize, arrivals: &mut Arrivals) {
         after_completion();

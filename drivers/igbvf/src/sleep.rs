@@ -43,7 +43,8 @@ impl Sleep {
         registers.throttle.iter().for_each(|throttle| throttle.put(0));
     }
 
-    /// From here on, what comes makes the set readable; so does what came before and was not looked at.
+    /// Arms the set: from here on, what comes makes it readable; so does what came before and was not looked
+    /// at.
     pub(crate) fn arm(&mut self) {
         self.armed = true;
         if let Some(registers) = &self.registers {

@@ -29,7 +29,7 @@ pub(crate) enum Due {
     Depart { frame: u32 },
     /// A frame reaches its receiver's NIC.
     Frame { frame: u32 },
-    /// No later frame has overtaken a delayed one: it is released by time.
+    /// Releases a delayed frame that no later frame has overtaken by then.
     Unhold { frame: u32, serial: u64 },
     /// A rail notices that the path to a peer closed or opened, unless it changed again in between.
     PeerNotice { nic: u32, conn: u32, turn: u32 },

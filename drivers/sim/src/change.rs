@@ -38,9 +38,9 @@ pub enum Change {
     PlaneUp(Plane),
     /// A rank's cable is pulled: its own NIC sees the link go, its peers see silence.
     LinkDown(Plane, u32),
-    /// It is put back.
+    /// Puts the cable back.
     LinkUp(Plane, u32),
-    /// Nothing passes from one rank to another any more; the other direction is not touched.
+    /// Cuts the path from one rank to another; the other direction is not touched.
     Cut {
         /// The plane of the link.
         plane: Plane,

@@ -29,13 +29,13 @@ pub struct Faults {
     pub lengthen: f64,
     /// Probability that a frame or message is held back, so that later ones overtake it.
     pub reorder: f64,
-    /// By how much at most it is held back.
+    /// The longest time for which a reordered frame is held back.
     pub reorder_window: Duration,
     /// When not zero, a frame is delayed until a random number of later ones, from 1 to this, have overtaken
     /// it, instead of for a random time; `reorder_window` (zero: a millisecond) limits the delay when no
     /// frame follows.
     pub overtake: u32,
-    /// One-way delay of every frame or message.
+    /// The one-way delay of every frame or message.
     pub delay: Duration,
     /// Random part of the delay, from zero up to this. It alone never reorders.
     pub jitter: Duration,
@@ -104,15 +104,15 @@ pub struct SimConfig {
     pub faults: Faults,
     /// Messages that a rail keeps for one peer (accepted, not handed over); above it `send` answers `Full`.
     pub queue_depth: usize,
-    /// One-sided operations of one rail that may be open at once; above it they answer `Full`.
+    /// The one-sided operations of one rail that may be open at once; above it they answer `Full`.
     pub operations: usize,
     /// Exposures of one rail; above it `expose` answers `Full`.
     pub keys: usize,
     /// How long the target works on a one-sided operation, on top of its bytes over the bandwidth.
     pub execution: Duration,
-    /// From the loss of the own link (or its return) to the event about it.
+    /// The time from the loss of the own link (or its return) to the event about it.
     pub link_notice: Duration,
-    /// From the death of a process to the event at its peers.
+    /// The time from the death of a process to the event at its peers.
     pub death_notice: Duration,
     /// Time from a silent loss of the path to a peer (its link, its NIC, a partition) to the event; also from
     /// its return.

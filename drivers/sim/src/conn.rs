@@ -21,7 +21,7 @@ use crate::agenda::Due;
 use crate::state::Net;
 use crate::trace::Happened;
 
-/// One NIC's view of one opened peer.
+/// A NIC's view of an opened peer.
 #[derive(Debug)]
 pub(crate) struct Conn {
     /// The peer's NIC.
@@ -45,7 +45,7 @@ pub(crate) struct Conn {
     pub(crate) down: bool,
     /// How often it went down.
     pub(crate) falls: u32,
-    /// Its owner has given it up: only a reconnect request brings it up again.
+    /// Whether its owner has given it up: only a reconnect request brings it up again.
     pub(crate) abandoned: bool,
     /// `PeerUp` was reported.
     pub(crate) greeted: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// It is down from here on.
+    /// Takes the connection down.
     pub(crate) fn fall(&mut self) {
         self.down = true;
         self.falls = self.falls.wrapping_add(1);

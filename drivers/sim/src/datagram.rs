@@ -21,7 +21,7 @@ use crate::handle::Handle;
 use crate::net::{Plane, SimNet};
 use crate::state::Ended;
 
-/// One rank's datagram queue pair on one plane of a [`SimNet`].
+/// A rank's datagram queue pair on one plane of a [`SimNet`].
 ///
 /// Its address names a rank and not a life: after a restart, late frames of the old life reach the new one,
 /// as they do on UDP.

@@ -37,7 +37,7 @@ pub struct Dumped {
 
 pub(crate) struct Dump {
     writer: Writer<Box<dyn Write + Send>>,
-    /// By NIC; made at its first frame.
+    /// The interfaces of the capture by NIC; each is made at its first frame.
     interfaces: BTreeMap<u32, Interface>,
 }
 

@@ -122,7 +122,7 @@ impl Aim {
 /// suffice to repeat a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// Of this channel only.
+    /// Frames of this channel only.
     pub channel: Option<Channel>,
     /// Shortest length in bytes.
     pub shortest: usize,
@@ -174,21 +174,21 @@ impl Pick {
 /// What an [`Aim`] does to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is lost.
+    /// The frame is lost.
     Lose,
-    /// It arrives twice.
+    /// The frame arrives twice.
     Duplicate,
-    /// It arrives, and once more after this time: also at the next life of the receiver, and after the
+    /// The frame arrives, and once more after this time: also at the next life of the receiver, and after the
     /// sender's end.
     Replay(Duration),
-    /// It arrives late by this time.
+    /// The frame arrives late by this time.
     Delay(Duration),
-    /// It arrives after this many later frames (or when [`Faults::reorder_window`](crate::Faults) has
+    /// The frame arrives after this many later frames (or when [`Faults::reorder_window`](crate::Faults) has
     /// passed).
     Overtaken(u32),
-    /// One to three of its bits are flipped, in [`Faults::corrupt_part`](crate::Faults).
+    /// One to three bits of the frame are flipped, in [`Faults::corrupt_part`](crate::Faults).
     Corrupt,
-    /// It is cut off at this length.
+    /// The frame is cut off at this length.
     Truncate(usize),
     /// This many random bytes are added, up to the NIC's MTU.
     Lengthen(usize),

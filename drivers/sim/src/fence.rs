@@ -12,7 +12,7 @@ use crate::trace::Happened;
 pub(crate) struct Fence {
     id: OpId,
     serial: u64,
-    /// One peer, or the whole rail.
+    /// The peer that it fences; `None` for the whole rail.
     conn: Option<u32>,
     hurt: bool,
 }

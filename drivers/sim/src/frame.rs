@@ -68,7 +68,7 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) struct FrameInFlight {
     pub(crate) id: u64,
-    /// Its number in the network, and that of the frame that it is a copy of (or its own).
+    /// The frame's number in the network, and that of the frame that it is a copy of (or its own).
     pub(crate) serial: u64,
     pub(crate) origin: u64,
     pub(crate) channel: Channel,
@@ -79,7 +79,7 @@ pub(crate) struct FrameInFlight {
     pub(crate) region: Option<RegionSlice>,
     /// The link's queue had no room for it.
     pub(crate) dropped: bool,
-    /// It has been through its receiver's port.
+    /// Whether it has been through its receiver's port.
     pub(crate) queued: bool,
     /// How many frames it still lets pass.
     pub(crate) behind: u32,

@@ -13,13 +13,13 @@ use crate::trace::{Happened, TraceEvent};
 /// What a rank did in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It made progress: it is stepped again at the same time.
+    /// The rank made progress: it is stepped again at the same time.
     Worked,
-    /// It made no progress. It is stepped again at the given time at the latest, or when the network does
-    /// something.
+    /// The rank made no progress. It is stepped again at the given time at the latest, or when the network
+    /// does something.
     Idle(Option<Time>),
-    /// It made no progress and has finished. It is still stepped while others have not (as a process that
-    /// waits in its finalisation is), and may resume work.
+    /// The rank made no progress and has finished. It is still stepped while others have not (as a process
+    /// that waits in its finalisation is), and may resume work.
     Done,
 }
 

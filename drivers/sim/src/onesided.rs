@@ -29,12 +29,12 @@ pub(crate) enum What {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// In flight to the target, or waiting for the path.
+    /// The request is in flight to the target, or waits for the path.
     Requested,
     Executing,
-    /// In flight back, or waiting for the path.
+    /// The reply is in flight, or waits for the path.
     Replying,
-    /// It will never complete; only the failure of the connection ends it.
+    /// The operation will never complete; only the failure of the connection ends it.
     Lost,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Op {
     pub(crate) leaves: Time,
     pub(crate) phase: Phase,
     pub(crate) outcome: Option<Result<u64, OpError>>,
-    /// Its end has already been reported to its initiator.
+    /// Whether its end has already been reported to its initiator.
     pub(crate) orphan: bool,
 }
 

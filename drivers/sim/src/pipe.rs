@@ -6,7 +6,7 @@ use doorbell_fabric::time::Time;
 use crate::fault::Pipe;
 use crate::state::{Net, nanos};
 
-/// One shared pipe of a plane.
+/// A shared pipe of a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// The trunk of this number.

@@ -19,7 +19,7 @@ use crate::onesided::Completion;
 use crate::state::{Ended, Net};
 use crate::stranger;
 
-/// One rank's message rail on one plane of a [`SimNet`].
+/// A rank's message rail on one plane of a [`SimNet`].
 ///
 /// Dropping it without [`Rail::close`] looks like a crash to its peers. Beyond the contract's text:
 ///

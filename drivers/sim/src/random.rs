@@ -70,7 +70,7 @@ impl Random {
     }
 }
 
-/// One step of splitmix64.
+/// Makes a step of splitmix64.
 pub(crate) fn splitmix(x: &mut u64) -> u64 {
     *x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *x;

@@ -51,7 +51,7 @@ pub(crate) struct Net {
     pub(crate) frames: Slab<FrameInFlight>,
     /// Frames made, copies included.
     pub(crate) frames_made: u64,
-    /// Until when each shared pipe is busy.
+    /// The time until which each shared pipe is busy.
     pub(crate) pipes: BTreeMap<Place, Time>,
     /// Ranks whose process is stopped.
     pub(crate) paused: BTreeSet<u32>,
@@ -64,7 +64,7 @@ pub(crate) struct Net {
     buffers: Vec<Arc<Vec<u8>>>,
 }
 
-/// One life of one rank.
+/// A life of a rank.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) incarnation: Incarnation,
@@ -83,7 +83,7 @@ pub(crate) struct PlaneState {
     pub(crate) stats: Stats,
 }
 
-/// One direction between two ranks on one plane.
+/// The link from one rank to another on one plane.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) plane: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Link {
     pub(crate) random: Random,
     /// When the last thing that was not held back arrives: jitter alone does not reorder.
     last: Time,
-    /// It is in a burst of losses.
+    /// Whether it is in a burst of losses.
     pub(crate) bursting: bool,
     /// Frames that the aim has picked.
     pub(crate) picked: u64,
@@ -111,15 +111,15 @@ pub(crate) enum Kind {
 /// How a NIC ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It was closed.
+    /// The rail was closed.
     Closed,
-    /// Its process ended.
+    /// The process of the rail ended.
     Died,
     /// The device is gone; its process lives.
     Gone,
 }
 
-/// One life's attachment to one plane.
+/// The attachment of a life to a plane.
 #[derive(Debug)]
 pub(crate) struct Nic {
     pub(crate) kind: Kind,
@@ -127,7 +127,7 @@ pub(crate) struct Nic {
     pub(crate) rank: u32,
     pub(crate) life: u32,
     pub(crate) ended: Option<Ended>,
-    /// Its cable is in.
+    /// Whether its cable is in.
     pub(crate) cable: bool,
     /// The device hangs: it takes no frame out of its send rings.
     pub(crate) stalled: bool,
@@ -136,7 +136,7 @@ pub(crate) struct Nic {
     pub(crate) link_turn: u32,
     /// `LinkDown` was reported and `LinkUp` not yet.
     pub(crate) told_down: bool,
-    /// Until when it serialises what it has.
+    /// The time until which it serialises what it has.
     pub(crate) busy: Time,
     pub(crate) events: VecDeque<RailEvent>,
     pub(crate) conns: Vec<Conn>,
@@ -166,7 +166,7 @@ impl Net {
         alarms.chain(self.agenda.next()).min()
     }
 
-    /// The same, with alarms that have passed.
+    /// The time of the next event, with alarms that have passed.
     pub(crate) fn next_due(&self) -> Option<Time> {
         let alarms = self.alarms.values().map(|at| (*at).max(self.now));
         alarms.chain(self.agenda.next()).min()
@@ -352,7 +352,7 @@ impl Net {
         self.passage(link, leaves).0
     }
 
-    /// As [`Net::transit`], and whether it is held back.
+    /// Returns the time of [`Net::transit`], and whether the frame is held back.
     pub(crate) fn passage(&mut self, link: u32, leaves: Time) -> (Time, bool) {
         let faults = self.faults(link);
         let state = &mut self.links[link as usize];

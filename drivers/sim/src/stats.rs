@@ -56,7 +56,7 @@ counts! {
     frames_delivered,
     /// Frames lost at random, in bursts or alone.
     lost,
-    /// Those of them that were lost in bursts.
+    /// Frames that were lost in bursts, which are among those.
     lost_in_bursts,
     /// Frames lost because of an aim.
     lost_by_aim,

@@ -11,13 +11,13 @@ use doorbell_fabric::time::Time;
 
 use crate::state::Net;
 
-/// For this time a sender that was reported is not reported again.
+/// For how long a sender that was reported is not reported again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Senders that are not open here, by their NICs.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
-    /// From when on each is news.
+    /// The time from which each sender is reported again.
     known: BTreeMap<u32, Time>,
     /// Senders to be reported, the oldest first.
     untold: Vec<u32>,

@@ -17,29 +17,29 @@ pub enum Happened {
     Attached,
     /// A message was put on a link; the number is its `MsgId`.
     Sent,
-    /// It reached the receiver's NIC.
+    /// A message or frame reached the receiver's NIC.
     Arrived,
     /// The upper layer took it.
     Delivered,
     /// The sender learned the watermark.
     HandedOver,
-    /// It waits for a closed way.
+    /// A message waits for a closed path.
     Stalled,
-    /// It will never be seen.
+    /// A message will never be seen.
     Failed,
-    /// It was given back.
+    /// A message was given back.
     Reclaimed,
     /// A one-sided operation was posted; the number is its `OpId`.
     Posted,
     /// The target executed it.
     Executed,
-    /// It ended well.
+    /// An operation ended well.
     Completed,
-    /// It ended with an error.
+    /// An operation ended with an error.
     Ended,
     /// Memory was exposed; the number is the key.
     Exposed,
-    /// It was withdrawn.
+    /// Exposed memory was withdrawn.
     Withdrawn,
     /// A frame was put on a link; the number is its `FrameId`.
     Frame,
@@ -57,7 +57,7 @@ pub enum Happened {
     Stepped,
 }
 
-/// One event: the rank that did it, the other rank, the plane, and two numbers.
+/// An event: the rank that did it, the other rank, the plane, and two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
     /// The time of the event.
@@ -72,7 +72,7 @@ pub struct TraceEvent {
     pub to: u32,
     /// The number of the message, frame or operation, or the key.
     pub number: u64,
-    /// Its length in bytes, where it has one.
+    /// The length in bytes, where it has one.
     pub length: u64,
 }
 

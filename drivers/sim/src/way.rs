@@ -138,7 +138,7 @@ impl Net {
         self.frame_arrives(place);
     }
 
-    /// The same frame once more; bytes are shared until one of the two is damaged.
+    /// Makes a copy of a frame; bytes are shared until one of the two is damaged.
     fn twin(&mut self, place: u32, mark: Marks) -> u32 {
         let frame = &self.frames[place];
         self.frames_made += 1;

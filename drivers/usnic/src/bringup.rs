@@ -51,23 +51,23 @@ pub(crate) struct Since {
     pub(crate) link_downs: [Option<u32>; 2],
 }
 
-/// One step of the list.
+/// A step of the list.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Off(Side, usize),
     On(Side, usize),
     /// The way to give commands is there.
     Ready,
-    /// On the way to a new beginning: nothing that it answers matters.
+    /// Removes what an earlier bring-up installed; the result does not matter.
     Forget(Request),
     Own(Command, [u64; 2]),
     /// The function's own hardware address, if it reports one.
     Mac,
-    /// Until its first result is 0.
+    /// Polls a two-part command until its first result is 0.
     Status(Command),
     Program,
     Steer(Request),
-    /// The same, where it may be refused.
+    /// Sends a request that may be refused.
     Wish(Request),
     Fill,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Bringup {
-    /// From anything to running queues, for this socket.
+    /// The steps from any state to running queues, for this socket.
     pub(crate) fn new(held: &mut Held, (address, port): (Ipv4Addr, u16)) -> Self {
         let mut steps = VecDeque::new();
         for pair in 0..2 {

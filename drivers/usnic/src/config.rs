@@ -41,24 +41,24 @@ pub enum Control {
 /// What is done with commands that the reference does not say a virtual function takes `[U]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VfCommands {
-    /// They are tried, and may be refused (errors 3 and 5).
+    /// The commands are tried, and may be refused (errors 3 and 5).
     #[default]
     Try,
-    /// They are not sent: no public driver sends them to a usNIC function.
+    /// The commands are not sent: no public driver sends them to a usNIC function.
     Skip,
-    /// They have to work: as on a vNIC that is owned whole.
+    /// The commands have to work: as on a vNIC that is owned whole.
     Need,
 }
 
 /// How commands are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Commands {
-    /// By the command block, and by the ring (devcmd2) where only that is there.
+    /// Commands go to the command block, and to the ring (devcmd2) where only that is there.
     #[default]
     Auto,
-    /// By the block.
+    /// Commands go to the command block.
     Devcmd,
-    /// By the ring.
+    /// Commands go to the ring.
     Devcmd2,
 }
 

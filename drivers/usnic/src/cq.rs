@@ -18,7 +18,7 @@ use crate::desc::{COLOR, Completion, ENTRY, KIND};
 use crate::regs::CompletionQueue;
 use crate::window::Window;
 
-/// One completion queue.
+/// A completion queue that the device writes.
 pub struct CompletionRing {
     window: Window,
     memory: RegionSlice,

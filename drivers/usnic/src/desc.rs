@@ -48,7 +48,7 @@ impl SendDescriptor {
         }
     }
 
-    /// The same with a report when it is sent.
+    /// The same descriptor, with a report when it is sent.
     #[must_use]
     pub fn reported(self) -> Self {
         Self {
@@ -196,15 +196,15 @@ impl Completion {
 /// How a received frame is, by the device's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Both checksums are right.
+    /// Both checksums were found right.
     Good,
     /// The device did not look.
     Unchecked,
-    /// It did not find both checksums right: wrong, or there is none. (usNIC's own rule drops it.)
+    /// The device did not find both checksums right: wrong, or there is none. (usNIC's own rule drops it.)
     Doubtful,
     /// Longer than the room for it.
     Cut,
-    /// Not as it was on the wire.
+    /// The frame is not as it was on the wire.
     Spoilt,
 }
 

@@ -20,7 +20,7 @@ use crate::remedies;
 /// function. All are used only when named: an open rail has its device alone.
 #[derive(Clone, Debug, Default)]
 pub struct UsnicDriver {
-    /// With what rails will be opened.
+    /// The configuration with which rails will be opened.
     pub config: UsnicConfig,
 }
 
@@ -65,7 +65,7 @@ impl UsnicDriver {
         }
     }
 
-    /// One that a process models: whether it is there is seen at its socket.
+    /// The candidate for a modelled function: whether it is there is seen at its socket.
     fn of_model(&self, name: RailName, object: &Object) -> Candidate {
         let is_there = |one: &Object| one.socket().is_some_and(|socket| socket.exists());
         let there = match object.each().iter().any(is_there) {

@@ -11,17 +11,17 @@ pub struct Errno(pub u32);
 impl Errno {
     /// An argument is wrong; of a filter that is taken away: it is not there.
     pub const INVALID: Self = Self(1);
-    /// Not for this function.
+    /// The command is not permitted to this function.
     pub const PERMISSION: Self = Self(3);
     /// The firmware is busy.
     pub const BUSY: Self = Self(4);
-    /// No such command.
+    /// The firmware does not know the command.
     pub const UNKNOWN: Self = Self(5);
     /// The function is in the wrong state: it was not opened, or was reset since.
     pub const STATE: Self = Self(6);
     /// The table of filters is full.
     pub const RESOURCES: Self = Self(10);
-    /// It is still under way.
+    /// The command is still under way.
     pub const IN_PROGRESS: Self = Self(12);
 
     /// What it means, and what to do.
@@ -95,9 +95,9 @@ pub enum Fault {
     TimedOut(&'static str),
     /// The device refused it.
     Refused(&'static str, Errno),
-    /// Its answer cannot be.
+    /// The answer to this command is impossible.
     Nonsense(&'static str),
-    /// Its registers cannot be reached.
+    /// The registers cannot be reached.
     Device(Error),
 }
 
@@ -132,7 +132,8 @@ impl Fault {
         }
     }
 
-    /// Whether the device is not there any more, or the connection to the process that models it is of no use.
+    /// Whether the device is not there any more, or the connection to the process that models it is of no
+    /// use.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {

@@ -14,9 +14,9 @@ use doorbell_vfio::{
 pub(crate) enum Answer {
     /// After this many polls of the status, with these results.
     After(u32, Vec<u64>),
-    /// With an error's number.
+    /// It ends with this error number.
     Refuse(u64),
-    /// It does not.
+    /// It never ends.
     Never,
 }
 
@@ -39,7 +39,7 @@ struct State {
     plain: std::collections::HashMap<usize, u32>,
 }
 
-/// See the module. Its BAR 0 is the command block and, behind it, registers that do nothing; it cannot be
+/// A device for tests. Its BAR 0 is the command block and, behind it, registers that do nothing; it cannot be
 /// mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Fake(Arc<Mutex<State>>);

@@ -42,7 +42,7 @@ pub(crate) enum Verdict {
 pub(crate) enum Running {
     Yes,
     No,
-    /// It is being reset.
+    /// The function is being reset.
     Untouchable,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Running {
 #[derive(Debug)]
 pub(crate) struct Health {
     mtu: usize,
-    /// Of the function itself, and of its physical one.
+    /// The last news of the function itself, and of its physical one.
     own: Option<News>,
     parent: Option<News>,
     since: Since,

@@ -40,7 +40,7 @@ fn ring(entries: usize) -> usize {
 }
 
 impl Layout {
-    /// For frames of up to `longest` bytes with all headers.
+    /// The layout for frames of up to `longest` bytes with all headers.
     pub(crate) fn new(send_ring: usize, receive_ring: usize, spare: usize, longest: usize) -> Self {
         Self {
             sends: [PRIORITY_RING, send_ring],

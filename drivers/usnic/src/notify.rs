@@ -37,7 +37,7 @@ const _: () =
 /// What the device reports of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// There is a link.
+    /// Whether there is a link.
     pub link: bool,
     /// Mb/s, after rate limiting.
     pub speed: u32,

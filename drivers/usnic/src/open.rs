@@ -62,12 +62,12 @@ pub(crate) struct Held {
     pub(crate) since: Since,
     /// The function itself was opened, and has to be closed.
     pub(crate) is_open: bool,
-    /// Its own hardware address, where it reports one.
+    /// The function's own hardware address, where it reports one.
     pub(crate) mac: Option<Mac>,
     /// Bytes of the notify area that the device keeps; 0: none.
     pub(crate) notify_kept: usize,
     pub(crate) vf_commands: VfCommands,
-    /// Of each receive completion queue.
+    /// The interrupt of each receive completion queue.
     pub(crate) interrupts: Vec<Option<u32>>,
 }
 

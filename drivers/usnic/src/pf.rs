@@ -33,7 +33,7 @@ const RINGS_AT: usize = 4096;
 const SHARED: usize = RINGS_AT + ring::BYTES;
 /// OPEN: keep the descriptor caches of the adapter's other functions.
 pub(crate) const OPEN_KEEPS_CACHES: u64 = 2;
-/// No interrupt of its own.
+/// The argument of NOTIFY for no interrupt.
 pub(crate) const NO_INTERRUPT: u64 = 0xffff << 32;
 /// DEV_SPEC: the offset of the flags, and the flag that is set where usNIC is configured `[I]`.
 const SPEC_FLAGS: u64 = 0;
@@ -51,7 +51,7 @@ pub(crate) type Opener = Arc<dyn Fn() -> Result<Claim, Error> + Send + Sync>;
 /// What the physical function reports of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PfInfo {
-    /// Its hardware address: that of all frames of its functions, in usNIC.
+    /// The hardware address: that of all frames of its functions, in usNIC.
     pub mac: Option<Mac>,
     /// Whether usNIC is configured on it `[I]`.
     pub has_usnic: bool,
@@ -86,7 +86,7 @@ pub struct Pf {
     /// A filter whose coming or going was given up: it may still come or go.
     unanswered: Option<(u32, Request)>,
     orphans: Vec<(u32, u64)>,
-    /// One that went after all.
+    /// A filter that was removed after its request had been given up.
     gone: Option<(u32, u64)>,
     open: Option<Opener>,
     /// A question that takes its time.
@@ -420,7 +420,7 @@ impl Pf {
     }
 }
 
-/// One that was reset may not reach memory.
+/// Whether the device was reset: one that was may not reach memory.
 fn is_reset(claim: &Claim) -> Result<bool, Fault> {
     Ok(!claim.config().is_bus_master()?)
 }

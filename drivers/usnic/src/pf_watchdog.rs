@@ -27,11 +27,11 @@ const STRIKES_MOST: u32 = 5;
 /// What a turn finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It does not answer as it should, for this reason; it may again.
+    /// The physical function does not reply as it should, for this reason; it may again.
     Slow(String),
-    /// It was reset, or is gone, for this reason: everything is lost until it is back.
+    /// The physical function was reset, or is gone, for this reason: everything is lost until it is back.
     Lost(String),
-    /// It is there again.
+    /// The physical function is back.
     Back,
 }
 
@@ -45,11 +45,11 @@ enum State {
 
 /// The way back.
 enum Recovery {
-    /// The same one is opened again.
+    /// The same physical function is opened again.
     Mend(Box<Pf>),
-    /// It is claimed, after an old one was given back.
+    /// The physical function is claimed again, after an old claim was given back.
     Claim(Option<Box<Pf>>, Opener),
-    /// There is none; what is left of it.
+    /// It cannot be recovered; what is left of it.
     None { _old: Option<Box<Pf>> },
 }
 
@@ -94,7 +94,7 @@ impl PfWatchdog {
         }
     }
 
-    /// It, where it is there.
+    /// The physical function, where it is there.
     pub(crate) fn pf(&mut self) -> Option<&mut Pf> {
         match &mut self.state {
             State::Here(pf) => Some(pf),
@@ -257,7 +257,7 @@ impl PfWatchdog {
         Change::Lost(why)
     }
 
-    /// It is claimed, where that can be done more than once.
+    /// Claims the physical function again, where that can be done more than once.
     fn claim(&self, old: Option<Box<Pf>>) -> Recovery {
         match &self.open {
             Some(open) => Recovery::Claim(old, open.clone()),

@@ -28,7 +28,7 @@ use crate::sleep::Sleep;
 use crate::stats::UsnicStats;
 use crate::wq::SendRing;
 
-/// Most functions of the same adapter that are kept in mind.
+/// The most functions of the same adapter whose addresses are kept.
 const BESIDE_MOST: usize = 256;
 
 /// Datagrams over the queues of a VIC's usNIC function. See the crate's documentation.

@@ -29,7 +29,7 @@ pub(crate) fn is_usnic(device: (u16, u16)) -> bool {
 /// The function that a rail drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// One of this machine.
+    /// A function of this machine.
     Pci(Bdf),
     /// `model/DIR/vf0`: a process models it, and listens at `DIR/vf0.sock`. `model/DIR/vf*` is any virtual
     /// one that is free.
@@ -71,7 +71,7 @@ impl Object {
         })
     }
 
-    /// That of a rail's name.
+    /// The object of a rail's name.
     pub(crate) fn of(name: &RailName) -> Result<Self, RailError> {
         Self::parse(name.object()).map_err(|reason| {
             unusable(
@@ -83,7 +83,7 @@ impl Object {
         })
     }
 
-    /// Its socket; `None` for one of this machine.
+    /// The socket of a modelled function; `None` for one of this machine.
     #[must_use]
     pub fn socket(&self) -> Option<PathBuf> {
         match self {

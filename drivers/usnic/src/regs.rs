@@ -13,7 +13,7 @@ use doorbell_vfio::Registers;
 use memoffset::offset_of;
 use volatile_register::{RO, RW};
 
-/// From one control block to the next of its kind, in bytes.
+/// Bytes from one control block to the next of its kind.
 pub(crate) const STRIDE: u64 = 128;
 /// What a device that is gone reads as.
 pub(crate) const GONE: u32 = u32::MAX;

@@ -133,7 +133,7 @@ impl Restart {
         }
     }
 
-    /// One step; true when the queues run. Never waits.
+    /// Makes one step; true when the queues run. Never waits.
     pub(crate) fn step(
         &mut self,
         now: Time,
@@ -223,7 +223,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// From wherever the way back was.
+    /// Begins the end, wherever a restart was.
     pub(crate) fn new(restart: Option<Restart>) -> Self {
         Self {
             reset: restart.and_then(Restart::into_reset),
@@ -236,7 +236,7 @@ impl Ending {
         self.reset.is_some()
     }
 
-    /// One step; true when all is done, as far as it can be. Never waits.
+    /// Makes one step; true when all is done, as far as it can be. Never waits.
     pub(crate) fn step(&mut self, tx: &mut UsnicTx, rx: &mut UsnicRx, held: &mut Held) -> bool {
         if let Some(reset) = &mut self.reset {
             let Some(ended) = reset.ended() else { return false };

@@ -38,7 +38,7 @@ enum Bell {
 /// What an entry of a completion queue means for a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// This chunk is ours again.
+    /// The chunk with this number is ours again.
     Chunk(u32),
     /// The device has nothing like it: completed twice, or never given.
     Nothing,
@@ -47,7 +47,7 @@ pub(crate) enum Taken {
     Gap,
 }
 
-/// One receive queue.
+/// A receive queue of the function.
 pub(crate) struct ReceiveRing {
     window: Window,
     bell: Bell,

@@ -30,9 +30,9 @@ pub(crate) struct ChunkLayout {
 
 /// The receive queues of a function.
 pub struct Queues {
-    /// By channel; none after the end.
+    /// The rings of the channels; none after the end.
     pub(crate) rings: Vec<ReceiveRing>,
-    /// One for each channel, or one for both.
+    /// The completion queues: one for each channel, or one for both.
     pub(crate) done: Vec<CompletionRing>,
     memory: RegionSlice,
     place: ChunkLayout,
@@ -118,7 +118,7 @@ impl Queues {
         }
     }
 
-    /// One entry that the device wrote.
+    /// Takes an entry that the device wrote.
     #[inline]
     fn take(&mut self, number: usize, entry: &Completion, arrivals: &mut Arrivals) {
         let is_frame = entry.kind() == CLASSIFIED || self.accepts_plain && entry.kind() == RECEIVED;

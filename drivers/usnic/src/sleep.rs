@@ -31,10 +31,11 @@ const NEVER: Timespec = Timespec {
 pub(crate) struct Sleep {
     wake: WakeSet,
     timer: OwnedFd,
-    /// One for each receive completion queue, or one for both; none where there are no interrupts.
+    /// The registers of the interrupts: one for each receive completion queue, or one for both; none where
+    /// there are no interrupts.
     registers: Vec<Window>,
     armed: Option<By>,
-    /// Nothing is woken any more.
+    /// Whether the registers were released: nothing is woken any more.
     is_released: bool,
 }
 
@@ -46,7 +47,7 @@ enum By {
 }
 
 impl Sleep {
-    /// With an interrupt for each of these blocks of registers, as far as the device has vectors.
+    /// Makes an interrupt for each of these blocks of registers, as far as the device has vectors.
     pub(crate) fn new(claim: &Claim, mut registers: Vec<Window>) -> Result<Self, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)

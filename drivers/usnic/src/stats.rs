@@ -14,11 +14,11 @@ doorbell_packet::stats! {
         unresolved,
         /// Frames that were received.
         received,
-        /// Of those, frames of senders that are no peers.
+        /// Received frames of senders that are no peers.
         strangers,
         /// Frames whose UDP checksum was wrong.
         corrupt,
-        /// Of all frames received, those whose checksums the device had found right.
+        /// Received frames whose checksums the device had found right.
         checked_by_device,
         /// Packets for this function that are no whole datagram for this rail, and no question for its
         /// address.

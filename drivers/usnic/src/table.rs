@@ -119,7 +119,7 @@ pub enum BadTable {
     Magic(u32, u32),
     /// All ones: no device answers.
     Gone,
-    /// No end within what can be one.
+    /// The table has no end within its greatest length.
     Endless,
     /// Something lies beyond the end of its BAR.
     Beyond(Kind),

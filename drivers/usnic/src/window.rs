@@ -34,7 +34,7 @@ impl Window {
         self.space.write64(self.at + at as u64, value)
     }
 
-    /// The same as cells, where they are mapped.
+    /// The block as cells, where it is mapped.
     pub(crate) fn block<T: Registers>(&self, at: usize) -> Option<Block<T>> {
         self.space.block(self.at + at as u64)
     }

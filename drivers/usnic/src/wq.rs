@@ -23,13 +23,13 @@ const REPORT_EVERY: u64 = 32;
 
 /// How the doorbell is rung.
 enum Bell {
-    /// By a store: 32 bits, or 64 with a hint.
+    /// The doorbell is a store: 32 bits, or 64 with a hint.
     Mapped(Block<WorkQueue>, Block<Hinted>),
-    /// By a call, where the model keeps its registers to itself.
+    /// The doorbell is a call, where the model does not share its registers.
     Called(Window),
 }
 
-/// One work queue.
+/// A send queue of the function.
 pub struct SendRing {
     window: Window,
     bell: Bell,
@@ -46,7 +46,7 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// With descriptors at `ring`, in the memory and for the device; disabled.
+    /// A ring with descriptors at `ring`, in the memory and for the device; disabled.
     pub(crate) fn new(
         window: Window,
         memory: RegionSlice,

@@ -31,7 +31,7 @@ pub(crate) enum AttachError {
     Taken(u32),
     /// A step was refused.
     System(&'static str, io::Error),
-    /// It is not attached in the requested way.
+    /// The program is not attached in the requested way.
     Other(String),
 }
 

@@ -15,7 +15,7 @@ use crate::open::{LACKS, in_no_mode, modes};
 use crate::rights;
 use crate::sys;
 
-/// Most queues that one rail serves.
+/// The most queues that one rail serves.
 const QUEUES_MAX: u32 = 64;
 
 /// What was found out on the way.
@@ -156,7 +156,7 @@ fn plans(
     }
 }
 
-/// In how many chunks a packet can be in this mode, or why in one only.
+/// The number of chunks that a packet can have in this mode, or why it has one only.
 fn most_pieces(interface: &Interface, mode: Mode) -> Result<u32, &'static str> {
     if !sys::has_pieces() {
         return Err("this kernel has no multi-buffer (XDP_USE_SG, Linux 6.6)");

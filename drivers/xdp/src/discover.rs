@@ -15,7 +15,7 @@ use crate::rail::{capabilities, in_words};
 /// interface.
 #[derive(Clone, Debug, Default)]
 pub struct XdpDriver {
-    /// With what rails will be opened.
+    /// The configuration with which rails will be opened.
     pub config: XdpConfig,
 }
 

@@ -95,16 +95,17 @@ pub(crate) struct Shape {
     pub(crate) chunk: usize,
     /// Longest frame of the layer above, as it is.
     pub(crate) limit: usize,
-    /// The same where each packet is in one chunk.
+    /// The longest packet where each is in one chunk.
     pub(crate) in_one: usize,
-    /// Most chunks of a packet that is sent.
+    /// The most chunks of a packet that is sent.
     pub(crate) pieces: u32,
     /// Bytes of the longest packet where there are several; else 0.
     pub(crate) buffer: usize,
 }
 
 impl Shape {
-    /// For this interface's MTU; `most`: into how many chunks the kernel takes and gives a packet here.
+    /// The layout for this interface's MTU; `most`: into how many chunks the kernel takes and gives a packet
+    /// here.
     pub(crate) fn of(interface: &Interface, config: &XdpConfig, mode: Mode, most: u32) -> Self {
         let around = ETHERNET + headers(interface.address);
         Self::for_frames(interface.limit(&config.interface_query()), around, mode, most)
@@ -135,7 +136,7 @@ impl Shape {
         }
     }
 
-    /// The same with each packet in one chunk.
+    /// The same layout with each packet in one chunk.
     pub(crate) fn all_in_one(self) -> Self {
         Self {
             limit: self.in_one,

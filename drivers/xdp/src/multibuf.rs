@@ -19,23 +19,23 @@ use crate::layout::PIECES_MAX;
 /// What a queue's frame is, as far as it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
-    /// There is none.
+    /// There is no frame in several chunks.
     No,
     Joining {
         buffer: u32,
         length: usize,
         pieces: u32,
     },
-    /// Nothing comes of it; the next frame begins after its last chunk.
+    /// The frame is dropped; the next one begins after its last chunk.
     Passing,
 }
 
 /// What came of one more chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// There is more to come, or nothing came of it.
+    /// There is more to come, or the frame was dropped.
     Nothing,
-    /// It is no frame, which is reported once.
+    /// The frame is broken, which is reported once.
     Broken,
     /// All of it is in this buffer.
     Whole { buffer: u32, length: usize },
@@ -132,7 +132,7 @@ impl Joins {
         }
     }
 
-    /// Nothing comes of a queue's frame; `goes_on`: its last chunk is still to come.
+    /// Drops a queue's frame; `goes_on`: its last chunk is still to come.
     pub(crate) fn break_off(&mut self, queue: u16, goes_on: bool) -> Joined {
         let then = if goes_on { Open::Passing } else { Open::No };
         match std::mem::replace(&mut self.open[usize::from(queue)], then) {

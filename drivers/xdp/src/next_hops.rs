@@ -17,7 +17,7 @@ use crate::tx::XdpTx;
 const ASK_EVERY: Duration = Duration::from_millis(200);
 const CONFIRM_EVERY: Duration = Duration::from_secs(5);
 
-/// Most peers that are looked up at a time.
+/// The most peers that are looked up at a time.
 const AT_A_TIME: usize = 16;
 
 /// The way to one peer.
@@ -40,7 +40,7 @@ pub(crate) struct NextHops {
 }
 
 impl NextHops {
-    /// No ways yet, over the interface with this index and hardware address.
+    /// Watches the interface with this index and hardware address, without peers yet.
     pub(crate) fn watch(interface: u32, own: Mac) -> Result<Self, Errno> {
         Ok(Self {
             list: Vec::new(),

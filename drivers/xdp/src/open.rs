@@ -49,7 +49,8 @@ pub struct Granted {
     pub program: u32,
     /// Whether the configuration lets receives poll the device.
     pub busy_poll_asked: bool,
-    /// It is: the kernel knows a queue to poll. Where it copies, it knows after the first frame.
+    /// Whether receives poll the device: the kernel knows a queue to poll. Where it copies, it knows after
+    /// the first frame.
     pub busy_poll: bool,
     /// Chunks that a frame is sent in at most; where they are several, frames of several come in too
     /// (multi-buffer).
@@ -102,7 +103,7 @@ pub(crate) struct Opened {
 enum ModeError {
     /// Another mode may do.
     NotThis(String),
-    /// No mode will.
+    /// No mode can be used.
     Ends(RailError),
 }
 

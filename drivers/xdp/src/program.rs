@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use doorbell_fabric::ether::{ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_UDP};
 
-/// One instruction, as the kernel reads it.
+/// An instruction, as the kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Instruction {

@@ -28,7 +28,7 @@ pub(crate) const DESCRIPTOR: usize = 16;
 pub(crate) const ADDRESS: usize = 8;
 const _: () = assert!(size_of::<libc::xdp_desc>() == DESCRIPTOR);
 
-/// In the options of a descriptor: the frame goes on in the next one.
+/// The bit in a descriptor's options that the frame goes on in the next one.
 pub(crate) const GOES_ON: u32 = libc::XDP_PKT_CONTD;
 
 /// A descriptor's fields.

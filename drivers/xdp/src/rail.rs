@@ -119,7 +119,7 @@ impl XdpRail {
         })
     }
 
-    /// This rail's life: random, new at every opening; peers pass it to `open`.
+    /// Returns this rail's life: random, new at every opening; peers pass it to `open`.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }

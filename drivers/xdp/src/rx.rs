@@ -24,7 +24,7 @@ const ASK_EVERY: u32 = 64;
 /// time costs a cache line that the other side has.
 const GIVE_BACK: u32 = 32;
 
-/// One queue's receiving side.
+/// The receiving side of a queue.
 pub(crate) struct Source {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) receive: Frames,
@@ -80,7 +80,7 @@ pub struct Queues {
     pub(crate) sources: Vec<Source>,
     memory: RegionSlice,
     chunk: usize,
-    /// Of each chunk: the queue whose kernel side has it.
+    /// The queue whose kernel side has a chunk, for each chunk.
     with: Box<[Option<u16>]>,
     /// Frames of several chunks.
     joins: Joins,
@@ -102,7 +102,7 @@ pub(crate) struct Parts {
     pub(crate) chunk: usize,
     /// How many chunks there are; the buffers for frames of several of them are behind.
     pub(crate) chunks: usize,
-    /// Of each queue, the chunks that its fill ring begins with.
+    /// The chunks that the fill ring of each queue begins with.
     pub(crate) filled: Vec<std::ops::Range<u32>>,
     pub(crate) spares: std::ops::Range<u32>,
     /// Bytes of a buffer, and buffers for frames that are kept; 0 bytes: there are none.
@@ -200,7 +200,7 @@ impl Queues {
         }
     }
 
-    /// One entry of a ring: the frame goes to its channel, or its chunk goes back.
+    /// Takes an entry of a ring: the frame goes to its channel, or its chunk goes back.
     #[inline]
     fn take(&mut self, queue: u16, (address, length, options): (u64, u32, u32), arrivals: &mut Arrivals) {
         // Chunks are powers of two.
@@ -245,7 +245,7 @@ impl Queues {
         }
     }
 
-    /// One of several chunks of a frame.
+    /// Takes one of several chunks of a frame.
     fn take_part(&mut self, queue: u16, part: (usize, usize), goes_on: bool, arrivals: &mut Arrivals) {
         match self.joins.add(&self.memory, queue, part, goes_on) {
             Joined::Nothing => {}

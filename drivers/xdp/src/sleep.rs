@@ -18,7 +18,7 @@ const QUEUES: u64 = 2;
 /// Whether a queue would wake a sleeper.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shot {
-    /// It has never been in the set.
+    /// The queue has never been in the set.
     Never,
     Set,
     Spent,
@@ -54,7 +54,7 @@ impl Sleep {
         })
     }
 
-    /// From here on each queue makes the set readable, also by what came before.
+    /// Arms the set: from here on each queue makes it readable, also by what came before.
     pub(crate) fn arm<'a>(&mut self, sockets: impl Iterator<Item = BorrowedFd<'a>>) -> Result<(), Errno> {
         self.armed = true;
         let flags = EventFlags::IN | EventFlags::ONESHOT;

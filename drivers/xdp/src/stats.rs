@@ -7,7 +7,7 @@ doorbell_packet::stats! {
         sent,
         /// System calls made to have it send them.
         send_calls,
-        /// Of those, the ones that the kernel could not take everything in.
+        /// Such calls after which the kernel had not taken everything.
         send_full,
         /// Frames dropped here because the next station's hardware address is not known (yet).
         unresolved,
@@ -15,7 +15,7 @@ doorbell_packet::stats! {
         unsendable,
         /// Frames that were received.
         received,
-        /// Of those, frames of senders that are no peers.
+        /// Received frames of senders that are no peers.
         strangers,
         /// Frames whose UDP checksum was wrong.
         corrupt,

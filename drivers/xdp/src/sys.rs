@@ -299,7 +299,7 @@ unsafe fn bpf(command: u32, argument: &mut Argument) -> io::Result<libc::c_long>
     checked(unsafe { libc::syscall(libc::SYS_bpf, command, argument.as_mut_ptr(), length) })
 }
 
-/// Two 32-bit fields of the argument in one word, the first at the lower address.
+/// Puts two 32-bit fields of the argument into one word, the first at the lower address.
 const fn pair(first: u32, second: u32) -> u64 {
     let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])

@@ -36,7 +36,7 @@ pub struct XdpTx {
     published: u64,
     frames: u64,
     refused: bool,
-    /// Of each place in the ring, whether a frame goes on after it. Where frames have one chunk each, there
+    /// For each place in the ring: whether a frame goes on after it. Where frames have one chunk each, there
     /// are no places.
     goes_on: Box<[bool]>,
     /// Chunks that were pushed so far.
@@ -48,7 +48,7 @@ pub struct XdpTx {
     /// Chunks that hold nothing, by number, and the first chunk that is ours to send from.
     free: Vec<u32>,
     first: u32,
-    /// Of each of our chunks: whether the kernel has it, and of which channel it ends a frame.
+    /// For each of our chunks: whether the kernel has it, and of which channel it ends a frame.
     lent: Box<[Option<Lent>]>,
     /// Chunks that the kernel has.
     under_way: usize,
@@ -56,7 +56,7 @@ pub struct XdpTx {
     posted: [u64; 2],
     outstanding: [u64; 2],
     limit: usize,
-    /// Most chunks of a frame.
+    /// The most chunks of a frame.
     pieces: usize,
     /// The device looks at the ring by itself while it is awake; the kernel never does.
     may_be_awake: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Parts {
     /// The chunks that are for sending.
     pub(crate) chunks: std::ops::Range<u32>,
     pub(crate) limit: usize,
-    /// Most chunks of a frame.
+    /// The most chunks of a frame.
     pub(crate) pieces: u32,
     pub(crate) zero_copy: bool,
 }

@@ -45,7 +45,7 @@ pub struct Ends<D> {
     pub b: D,
     /// The other end, as `a` numbers it.
     pub to_b: PeerIndex,
-    /// One end, as `b` numbers it.
+    /// The first end, as `b` numbers it.
     pub to_a: PeerIndex,
     pump: Pump<D>,
 }
@@ -185,7 +185,7 @@ pub fn reserved_room_cannot_fail_and_no_more_is_given<D: Datagram>(ends: &mut En
     }
 }
 
-/// Without a reservation there is no room.
+/// Checks that nothing is posted without a reservation.
 pub fn without_room_nothing_is_posted<D: Datagram>(ends: &mut Ends<D>) {
     let to_b = ends.to_b;
     let (tx, _) = ends.a.split();

@@ -730,7 +730,7 @@ pub fn nothing_of_the_old_life_arrives_in_the_new_one<R: Message>(pair: &mut Pai
     }
 }
 
-/// Both ends gave up the connection, and both request a reconnect.
+/// Checks that both ends may request a reconnect at once after both gave up the connection.
 pub fn both_ends_may_call_at_once<R: Message>(pair: &mut Pair<R>) {
     talk(pair);
     news(pair);

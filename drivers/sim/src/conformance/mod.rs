@@ -53,7 +53,7 @@ pub struct Pair<R> {
     pub b: Option<R>,
     /// The other end, as `a` numbers it.
     pub to_b: PeerIndex,
-    /// One end, as `b` numbers it.
+    /// The first end, as `b` numbers it.
     pub to_a: PeerIndex,
     /// The life of `b`.
     pub life_b: Incarnation,
@@ -109,7 +109,7 @@ impl Arrivals for Collect {
 }
 
 impl<R: Message> Apart<R> {
-    /// Two ends, each with its incarnation.
+    /// Connects two ends, each with its incarnation.
     pub fn new(
         a: (R, Incarnation),
         b: (R, Incarnation),

@@ -44,7 +44,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// That of a physical function or a virtual one, with registers of `bar` bytes.
+    /// The configuration space of a physical function or a virtual one, with registers of `bar` bytes.
     pub(crate) fn new(options: &Options, is_vf: bool, bar: usize) -> Self {
         let identity = options.identity;
         let mut config = Self {

@@ -141,8 +141,8 @@ impl Cq {
         }
     }
 
-    /// As if completions had come faster than they are read: a lap of entries and one more, over whatever
-    /// stands there.
+    /// Writes as if completions had come faster than they are read: a lap of entries and one more, over
+    /// whatever stands there.
     fn overrun(&mut self, io: &mut Io, context: &Context, entry: Entry) {
         for _ in 0..=self.size {
             self.place(io, context, entry, None);

@@ -9,7 +9,7 @@ pub(crate) const INDEX_MASK: u32 = 0xfff;
 /// The offload mode of a frame: which checksums and segments the device makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// By the bits of `mss`.
+    /// The bits of `mss` select checksums.
     Csum,
     Reserved,
     /// Software has put the pseudo header's sum there.
@@ -22,7 +22,7 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WqDesc {
     pub(crate) address: u64,
-    /// As it stands there: 0 to 16383.
+    /// The length as it is in the descriptor: 0 to 16383.
     pub(crate) length: u16,
     pub(crate) loopback: bool,
     pub(crate) mss: u16,
@@ -69,7 +69,7 @@ fn address(bytes: &[u8; LENGTH]) -> u64 {
 pub(crate) enum RqKind {
     /// A frame starts in it.
     OnlySop,
-    /// It continues one.
+    /// The buffer continues a frame.
     NotSop,
     Reserved,
 }
@@ -78,7 +78,7 @@ pub(crate) enum RqKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RqDesc {
     pub(crate) address: u64,
-    /// In bytes; 0 stands for 16384 \[I\].
+    /// The length in bytes; 0 stands for 16384 \[I\].
     pub(crate) length: usize,
     pub(crate) kind: RqKind,
 }
@@ -111,7 +111,7 @@ pub(crate) mod entry {
 pub(crate) struct Entry(pub(crate) [u8; LENGTH]);
 
 impl Entry {
-    /// Of a send descriptor.
+    /// The completion of a send descriptor.
     pub(crate) fn sent(index: u16, queue: usize) -> Self {
         let mut bytes = [0; LENGTH];
         bytes[..2].copy_from_slice(&index.to_le_bytes());
@@ -120,7 +120,7 @@ impl Entry {
         Self(bytes)
     }
 
-    /// Of a receive buffer.
+    /// The completion of a receive buffer.
     pub(crate) fn received(part: &Received) -> Self {
         let mut bytes = [0; LENGTH];
         let first = part.index & 0xfff | u16::from(part.eop) << 14 | u16::from(part.sop) << 15;

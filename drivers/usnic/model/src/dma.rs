@@ -28,7 +28,7 @@ enum Backing {
 #[derive(Debug)]
 struct Part {
     first: u64,
-    /// One past the end; a part never reaches the end of the address space.
+    /// One past the last address; a part never reaches the end of the address space.
     end: u64,
     writable: bool,
     readable: bool,
@@ -46,7 +46,7 @@ pub(crate) struct DmaError {
 /// Why a part cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapError {
-    /// No length, or beyond the end of the addresses.
+    /// The range has no length, or goes beyond the end of the addresses.
     Range,
     /// Some of it is mapped already.
     Overlap,
@@ -57,7 +57,7 @@ pub(crate) enum MapError {
 /// All that one function may reach.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// In the order of addresses.
+    /// The mapped parts, in the order of addresses.
     parts: Vec<Part>,
     /// Where the last access was.
     last: usize,
@@ -72,7 +72,8 @@ pub(crate) struct Memory {
 type FileId = (u64, u64, bool);
 
 impl Memory {
-    /// No memory yet, and at most `most` parts; `line` carries the messages for parts without a file.
+    /// A map without memory yet, and with at most `most` parts; `line` carries the messages for parts without
+    /// a file.
     pub(crate) fn new(most: usize, line: Option<Arc<Line>>) -> Self {
         Self {
             parts: Vec::new(),

@@ -12,7 +12,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
-    /// It was not there before.
+    /// Whether the folder was made by this model.
     is_ours: bool,
     sockets: Vec<PathBuf>,
 }

@@ -45,10 +45,10 @@ pub(crate) struct Ipv4 {
     pub(crate) total: usize,
     pub(crate) is_fragment: bool,
     pub(crate) protocol: u8,
-    /// As numbers (the first octet is the highest).
+    /// The source address as a number (the first octet is the highest).
     pub(crate) source: u32,
     pub(crate) destination: u32,
-    /// Of UDP and TCP, where the packet begins with it.
+    /// The ports of UDP and TCP, where the packet begins with their header.
     pub(crate) ports: Option<(u16, u16)>,
 }
 

@@ -90,7 +90,7 @@ pub(crate) struct Function {
     is_ordinary: bool,
     pub(crate) line: Option<Arc<Line>>,
     pub(crate) life: Life,
-    /// Its address at the begin, and now.
+    /// The hardware address at the begin, and now.
     own_mac: [u8; 6],
     pub(crate) mac: [u8; 6],
     pub(crate) addresses: Vec<[u8; 6]>,
@@ -107,7 +107,7 @@ pub(crate) struct Function {
     pub(crate) default_vlan: u64,
     /// What is wrong with its table.
     pub(crate) table_faults: Vec<Action>,
-    /// It was pulled out.
+    /// Whether the function was pulled out.
     pub(crate) is_removed: bool,
 }
 
@@ -196,8 +196,8 @@ impl Function {
         Ok(function)
     }
 
-    /// Its queues need no filters and no QP_ENABLE: it receives by its hardware address, as the vNICs do that
-    /// Linux's enic drives.
+    /// Whether the function's queues need no filters and no QP_ENABLE: it receives by its hardware address,
+    /// as the vNICs do that Linux's enic drives.
     pub(crate) fn is_ordinary(&self) -> bool {
         self.is_ordinary
     }
@@ -299,7 +299,8 @@ impl Function {
         Ok(())
     }
 
-    /// Of one that is not enabled, too: who begins anew after a reset does not know what is left. \[M\]
+    /// Turns a queue pair off. One that is not on is accepted, too: a driver that restarts after a reset does
+    /// not know what is left. \[M\]
     pub(crate) fn disable_qp(&mut self, qp: u64) -> Result<(), u8> {
         self.qps &= !(1 << self.qp(qp)?);
         Ok(())

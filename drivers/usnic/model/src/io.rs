@@ -86,9 +86,9 @@ impl Wrong {
 /// An interrupt's state beside its registers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Intr {
-    /// Its block in BAR0.
+    /// The offset of the interrupt's block in BAR0.
     at: usize,
-    /// Not before this time.
+    /// The interrupt does not fire before this time.
     due: u64,
     fired: u64,
 }
@@ -96,7 +96,7 @@ struct Intr {
 /// What a function works with.
 #[derive(Debug)]
 pub(crate) struct Io {
-    /// Its number: 0 is the physical function.
+    /// The number of the function: 0 is the physical one.
     pub(crate) index: usize,
     /// `pf` or `vf0`.
     pub(crate) name: String,

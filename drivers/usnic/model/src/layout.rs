@@ -23,7 +23,7 @@ const ABSENT_BAR: u8 = 5;
 /// Bytes of the legacy pending bits.
 const PBA_LEGACY: usize = 8;
 
-/// One entry of the table.
+/// An entry of the resource table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) kind: u8,

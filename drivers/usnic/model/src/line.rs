@@ -40,7 +40,7 @@ pub(crate) struct Line {
 struct PendingRequest {
     number: u16,
     is_waiting: bool,
-    /// No answers come any more.
+    /// Set once no answers come any more.
     is_over: bool,
     answer: Option<Message>,
 }
@@ -185,7 +185,8 @@ impl Line {
         self.ask(command::DMA_WRITE, body).is_some()
     }
 
-    /// One question of ours, from the engine's thread: the data path stands still meanwhile.
+    /// Sends a request of ours, from the engine's thread, and waits for the answer: the data path stands
+    /// still meanwhile.
     fn ask(&self, command: u16, body: Writer) -> Option<Vec<u8>> {
         let mut asked = self.asked();
         asked.number = asked.number.wrapping_add(1);

@@ -89,7 +89,7 @@ impl Serialize for Functions {
 /// What a model did, all in all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// By function, since the model began.
+    /// The totals by function, since the model began.
     pub functions: Functions,
     /// How many violations there were of each kind.
     pub violations: BTreeMap<Kind, u64>,

@@ -179,13 +179,13 @@ impl Default for LayoutOptions {
 /// microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// None: all of BAR0 can be mapped. BUSY is set a moment after a command is written, so a driver that
-    /// looks too early takes it for done, and one that does not wait at all (NOWAIT) writes the next over it:
-    /// only for clients that wait until cmd reads zero.
+    /// No register is a message: all of BAR0 can be mapped. BUSY is set a moment after a command is written,
+    /// so a driver that looks too early takes it for done, and one that does not wait at all (NOWAIT) writes
+    /// the next over it: only for clients that wait until cmd reads zero.
     None,
     /// The devcmd block (a page of its own) is messages, everything else is memory.
     Devcmd,
-    /// Also the interrupt control blocks.
+    /// The interrupt control blocks are messages, too.
     Control,
     /// All of BAR0: each access is judged by width and alignment, and repeated writes are seen.
     All,
@@ -197,7 +197,7 @@ pub enum Trap {
 pub enum Policy {
     /// Error 3, no permission: they have to go through the physical function's proxy.
     Real,
-    /// They are done.
+    /// The commands are carried out.
     Permissive,
     /// Error 5, unknown command.
     Hidden,
@@ -214,9 +214,9 @@ pub struct Timing {
     pub nowait: Duration,
     /// OPEN, INIT and resets go on after their command is done.
     pub two_part: Duration,
-    /// From enable to running.
+    /// The time from enable to running.
     pub enable: Duration,
-    /// From the end of enable to the end of running.
+    /// The time from the end of enable to the end of running.
     pub disable: Duration,
     /// A frame's descriptors and bytes are compared with what was sent, this long after it was taken and
     /// before its completion is written; 0: no completion waits.

@@ -22,7 +22,7 @@ pub(crate) struct Arrival<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Taken,
-    /// Nothing to put it into, or the queue does not run.
+    /// There is no buffer for the frame, or the queue does not run.
     NoBuffer,
     /// Cut short, or the queue was stopped by it.
     Error,

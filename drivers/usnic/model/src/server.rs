@@ -33,9 +33,9 @@ const CALLERS: usize = 32;
 pub(crate) enum EngineMessage {
     /// A client came.
     Attach(usize, Arc<Line>),
-    /// It sent a message.
+    /// A client sent a message.
     Message(usize, Message),
-    /// It is gone; clients that wait for the function's reset are notified.
+    /// A client is gone; clients that wait for the function's reset are notified.
     Detach(usize, Arc<Seat>),
     /// Something of the process that the model runs in.
     Call(Box<dyn FnOnce(&mut World) + Send>),
@@ -45,7 +45,7 @@ pub(crate) enum EngineMessage {
 #[derive(Clone)]
 pub(crate) struct Post {
     pub(crate) mail: SyncSender<EngineMessage>,
-    /// There is mail.
+    /// Set when there is mail.
     pub(crate) flag: Arc<AtomicBool>,
     pub(crate) engine: Thread,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Seat {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// No client is served any more.
+    /// Set once no client is served any more.
     is_over: bool,
 }
 

@@ -24,12 +24,12 @@ pub(crate) struct Received {
     pub(crate) multicast: u64,
     pub(crate) broadcast: u64,
     pub(crate) bytes: u64,
-    /// No filter was met, or the function takes nothing.
+    /// Frames that met no filter, or whose function takes nothing.
     pub(crate) drop: u64,
     pub(crate) no_bufs: u64,
     pub(crate) errors: u64,
     pub(crate) crc: u64,
-    /// By length: 64, 65 to 127, to 255, to 511, to 1023, to 1518, more.
+    /// Frames by length: 64, 65 to 127, to 255, to 511, to 1023, to 1518, more.
     pub(crate) sizes: [u64; 7],
 }
 

@@ -14,9 +14,9 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     Function(usize),
-    /// From a function, back to itself.
+    /// The frame came from a function, and goes back to itself.
     Loop(usize),
-    /// From the wire.
+    /// The frame came from the wire.
     Bridge,
 }
 

@@ -12,7 +12,7 @@ use libc::{c_int, c_void};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedFrame {
     pub(crate) length: usize,
-    /// Its sender left the checksum of UDP or TCP to a device.
+    /// Whether the sender left the checksum of UDP or TCP to a device.
     pub(crate) is_unfinished: bool,
     /// The tag that the kernel took off.
     pub(crate) vlan: Option<u16>,

@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// Violations that are kept whole; what comes after is only counted, by its kind.
 const KEPT: usize = 4096;
-/// Those of one kind that are written to the file.
+/// How many violations of one kind are written to the file.
 const WRITTEN: u64 = 256;
 
 macro_rules! kinds {
@@ -29,7 +29,7 @@ macro_rules! kinds {
             /// All kinds of violations.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// Its name, as in the file of violations.
+            /// The name, as in the file of violations.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)*
@@ -165,7 +165,7 @@ struct Log {
 pub struct Violations(Arc<Mutex<Log>>);
 
 impl Violations {
-    /// Also into a file, where one is named.
+    /// A log that is also written into a file, where one is named.
     pub(crate) fn new(path: Option<&Path>) -> Result<Self, Error> {
         let file = path.map(File::create).transpose().map_err(|source| Error::File {
             path: path.unwrap_or(Path::new("")).to_owned(),
@@ -210,7 +210,7 @@ impl Violations {
         }
     }
 
-    /// Those that were kept: the first few thousand.
+    /// The violations that were kept: the first few thousand.
     pub fn list(&self) -> Vec<Violation> {
         self.log().kept.clone()
     }

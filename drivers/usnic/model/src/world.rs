@@ -81,7 +81,7 @@ impl World {
         })
     }
 
-    /// One turn; how much was done, and whether something waits for its time.
+    /// Makes one turn; returns how much was done, and whether something waits for its time.
     pub(crate) fn turn(&mut self, now: u64) -> (usize, bool) {
         self.context.now = now;
         let is_slow = now >= self.looked + SLOW;

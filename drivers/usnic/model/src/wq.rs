@@ -16,7 +16,7 @@ pub(crate) struct Wq {
     pub(crate) ring: Ring,
     /// The posted index at which a frame had no end yet.
     waits: Option<u32>,
-    /// It was reported that its queue pair is not enabled.
+    /// Whether it was reported that the queue pair is not enabled.
     complained: bool,
     /// Whether a filter leads to its pair was looked at since it was enabled.
     pub(crate) checked: bool,
@@ -39,7 +39,7 @@ struct Again {
 pub(crate) struct Fetched {
     /// Bytes of it in the room.
     pub(crate) length: usize,
-    /// It goes back to who sent it.
+    /// Whether the frame goes back to its sender.
     pub(crate) loops: bool,
     first: u32,
     count: u32,
@@ -357,7 +357,7 @@ impl Wq {
         }
     }
 
-    /// The same sum as when the frame was fetched.
+    /// Computes the same sum as when the frame was fetched.
     fn digest(&self, io: &mut Io, context: &Context, again: &Again, room: &mut [u8]) -> Option<u64> {
         let mut digest = 0;
         for count in 0..again.count {

@@ -30,7 +30,7 @@ const HERES_MOST: u32 = 64;
 /// A neighbour as it is sent to all processes, and the count at which it was announced.
 pub(super) type Neighbour = (u64, Ipv4Addr, Mac);
 
-/// See the module.
+/// The agent's end of a connection to a process.
 pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) peer: Peer,

@@ -14,7 +14,7 @@ use crate::flow_steering::Trouble;
 
 /// Processes that may connect to a socket wait here.
 const BACKLOG: i32 = 128;
-/// Most that are let in at one turn.
+/// The most connections that are accepted in one turn.
 const AT_A_TURN: usize = 16;
 
 /// The process at the other end, as the kernel reports it.
@@ -27,7 +27,7 @@ pub(super) struct Peer {
     pub(super) is_own: bool,
 }
 
-/// See the module. Dropped, its file is removed, where it still is its own.
+/// A listening socket. Its file is removed when it is dropped, where it still is its own.
 pub(super) struct Listener {
     listener: OwnedFd,
     path: PathBuf,

@@ -34,16 +34,16 @@ use connection::{Connection, Neighbour};
 use listener::{Listener, Peer};
 use work::{Job, Requester};
 
-/// Most processes at a time, of which a group's members get a [share](Agent::has_share).
+/// The most processes at a time, of which a group's members get a [share](Agent::has_share).
 const CONNECTIONS_MOST: usize = 64;
-/// Most filters of one process; a rail has three.
+/// The most filters of one process; a rail has three.
 const FILTERS_MOST: usize = 16;
 /// Most connections, and most filters, of one user that is neither root nor the agent's own; and of all such
 /// users together. A firmware is assumed to have 64 filters: what is left is for root and the agent's own
 /// user.
 const USER_MOST: usize = 36;
 const OTHERS_MOST: usize = 48;
-/// Most queue pairs of one.
+/// The most queue pairs of one process.
 const PAIRS_MOST: usize = 16;
 /// Indices of functions: a device and function number less one.
 const FUNCTIONS_MOST: u32 = 256;
@@ -105,7 +105,7 @@ impl Agent {
         Self::for_group(pf, path, None)
     }
 
-    /// The same, for the members of the group with this number, too.
+    /// Listens like [`new`](Self::new), for the members of the group with this number, too.
     ///
     /// # Errors
     /// As of [`new`](Self::new); where the socket cannot be given to the group.
@@ -222,7 +222,7 @@ impl Agent {
             || of(&|other| other.user == peer.user) < USER_MOST && of(&|other| !other.is_own) < OTHERS_MOST
     }
 
-    /// One packet of a connection.
+    /// Handles one packet of a connection.
     fn serve(&mut self, at: usize) {
         if self.connections[at].wants.is_some() {
             self.hello(at);

@@ -13,7 +13,7 @@ use crate::pf_watchdog::Change;
 
 /// After how long it is tried again to take away what could not be.
 const LATER: Duration = Duration::from_secs(1);
-/// Most of that.
+/// The most requests that are kept to try again.
 const ORPHANS_MOST: usize = 1024;
 
 /// The request under way.
@@ -28,9 +28,9 @@ pub(super) struct Job {
 pub(super) enum Requester {
     /// The process that has the function.
     Connection,
-    /// No process: clean-up after one that has left.
+    /// Clean-up after a process that has left.
     Left,
-    /// No process: something that could not be removed before.
+    /// Clean-up of something that could not be removed before.
     Orphan,
 }
 

@@ -19,7 +19,7 @@ const STATUS: usize = offset_of!(Commands, status);
 const COMMAND: usize = offset_of!(Commands, command);
 const FIRST: usize = offset_of!(Commands, arguments);
 
-/// See the module.
+/// The command block of a function.
 #[derive(Debug)]
 pub(super) struct Block {
     window: Window,
@@ -49,7 +49,7 @@ impl Block {
         Ok(self.window.write32(COMMAND, command.word)?)
     }
 
-    /// One look at what became of a command.
+    /// Polls the outcome of a command once.
     pub(super) fn look(&self, command: Command) -> Option<Answer> {
         match self.window.read32(STATUS) {
             Err(error) => Some(Err(error.into())),

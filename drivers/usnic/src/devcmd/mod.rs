@@ -32,7 +32,7 @@ type Answer = Result<Arguments, Fault>;
 /// How long a command may take: 1000 looks, 100 µs apart, in all public drivers.
 const LOOKS: u32 = 1000;
 const BETWEEN: Duration = Duration::from_micros(100);
-/// The same for a caller that polls seldom: this many polls at least, and this much time.
+/// The limits for a caller that polls seldom: this many polls at least, and this much time.
 const LOOKS_LEAST: u32 = 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the second half of a two-part command may take.

@@ -69,7 +69,7 @@ enum Stage {
     Begun,
 }
 
-/// See the module.
+/// The rings of commands and results.
 #[derive(Debug)]
 pub(super) struct Ring {
     window: Window,
@@ -80,7 +80,7 @@ pub(super) struct Ring {
     /// The slot of the last command with an answer.
     slot: u16,
     next: usize,
-    /// Of the next result: 1 in the first pass, then 0, and so on.
+    /// The colour of the next result: 1 in the first pass, then 0, and so on.
     color: u8,
 }
 
@@ -280,7 +280,8 @@ mod tests {
             self.set_fetch(slot + 1);
         }
 
-        /// Until commands are taken: first the ring is set up, then the address of the results.
+        /// Plays the device until commands are taken: first the ring is set up, then the address of the
+        /// results.
         fn ready(&mut self, fetch: usize) {
             while self.get(offset_of!(CommandRing, enable)) == 0 {
                 assert!(!self.devcmd.ready().unwrap());

@@ -12,7 +12,7 @@ const READ: u32 = 1 << 31;
 pub struct Command {
     /// Number in bits 0 to 13, kinds of functions in 14 to 23, flags in 24 to 29, direction in 30 and 31.
     pub word: u32,
-    /// Its name in the drivers.
+    /// The name of the command in the drivers.
     pub name: &'static str,
 }
 
@@ -33,11 +33,11 @@ commands! {
     STATS_DUMP = 0x4001_c004;
     /// What is received without a filter: bits.
     PACKET_FILTER = 0x4100_4007;
-    /// Then: the hardware address, its first octet lowest.
+    /// Reads the hardware address, its first octet lowest.
     MAC_ADDR = 0x8000_c009;
     /// A hardware address to receive.
     ADDR_ADD = 0x4100_c00c;
-    /// Then: 0 when the reset is done.
+    /// Reports progress of SOFT_RESET: 0 when the reset is done.
     SOFT_RESET_STATUS = 0x8001_c014;
     /// The whole function begins anew.
     SOFT_RESET = 0x0101_c013;

@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_millis(10);
 /// Packets that one look takes: an agent that talks without end is not listened to for ever.
 const BATCH: usize = 32;
-/// Most functions of an adapter that are kept in mind until the rail looks.
+/// The most functions of an adapter whose addresses are kept until the rail reads them.
 const NEIGHBOURS_MOST: usize = 256;
 
 /// How long it is tried again where the agent serves as many as it may: who leaves is cleared away first.
@@ -84,7 +84,7 @@ impl AgentTarget {
 /// How far we are with one.
 #[derive(Debug)]
 enum Connection {
-    /// No agent, for this reason.
+    /// There is no agent, for this reason.
     None(Absent),
     /// Connected; a welcome is waited for until then.
     Greeting(OwnedFd, Instant),
@@ -92,7 +92,7 @@ enum Connection {
     Ready(OwnedFd),
 }
 
-/// See the module.
+/// The rail's end of a connection to an agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
     path: PathBuf,
@@ -108,11 +108,11 @@ pub(crate) struct Agent {
     answer: Option<Result<u64, Trouble>>,
     /// Why the agent has refused us.
     refused: Option<Trouble>,
-    /// It did because it serves as many as it may.
+    /// The agent refused because it serves as many as it may.
     is_full: bool,
     mac: Option<Mac>,
     parent: Parent,
-    /// Its physical function is gone, by its word.
+    /// The agent has reported its physical function as gone.
     is_away: bool,
     /// How often another agent was found, or the same one anew: its lives begin at 1 again.
     renewed: u64,
@@ -161,7 +161,7 @@ impl Agent {
         }
     }
 
-    /// One call, until there is a welcome or a refusal.
+    /// Connects once, and waits for a welcome or a refusal.
     fn call(&mut self, end: Instant) -> Result<(), Trouble> {
         while let Err((trouble, is_crowded)) = self.dial(end) {
             if !is_crowded || Instant::now() >= end {

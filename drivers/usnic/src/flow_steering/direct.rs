@@ -11,7 +11,7 @@ use crate::errno::Fault;
 /// How many filters are remembered until they are removed.
 const ORPHANS_MOST: usize = 16;
 
-/// See the module.
+/// Steering by the function's own command block.
 #[derive(Debug)]
 pub(crate) struct Direct;
 

@@ -35,9 +35,9 @@ pub enum Request {
     Steer(Match, u32),
     /// The filter with this number is taken away.
     Unsteer(u64),
-    /// This queue pair sends and receives.
+    /// Turns on the sending and receiving of a queue pair.
     Enable(u32),
-    /// It does not.
+    /// Turns off the sending and receiving of a queue pair.
     Disable(u32),
 }
 
@@ -53,7 +53,7 @@ impl Request {
         }
     }
 
-    /// Its arguments; of a filter, `buffer` is where the device finds it.
+    /// The arguments of the command; of a filter, `buffer` is where the device finds it.
     pub(crate) fn arguments(&self, buffer: u64) -> [u64; 2] {
         match *self {
             Self::Steer(..) => [buffer, crate::filter::FILTER_BYTES as u64],
@@ -150,7 +150,7 @@ pub struct Parent {
     pub life: u64,
 }
 
-/// One of the ways. One request is under way at a time.
+/// A way of steering. One request is under way at a time.
 pub trait Steering: Send {
     /// Starts a request.
     ///

@@ -8,7 +8,7 @@ use super::{OwnFunction, Parent, Request, Steering, Trouble};
 use crate::pf::Pf;
 use crate::pf_watchdog::{Change, PfWatchdog};
 
-/// See the module.
+/// Steering by a physical function that this process drives.
 pub(crate) struct Proxy {
     watchdog: PfWatchdog,
     index: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// For the function with this index.
+    /// Steers for the function with this index.
     pub(crate) fn new(pf: Pf, index: u32) -> Self {
         Self {
             watchdog: PfWatchdog::new(pf),

@@ -29,7 +29,7 @@ use crate::notify::News;
 
 /// The bytes "dusn", which begin each packet.
 const MAGIC: u32 = 0x6e73_7564;
-/// Of these packets: both ends have the same.
+/// The version of these packets: both ends have the same.
 pub const VERSION: u16 = 3;
 /// Bytes of a packet.
 pub const PACKET: usize = size_of::<Packet>();
@@ -66,7 +66,7 @@ const MATCH_ETHERTYPE: u64 = 2;
 /// A process that is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its number, as the agent sees it; 0: of another pid namespace, where it has none.
+    /// The number of the process, as the agent sees it; 0: of another pid namespace, where it has none.
     pub process: u32,
     /// The function that it has.
     pub function: u16,
@@ -83,13 +83,13 @@ pub enum Refusal {
     Taken(Owner),
     /// Another process has the IP address, for a function of its own.
     AddressTaken(Owner),
-    /// It has no such function, or the request is none that it does for others.
+    /// The agent has no such function, or the request is none that it carries out for others.
     Never,
     /// The process, or its user, has as many filters as it may, or there are too many processes.
     Full,
 }
 
-/// One packet's meaning.
+/// The content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A process wants this function, for this address.
@@ -107,7 +107,7 @@ pub enum Message {
     },
     /// The request with this number is done.
     Done(u32, u64),
-    /// It is not.
+    /// The request with this number was refused.
     Refused(u32, Refusal),
     /// Another function of the adapter has these addresses.
     Neighbour(Ipv4Addr, Mac),
@@ -153,7 +153,7 @@ impl Message {
         zerocopy::transmute!(packet)
     }
 
-    /// From bytes; `None` where they are no packet of this version, or one that cannot be.
+    /// Decodes a packet; `None` where the bytes are no packet of this version, or an impossible one.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let packet = Packet::read_from_bytes(bytes).ok()?;

@@ -15,7 +15,7 @@ use super::table::Word;
 
 /// Bytes of a command, and of a result.
 const ENTRY: usize = 128;
-/// Most commands of a ring.
+/// The most commands of a ring.
 const MOST: u32 = 4096;
 /// The command's flag: no result is wanted.
 const NO_RESULT: u16 = 1;

@@ -240,7 +240,7 @@ impl Bounds {
         }
     }
 
-    /// Those of a model with so many functions, that has everything else as by default.
+    /// The bounds of a model with this many functions, and the defaults for everything else.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn of(functions: usize) -> Self {
         Self::new(&Options {

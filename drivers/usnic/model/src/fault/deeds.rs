@@ -109,7 +109,8 @@ impl World {
 }
 
 impl Function {
-    /// As if it had been pulled out: everything reads as ones, and nothing happens any more.
+    /// Removes the function as if it had been pulled out: everything reads as ones, and nothing happens any
+    /// more.
     fn remove(&mut self) {
         self.soft_reset();
         self.is_removed = true;

@@ -10,7 +10,7 @@ use crate::switch::Port;
 pub(crate) struct Held {
     /// When it goes on.
     pub(crate) due: u64,
-    /// It goes behind the next one, if that is earlier.
+    /// Whether the packet goes behind the next one, if that is earlier.
     pub(crate) is_behind: bool,
     pub(crate) from: Port,
     pub(crate) bytes: Vec<u8>,

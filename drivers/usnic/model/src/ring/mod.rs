@@ -65,7 +65,7 @@ pub(crate) enum State {
 pub(crate) struct Ring {
     pub(crate) side: Side,
     pub(crate) index: usize,
-    /// Its block in BAR0.
+    /// The offset of the ring's block in BAR0.
     at: usize,
     pub(crate) state: State,
     /// What enable was when it was looked at last.
@@ -75,11 +75,11 @@ pub(crate) struct Ring {
     pub(crate) cq: usize,
     pub(crate) fetch: u32,
     pub(crate) posted: u32,
-    /// As it stood in the register.
+    /// The posted index as it was last read from its register.
     seen: u32,
     /// What fetch_index was set to by us.
     shown: u32,
-    /// It fetched something since it was enabled.
+    /// Whether the queue fetched something since it was enabled.
     pub(crate) was_used: bool,
     /// How often enable was written as 0 since it was running; only messages show it.
     pub(crate) disables: u32,
