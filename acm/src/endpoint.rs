@@ -86,7 +86,7 @@ pub struct Endpoint {
     pub rate: Rate,
     /// How long an answer of the subnet takes, as an exponent: 4.096 µs × 2^value.
     pub subnet_timeout: u8,
-    /// Its names and IP addresses, in the order in which they are reported.
+    /// The names and IP addresses, in the order in which they are reported.
     pub addresses: Vec<Address>,
     /// The networks on its link.
     pub networks: Vec<Network>,

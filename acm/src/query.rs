@@ -71,11 +71,11 @@ impl Counters {
 /// Which counters a query wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CounterScope {
-    /// Those of the whole service.
+    /// The counters of the whole service.
     Service,
-    /// Those of the endpoint with this index, counted from 1 over all endpoints.
+    /// The counters of the endpoint with this index, counted from 1 over all endpoints.
     Index(u8),
-    /// Those of the endpoint that has this address.
+    /// The counters of the endpoint that has this address.
     Owner(Address),
 }
 

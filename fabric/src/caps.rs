@@ -15,8 +15,8 @@ pub struct Features {
     pub gather: bool,
     /// Keeps accepted messages until they are handed over, and can return them (`reclaim`).
     pub reclaim: bool,
-    /// It moves bytes within the host, by the processors that the ranks run on: a second rail beside it adds
-    /// nothing to its bandwidth (what Open MPI's BTLs call exclusivity).
+    /// Whether it moves bytes within the host, by the processors that the ranks run on: a second rail beside
+    /// it adds nothing to its bandwidth (what Open MPI's BTLs call exclusivity).
     pub within_host: bool,
     /// The network checks the bytes end to end; without it the BTL adds CRC-32C.
     pub checksum: bool,
@@ -29,16 +29,17 @@ pub struct Limits {
     pub head: usize,
     /// Longest message, head and body together, of one `send` (for a `Datagram`: the MTU).
     pub message: usize,
-    /// Up to here, head and body together, a message costs the rail no more than its smallest one.
+    /// The length of head and body together up to which a message costs the rail no more than its smallest
+    /// one.
     pub inline: usize,
     /// Largest message, head included, that is better sent at once than by rendezvous.
     pub eager: usize,
     /// Best size of one fragment of a long transfer.
     pub fragment: usize,
-    /// From this size on, head included as in `eager`, a one-sided get is better than fragments. Meaningless
-    /// without the feature.
+    /// The size, head included as in `eager`, from which on a one-sided get is better than fragments.
+    /// Meaningless without the feature.
     pub get_from: usize,
-    /// Most pieces of a gathered body (a count).
+    /// The most pieces of a gathered body (a count).
     pub parts: usize,
     /// Longest single one-sided operation.
     pub one_sided: u64,

@@ -233,7 +233,7 @@ impl Clock {
 }
 
 impl fmt::Display for Calibration {
-    /// One line for the head of a table of figures.
+    /// Writes one line for the head of a table of figures.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match self.source {
             Source::Tsc => "tsc",
@@ -290,7 +290,7 @@ impl Scale {
     }
 }
 
-/// One reading of both clocks: `nanos` was read while the counter went from `ticks - half` to `ticks + half`.
+/// A reading of both clocks: `nanos` was read while the counter went from `ticks - half` to `ticks + half`.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     ticks: u64,

@@ -60,7 +60,7 @@ pub const SUFFIX: &str = ".counters";
 /// Where a counter file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In memory, reachable as a descriptor of its process: nothing to clean up.
+    /// The file is in memory, reachable as a descriptor of its process: nothing to clean up.
     Memory,
     /// A file of mode 0600 in this directory, removed on an orderly exit. The directory is created if it is
     /// missing; it must belong to the user and be writable by no one else.

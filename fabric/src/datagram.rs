@@ -41,7 +41,7 @@ pub struct FrameId(pub u64);
 pub struct Frame<'a> {
     /// The sender's index, if its address belongs to an opened peer. Never proof of identity.
     pub from: Option<PeerIndex>,
-    /// Its bytes, without the network's own headers. A device may still write them.
+    /// The bytes of the frame, without the network's own headers. A device may still write them.
     pub bytes: SharedBytes<'a>,
 }
 
@@ -113,6 +113,6 @@ pub trait Datagram: Rail {
     /// When the address is not one of this rail's or cannot be reached, with the reason.
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
 
-    /// Both halves at once.
+    /// Returns both halves at once.
     fn split(&mut self) -> (&mut Self::Tx, &mut Self::Rx);
 }

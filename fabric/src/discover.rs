@@ -17,7 +17,7 @@ use crate::caps::Capabilities;
 use crate::error::RailError;
 use crate::name::{KINDS, RailName};
 
-/// One kind of driver, as discovery sees it.
+/// A kind of driver, as discovery sees it.
 pub trait Driver {
     /// The kind, one of [`KINDS`].
     fn kind(&self) -> &'static str;
@@ -75,7 +75,7 @@ pub enum Verdict {
 pub struct Fact {
     /// What, like `mtu`, `numa` or `driver`.
     pub name: String,
-    /// Its value, with its unit.
+    /// The value of the fact, with its unit.
     pub value: String,
 }
 
@@ -107,7 +107,7 @@ impl Candidate {
         }
     }
 
-    /// With one more fact.
+    /// Adds a fact to the candidate.
     #[must_use]
     pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
         self.facts.push(Fact {
@@ -161,9 +161,9 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Outcome {
-    /// It looked; what it found may still be nothing.
+    /// The driver looked; what it found may still be nothing.
     Probed,
-    /// It could not look.
+    /// The driver could not look.
     Failed {
         /// Why the kind has no rails here.
         reason: String,
@@ -180,7 +180,7 @@ pub enum Outcome {
 /// Everything that was found, kind by kind in the order of [`KINDS`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Discovery {
-    /// One report for each kind.
+    /// The reports, one for each kind.
     pub kinds: Vec<Report>,
 }
 
@@ -220,7 +220,7 @@ pub fn discover(drivers: &[&dyn Driver], named: &[RailName]) -> Discovery {
     }
 }
 
-/// One driver, with everything that can go wrong in it kept inside.
+/// Probes one driver, with everything that can go wrong in it kept inside.
 fn probe(driver: &dyn Driver, named: &[RailName]) -> Report {
     let kind = driver.kind();
     let look = || {

@@ -31,7 +31,7 @@ use crate::name::KINDS;
 pub enum Exit {
     /// Everything was done.
     Done = 0,
-    /// It ran, and the verdict is no.
+    /// The program ran, and its verdict is no.
     Verdict = 1,
     /// Wrong usage or configuration.
     Usage = 2,
@@ -270,7 +270,7 @@ impl RailError {
         }
     }
 
-    /// With which number a program ends because of it.
+    /// Returns the number with which a program ends because of it.
     pub const fn exit(&self) -> Exit {
         match self {
             Self::UnknownKind { .. } | Self::Misuse { .. } => Exit::Usage,
@@ -436,7 +436,7 @@ mod tests {
         assert!(!far.contains("nearest") && far.contains("kinds: shm"), "{far}");
     }
 
-    /// One of each variant; a new one is added here because `order` does not compile without it.
+    /// Makes one of each variant; a new one is added here because `order` does not compile without it.
     fn one_of_each() -> Vec<RailError> {
         let text = || "object".to_owned();
         let source = || io::Error::other("the system's word");

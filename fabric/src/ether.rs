@@ -527,7 +527,7 @@ mod tests {
         assert!(arrived.is_partial_checksum() && !arrived.is_intact(sum(b"four")));
     }
 
-    /// The same packet with `value` at `at`, and a right IPv4 header checksum.
+    /// Returns the same packet with `value` at `at`, and a right IPv4 header checksum.
     fn changed(packet: &[u8], at: usize, value: &[u8]) -> Vec<u8> {
         let mut bytes = packet.to_vec();
         bytes[at..at + value.len()].copy_from_slice(value);

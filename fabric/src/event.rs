@@ -6,7 +6,7 @@ use crate::time::Time;
 /// How much of a rail an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One peer over this rail.
+    /// The event is about one peer over this rail.
     Peer(PeerIndex),
     /// Every peer over this rail.
     Rail,
@@ -15,18 +15,18 @@ pub enum Scope {
 /// Why a peer is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// It closed the connection in order.
+    /// The peer closed the connection in order.
     Closed,
-    /// Its process ended or its connection broke without a goodbye.
+    /// The peer's process ended or its connection broke without a goodbye.
     Died,
-    /// It broke the rules of the wire: an index, a length or a state that cannot be.
+    /// The peer broke the rules of the wire: an index, a length or a state that cannot be.
     Hostile,
-    /// It did not answer within the bound.
+    /// The peer did not answer within the bound.
     Silent,
     /// The connection was given up although both processes are alive: reported by the peer that did so
     /// ([`Message::abandon`](crate::message::Message::abandon), or a failure at its end).
     Abandoned,
-    /// This process has no memory or descriptors left to talk to it.
+    /// This process has no memory or descriptors left for the connection.
     Resources,
     /// The control plane has lost it, or all of the job with its lifeline: known from there, and not from a
     /// rail.
@@ -42,7 +42,7 @@ pub enum DownReason {
 pub struct Life(pub u32);
 
 impl Life {
-    /// That of first contact.
+    /// The generation of first contact.
     pub const FIRST: Self = Self(0);
 
     /// The generation after these numbers of reconnects at the two ends.
@@ -80,7 +80,7 @@ pub enum EventKind {
     DeviceGone,
 }
 
-/// One event, delivered once by [`Rail::event`](crate::rail::Rail::event).
+/// An event, delivered once by [`Rail::event`](crate::rail::Rail::event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RailEvent {
     /// When the rail noticed.

@@ -197,7 +197,7 @@ impl Object {
             .map_err(|errno| RailError::memory("seal a shared memory object", "", self.length, errno.into()))
     }
 
-    /// Its length in bytes, whole pages.
+    /// Returns the length in bytes, whole pages.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -466,7 +466,7 @@ impl Words {
         })
     }
 
-    /// One word by itself, without a check at each use; `None` beyond the end.
+    /// Returns one word by itself, without a check at each use; `None` beyond the end.
     #[inline]
     pub fn word(&self, index: usize) -> Option<Word> {
         let at = NonNull::from(self.get(index)?);
@@ -483,7 +483,7 @@ impl fmt::Debug for Words {
     }
 }
 
-/// One atomic word of a map, which it keeps mapped.
+/// An atomic word of a map, which it keeps mapped.
 #[derive(Clone)]
 pub struct Word {
     at: NonNull<AtomicU64>,

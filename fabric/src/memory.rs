@@ -83,7 +83,7 @@ impl<'a> SharedBytes<'a> {
         self.length == 0
     }
 
-    /// Without the first `n` bytes (or none at all, when there are fewer).
+    /// Returns the bytes without the first `n` (or none at all, when there are fewer).
     #[inline]
     pub fn skip(self, n: usize) -> Self {
         let n = n.min(self.length);

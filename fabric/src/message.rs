@@ -52,7 +52,7 @@ use crate::rail::Rail;
 pub struct PeerIndex(pub u32);
 
 impl PeerIndex {
-    /// As an index into a table of peers.
+    /// Returns the index into a table of peers.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -88,9 +88,9 @@ pub struct RemoteKey(pub u64);
 pub struct Remote {
     /// The key under which the memory was exposed.
     pub key: little_endian::U64,
-    /// Its start, as the exposing rail counts: opaque to all others.
+    /// The start of the memory, as the exposing rail counts: opaque to all others.
     pub address: little_endian::U64,
-    /// Its length in bytes.
+    /// The length of the memory in bytes.
     pub length: little_endian::U64,
 }
 const _: () = assert!(size_of::<Remote>() == 24);
@@ -113,7 +113,7 @@ impl Remote {
 /// The body of a message, after its head.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
-    /// Nothing but the head.
+    /// The message is nothing but its head.
     Empty,
     /// Plain bytes, copied before `send` returns (the field's "inline" or buffered-copy send).
     Bytes(&'a [u8]),
@@ -231,7 +231,7 @@ impl<'a> Inbound<'a> {
         near + into.write_shared(into_at + near, self.rest.skip(at_rest))
     }
 
-    /// As [`Inbound::copy_to_loan`], into a region, and at most `most` bytes.
+    /// Copies like [`Inbound::copy_to_loan`], into a region, and at most `most` bytes.
     #[inline]
     pub fn copy_to_region(&self, at: usize, into: &RegionSlice, into_at: usize, most: usize) -> usize {
         let near = into.write_shared(into_at, self.first.skip(at).take(most));
@@ -243,7 +243,7 @@ impl<'a> Inbound<'a> {
 /// Why a call took nothing. A value, not an error: the layer above decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No room now: try again after a poll.
+    /// There is no room now: try again after a poll.
     Full,
     /// The peer was reported down, or was never opened.
     PeerDown,
@@ -360,7 +360,7 @@ impl Landing {
         }
     }
 
-    /// Its bytes as room for a message, as long as it is borrowed.
+    /// Returns the bytes as room for a message, as long as it is borrowed.
     #[inline(always)]
     pub fn room(&self) -> Room<'_> {
         match self {
@@ -522,13 +522,13 @@ pub trait Message: Rail {
     /// [`Refused`] when nothing was taken.
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused>;
 
-    /// One doorbell for all messages accepted since the last one.
+    /// Rings one doorbell for all messages accepted since the last one.
     fn flush(&mut self);
 
-    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may have more for it:
-    /// the doorbell may wait for those that follow, never for time. The first after a poll has left when the
-    /// call returns; whatever waits leaves with the next flush or poll, or when the rail is armed. Whether
-    /// everything has left.
+    /// Flushes like [`Message::flush`] after a message for `peer` was accepted, by a caller that may have
+    /// more for it: the doorbell may wait for those that follow, never for time. The first after a poll has
+    /// left when the call returns; whatever waits leaves with the next flush or poll, or when the rail is
+    /// armed. Whether everything has left.
     #[inline]
     fn flush_soon(&mut self, peer: PeerIndex) -> bool {
         let _ = peer;
@@ -536,9 +536,9 @@ pub trait Message: Rail {
         true
     }
 
-    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may not call again for
-    /// long: whether the device has everything accepted for that peer. If not, [`Message::holds_back`]
-    /// returns for how long some of it may be held back.
+    /// Flushes like [`Message::flush`] after a message for `peer` was accepted, by a caller that may not call
+    /// again for long: whether the device has everything accepted for that peer. If not,
+    /// [`Message::holds_back`] returns for how long some of it may be held back.
     #[inline]
     fn flush_for(&mut self, peer: PeerIndex) -> bool {
         let _ = peer;

@@ -11,7 +11,7 @@
 
 use crate::rail::{PollCost, Work};
 
-/// Most rails of one owner: a set of them is one word.
+/// The most rails of one owner: a set of them is one word.
 pub const RAILS_MAX: usize = u64::BITS as usize;
 /// What an idle pass over memory rails costs, in nanoseconds, roughly.
 const PASS_NS: u32 = 50;
@@ -61,7 +61,7 @@ impl Pace {
         }
     }
 
-    /// Other rails exist, whose messages wait while this one is polled.
+    /// Records that other rails exist, whose messages wait while this one is polled.
     fn join(&mut self) {
         self.rarely = self.every.max(QUIET_EVERY);
         self.patience = self.patience.min(QUIET);

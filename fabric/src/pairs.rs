@@ -27,7 +27,7 @@ use crate::addr::{Address, RailAddress};
 use crate::select::Offer;
 use heaviest::first_of_the_heaviest;
 
-/// Most rails of one rank: what lies behind them is not looked at.
+/// The most rails of one rank: what lies behind them is not looked at.
 pub const RAILS_MAX: usize = 32;
 
 /// The location of a rail: what its peers need to decide whether they can reach it. The same from every
@@ -35,7 +35,7 @@ pub const RAILS_MAX: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Place {
-    /// Its interface over there; empty where it has none.
+    /// The interface at the other end; empty where it has none.
     pub interface: String,
     /// The network namespace on its host; 0: not known.
     pub network: u64,
@@ -78,9 +78,9 @@ pub enum Quality {
     Public,
     /// Addresses in one network.
     SameNetwork,
-    /// One interface: both ends are on it.
+    /// Both ends are on one interface.
     SameInterface,
-    /// No network between them.
+    /// There is no network between the two ends.
     Direct,
 }
 
@@ -91,7 +91,7 @@ const QUALITIES: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Never {
-    /// They speak different things.
+    /// The rails speak different protocols.
     OtherWire,
     /// Memory and loopbacks are shared within one host only.
     OtherHost,
@@ -101,9 +101,9 @@ pub enum Never {
     Loopback,
     /// An address of a link, and one of a network.
     Scope,
-    /// Two interfaces of one host: frames from one do not arrive at the other.
+    /// The interfaces are two of one host: frames from one do not arrive at the other.
     OtherInterface,
-    /// The same address at two places.
+    /// The address is the same at two places.
     SameAddress,
     /// An address that is not a single host's.
     NoHost,

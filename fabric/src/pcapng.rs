@@ -67,9 +67,9 @@ pub struct Interface(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Way {
-    /// It was received.
+    /// The packet was received.
     In = 1,
-    /// It went out.
+    /// The packet was sent.
     Out = 2,
 }
 
@@ -87,7 +87,7 @@ pub enum Wrap {
     },
 }
 
-/// One packet, as [`Writer::packet`] takes it.
+/// A packet, as [`Writer::packet`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// Where it was seen.
@@ -98,7 +98,7 @@ pub struct Packet<'a> {
     pub way: Way,
     /// The headers that it lacks.
     pub wrap: Wrap,
-    /// Its bytes, in pieces; each is read once.
+    /// The bytes of the packet, in pieces; each is read once.
     pub bytes: &'a [SharedBytes<'a>],
     /// A number that is the same wherever this packet is seen again; zero for none.
     pub id: u64,
@@ -360,7 +360,7 @@ impl<W: Write> fmt::Debug for Writer<W> {
     }
 }
 
-/// At most `length` bytes of `text`, whole characters only.
+/// Returns at most `length` bytes of `text`, whole characters only.
 fn clip(text: &str, length: usize) -> &str {
     let mut end = length.min(text.len());
     while !text.is_char_boundary(end) {

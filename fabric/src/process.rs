@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
-/// As [`Command::spawn`]. Where that is refused with EPERM, by fork and exec: container profiles that are
-/// older than the C library refuse its clone3 with that error, and do not hide the call, which would have the
-/// library do without.
+/// Spawns like [`Command::spawn`]. Where that is refused with EPERM, by fork and exec: container profiles
+/// that are older than the C library refuse its clone3 with that error, and do not hide the call, which would
+/// have the library do without.
 ///
 /// # Errors
 /// As [`Command::spawn`].

@@ -68,7 +68,7 @@ fn seconds(time: Duration) -> String {
 /// The last events. Bounded; it belongs to one thread, as the rail does.
 #[derive(Clone, Debug)]
 pub struct Recorder<E> {
-    /// In the order of arrival up to `size`; then `next` is the oldest.
+    /// The events in the order of arrival up to `size`; then `next` is the oldest.
     rooms: Vec<Recorded<E>>,
     size: usize,
     next: usize,

@@ -29,7 +29,7 @@ use crate::pairs::{Pair, Place, Quality, RAILS_MAX, Side, pairs, quality};
 /// A rail that a peer has open, as it published it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Its name over there.
+    /// The name of the rail at the other end.
     pub rail: RailName,
     /// What it speaks, as [`Candidate::wire`].
     pub wire: String,
@@ -67,7 +67,7 @@ pub struct Selection {
     pub rails: Vec<Judged>,
 }
 
-/// One candidate and what became of it.
+/// A candidate and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Judged {
     /// The name of the rail.
@@ -83,7 +83,7 @@ pub struct Judged {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Choice {
-    /// It carries traffic, or is on standby.
+    /// The rail carries traffic, or is on standby.
     Chosen {
         /// The number of the pair: the same at both ends.
         pair: usize,
@@ -96,7 +96,7 @@ pub enum Choice {
         /// Whether that was measured.
         measured: bool,
     },
-    /// It does not.
+    /// The rail was not chosen.
     Lost {
         /// The one reason.
         reason: Lost,
@@ -109,7 +109,7 @@ pub enum Choice {
 pub enum Lost {
     /// Discovery did not find it.
     Missing,
-    /// It cannot be used on this machine.
+    /// The rail cannot be used on this machine.
     Rejected {
         /// Why it cannot be used.
         reason: String,
@@ -118,7 +118,7 @@ pub enum Lost {
     },
     /// The user named other rails.
     NotNamed,
-    /// It is used only when named.
+    /// The rail is used only when named.
     OnlyWhenNamed {
         /// Why it was not chosen.
         reason: String,
@@ -148,11 +148,11 @@ pub enum Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unchosen {
-    /// It may be usable, but was not requested: others are named, or it is used only when named.
+    /// The rail may be usable, but was not requested: others are named, or it is used only when named.
     NotNamed,
-    /// It may be as good as any, and has no counterpart left.
+    /// The rail may be as good as any, and has no counterpart left.
     LeftOver,
-    /// It cannot carry messages to this peer.
+    /// The rail cannot carry messages to this peer.
     Unusable,
 }
 
@@ -160,7 +160,7 @@ impl Unchosen {
     /// Each of them.
     pub const ALL: [Self; 3] = [Self::NotNamed, Self::LeftOver, Self::Unusable];
 
-    /// As counters name it.
+    /// Returns the name that counters use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

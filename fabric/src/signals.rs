@@ -41,7 +41,7 @@ pub fn set_flag(signal: i32, raised: &Arc<AtomicBool>) -> io::Result<Installed> 
     unless_ignored(signal, || flag::register(signal, Arc::clone(raised)))
 }
 
-/// As [`set_flag`] for each of `signals`.
+/// Sets a flag like [`set_flag`] for each of `signals`.
 ///
 /// # Errors
 /// When the system installs no handler.

@@ -18,7 +18,7 @@ impl Time {
     /// A time that is never reached: the deadline of something without one.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// From nanoseconds since the epoch.
+    /// Makes a time from nanoseconds since the epoch.
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)

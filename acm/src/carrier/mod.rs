@@ -101,7 +101,7 @@ pub struct Probed {
 /// Why a probe did not pass in full size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// Nothing came back.
+    /// No probe came back.
     #[error("no probe came back; check that the service runs there and that no firewall blocks its port")]
     Silent,
     /// Only smaller frames came back.

@@ -28,8 +28,8 @@ use crate::wire::{ANSWER_MAX, BadAnswer, Decoder, Response, read_response, tid_o
 
 /// Maximum number of queries that wait to be written; further callers wait.
 const QUEUE: usize = 64;
-/// From this many open queries on, and each time their number has doubled, those of cancelled callers are
-/// removed.
+/// The number of open queries from which on, and each time their number has doubled, those of cancelled
+/// callers are removed.
 const TIDY: usize = 1024;
 /// Pause between two attempts to connect to a service whose backlog is full.
 const AGAIN: Duration = Duration::from_millis(10);

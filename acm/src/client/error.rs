@@ -20,7 +20,7 @@ pub enum ClientError {
         /// The name that was given.
         given: String,
     },
-    /// Nothing listens there.
+    /// No process listens at the service's address.
     #[error("no service listens at {service} ({source}): start it there, or name the one that runs")]
     NotRunning {
         /// The address of the service.

@@ -65,7 +65,7 @@ pub struct AddressEntry {
     pub port: u8,
     /// The partition of the address.
     pub pkey: Pkey,
-    /// Its line number, from 1; 0 if it was not read from a file.
+    /// The line number, from 1; 0 if it was not read from a file.
     pub line: u32,
 }
 

@@ -14,7 +14,7 @@ const VALUE_MAX: usize = 255;
 
 /// A row of the table.
 pub(super) struct Item {
-    /// Its name; its case does not matter in files.
+    /// The name of the option; its case does not matter in files.
     pub(super) name: &'static str,
     /// What it is for.
     pub(super) about: &'static str,

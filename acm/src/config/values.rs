@@ -45,15 +45,15 @@ macro_rules! words {
 words! {
     /// How addresses of other hosts are resolved.
     AddressProtocol, "acm":
-    /// By a multicast query.
+    /// Addresses are resolved by a multicast query.
     Acm = "acm"
 }
 words! {
     /// How routes to other hosts are resolved.
     RouteProtocol, "sa or acm":
-    /// By the subnet administrator.
+    /// Routes come from the subnet administrator.
     Sa = "sa",
-    /// From the multicast group that both ends are in.
+    /// Routes come from the multicast group that both ends are in.
     Acm = "acm"
 }
 words! {
@@ -61,23 +61,23 @@ words! {
     Loopback, "none or local":
     /// Like any other address.
     None = "none",
-    /// At once, without a message.
+    /// Loopback addresses are resolved at once, without a message.
     Local = "local"
 }
 words! {
     /// Where the service listens for clients.
     ServerMode, "unix, loop or open":
-    /// On the Unix socket.
+    /// The service listens on the Unix socket.
     Unix = "unix",
-    /// On a TCP port of the loopback.
+    /// The service listens on a TCP port of the loopback.
     Loop = "loop",
-    /// On a TCP port of all addresses.
+    /// The service listens on a TCP port of all addresses.
     Open = "open"
 }
 words! {
     /// The format of the preloaded routes.
     RoutePreload, "none or opensm_full_v1":
-    /// No preloaded routes.
+    /// There are no preloaded routes.
     None = "none" | "no",
     /// OpenSM's dump of all paths, version 1.
     OpenSmFullV1 = "opensm_full_v1"
@@ -85,7 +85,7 @@ words! {
 words! {
     /// The format of the preloaded addresses.
     AddressPreload, "none or acm_hosts":
-    /// No preloaded addresses.
+    /// There are no preloaded addresses.
     None = "none" | "no",
     /// A file of addresses and GIDs.
     AcmHosts = "acm_hosts"
@@ -221,7 +221,7 @@ impl Value for Logging {
 /// Which subnets a provider serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Prefix {
-    /// Those that no other provider serves.
+    /// The subnets that no other provider serves.
     Default,
     /// The subnet with this GID prefix.
     Of(u64),

@@ -22,11 +22,11 @@ const HOST_TIMEOUT: u8 = 8;
 /// Properties of an interface beyond its addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its hardware address, if it has one of six bytes.
+    /// The hardware address, if the interface has one of six bytes.
     pub mac: Option<Mac>,
-    /// Its MTU (bytes).
+    /// The MTU in bytes.
     pub mtu: u32,
-    /// Its speed (Mb/s), if it reports one.
+    /// The speed in Mb/s, if the interface reports one.
     pub megabits: Option<u32>,
 }
 

@@ -24,7 +24,7 @@ pub struct Peer {
     pub gid: Gid,
     /// The LID of its port; 0 without InfiniBand.
     pub lid: u16,
-    /// Its queue pair (24 bits), which differs after a restart.
+    /// The queue pair (24 bits), which differs after a restart.
     pub qpn: u32,
 }
 
@@ -35,7 +35,7 @@ pub struct Sender {
     pub gid: Gid,
     /// The LID of its port; 0 without InfiniBand.
     pub lid: u16,
-    /// Its queue pair (24 bits).
+    /// The queue pair (24 bits).
     pub qpn: u32,
     /// Whether it has proved that it has the job's key.
     pub trusted: bool,

@@ -32,7 +32,7 @@ pub enum Origin {
     Static,
     /// The subnet administrator.
     Sa,
-    /// This host, which has the address itself.
+    /// The destination is this host, which has the address itself.
     Loopback,
     /// The kernel's routing table and a probe: the destination is beyond a router.
     Route,

@@ -21,7 +21,7 @@ use crate::mad::{Group, Groups};
 pub(super) struct Joined {
     pub(super) gid: Gid,
     pub(super) like: Membership,
-    /// Its position in the list, which begins with the group that all are in.
+    /// The position in the list, which begins with the group that all are in.
     place: usize,
 }
 

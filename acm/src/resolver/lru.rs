@@ -30,9 +30,10 @@ pub(super) struct Slot<K, V> {
 /// The position of a new value in the order of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// It counts as just used.
+    /// The value counts as just used.
     Newest,
-    /// It was only overheard: the next such value replaces it, and no value that was used is evicted for it.
+    /// The value was only overheard: the next such value replaces it, and no value that was used is evicted
+    /// for it.
     Oldest,
 }
 

@@ -11,7 +11,7 @@ use crate::path::{Mtu, Rate};
 /// Where addresses come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressProtocol {
-    /// From their owners, by multicast.
+    /// Addresses come from their owners, by multicast.
     #[default]
     Acm,
 }
@@ -19,11 +19,11 @@ pub enum AddressProtocol {
 /// Where routes come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteProtocol {
-    /// From the subnet administrator. An Ethernet endpoint without one ([`Options::has_sa`]) behaves as with
-    /// [`Acm`](RouteProtocol::Acm).
+    /// Routes come from the subnet administrator. An Ethernet endpoint without one ([`Options::has_sa`])
+    /// behaves as with [`Acm`](RouteProtocol::Acm).
     #[default]
     Sa,
-    /// From the groups: a path has the properties of the best group that both ends are in.
+    /// Routes come from the groups: a path has the properties of the best group that both ends are in.
     Acm,
 }
 
@@ -32,7 +32,7 @@ pub enum RouteProtocol {
 pub enum LoopbackProtocol {
     /// Like any other address.
     None,
-    /// At once, without a message.
+    /// Loopback addresses are resolved at once, without a message.
     #[default]
     Local,
 }

@@ -132,7 +132,7 @@ pub struct ResolverStats {
     pub announcements: u64,
     /// Unicast queries that confirm an entry.
     pub confirmations: u64,
-    /// Those in the background, for which no query waited.
+    /// Confirmations in the background, for which no query waited.
     pub background: u64,
     /// Answers sent to other services.
     pub answers: u64,

@@ -100,7 +100,7 @@ pub enum ServeError {
         "passed descriptor {at} is not a listening stream socket: check the Listen lines of the socket unit"
     )]
     Given {
-        /// Its index among those passed, from 0.
+        /// The index among the passed descriptors, from 0.
         at: usize,
     },
     /// The descriptors passed by the environment cannot be used.

@@ -14,7 +14,7 @@ type Name = (EndpointId, Gid);
 /// The socket address of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerAddr {
-    /// Its queue pair when it was last seen; 0 if it never was.
+    /// The queue pair when it was last seen; 0 if it never was.
     pub(super) qpn: u32,
     pub(super) at: SocketAddr,
     /// Our address that its last unicast message was sent to.

@@ -21,11 +21,11 @@ pub struct EndpointInfo {
     pub ports: u8,
     /// The partition key.
     pub pkey: u16,
-    /// Its index among the endpoints with that port, from 1.
+    /// The index among the endpoints with that port, from 1.
     pub index: u8,
     /// The name of the provider.
     pub provider: String,
-    /// Its addresses, as printable text.
+    /// The addresses, as printable text.
     pub addresses: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub enum BadAnswer {
     /// The message is invalid.
     #[error(transparent)]
     BadMessage(#[from] BadMessage),
-    /// It answers another question.
+    /// The response answers another question.
     #[error("it answers another question")]
     Another,
     /// The status code is unknown.

@@ -20,7 +20,7 @@ pub(crate) struct Outcome {
     pub(crate) offset: Option<u64>,
     /// The list of the entry that took it.
     pub(crate) list: List,
-    /// That entry acknowledges nothing.
+    /// Whether that entry acknowledges nothing.
     pub(crate) silent: bool,
 }
 

@@ -50,10 +50,10 @@ pub enum NodeError {
     /// The node has no such rail.
     #[error("the node has no rail {}: add it first", .0.0)]
     NoRail(RailId),
-    /// As many rails as a node can have.
+    /// The node has as many rails as it can have.
     #[error("a node has 64 rails at most")]
     TooManyRails,
-    /// Its messages are shorter than what has to travel in one.
+    /// The rail's messages are shorter than what has to travel in one.
     #[error(
         "{rail} carries messages of {most} bytes, and an interface needs {WHOLE}: use another rail, or a larger MTU"
     )]
@@ -97,8 +97,8 @@ pub(crate) const MOST: NiLimits = NiLimits {
 /// Bytes of an atomic at most.
 pub(crate) const ATOMIC: usize = 512;
 
-/// Up to here a message always travels with its request or answer: it is in order with all others, and copied
-/// when the call returns.
+/// Up to this many bytes a message always travels with its request or answer: it is in order with all others,
+/// and copied when the call returns.
 pub(crate) const SMALL: usize = 512;
 
 /// Bytes that every rail has to carry in one message: those, or an atomic with its operand, and a head.

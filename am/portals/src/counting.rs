@@ -181,7 +181,7 @@ impl Triggers {
         self.slots.get(at as usize).map(|slot| slot.what)
     }
 
-    /// That one is done.
+    /// Removes and returns the operation that [`next`](Self::next) has returned: it is done.
     pub(crate) fn did(&mut self) -> Option<Held> {
         let what = self.next();
         self.free.extend(self.fired.pop_front());

@@ -24,7 +24,7 @@ const IN_A_ROW: u32 = 32;
 /// What [`Node::linger_for`] has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Nothing, in all the looks.
+    /// Nothing came, in all the looks.
     Nothing,
     /// Perhaps something: poll.
     Something,

@@ -4,19 +4,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Drop {
-    /// Its kind is none that there is.
+    /// The message's kind does not exist.
     Kind,
-    /// It ends before its head does.
+    /// The message ends before its head does.
     Short,
     /// A flag, a length or a number in it cannot be.
     Malformed,
-    /// It comes before its sender has sent its name.
+    /// The message comes before its sender has sent its name.
     Early,
-    /// Its sender's name is not the one it was connected by, or comes twice.
+    /// The sender's name is not the one it was connected by, or comes twice.
     Hello,
-    /// It answers, pulls or ends an operation that does not exist, or belongs to another peer.
+    /// The message answers, pulls or ends an operation that does not exist, or belongs to another peer.
     Unknown,
-    /// Its sender has more operations open here than the window allows, or does not take its answers.
+    /// The sender has more operations open here than the window allows, or does not take its answers.
     Window,
 }
 

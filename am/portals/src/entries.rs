@@ -8,11 +8,11 @@ use crate::peers::NONE;
 /// What an entry is to its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Not yet on it: a trigger will append it.
+    /// The entry is not yet on its list: a trigger will append it.
     Reserved,
-    /// On its list.
+    /// The entry is on its list.
     Linked,
-    /// Off its list for good.
+    /// The entry is off its list for good.
     Gone,
 }
 
@@ -54,7 +54,7 @@ const OF_MATCHING: EntryOptions = EntryOptions(
 );
 
 impl EntrySlot {
-    /// From what the call was given; `pattern` is that of its match fields.
+    /// Makes an entry of what the call was given; `pattern` is that of its match fields.
     pub(crate) fn new(entry: Entry, pattern: Option<Pattern>, pt: u32, list: List, user_ptr: u64) -> Self {
         let mut options = entry.options;
         if pattern.is_none() {
@@ -129,7 +129,7 @@ pub(crate) struct Consumer {
 /// An unexpected header.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
-    /// As the event of the overflow entry had it.
+    /// The event as the overflow entry had it.
     pub(crate) event: Event,
     /// The overflow entry's index.
     pub(crate) entry: u32,

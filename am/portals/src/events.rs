@@ -76,13 +76,13 @@ impl EventQueue {
         self.used() + self.promised >= self.count
     }
 
-    /// One more event will come that must not be lost.
+    /// Promises room for one more event that must not be lost.
     #[inline]
     pub(crate) fn promise(&mut self) {
         self.promised += 1;
     }
 
-    /// It comes now, or never.
+    /// Ends a promise: the event comes now, or never.
     #[inline]
     pub(crate) fn unpromise(&mut self) {
         self.promised = self.promised.saturating_sub(1);

@@ -46,7 +46,7 @@ impl Extended {
         }
     }
 
-    /// As it lies in memory; the padding is zero.
+    /// The bytes in memory; the padding is zero.
     pub(crate) fn bytes(self) -> [u8; 16] {
         let top = self.exponent | u16::from(self.negative) << 15;
         let mut bytes = [0; 16];
@@ -115,8 +115,8 @@ impl Extended {
         })
     }
 
-    /// Of two, a quiet one is taken; of two of one kind the one with the larger mantissa; of equal ones the
-    /// positive one.
+    /// Chooses between two: a quiet one is taken; of two of one kind the one with the larger mantissa; of
+    /// equal ones the positive one.
     fn larger_nan(self, other: Self) -> Self {
         let order = |nan: Self| (nan.mantissa & QUIET, nan.mantissa, !nan.negative);
         if order(self) >= order(other) { self } else { other }

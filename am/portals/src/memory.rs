@@ -88,7 +88,7 @@ impl Iface {
         }
     }
 
-    /// One operation or trigger less refers to a descriptor.
+    /// Counts one operation or trigger less that refers to a descriptor.
     #[inline(always)]
     pub(crate) fn md_unref(&mut self, md: u32) {
         let Some(slot) = self.mds.at_mut(md) else { return };

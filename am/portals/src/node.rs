@@ -187,8 +187,8 @@ impl<M: Message> Node<M> {
         Interface { node: self, kind }
     }
 
-    /// For a copy in a child of `fork`: every call of an interface fails as if none had been initialised, and
-    /// nothing is sent or looked for. What the copy holds is the parent's, and is not dropped.
+    /// Disowns a copy in a child of `fork`: every call of an interface fails as if none had been initialised,
+    /// and nothing is sent or looked for. What the copy holds is the parent's, and is not dropped.
     #[cold]
     pub fn disown(&mut self) {
         self.core
@@ -290,7 +290,7 @@ impl<M: Message> Node<M> {
         self.link.disarm();
     }
 
-    /// One doorbell for everything that was begun.
+    /// Rings one doorbell for everything that was begun.
     #[inline]
     pub fn flush(&mut self) {
         self.link.flush();

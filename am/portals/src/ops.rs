@@ -48,7 +48,7 @@ pub(crate) struct Op {
     pub(crate) ni: u8,
     /// The acknowledgement that was requested.
     pub(crate) ack: u8,
-    /// It stands in the queue of work.
+    /// Whether it is in the queue of work.
     pub(crate) queued: bool,
     /// Serve: the peer was notified.
     pub(crate) announced: bool,

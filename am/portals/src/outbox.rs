@@ -12,7 +12,7 @@ use crate::wire::{Head, WINDOW};
 struct Answer {
     peer: PeerId,
     head: Head,
-    /// Its body, in `bytes`.
+    /// The offset of its body in `bytes`.
     from: usize,
     length: usize,
 }
@@ -65,7 +65,7 @@ impl Outbox {
         0
     }
 
-    /// The same from one on that the link did not take.
+    /// Sends the answers from one on that the link did not take.
     #[cold]
     #[inline(never)]
     fn send_rest<M: Message>(&mut self, link: &mut Link<M>, from: usize) -> u64 {

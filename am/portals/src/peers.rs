@@ -17,7 +17,7 @@ pub(crate) struct Peer {
     pub(crate) process: Process,
     /// What its messages are matched by on a physical interface: a dense node number, and the process id.
     pub(crate) source: u32,
-    /// Its user number, once it has sent it.
+    /// The user number, once the peer has sent it.
     pub(crate) uid: Option<u32>,
     /// Whether it was ever given a way.
     pub(crate) connected: bool,

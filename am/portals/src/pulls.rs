@@ -33,7 +33,7 @@ use crate::ops::{Role, SOURCES};
 use crate::peers::NONE;
 use crate::wire::{Head, Source, Words, kind, list_of};
 
-/// One-sided gets of one pull that are under way over one way at a time.
+/// The one-sided gets of one pull that may be under way over one path at a time.
 const GETS: u32 = 2;
 
 /// Bytes of one of them, where several ways share the work.
@@ -52,7 +52,7 @@ pub(crate) struct Pull {
     next: u64,
     /// Bytes that have arrived.
     done: u64,
-    /// One-sided gets under way.
+    /// The number of one-sided gets under way.
     gets: u32,
     /// Fragments that were requested and have not come.
     frag: Option<(u64, u64)>,
@@ -69,7 +69,7 @@ pub(crate) struct Pull {
 /// A one-sided get under way.
 #[derive(Debug)]
 struct Getting {
-    /// Its number on the rail; zero when free.
+    /// The number on the rail; zero when free.
     id: u64,
     pull: u32,
     /// The operation, with its generation.

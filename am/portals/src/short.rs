@@ -43,7 +43,7 @@ impl Remembered {
         1 + usize::from(self.second != 0) + usize::from(self.hdr != 0)
     }
 
-    /// Those of a put that arrived, and where its body begins.
+    /// Reads the words of a put that arrived, and where its body begins.
     #[inline(always)]
     fn read(flags: u8, inbound: &Inbound<'_>) -> Option<(Self, usize)> {
         let mut words = Words::of(inbound);

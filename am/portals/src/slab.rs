@@ -63,7 +63,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The same slab for another limit, empty: old handles stay old.
+    /// Empties the slab, for another limit: old handles stay old.
     pub(crate) fn renew(&mut self, limit: u32) {
         let fresh = Self::new(0, 0, limit);
         if fresh.index_bits != self.index_bits {
@@ -189,7 +189,7 @@ impl<T> Slab<T> {
         slot.value.as_mut()
     }
 
-    /// By index, released or not: for what holds a reference.
+    /// Returns an object by index, released or not: for what holds a reference.
     #[inline(always)]
     pub(crate) fn at(&self, index: u32) -> Option<&T> {
         self.slots.get(index as usize)?.value.as_ref()

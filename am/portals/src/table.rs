@@ -6,7 +6,7 @@ use doorbell_matching::Matcher;
 
 use crate::peers::NONE;
 
-/// One entry of the portal table.
+/// An entry of the portal table.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) options: PtOptions,
@@ -21,7 +21,7 @@ pub(crate) struct Table {
     pub(crate) in_progress: u32,
     /// Entries on the priority and the overflow list.
     pub(crate) linked: [u32; 2],
-    /// On an interface without matching: first and last entry of the two lists.
+    /// The first and last entry of the two lists, on an interface without matching.
     pub(crate) ends: [(u32, u32); 2],
     /// The entries of a matching interface, and the unexpected headers of both kinds.
     pub(crate) matcher: Matcher,
@@ -50,7 +50,7 @@ impl Table {
         self.options.has(PtOptions::FLOWCTRL)
     }
 
-    /// On an interface without matching: the entry that takes the next request.
+    /// The entry that takes the next request, on an interface without matching.
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<(u32, List)> {
         let [(priority, _), (overflow, _)] = self.ends;

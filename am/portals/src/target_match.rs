@@ -187,7 +187,7 @@ impl Iface {
     }
 }
 
-/// Of an atomic an entry takes whole elements: what is cut off beside them stays free.
+/// Reduces a match of an atomic to whole elements: what is cut off beside them stays free.
 #[cold]
 #[inline(never)]
 fn whole_elements(hit: &mut Match, slot: &EntrySlot, unit: u64) {

@@ -133,7 +133,7 @@ pub(crate) fn put_name(flags: u8, short: u16) -> u32 {
 /// A head being made. It is made of words, stored once each: see `short`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
-    /// As they lie in memory.
+    /// The words as they lie in memory.
     words: [u64; 1 + WORDS],
     len: usize,
 }
@@ -147,7 +147,7 @@ impl Head {
         Self { words, len: 1 }
     }
 
-    /// One word more; a head never has more than there is room for.
+    /// Adds a word; a head never has more than there is room for.
     #[inline(always)]
     pub(crate) fn word(mut self, word: u64) -> Self {
         if let Some(at) = self.words.get_mut(self.len) {

@@ -20,7 +20,7 @@ pub const VERSION: u32 = 1;
 pub const NAME_MAX: usize = 96;
 /// Longest unit, in bytes.
 pub const UNIT_MAX: usize = 16;
-/// Most rows of a table.
+/// The most rows of a table.
 pub const ENTRIES_MAX: usize = 4096;
 /// Longest file, in bytes: more than every table of [`ENTRIES_MAX`] histograms needs.
 pub const LENGTH_MAX: usize = 4 << 20;
@@ -41,9 +41,9 @@ pub const TEXT_WORDS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// One word that only grows.
+    /// A word that only grows.
     Counter,
-    /// One word that goes up and down.
+    /// A word that goes up and down.
     Gauge,
     /// [`HISTOGRAM_WORDS`] words: how many values had 0, 1, … 64 significant bits; their sum; the largest.
     Histogram,
@@ -98,7 +98,7 @@ pub(super) struct Header {
 }
 const _: () = assert!(size_of::<Header>() == 64);
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Row {

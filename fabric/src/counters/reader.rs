@@ -28,7 +28,7 @@ pub struct Reader {
     entries: Vec<Entry>,
 }
 
-/// One row of a file's table.
+/// A row of a file's table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// The name of the row.

@@ -40,7 +40,7 @@ struct Discovery {
     flags: U32,
     target: [u8; 16],
     option: u8,
-    /// In units of eight bytes.
+    /// The length of the option, in units of eight bytes.
     option_length: u8,
     mac: [u8; 6],
 }
@@ -85,7 +85,7 @@ pub enum NeighbourMessage {
     Reply {
         /// The resolved address.
         target: IpAddr,
-        /// Its hardware address.
+        /// The hardware address of the sender or target.
         mac: Mac,
     },
 }

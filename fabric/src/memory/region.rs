@@ -56,7 +56,7 @@ impl Region {
         Self::of(Object::new("doorbell-region", length)?, length)
     }
 
-    /// The same in huge pages, for what a device reaches: fewer entries in its IOMMU.
+    /// Allocates a region in huge pages, for what a device reaches: fewer entries in its IOMMU.
     ///
     /// # Errors
     /// When fewer huge pages are free than are needed.
@@ -179,7 +179,7 @@ impl RegionSlice {
         self.at
     }
 
-    /// Its bytes as room for a message, as long as it is borrowed.
+    /// Returns the bytes as room for a message, as long as it is borrowed.
     #[inline(always)]
     pub fn room(&self) -> Room<'_> {
         Room {

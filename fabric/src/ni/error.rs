@@ -38,7 +38,7 @@ pub enum NiError {
     /// The map of a logical interface is not set, or the interface is not there.
     #[error("this interface is not ready: a logical one needs its map first")]
     NoInit,
-    /// It was done before.
+    /// The call was made before, and can be made only once.
     #[error("this was set before, and cannot be changed")]
     Ignored,
     /// The process id is taken.
@@ -50,7 +50,7 @@ pub enum NiError {
     /// The process has called Abort.
     #[error("waits of this process were ended by PtlAbort")]
     Aborted,
-    /// No room now: nothing was taken; try again after a poll. The C library waits instead.
+    /// There is no room now: nothing was taken; try again after a poll. The C library waits instead.
     #[error("no room for another operation now: poll, and try again")]
     Full,
 }

@@ -22,11 +22,11 @@ pub enum EventKind {
     FetchAtomic = 6,
     /// An append has met an earlier one of these.
     FetchAtomicOverflow = 7,
-    /// At the initiator: what was read has arrived.
+    /// What was read has arrived at the initiator.
     Reply = 8,
-    /// At the initiator: what was sent may be changed.
+    /// What was sent may be changed at the initiator.
     Send = 9,
-    /// At the initiator: the target has acknowledged.
+    /// The target has acknowledged, at the initiator.
     Ack = 10,
     /// A portal table entry was disabled by flow control.
     PtDisabled = 11,
@@ -64,7 +64,7 @@ pub enum NiFail {
 }
 
 impl NiFail {
-    /// As the wire has it; what is no failure that there is, is `None`.
+    /// Reads the number on the wire; `None` for a number that stands for no failure.
     #[must_use]
     pub const fn of_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -90,11 +90,11 @@ pub struct Event {
     pub kind: EventKind,
     /// How it ended.
     pub fail: NiFail,
-    /// On which list the entry was.
+    /// The list on which the entry was.
     pub list: List,
     /// Where the first byte landed, or was read: an address in this process.
     pub start: usize,
-    /// The same as an offset into the entry's memory (of an overflow entry where the header was unexpected).
+    /// The place as an offset into the entry's memory (of an overflow entry where the header was unexpected).
     /// Not in the C binding; a hardware driver computes it from `start`.
     pub place: u64,
     /// The caller's own.
@@ -115,9 +115,9 @@ pub struct Event {
     pub uid: u32,
     /// Which portal table entry.
     pub pt_index: u32,
-    /// Of atomics: the operation's number.
+    /// The number of the operation, for atomics.
     pub atomic_operation: u8,
-    /// Of atomics: the type's number.
+    /// The number of the type, for atomics.
     pub atomic_type: u8,
 }
 

@@ -44,7 +44,7 @@ pub trait Ni {
     /// Returns the kind of interface.
     fn kind(&self) -> Kind;
 
-    /// Its exact bounds.
+    /// Returns the limits that hold exactly.
     fn limits(&self) -> &NiLimits;
 
     /// This process, as its kind names it.
@@ -152,7 +152,7 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn ct_free(&mut self, ct: CtHandle) -> Result<(), NiError>;
 
-    /// Its value. Does not poll.
+    /// Returns the value of a counting event. Does not poll.
     ///
     /// # Errors
     /// [`NiError::ArgInvalid`].

@@ -20,9 +20,9 @@ pub struct Target {
 /// Bytes of a memory descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Of which descriptor.
+    /// The descriptor of the memory.
     pub md: MdHandle,
-    /// From which byte on.
+    /// The offset of the first byte.
     pub offset: u64,
 }
 
@@ -37,9 +37,9 @@ pub struct Put {
     pub ack: AckReq,
     /// The destination of the bytes.
     pub target: Target,
-    /// For the events of the initiator.
+    /// A number for the events of the initiator.
     pub user_ptr: u64,
-    /// For the event of the target.
+    /// A number for the event of the target.
     pub hdr_data: u64,
 }
 
@@ -52,14 +52,14 @@ pub struct Get {
     pub length: u64,
     /// The source of the bytes.
     pub target: Target,
-    /// For the event of the initiator.
+    /// A number for the event of the initiator.
     pub user_ptr: u64,
 }
 
 /// Combines bytes with those of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
-    /// As a put.
+    /// The operands' source and target, as of a put.
     pub put: Put,
     /// The operation to apply.
     pub kind: AtomicKind,
@@ -67,7 +67,7 @@ pub struct Atomic {
     pub datatype: Datatype,
 }
 
-/// The same, and brings what was there before. With SWAP and its kin the operand decides.
+/// An atomic that also brings what was there before. With SWAP and its kin the operand decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchAtomic {
     /// Where the old bytes go.
@@ -76,11 +76,11 @@ pub struct FetchAtomic {
     pub from: Piece,
     /// Length in bytes.
     pub length: u64,
-    /// Of which memory.
+    /// The memory at the target.
     pub target: Target,
-    /// For the event of the initiator.
+    /// A number for the event of the initiator.
     pub user_ptr: u64,
-    /// For the event of the target.
+    /// A number for the event of the target.
     pub hdr_data: u64,
     /// The operation to apply.
     pub kind: AtomicKind,
@@ -107,13 +107,13 @@ pub enum Triggered {
     CtSet(CtHandle, Count),
     /// Appends an entry (an extension). Its handle is returned when the trigger is set.
     Append {
-        /// To which table entry.
+        /// The table entry to append to.
         pt_index: u32,
         /// The entry to append.
         entry: Box<Entry>,
-        /// To which list.
+        /// The list to append to.
         list: List,
-        /// For its events.
+        /// A number for its events.
         user_ptr: u64,
     },
     /// Unlinks an entry (an extension).

@@ -119,7 +119,7 @@ macro_rules! options {
                 self.0 & other.0 == other.0
             }
 
-            /// These and those.
+            /// Joins these options and others.
             #[inline]
             #[must_use]
             pub const fn with(self, other: Self) -> Self {
@@ -171,21 +171,21 @@ options! {
         OP_GET = 2;
         /// Unlinked by its first operation.
         USE_ONCE = 3;
-        /// On the overflow list: keep no header of what it takes.
+        /// Keeps no header of what an entry of the overflow list takes.
         UNEXPECTED_HDR_DISABLE = 4;
         /// All of the memory can be reached.
         IS_ACCESSIBLE = 5;
-        /// No LINK event.
+        /// Posts no LINK event.
         EVENT_LINK_DISABLE = 6;
-        /// No events of communication.
+        /// Posts no events of communication.
         EVENT_COMM_DISABLE = 7;
-        /// No event of flow control.
+        /// Posts no event of flow control.
         EVENT_FLOWCTRL_DISABLE = 8;
-        /// No events of success.
+        /// Posts no events of success.
         EVENT_SUCCESS_DISABLE = 9;
-        /// No *_OVERFLOW events.
+        /// Posts no *_OVERFLOW events.
         EVENT_OVER_DISABLE = 10;
-        /// No AUTO_UNLINK and AUTO_FREE.
+        /// Posts no AUTO_UNLINK and AUTO_FREE.
         EVENT_UNLINK_DISABLE = 11;
         /// Counts operations that move data.
         EVENT_CT_COMM = 12;
@@ -219,11 +219,11 @@ options! {
         EVENT_CT_ACK = 3;
         /// Operations of this descriptor need not be matched in order.
         UNORDERED = 4;
-        /// No events of success.
+        /// Posts no events of success.
         EVENT_SUCCESS_DISABLE = 5;
         /// The memory may be changed when the call has returned, up to `max_volatile_size`.
         VOLATILE = 6;
-        /// No SEND events.
+        /// Posts no SEND events.
         EVENT_SEND_DISABLE = 7;
         /// An extension: lost data need not be sent again. Nothing is lost here.
         UNRELIABLE = 8;
@@ -334,7 +334,7 @@ impl Entry {
         }
     }
 
-    /// The same, for these match bits only.
+    /// Restricts the entry to these match bits.
     #[must_use]
     pub const fn matching(mut self, match_bits: u64, ignore_bits: u64) -> Self {
         self.match_bits = match_bits;
@@ -342,14 +342,14 @@ impl Entry {
         self
     }
 
-    /// The same, from this process only.
+    /// Restricts the entry to this process.
     #[must_use]
     pub const fn from(mut self, match_id: Process) -> Self {
         self.match_id = match_id;
         self
     }
 
-    /// The same, counted by `ct`.
+    /// Has the entry counted by `ct`.
     #[must_use]
     pub const fn counted(mut self, ct: CtHandle) -> Self {
         self.ct = Some(ct);
@@ -517,9 +517,9 @@ pub struct NiLimits {
     pub max_msg_size: u64,
     pub max_atomic_size: u64,
     pub max_fetch_atomic_size: u64,
-    /// Up to here writes to one address are in the order in which they were sent.
+    /// The length up to which writes to one address are in the order in which they were sent.
     pub max_waw_ordered_size: u64,
-    /// The same for reads and writes.
+    /// The length up to which reads and writes of one address are in order.
     pub max_war_ordered_size: u64,
     pub max_volatile_size: u64,
     /// 1: TARGET_BIND_INACCESSIBLE; 2: TOTAL_DATA_ORDERING.

@@ -19,7 +19,7 @@ pub struct Malformed {
     pub what: &'static str,
 }
 
-/// One block of a capture.
+/// A block of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block<'a> {
     /// The head of the file.
@@ -44,11 +44,11 @@ pub struct PacketBlock<'a> {
     pub at: Time,
     /// The direction of the packet.
     pub way: Way,
-    /// Its bytes, from the Ethernet header on.
+    /// The bytes of the packet, from the Ethernet header on.
     pub bytes: &'a [u8],
     /// How long it was before it was cut off.
     pub original: u32,
-    /// Its number; zero for none.
+    /// The number of the packet; zero for none.
     pub id: u64,
     /// The remarks about the packet.
     pub comments: Vec<&'a str>,

@@ -90,7 +90,7 @@ pub(crate) fn on<R>(kind: Kind, work: impl FnOnce(&mut dyn Ni) -> Result<R, NiEr
     result
 }
 
-/// The same, with the lock.
+/// Calls an interface, with the lock already taken.
 #[inline]
 pub(crate) fn on_core<R>(
     core: &mut Core,

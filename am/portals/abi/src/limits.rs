@@ -11,12 +11,12 @@ use crate::abi::types::PtlNiLimits;
 
 /// Objects of a kind that a handle has room for.
 const OBJECTS: u64 = 1 << 20;
-/// The same for what has no handle.
+/// The most of what has no handle.
 const MANY: u64 = i32::MAX as u64;
 /// What an `int` and a `long` of C hold.
 const LONG: u64 = i64::MAX as u64;
 
-/// One limit: its variable, and what can be.
+/// A limit: its variable, and its range.
 struct Limit {
     variable: &'static str,
     least: u64,

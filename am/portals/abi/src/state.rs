@@ -18,7 +18,7 @@ static CORE: Mutex<Core> = Mutex::new(Core::new());
 pub(crate) static CHANGED: Condvar = Condvar::new();
 /// Notified when the thread may have to take over.
 pub(crate) static HANDED: Condvar = Condvar::new();
-/// This process is a child of the one that has the interfaces.
+/// Whether this process is a child of the one that has the interfaces.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Arrivals that one look shows at most.
@@ -131,7 +131,7 @@ impl Live {
         })
     }
 
-    /// One look at the rails; now and then, housekeeping.
+    /// Polls the rails once; does housekeeping now and then.
     #[inline]
     pub(crate) fn look(&mut self) -> usize {
         self.looks = self.looks.wrapping_add(1);
@@ -187,11 +187,11 @@ pub(crate) struct Core {
     pub(crate) activity: u64,
     /// Callers inside of a wait.
     pub(crate) waiting: u32,
-    /// Those of them that sleep.
+    /// The waiting callers that sleep.
     asleep: u32,
     /// A thread watches the rails' descriptors.
     watched: bool,
-    /// It is the thread that does, and it was not woken yet.
+    /// Whether the thread watches them, and was not woken yet.
     thread_sleeps: bool,
     /// The thread waits to be notified that no waiter is left.
     pub(crate) thread_parked: bool,
@@ -295,7 +295,7 @@ pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// In a child of fork: the interfaces are the parent's.
+/// Marks a child of fork: the interfaces are the parent's.
 pub(crate) fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
@@ -411,8 +411,8 @@ impl Drop for Over {
     }
 }
 
-/// At the end of the process: as [`end`], without waiting for the thread, and for `limit` at most for a
-/// thread that holds the lock.
+/// Ends the library at the end of the process, like [`end`], without waiting for the thread, and for `limit`
+/// at most for a thread that holds the lock.
 pub(crate) fn end_at_exit(limit: Duration) {
     if is_forked() {
         return;

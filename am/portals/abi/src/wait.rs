@@ -15,14 +15,14 @@ const LOOKS: u32 = 16;
 /// How often `PtlAbort` was called: it ends every wait that began with another number.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
-/// Until when a call waits.
+/// The limit of a call's wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// Looks once, without waiting.
     Now,
     /// Until this moment.
     At(Instant),
-    /// Until it has what it waits for.
+    /// Waits until it has what it waits for.
     Never,
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn wait<R>(
     wait_on(enter(), limit, Some(epoch), done).1
 }
 
-/// As [`wait`], with the lock that the caller has; without the number that it began with, `PtlAbort` does not
-/// end it.
+/// Waits like [`wait`], with the lock that the caller has; without the number that it began with, `PtlAbort`
+/// does not end it.
 pub(crate) fn wait_on<R>(
     mut core: Guard,
     limit: Limit,
@@ -162,7 +162,7 @@ fn go_on<R>(
     }
 }
 
-/// One look, for a call that does not wait.
+/// Looks once, for a call that does not wait.
 ///
 /// # Errors
 /// Those of `done`.

@@ -48,7 +48,7 @@ impl<U: Upper> Arrivals for Sink<'_, U> {
 }
 
 impl<U: Upper> Sink<'_, U> {
-    /// It is not the message that was expected.
+    /// Handles a message that is not the expected one.
     #[cold]
     #[inline(never)]
     fn odd(&mut self, index: PeerIndex, inbound: Inbound<'_>) {

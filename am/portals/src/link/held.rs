@@ -10,9 +10,10 @@ type Path = (u16, PeerIndex);
 /// The paths that are waited for, and those that are not any more.
 #[derive(Debug, Default)]
 pub(super) struct HeldBack {
-    /// Those of messages that were sent since the list was cleared.
+    /// The paths of messages that were sent since the list was cleared.
     paths: Vec<Path>,
-    /// Those that took nothing more for the whole limit of a call, with the last message that they had taken.
+    /// The paths that took nothing more for the whole limit of a call, with the last message that they had
+    /// taken.
     overdue: Vec<(Path, MsgId)>,
 }
 

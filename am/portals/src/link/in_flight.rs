@@ -17,7 +17,7 @@ use doorbell_fabric::message::MsgId;
 pub(crate) const WINDOW: u64 = 8 << 20;
 /// What a message is charged beside its bytes.
 pub(crate) const COST: u64 = 256;
-/// From one mark to the next.
+/// The charge from one mark to the next.
 const STEP: u64 = WINDOW / 16;
 /// Numbers that a window has room for: no honest message is so far ahead of another.
 pub(crate) const AHEAD_MOST: u32 = (WINDOW / COST) as u32;

@@ -106,8 +106,8 @@ impl<M: Message> Layer for Link<M> {
         self.core.list(peer);
     }
 
-    /// Nothing more goes to the peer, and nothing that comes is shown. Its paths are given up: a rail that
-    /// goes on would send again what will not be answered, and keep it for ever.
+    /// Loses a peer: nothing more goes to it, and nothing that comes is shown. Its paths are given up: a rail
+    /// that goes on would send again what will not be answered, and keep it for ever.
     #[cold]
     fn lose(&mut self, peer: u32, reason: Reason) {
         if std::mem::replace(&mut self.core.peers[peer as usize].lost, true) {

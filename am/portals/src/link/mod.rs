@@ -110,7 +110,7 @@ pub(crate) struct Link<M> {
     gathers: bool,
     /// Paths on which messages of the current call are held back.
     held: HeldBack,
-    /// There is one rail, and a look at it costs no system call.
+    /// Whether there is one rail, and a look at it costs no system call.
     plain: bool,
     /// Rails that are closed, as a set.
     closed: u64,
@@ -168,7 +168,7 @@ impl<M: Message> Link<M> {
         self.rails.get(rail.index()).map(|slot| &slot.rail)
     }
 
-    /// The same, to be changed.
+    /// Returns the rail with this number, to be changed.
     pub(crate) fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
         self.rails.get_mut(rail.index()).map(|slot| &mut slot.rail)
     }
@@ -195,7 +195,7 @@ impl<M: Message> Link<M> {
         PeerId((self.core.peers.len() - 1) as u32)
     }
 
-    /// One more path to a peer: the n-th is path n, which is to be so at both ends. Over a rail that leads
+    /// Adds a path to a peer: the n-th is path n, which is to be so at both ends. Over a rail that leads
     /// there already, nothing changes.
     ///
     /// # Errors

@@ -21,8 +21,8 @@ impl<M: Message> Link<M> {
         found
     }
 
-    /// The same over up to `most` ways, the best first, for a peer that reads a part over each. Within a host
-    /// one is enough: what moves bytes there is the same processors.
+    /// Exposes memory over up to `most` paths, the best first, for a peer that reads a part over each. Within
+    /// a host one is enough: what moves bytes there is the same processors.
     pub(crate) fn expose_over(
         &mut self,
         peer: PeerId,

@@ -4,7 +4,7 @@ use doorbell_fabric::message::PeerIndex;
 
 use super::in_flight::Flight;
 
-/// One path of a peer.
+/// A path to a peer.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) rail: u16,

@@ -57,7 +57,7 @@ pub(super) struct Peer {
     pub(super) lost: bool,
     /// Something was to be sent to it, so its paths are worth a look.
     pub(super) introduced: bool,
-    /// It is on the link's list of peers with something that waits.
+    /// Whether it is on the link's list of peers with something that waits.
     pub(super) is_waiting: bool,
 }
 

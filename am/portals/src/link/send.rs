@@ -33,8 +33,8 @@ impl<M: Message> Link<M> {
         self.send_here(peer, head, body, urgent)
     }
 
-    /// The same, as a part of its caller: for the one that knows what kind of body it is, which need not be
-    /// stored then to be looked at.
+    /// Sends like `send`, as a part of its caller: for the one that knows what kind of body it is, which need
+    /// not be stored then to be looked at.
     ///
     /// # Errors
     /// As [`Link::send`].

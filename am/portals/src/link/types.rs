@@ -13,7 +13,7 @@ impl PeerId {
     /// This process itself: what is sent to it is queued, and shown by [`Link::poll`](super::Link::poll).
     pub(crate) const SELF: Self = Self(0);
 
-    /// As an index into a table of peers.
+    /// Returns the index into a table of peers.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
@@ -25,7 +25,7 @@ impl PeerId {
 pub struct RailId(pub u16);
 
 impl RailId {
-    /// As an index into a table of rails.
+    /// Returns the index into a table of rails.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
@@ -107,12 +107,12 @@ pub(crate) struct Sizes {
     pub(crate) eager: usize,
     /// Best size of a fragment.
     pub(crate) fragment: usize,
-    /// From here on a get is better than fragments; `None` where no way offers it.
+    /// The length from which on a get is better than fragments; `None` where no path offers it.
     pub(crate) get_from: Option<usize>,
 }
 
 impl Sizes {
-    /// Those of messages to this process itself, and to a peer without ways.
+    /// The sizes of messages to this process itself, and to a peer without paths.
     pub(super) const OWN: Self = Self {
         message: 128 << 10,
         eager: 16 << 10,

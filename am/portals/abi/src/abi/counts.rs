@@ -50,7 +50,7 @@ fn reached(core: &mut Core, handle: u32, test: u64) -> Result<Option<Count>, Cod
     Ok(count.reaches(test).then_some(count))
 }
 
-/// Its value.
+/// Reads the value of a counting event.
 ///
 /// # Safety
 /// `event` is null or writable.
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn PtlCTGet(ct_handle: u32, event: *mut PtlCtEvent) -> c_i
     })
 }
 
-/// Its value, when that has reached the test or anything has failed.
+/// Waits for the value of a counting event to reach the test, or for any failure.
 ///
 /// # Safety
 /// `event` is null or writable.

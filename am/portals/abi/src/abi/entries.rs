@@ -30,7 +30,7 @@ fn counter(handle: u32, kind: Kind) -> Result<Option<CtHandle>, Code> {
     }
 }
 
-/// Most pieces of memory.
+/// The most pieces of memory that a descriptor or entry may have.
 fn most_pieces(kind: Kind) -> Result<u32, Code> {
     let mut core = enter();
     match core.with(kind) {

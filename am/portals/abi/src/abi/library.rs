@@ -464,7 +464,7 @@ pub extern "C" fn PtlAtomicSync() -> c_int {
     })
 }
 
-/// From here on operations wait for each other before they leave.
+/// Begins a bundle: from here on operations wait for each other before they leave.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlStartBundle(ni_handle: u32) -> c_int {
     guarded(|| {
@@ -493,7 +493,7 @@ pub extern "C" fn PtlEndBundle(ni_handle: u32) -> c_int {
     })
 }
 
-/// Other than zero when both name the same object.
+/// Returns other than zero when both name the same object.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlHandleIsEqual(handle1: u32, handle2: u32) -> c_int {
     c_int::from(!is_forked() && handle1 == handle2)

@@ -206,7 +206,7 @@ moves! {
         (kind, put.target.process, atomic)
     }
 
-    /// The same as an atomic, and brings what was there before.
+    /// Applies an atomic, and brings what was there before.
     fn PtlFetchAtomic, PtlTriggeredFetchAtomic(
         get_md_handle: u32,
         local_get_offset: u64,

@@ -111,9 +111,9 @@ pub struct PtlEvent {
     pub list: u8,
     /// How it ended: one of `PTL_NI_*`.
     pub fail: u8,
-    /// Of atomics: the operation.
+    /// The operation of atomics.
     pub atomic_operation: u8,
-    /// Of atomics: the type.
+    /// The type of atomics.
     pub atomic_type: u8,
 }
 
