@@ -108,7 +108,7 @@ pub enum ServeError {
     Activation(String),
     /// No listener is enabled.
     #[error("no listener is enabled: set server_mode to unix, loop or open")]
-    NoDoor,
+    NoListener,
     /// The runtime cannot register a socket.
     #[error(
         "cannot register a socket: {0}; {advice}",

@@ -70,34 +70,38 @@ pub(super) fn open_all(
     given: Vec<OwnedFd>,
     made: &mut CreatedFiles,
 ) -> Result<Vec<Listener>, ServeError> {
-    let mut doors = Vec::new();
+    let mut listeners = Vec::new();
     for (at, fd) in given.into_iter().enumerate() {
         match Listener::given(fd) {
-            Some(Ok(door)) => doors.push(door),
+            Some(Ok(listener)) => listeners.push(listener),
             Some(Err(_)) => return Err(ServeError::Given { at }),
             None => {}
         }
     }
-    let has = |doors: &[Listener], unix| doors.iter().any(|door| matches!(door, Listener::Unix(_)) == unix);
+    let has = |listeners: &[Listener], unix| {
+        listeners
+            .iter()
+            .any(|listener| matches!(listener, Listener::Unix(_)) == unix)
+    };
     // The process that opened the Unix socket also made its link, and keeps both when the service ends.
-    if settings.unix && !has(&doors, true) {
+    if settings.unix && !has(&listeners, true) {
         let places = &settings.places;
         let socket = files::socket(&places.socket, settings.mode, made)?;
-        doors.push(Listener::Unix(socket));
+        listeners.push(Listener::Unix(socket));
         if settings.librdmacm {
             files::alias(&places.socket_alias, &places.socket, made)?;
         }
     }
     if let Some(tcp) = settings.tcp
-        && !has(&doors, false)
+        && !has(&listeners, false)
     {
-        doors.push(Listener::Tcp(tcp_door(tcp)?));
+        listeners.push(Listener::Tcp(tcp_listener(tcp)?));
     }
-    announce(settings, &doors, made)?;
-    Ok(doors)
+    announce(settings, &listeners, made)?;
+    Ok(listeners)
 }
 
-fn tcp_door(tcp: Tcp) -> Result<TcpListener, ServeError> {
+fn tcp_listener(tcp: Tcp) -> Result<TcpListener, ServeError> {
     let ip = if tcp.open {
         Ipv4Addr::UNSPECIFIED
     } else {
@@ -126,9 +130,9 @@ fn tcp_door(tcp: Tcp) -> Result<TcpListener, ServeError> {
 }
 
 /// Writes the port file, by which clients find a TCP socket.
-fn announce(settings: &Settings, doors: &[Listener], made: &mut CreatedFiles) -> Result<(), ServeError> {
+fn announce(settings: &Settings, listeners: &[Listener], made: &mut CreatedFiles) -> Result<(), ServeError> {
     let places = &settings.places;
-    let Some(address) = doors.iter().find_map(Listener::tcp_address) else {
+    let Some(address) = listeners.iter().find_map(Listener::tcp_address) else {
         // librdmacm prefers a port file to the socket.
         files::forget_port(&places.port, &places.port_alias);
         return Ok(());

@@ -66,7 +66,7 @@ impl<F: Fn(Question, Reply)> Backend for F {
 /// A server with open sockets that is not running yet.
 #[derive(Debug)]
 pub struct Server {
-    doors: Vec<Listener>,
+    listeners: Vec<Listener>,
     /// The files to be removed when the service ends.
     made: CreatedFiles,
     limits: Limits,
@@ -92,12 +92,12 @@ impl Server {
     pub fn open(settings: &Settings, given: Vec<OwnedFd>) -> Result<Self, ServeError> {
         raise_descriptors();
         let mut made = CreatedFiles::default();
-        let doors = listener::open_all(settings, given, &mut made)?;
-        if doors.is_empty() {
-            return Err(ServeError::NoDoor);
+        let listeners = listener::open_all(settings, given, &mut made)?;
+        if listeners.is_empty() {
+            return Err(ServeError::NoListener);
         }
         Ok(Self {
-            doors,
+            listeners,
             made,
             limits: settings.limits.clone(),
             served: Arc::default(),
@@ -113,7 +113,7 @@ impl Server {
     /// Returns the address of the TCP listener, if there is one.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.doors.iter().find_map(Listener::tcp_address)
+        self.listeners.iter().find_map(Listener::tcp_address)
     }
 
     /// Serves until `stop` is true or its sender is gone; then disconnects all clients and removes its files.
@@ -126,7 +126,7 @@ impl Server {
         B: Backend + 'static,
     {
         let Self {
-            doors,
+            listeners,
             made,
             limits,
             served,
@@ -139,8 +139,8 @@ impl Server {
         let tasks = LocalSet::new();
         let ends = tasks
             .run_until(async move {
-                for door in doors {
-                    spawn_local(receive(door.register()?, Rc::clone(&house)));
+                for listener in listeners {
+                    spawn_local(receive(listener.register()?, Rc::clone(&house)));
                 }
                 // A sender that is gone means the same as `true`.
                 let _ = stop.wait_for(|stop| *stop).await;
@@ -155,9 +155,9 @@ impl Server {
 }
 
 /// Accepts clients, up to the limit.
-async fn receive<B: Backend + 'static>(door: Registered, house: Rc<Shared<B>>) {
+async fn receive<B: Backend + 'static>(listener: Registered, house: Rc<Shared<B>>) {
     for nth in 1u32.. {
-        match door.accept().await {
+        match listener.accept().await {
             Ok(_) if house.served.present() >= house.limits.clients as u64 => {
                 house.served.add(Count::Crowded);
             }

@@ -173,7 +173,7 @@ impl Service {
         let found = scan(&Sources::of_system(config.entries.clone()))?;
         let misfits = config_check::check(&config, &found);
         let warnings = lines(&[&config.warnings, &misfits]);
-        let server = Server::open(&doors(&settings, &config), given)?;
+        let server = Server::open(&serve_settings(&settings, &config), given)?;
         let mut made = CreatedFiles::default();
         let door = listener::open(&settings.watch, &mut made)?;
         Ok(Self {
@@ -305,7 +305,7 @@ fn served(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), Servic
 }
 
 /// Returns the listeners that the configuration and the settings call for.
-fn doors(settings: &Settings, config: &ServiceConfig) -> serve::Settings {
+fn serve_settings(settings: &Settings, config: &ServiceConfig) -> serve::Settings {
     let options = &config.options;
     let by_mode = match options.server_mode {
         ServerMode::Unix => None,

@@ -6,6 +6,6 @@
 #![allow(unreachable_pub)] // modules of one test
 
 mod common;
-mod door;
 mod hosts;
+mod listener;
 mod written;
