@@ -27,7 +27,7 @@ use crate::error::BenchError;
 /// Up to this half round trip of the bare exchange, in nanoseconds, two "cores" are the hardware threads of
 /// one core, and share its nearest cache.
 pub const SIBLING_NS: f64 = 36.0;
-/// Up to this one, two cores are near each other.
+/// Up to this half round trip, in nanoseconds, two cores are near each other.
 pub const NEAR_NS: f64 = 100.0;
 
 /// How far the two cores are from each other.
@@ -43,7 +43,7 @@ pub enum Band {
 }
 
 impl Band {
-    /// The band of a bare half round trip.
+    /// Returns the band of a bare half round trip.
     pub fn of(half_rtt_ns: f64) -> Self {
         if half_rtt_ns <= SIBLING_NS {
             Self::Sibling
@@ -54,7 +54,7 @@ impl Band {
         }
     }
 
-    /// All of them, from the nearest.
+    /// All bands, from the nearest.
     pub const ALL: [Self; 3] = [Self::Sibling, Self::Near, Self::Far];
 
     /// The band's name in tables.
@@ -78,7 +78,7 @@ pub struct Baseline {
     next: u64,
 }
 
-/// Where a peer of this host finds the page.
+/// The place where a peer of this host finds the page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// The maker's process, as its pid namespace numbers it.
@@ -117,7 +117,7 @@ const LOOK_MOST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Baseline {
-    /// Makes the page; rank 0's side.
+    /// Makes the page, as rank 0 does.
     ///
     /// # Errors
     /// When shared memory cannot be allocated.
@@ -171,7 +171,7 @@ impl Baseline {
         both.ok_or_else(|| RailError::hostile("shared a page without two cache lines").into())
     }
 
-    /// Where the peer finds it.
+    /// Returns the place where the peer finds the page.
     pub fn place(&self) -> Place {
         let descriptor = self.object.as_fd().as_raw_fd();
         let own = std::fs::metadata(format!("/proc/self/fd/{descriptor}"));
@@ -261,16 +261,16 @@ fn end_of(next: u64) -> u64 {
     next | 1 << 63
 }
 
-/// No look ends with this.
+/// A word that ends no look.
 const NO_END: u64 = u64::MAX;
 
-/// How a word came.
+/// How a word that was waited for came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
     AtOnce,
-    /// After time slices of others.
+    /// It came after time slices of other threads.
     Late,
-    /// The end of the look, instead of it.
+    /// The end of the look came instead of it.
     End,
 }
 

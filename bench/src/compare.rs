@@ -38,7 +38,7 @@ step; worse or better only where two intervals do not touch";
 
 /// Quantile of the normal distribution for 99 % between both ends.
 const Z: f64 = 2.576;
-/// What is left outside of an interval.
+/// The probability that is left outside of an interval.
 const OUTSIDE: f64 = 0.01;
 
 /// The verdict on one figure of two reports.
@@ -60,9 +60,9 @@ pub enum Finding {
 pub struct Interval {
     /// The figure itself, of this run.
     pub value: f64,
-    /// Not below this.
+    /// The lower end of its interval.
     pub low: f64,
-    /// Not above this.
+    /// The upper end of its interval.
     pub high: f64,
 }
 
@@ -114,9 +114,9 @@ pub struct Line {
     pub figure: String,
     /// The first run's; `None` when a run has too few samples for it.
     pub first_ns: Option<Interval>,
-    /// The second run's.
+    /// The second run's; `None` when a run has too few samples for it.
     pub second_ns: Option<Interval>,
-    /// The second over the first, less one.
+    /// The ratio of the second to the first, less one.
     pub change: Option<f64>,
     /// The smallest rise above the first run's figure that would be called worse, as a share.
     pub threshold: Option<f64>,
@@ -153,16 +153,16 @@ pub struct Comparison {
 /// The doubts of two reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caveats {
-    /// Those that both have, word by word.
+    /// The doubts that both have, word by word.
     pub both: Vec<Caveat>,
-    /// Those of the first run alone.
+    /// The doubts of the first run alone.
     pub first: Vec<Caveat>,
-    /// Those of the second run alone.
+    /// The doubts of the second run alone.
     pub second: Vec<Caveat>,
 }
 
 impl Caveats {
-    /// Of two reports.
+    /// Compares the doubts of two reports.
     pub fn of(a: &Report, b: &Report) -> Self {
         let (a, b) = (&a.environment.doubts, &b.environment.doubts);
         let alone = |of: &[Caveat], other: &[Caveat]| -> Vec<Caveat> {
@@ -214,7 +214,7 @@ impl Caveats {
     }
 }
 
-/// Width of what stands before a doubt.
+/// The width of the label before a doubt.
 const LABEL: usize = 15;
 
 /// Reads a report.
@@ -384,7 +384,7 @@ fn judge(a: &Interval, b: &Interval) -> Finding {
     }
 }
 
-/// Why two rows cannot be compared.
+/// Returns why two rows cannot be compared.
 fn row_differs(x: &Row, y: &Row) -> Option<String> {
     let (near, far) = (x.reference.band, y.reference.band);
     if let (Some(a), Some(b)) = (near, far)
@@ -416,7 +416,7 @@ fn moved(x: &Row, y: &Row) -> f64 {
     }
 }
 
-/// The figures of a row, by name.
+/// Returns the figures of a row, by name.
 struct Figures {
     all: [(&'static str, Option<Interval>); 5],
 }
@@ -539,7 +539,7 @@ impl Comparison {
         }
     }
 
-    /// As JSON, with a newline at the end.
+    /// Formats the comparison as JSON, with a newline at the end.
     pub fn json(&self) -> String {
         // Strings, numbers and options only: writing them into memory cannot fail.
         let mut text = serde_json::to_string_pretty(self).expect("a comparison is plain data");
@@ -547,7 +547,7 @@ impl Comparison {
         text
     }
 
-    /// As a table of at most 80 columns.
+    /// Formats the comparison as a table of at most 80 columns.
     pub fn table(&self) -> String {
         let mut text = self.doubts.table();
         let _ = writeln!(

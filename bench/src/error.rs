@@ -115,9 +115,9 @@ pub enum BenchError {
         command: String,
         /// How it ended.
         status: String,
-        /// Its last words.
+        /// The last line of its output.
         said: String,
-        /// What its exit status means.
+        /// The meaning of its exit status.
         exit: Exit,
     },
     /// The other rank went away in the middle of a measurement that no rail carries.

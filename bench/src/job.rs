@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::report::{Overall, Report, SCHEMA};
 use crate::world::{WorldLink, mode, receive_control_within, send_control_within};
 
-/// Where this rank's threads run, as far as the caller bound them.
+/// The cores of this rank's threads, as far as the caller bound them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cores {
     /// The core of the calling thread.
@@ -29,7 +29,7 @@ pub struct Cores {
     pub progress: Option<usize>,
 }
 
-/// What one pair found out.
+/// The results of one pair.
 #[derive(Debug, Serialize, Deserialize)]
 struct Pair {
     rows: Vec<Row>,
@@ -92,7 +92,7 @@ pub fn measure(
     Ok(Some(report))
 }
 
-/// As [`measure`], by puts in a job of two ranks.
+/// Measures as [`measure`] does, by puts in a job of two ranks.
 ///
 /// # Errors
 /// As [`measure`].
@@ -123,7 +123,8 @@ pub fn measure_portals(
     Ok(Some(report))
 }
 
-/// As [`measure`], by active messages in a job of two ranks, which was made with the handlers of `state`.
+/// Measures as [`measure`] does, by active messages in a job of two ranks, which was made with the handlers
+/// of `state`.
 ///
 /// # Errors
 /// As [`measure`].
@@ -166,7 +167,7 @@ fn only_two(size: u32) -> Result<(), BenchError> {
     })
 }
 
-/// What carries the messages, and how.
+/// The rails that carry the messages, and how.
 struct Facts {
     rail: String,
     reason: String,
@@ -175,7 +176,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// Of the rails that were chosen to a peer, in the order of preference.
+    /// Describes the rails that were chosen to a peer, in the order of preference.
     fn of_selection<'a>(selection: Option<&Selection>, how: impl Fn(&str) -> Option<&'a str>) -> Self {
         let chosen = || selection.into_iter().flat_map(Selection::chosen);
         let rails: Vec<RailUse> = chosen()
@@ -232,7 +233,7 @@ impl Start {
         }
     }
 
-    /// A report without rows.
+    /// Creates a report without rows.
     fn report(&self, plan: &Plan, facts: Facts, rail_counts: BTreeMap<String, u64>) -> Report {
         Report {
             schema: SCHEMA.to_owned(),
@@ -370,13 +371,13 @@ fn rails_broken(world: &World) -> Vec<(String, u64)> {
     broke.collect()
 }
 
-/// This rank's counters, as they are now.
+/// Returns this rank's counters, as they are now.
 fn snapshot(world: &World) -> Option<Snapshot> {
     let path = world.counter_file()?;
     Reader::open(path).ok()?.read().ok()
 }
 
-/// What is only known when every pair is in.
+/// Adds what is only known when every pair is in.
 fn finish(report: &mut Report, host: Host) {
     let cores: Vec<usize> = report
         .environment

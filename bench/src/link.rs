@@ -156,7 +156,7 @@ pub trait Link {
     /// As [`Link::recv`].
     fn receive_control(&mut self) -> Result<Vec<u8>, BenchError>;
 
-    /// As [`Link::receive_control`], for at most `limit`.
+    /// Receives a control message, and waits for at most `limit`.
     ///
     /// # Errors
     /// As [`Link::recv`].
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(pattern(3, 7).unwrap(), pattern(3, 7).unwrap());
     }
 
-    /// As with `ulimit -v`: the sizes are the user's, and an abort gives no reason.
+    /// A limit as with `ulimit -v`: the sizes are the user's, and an abort gives no reason.
     #[test]
     fn memory_that_is_not_there_is_an_error() {
         let most = isize::MAX as usize;

@@ -19,8 +19,8 @@ pub fn allowed() -> Vec<usize> {
     cores
 }
 
-/// The same cores, with one hardware thread of each core before the second ones: those taken from the front
-/// share no core as long as there are enough of them.
+/// Returns the allowed cores, with one hardware thread of each core before the second ones: those taken from
+/// the front share no core as long as there are enough of them.
 pub fn apart() -> Vec<usize> {
     apart_under(Path::new("/"), allowed())
 }
@@ -91,7 +91,7 @@ pub fn bound() -> Option<usize> {
     }
 }
 
-/// Cores as text.
+/// Formats a list of cores as text.
 pub fn list(cores: &[usize]) -> String {
     let names: Vec<String> = cores.iter().map(usize::to_string).collect();
     names.join(", ")

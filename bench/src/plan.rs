@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name, as in reports.
+    /// Returns the name of the kind, as in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pingpong => "pingpong",
@@ -61,11 +61,11 @@ impl fmt::Display for Kind {
 pub struct Plan {
     /// The kind of load.
     pub kind: Kind,
-    /// Message sizes, in this order.
+    /// The message sizes, in the order in which they are measured.
     pub sizes: Vec<Size>,
     /// Time per size, looks at the references included; warm-up and preparation of buffers come on top.
     pub seconds: f64,
-    /// Samples per size instead of a time.
+    /// The samples per size, instead of a time.
     pub samples: Option<u64>,
     /// Messages outstanding, for `stream` and `rate`.
     pub window: usize,
@@ -78,13 +78,13 @@ pub struct Plan {
     pub reference: bool,
     /// Whether every message carries a stamp that its receiver checks.
     pub verify: bool,
-    /// With `verify`: damage every that many-th message of the leaders, to see that it is found.
+    /// With `verify`, every that many-th message of the leaders is damaged, to see that it is found.
     pub spoil: Option<u64>,
     /// Open loops for `pingpong`: messages leave at intended times.
     pub open: Option<Asked>,
     /// Whether `pingpong` measures each direction by itself, too.
     pub one_way: bool,
-    /// What carries the messages.
+    /// The layer that carries the messages.
     pub layer: Layer,
 }
 
@@ -101,7 +101,7 @@ pub enum Asked {
 pub const SHARES: [f64; 3] = [0.5, 0.8, 0.95];
 /// Lowest rate of an open loop: a peer that receives requests less often than its waits last gives up.
 pub const RATE_MIN: f64 = 1.0;
-/// Highest rate of an open loop.
+/// The highest rate of an open loop, in messages per second.
 pub const RATE_MAX: f64 = 1e9;
 
 /// Longest measurement of one size, in seconds.
@@ -129,7 +129,7 @@ impl Plan {
         }
     }
 
-    /// Checks that it can be carried out.
+    /// Checks that the plan can be carried out.
     ///
     /// # Errors
     /// With the setting that cannot, and why.
@@ -186,7 +186,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The time for one size.
+    /// Returns the time for one size.
     pub fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

@@ -16,12 +16,12 @@ pub const LARGEST: usize = 1 << 30;
 pub struct Size(usize);
 
 impl Size {
-    /// A size, when it is within 1 to [`LARGEST`].
+    /// Creates a size, when it is within 1 to [`LARGEST`].
     pub fn new(bytes: usize) -> Option<Self> {
         (1..=LARGEST).contains(&bytes).then_some(Self(bytes))
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub fn bytes(self) -> usize {
         self.0
     }

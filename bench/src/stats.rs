@@ -74,17 +74,17 @@ impl Recorder {
         self.sum += other.sum;
     }
 
-    /// How many values were recorded.
+    /// Returns how many values were recorded.
     pub fn samples(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// How many of them were above [`HIGHEST_NS`].
+    /// Returns how many of them were above [`HIGHEST_NS`].
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
 
-    /// The histogram, for exports.
+    /// Returns the histogram, for exports.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
     }
@@ -103,7 +103,7 @@ impl Recorder {
         (value as f64).max(self.shortest).min(self.longest)
     }
 
-    /// The mean of all values, or `None` for none.
+    /// Returns the mean of all values, or `None` for none.
     pub fn mean(&self) -> Option<f64> {
         let samples = self.samples();
         // A sum of many equal values may be off in its last digit: no mean lies outside of what was seen.
@@ -248,7 +248,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of finite values.
+    /// Computes the spread of the finite values.
     pub fn of(values: &[f64]) -> Self {
         let finite = || values.iter().copied().filter(|v| v.is_finite());
         Self {

@@ -26,17 +26,17 @@ use serde::{Deserialize, Serialize};
 /// The counts of messages of one side of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Messages that it sent.
+    /// Number of messages that it sent.
     pub sent: u64,
-    /// Messages that reached it, whatever they were.
+    /// Number of messages that reached it, of any kind.
     pub received: u64,
-    /// Different ones among them that were whole.
+    /// Number of different ones among them that were whole.
     pub distinct: u64,
-    /// Whole ones that had been there before.
+    /// Number of whole ones that had been there before.
     pub duplicated: u64,
-    /// Whole ones behind a later one.
+    /// Number of whole ones behind a later one.
     pub misordered: u64,
-    /// Ones whose length or checksum was wrong.
+    /// Number of messages whose length or checksum was wrong.
     pub corrupt: u64,
     /// The longest time that it waited for the next one, in nanoseconds.
     #[serde(default)]
@@ -50,11 +50,11 @@ pub struct Verified {
     pub messages: u64,
     /// Sent, and never received, neither whole nor damaged.
     pub lost: u64,
-    /// Received more than once.
+    /// Number of messages received more than once.
     pub duplicated: u64,
-    /// Received behind a later one.
+    /// Number of messages received behind a later one.
     pub misordered: u64,
-    /// Received with a wrong length or checksum.
+    /// Number of messages received with a wrong length or checksum.
     pub corrupt: u64,
     /// The longest time from one message to the next at a receiver, in nanoseconds: a stall, where it is much
     /// longer than messages take. Of a stream, messages are looked at a window at a time.
@@ -66,7 +66,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// From what both sides counted.
+    /// Computes the result from what both sides counted.
     pub fn of(near: &Tally, far: &Tally, cost_ns: f64) -> Self {
         let lost = |from: &Tally, to: &Tally| from.sent.saturating_sub(to.distinct + to.corrupt);
         Self {
@@ -115,7 +115,7 @@ pub const fn fitting(bytes: usize) -> (u32, u32) {
     }
 }
 
-/// Where the checksum of rank `from` begins for messages of `bytes` bytes.
+/// Returns the value with which the checksum of rank `from` begins for messages of `bytes` bytes.
 fn seed(from: u32, bytes: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&from.to_le_bytes()), &(bytes as u64).to_le_bytes())
 }
@@ -149,7 +149,7 @@ impl Stamper {
         }
     }
 
-    /// The number of the next message.
+    /// Sets the number of the next message.
     pub fn begin(&mut self, first: u64) {
         self.next = first;
     }
@@ -171,7 +171,7 @@ impl Stamper {
         }
     }
 
-    /// The message stamped last did not leave.
+    /// Takes back the message stamped last, which did not leave.
     pub fn take_back(&mut self) {
         self.sent = self.sent.saturating_sub(1);
     }
@@ -253,7 +253,7 @@ const WORDS: usize = REMEMBERED as usize / 64;
 pub struct Checker {
     from: u32,
     seed: (usize, u32),
-    /// The number behind the highest that was seen.
+    /// The number after the highest that was received.
     next: u64,
     /// Which of the [`REMEMBERED`] numbers below `next` were seen, a bit each.
     seen: [u64; WORDS],
@@ -261,7 +261,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// For the messages of rank `from`.
+    /// Creates the checker for the messages of rank `from`.
     pub fn new(from: u32) -> Self {
         Self {
             from,
@@ -349,9 +349,9 @@ impl Checker {
 /// Both halves of one rank's side of a pair.
 #[derive(Clone, Debug)]
 pub struct Verifier {
-    /// For what it sends.
+    /// The stamper for what it sends.
     pub stamper: Stamper,
-    /// For what it receives.
+    /// The checker for what it receives.
     pub checker: Checker,
     /// How long it waited for that.
     pub gaps: Gaps,
@@ -365,12 +365,12 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// From now on one is waited for.
+    /// Begins to wait for a message.
     pub fn begin(&mut self, now: u64) {
         self.last = now;
     }
 
-    /// One has come.
+    /// Records that a message has come.
     #[inline]
     pub fn came(&mut self, now: u64) {
         self.longest = self.longest.max(now.saturating_sub(self.last));
@@ -384,7 +384,7 @@ impl Gaps {
 }
 
 impl Verifier {
-    /// Of rank `own`, which exchanges messages with rank `peer`.
+    /// Creates both halves for rank `own`, which exchanges messages with rank `peer`.
     pub fn new(own: u32, peer: u32, spoil: Option<u64>) -> Self {
         Self {
             stamper: Stamper::new(own, spoil),
@@ -399,7 +399,7 @@ impl Verifier {
         self.checker.begin(first);
     }
 
-    /// What was counted since the last time.
+    /// Returns what was counted since the last call.
     pub fn take(&mut self) -> Tally {
         let sent = self.stamper.take_sent();
         self.checker.take(sent)
@@ -412,7 +412,7 @@ mod tests {
     use crate::link::pattern;
     use proptest::prelude::*;
 
-    /// Messages 0 to `count`, as rank 3 sends them.
+    /// Makes messages 0 to `count`, as rank 3 sends them.
     fn messages(bytes: usize, count: u64) -> Vec<Vec<u8>> {
         let mut stamper = Stamper::new(3, None);
         let mut body = pattern(3, bytes).unwrap();

@@ -11,9 +11,9 @@ use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks};
 use crate::load::{fitting, until_empty};
 
-/// Tag of the measured messages.
+/// The tag of the measured messages.
 const DATA: u64 = 0xda7a;
-/// Tag of orders, answers and texts.
+/// The tag of orders, answers and texts.
 const CONTROL: u64 = 0xc0;
 /// What has arrived is found within this time: it only waits to be looked at.
 const LEFTOVER: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ pub struct WorldLink<'a> {
     rail: String,
     /// Regions of the size streamed last, kept because a receiver remembers those it has seen.
     regions: Vec<Region>,
-    /// Requests of an open loop.
+    /// The requests of an open loop.
     sends: Turns<'a>,
     receives: Turns<'a>,
 }
@@ -70,7 +70,7 @@ impl<'a> Turns<'a> {
 }
 
 impl<'a> WorldLink<'a> {
-    /// The link to `peer`.
+    /// Creates the link to `peer`.
     pub fn new(world: &'a World, peer: u32) -> Self {
         // A peer that cannot be met is found out by the first message to it.
         let _ = world.meet(peer);
@@ -100,7 +100,7 @@ impl<'a> WorldLink<'a> {
         ways.into_iter().map(used).collect()
     }
 
-    /// Why this rail carries the messages.
+    /// Returns why this rail carries the messages.
     pub fn reason(&self) -> String {
         let Some(selection) = self.world.selection(self.peer) else {
             return "the peer is unknown".to_owned();
@@ -430,7 +430,7 @@ fn is_end(posted: &[Request<'_>]) -> bool {
 struct Pace {
     /// Receives that are posted together at the other side.
     posted: u64,
-    /// Messages between two questions.
+    /// Messages between two calls of `go_on`.
     every: u64,
     next: u64,
 }
@@ -470,7 +470,7 @@ fn failed(error: doorbell::Error) -> BenchError {
 }
 
 impl WorldLink<'_> {
-    /// `count` regions of `bytes` bytes.
+    /// Allocates `count` regions of `bytes` bytes.
     fn regions(&mut self, count: usize, bytes: usize) -> Result<&[Region], BenchError> {
         if self.regions.first().is_none_or(|region| region.len() != bytes) {
             self.regions.clear();
@@ -548,7 +548,7 @@ impl WorldLink<'_> {
         Ok(ended?)
     }
 
-    /// As [`WorldLink::batch`], into regions.
+    /// Receives as [`WorldLink::batch`] does, into regions.
     fn batch_of_regions(
         &mut self,
         sinks: &mut Sinks,
@@ -612,7 +612,7 @@ fn send_control(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
     Ok(world.send(to, CONTROL, text)?)
 }
 
-/// As [`tell`], for at most `limit`.
+/// Sends a control message, and waits for at most `limit`.
 pub(crate) fn send_control_within(
     world: &World,
     to: u32,
@@ -622,7 +622,7 @@ pub(crate) fn send_control_within(
     Ok(world.within(limit).send(to, CONTROL, text)?)
 }
 
-/// `count` in batches of at most `window`.
+/// Divides `count` into batches of at most `window`.
 fn batches(count: u64, window: usize) -> impl Iterator<Item = usize> {
     let window = window.max(1) as u64;
     let rest = (count % window) as usize;
@@ -635,7 +635,7 @@ fn batches(count: u64, window: usize) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    /// For all kinds of flow: both sides know how many there were, and what comes next is not mistaken for
+    /// With every kind of flow, both sides know how many there were, and what comes next is not mistaken for
     /// one.
     #[test]
     fn a_stream_that_ends_early_is_counted_alike_by_both_sides() {

@@ -152,7 +152,7 @@ impl<T> Hotel<T> {
         self.room_mut(key)?.guest.as_mut().ok_or(HotelError::Stale(key))
     }
 
-    /// Until when a guest has booked, in nanoseconds.
+    /// Returns the deadline that a guest has booked, in nanoseconds.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl<T> Hotel<T> {
         count
     }
 
-    /// When to tick next, in nanoseconds; `None` when the hotel is empty.
+    /// Returns when to tick next, in nanoseconds; `None` when the hotel is empty.
     ///
     /// A lower bound: never later than the earliest deadline, and earlier by at most 1/8 of the time that lay
     /// between booking and deadline (exact for the last 64 ns). So a tick at this time may evict no guest;

@@ -31,14 +31,14 @@ impl Level {
         Self(number)
     }
 
-    /// For deadlines `distance` ns ahead.
+    /// Returns the level for deadlines `distance` ns ahead.
     #[inline]
     pub(crate) fn of(distance: u64) -> Self {
         let highest = 63 - (distance | 63).leading_zeros();
         Self(highest / 3 - 1)
     }
 
-    /// The number of the level.
+    /// Returns the number of the level.
     #[inline]
     pub(crate) fn number(self) -> u32 {
         self.0
@@ -50,7 +50,7 @@ impl Level {
         time >> (3 * self.0)
     }
 
-    /// When a slot begins.
+    /// Returns the time at which a slot begins.
     #[inline]
     pub(crate) fn start_of(self, slot: u64) -> u64 {
         slot << (3 * self.0)

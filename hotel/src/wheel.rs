@@ -48,11 +48,11 @@ pub(crate) struct Wheel {
     occupied: [u64; 32],
     /// One bit per level.
     levels: u32,
-    /// Up to here all is done.
+    /// The time up to which all is done.
     cursor: u64,
     /// The latest time that was passed to us. After the cursor only while a guest is due.
     now: u64,
-    /// No slot with guests begins before.
+    /// The time before which no slot with guests begins.
     wake: u64,
 }
 

@@ -50,7 +50,7 @@ impl Pair {
         Self::among(latencies_ns, 0)
     }
 
-    /// The same, where each rank is connected to `idle` more, which receive no message.
+    /// Creates the same pair, where each rank is connected to `idle` more, which receive no message.
     ///
     /// # Errors
     /// As [`Pair::over`].

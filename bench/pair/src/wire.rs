@@ -220,7 +220,7 @@ impl End {
         Ok([end(1, &there, &back), end(2, &back, &there)])
     }
 
-    /// From now on what is posted is remembered.
+    /// Begins to record the frames that are posted.
     pub fn remember(&mut self) {
         self.tx.seen = Some(Vec::new());
     }

@@ -71,7 +71,7 @@ impl Host {
         one != other && (threads(one).contains(&other) || threads(other).contains(&one))
     }
 
-    /// The same below another root, so that any machine can be imitated.
+    /// Reads the record below another root, so that any machine can be imitated.
     pub fn under(root: &Path, cores: &[usize]) -> Self {
         let file = |path: &str| read(&root.join(path));
         let cpu = "sys/devices/system/cpu";
@@ -124,7 +124,7 @@ fn read(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The value of the first `name : value` line.
+/// Returns the value of the first `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

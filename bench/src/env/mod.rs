@@ -16,14 +16,14 @@ pub use watch::{Moved, Noise, Watch};
 /// Everything that is known about where and how a measurement ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Version of doorbell.
+    /// The version of doorbell.
     pub version: String,
     /// Name of the rail that carried the messages, and why it was chosen.
     pub rail_reason: String,
     /// All rails to the peer, the one of small messages first.
     #[serde(default)]
     pub rails: Vec<RailUse>,
-    /// `inline` or `dedicated`.
+    /// The kind of progress: `inline` or `dedicated`.
     pub mode: String,
     /// The machine that the leader runs on.
     pub host: Host,
@@ -51,12 +51,12 @@ pub struct RailUse {
     pub role: String,
 }
 
-/// A clock and what it is worth.
+/// A clock and its accuracy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClockRecord {
-    /// `tsc` or `monotonic`.
+    /// The source of the clock: `tsc` or `monotonic`.
     pub source: String,
-    /// Ticks per second.
+    /// The frequency in ticks per second.
     pub frequency_hz: f64,
     /// Bound on the error of the frequency, in millionths.
     pub error_ppm: f64,
@@ -66,12 +66,12 @@ pub struct ClockRecord {
     pub read_ns: f64,
     /// Drift against the system's raw clock over the run, in millionths, where it could be measured.
     pub drift_ppm: Option<f64>,
-    /// Why this source.
+    /// Why this source was chosen.
     pub how: String,
 }
 
 impl ClockRecord {
-    /// Of a clock, now: the drift is the one since its calibration.
+    /// Records a clock as it is now: the drift is the one since its calibration.
     pub fn of(clock: &Clock) -> Self {
         let calibration = clock.calibration();
         let drift = clock.drift();
@@ -90,7 +90,7 @@ impl ClockRecord {
         }
     }
 
-    /// One line for the head of a table.
+    /// Formats the record as one line for the head of a table.
     pub fn line(&self) -> String {
         let drift = self
             .drift_ppm
@@ -128,7 +128,8 @@ pub struct RankRecord {
     pub pid: u32,
     /// The core that its measuring thread was bound to; `None` when it was not bound.
     pub core: Option<usize>,
-    /// Where else that thread might run while it was measured: its cores were changed (`taskset`, a cpuset).
+    /// The other cores that the thread might use while it was measured, because its cores were changed
+    /// (`taskset`, a cpuset).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
     /// The core of its progress thread, in dedicated mode.
@@ -149,18 +150,18 @@ pub struct CaptureRecord {
     pub file: String,
     /// The name of the rail.
     pub rail: String,
-    /// Frames in it.
+    /// The number of frames in it.
     pub frames: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Frames that are missing in it.
+    /// The number of frames that are missing in it.
     pub lost: u64,
-    /// Why they are.
+    /// Why frames are missing in it.
     pub error: Option<String>,
 }
 
 impl CaptureRecord {
-    /// Those of a world, which end with this.
+    /// Ends the captures of a world, and returns them.
     pub fn of(world: &doorbell::World) -> Vec<Self> {
         // A world that has ended has reported why, and its captures ended with it.
         let captures = world.end_captures().unwrap_or_default();

@@ -16,7 +16,7 @@ pub struct Watch {
     cores: RefCell<Vec<Moved>>,
 }
 
-/// What the kernel has counted.
+/// The counters of the kernel at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     core: Option<usize>,
@@ -54,7 +54,7 @@ pub struct Noise {
     /// The time from one look to the other, in nanoseconds.
     #[serde(default)]
     pub wall_ns: u64,
-    /// Of it, the time in which this thread ran; 0 where the kernel does not count it.
+    /// The part of that time in which this thread ran; 0 where the kernel does not count it.
     #[serde(default)]
     pub ran_ns: u64,
     /// The time in which it could have run, and had no core.
@@ -63,7 +63,7 @@ pub struct Noise {
     /// Periods of the quota of processor time of its control group (`cpu.max`).
     #[serde(default)]
     pub quota_periods: u64,
-    /// Those of them in which the quota was used up.
+    /// The number of those periods in which the quota was used up.
     #[serde(default)]
     pub throttled_periods: u64,
     /// How long threads of the group stood still for that, all of them together.
@@ -111,14 +111,14 @@ impl Watch {
         }
     }
 
-    /// Where else this thread might run since the first look, in the order of time; empty when that never
-    /// changed.
+    /// Returns the other cores that this thread might use since the first look, in the order of time; empty
+    /// when they never changed.
     pub fn moved(&self) -> Vec<Moved> {
         self.look_at_cores();
         self.cores.borrow()[1..].to_vec()
     }
 
-    /// What happened since.
+    /// Returns what happened since the first look.
     pub fn since(&self) -> Noise {
         let noise = self
             .counts
@@ -130,7 +130,7 @@ impl Watch {
     }
 }
 
-/// Changes that are noted at most.
+/// Maximum number of changes that are noted.
 const MOVES_MAX: usize = 100;
 
 fn nanos(time: Duration) -> u64 {

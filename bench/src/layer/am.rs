@@ -93,7 +93,7 @@ pub struct AmState {
 }
 
 impl AmState {
-    /// Nothing was counts yet.
+    /// Creates the counts, all zero.
     ///
     /// # Errors
     /// When memory runs out.
@@ -220,7 +220,7 @@ impl Answers {
     }
 }
 
-/// Up to eight bytes as two arguments.
+/// Packs up to eight bytes into two arguments.
 #[inline]
 fn words(body: &[u8]) -> [u32; 2] {
     let mut bytes = [0; SHORT];

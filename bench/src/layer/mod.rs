@@ -35,7 +35,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// Its name, as in reports.
+    /// Returns the name of the layer, as in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pml => "pml",
@@ -44,7 +44,7 @@ impl Layer {
         }
     }
 
-    /// In words, for tables.
+    /// Returns the name of the layer in words, for tables.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Pml => "tagged messages",

@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind::MATCHING_LOGICAL;
 const DATA: u32 = 4;
 /// Operations that a lost peer leaves behind fail before its loss is reported, by no more than this.
 const LOSS_IS_TOLD: Duration = Duration::from_secs(2);
-/// Those of messages with stamps, and of the leave to send more of them.
+/// The portal table entries of messages with stamps, and of the permission to send more of them.
 const STAMPED: u32 = 6;
 const LEAVES: u32 = 7;
 
@@ -47,7 +47,7 @@ pub struct PortalsLink<'a> {
     acked: u64,
     /// Which bytes lie in `out`.
     prepared: (usize, usize),
-    /// Where messages carry stamps.
+    /// The state of messages with stamps; `None` where they carry none.
     stamped: Option<Stamped>,
 }
 

@@ -171,7 +171,7 @@ fn echo<L: Link>(
     session.check(into, theirs)
 }
 
-/// Answers until an empty message comes.
+/// Answers messages until an empty one comes.
 fn give_back<L: Link>(session: &mut Session<'_, L>, buffers: &mut Buffers) -> Result<(), BenchError> {
     buffers.room(session.link.rank())?;
     let (ours, theirs, into) = (&buffers.ours, &buffers.theirs, &mut buffers.into);

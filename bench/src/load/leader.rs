@@ -12,7 +12,7 @@ use crate::link::{Flow, Link};
 use crate::plan::{Asked, Kind, Plan, RATE_MIN, SHARES};
 use crate::stats::{Spread, mean};
 
-/// One of the loads.
+/// One of the loads that a leader runs.
 enum Load {
     Pingpong(Pingpong),
     Stream(Stream),
@@ -132,7 +132,7 @@ fn open_rows<L: Link>(
     Ok(rows)
 }
 
-/// One of the rows of a size.
+/// Measures one of the rows of a size.
 struct Part<'a> {
     whole: &'a mut dyn Progress,
     before: f64,
@@ -149,7 +149,7 @@ impl Progress for Part<'_> {
     }
 }
 
-/// Slices until the row has enough.
+/// Measures slices until the row has enough.
 fn one_row<L: Link>(
     session: &mut Session<'_, L>,
     plan: &Plan,
@@ -244,7 +244,7 @@ impl Load {
     }
 }
 
-/// The part of a row that latencies make.
+/// Makes a row of latencies.
 fn latencies(heap: &Heap, bytes: usize) -> Row {
     let rtt = heap.recorder.percentiles();
     let half = rtt.scaled(0.5);
@@ -262,7 +262,7 @@ fn latencies(heap: &Heap, bytes: usize) -> Row {
     }
 }
 
-/// The part of a row that open loops make.
+/// Makes a row of an open loop.
 fn asked(load: &OpenLoop, heap: &Heap, bytes: usize) -> Row {
     let (counted, actual) = &heap.open;
     let open = load.report(counted, actual);
@@ -277,7 +277,7 @@ fn asked(load: &OpenLoop, heap: &Heap, bytes: usize) -> Row {
     }
 }
 
-/// The part of a row that streams make.
+/// Makes a row of streams.
 fn speeds(heap: &Heap, bytes: usize) -> Row {
     let per_second = (heap.nanos > 0.0).then(|| heap.samples as f64 / (heap.nanos * 1e-9));
     Row {

@@ -106,7 +106,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// The length of the messages that it is about.
+    /// Returns the length of the messages that it is about.
     fn bytes(self) -> Option<usize> {
         match self {
             Self::Echo { bytes, .. }
@@ -160,14 +160,14 @@ pub struct Session<'a, L> {
 struct Cut {
     /// The error of the deadline that passed.
     error: BenchError,
-    /// It passed while this side sent: what did not leave is not lost.
+    /// Whether it passed while this side sent: messages that did not leave are not lost.
     sending: bool,
     /// Length of the stamped messages that may have come too late.
     bytes: Option<usize>,
 }
 
 impl<'a, L: Link> Session<'a, L> {
-    /// A session over a link.
+    /// Creates a session over a link.
     pub fn new(link: &'a mut L, clock: &'a Clock) -> Self {
         Self {
             link,
@@ -184,14 +184,14 @@ impl<'a, L: Link> Session<'a, L> {
         }
     }
 
-    /// The same with a rank that this one met over a network: the bare exchange is left out, and refused.
+    /// Sets whether the ranks met over a network: then the bare exchange is left out, and refused.
     #[must_use]
     pub fn apart(mut self, apart: bool) -> Self {
         self.apart = apart;
         self
     }
 
-    /// The same with a watch that looks at this rank's cores between two loops.
+    /// Adds a watch that looks at this rank's cores between two loops.
     #[must_use]
     pub fn watched(mut self, watch: &'a Watch) -> Self {
         self.watch = Some(watch);
@@ -268,7 +268,7 @@ impl<'a, L: Link> Session<'a, L> {
         self.link.receive_control()
     }
 
-    /// Ends the follower.
+    /// Sends the order that ends the follower.
     ///
     /// # Errors
     /// When the peer is lost.

@@ -26,7 +26,7 @@ use crate::stats::{Percentiles, Recorder};
 /// What each direction took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OneWay {
-    /// From the leader to the follower.
+    /// The way there, from the leader to the follower.
     pub there_ns: Percentiles,
     /// The way back, from the follower to the leader.
     pub back_ns: Percentiles,
@@ -34,7 +34,7 @@ pub struct OneWay {
     pub bound_ns: f64,
     /// How the clocks were compared.
     pub clocks: String,
-    /// Exchanges behind the figures.
+    /// Number of exchanges behind the figures.
     pub samples: u64,
 }
 
@@ -43,8 +43,8 @@ pub struct OneWay {
 pub struct Identity(pub String);
 
 impl Identity {
-    /// Of the clock that this process reads: its source, the machine as it was booted, and the namespace of
-    /// its time.
+    /// Returns the identity of the clock that this process reads: its source, the machine as it was booted,
+    /// and the namespace of its time.
     pub fn own(clock: &doorbell_fabric::clock::Clock) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
@@ -59,7 +59,7 @@ impl Identity {
     }
 }
 
-/// What the follower noted.
+/// The readings that the follower noted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Noted {
     identity: Identity,
@@ -78,7 +78,7 @@ pub(super) struct Readings {
     back: u64,
 }
 
-/// One side's clock.
+/// The clock of one side.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
     identity: Identity,
@@ -86,11 +86,11 @@ pub(super) struct Side {
     error_ppm: f64,
 }
 
-/// Exchanges for one size.
+/// Maximum number of exchanges for one size.
 const EXCHANGES: u64 = 4_000;
-/// They take about this many nanoseconds at most …
+/// The exchanges of one size take about this many nanoseconds at most.
 const NANOS: f64 = 100e6;
-/// … and are ended after this time, where they have become slower.
+/// The exchanges of one size are ended after this time, where they have become slower.
 const LONGEST: Duration = Duration::from_millis(400);
 
 impl<L: Link> Session<'_, L> {
@@ -143,7 +143,7 @@ impl<L: Link> Session<'_, L> {
         Ok(figures(&readings, &near, &far, reading))
     }
 
-    /// The follower's side of [`Session::one_way`].
+    /// Carries out the follower's side of [`Session::one_way`].
     pub(super) fn note(&mut self, ours: &[u8], into: &mut [u8], exchanges: u64) -> Result<(), BenchError> {
         let mut times = Vec::with_capacity(EXCHANGES as usize);
         // The other rank's number: no more is kept than any leader requests.

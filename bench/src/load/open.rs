@@ -57,7 +57,7 @@ pub(crate) struct Counted {
     pub(crate) held: u64,
     pub(crate) unsent: u64,
     pub(crate) latest_ns: u64,
-    /// From the first intended time to the last intended one, and to the last answer.
+    /// Nanoseconds from the first intended time to the last intended one, and to the last answer.
     pub(crate) intended_ns: f64,
     pub(crate) answered_ns: f64,
 }
@@ -92,7 +92,7 @@ impl OpenLoop {
         })
     }
 
-    /// Messages per second from here on.
+    /// Sets the rate from here on, in messages per second.
     pub(crate) fn set_rate(&mut self, per_second: f64) {
         self.per_second = per_second;
     }
@@ -147,7 +147,7 @@ impl OpenLoop {
         })
     }
 
-    /// The record of everything that slices counted.
+    /// Returns the record of everything that slices counted.
     pub(crate) fn report(&self, counted: &Counted, actual: &Recorder) -> Open {
         let nanos = counted.answered_ns;
         Open {
@@ -165,7 +165,7 @@ impl OpenLoop {
         }
     }
 
-    /// `count` messages at the rate.
+    /// Sends `count` messages at the rate.
     fn run<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
@@ -290,7 +290,7 @@ impl OpenLoop {
         }
     }
 
-    /// Takes one answer when it is there.
+    /// Takes one answer if it is there.
     #[inline]
     fn take<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<bool, BenchError> {
         let Some(found) = self.arrived(session)? else {
@@ -348,7 +348,7 @@ impl OpenLoop {
     }
 }
 
-/// No answer came for the deadline: a result for stamped messages, an error for others.
+/// Handles a deadline without an answer: a result for stamped messages, an error for others.
 #[cold]
 fn lost<L: Link>(session: &mut Session<'_, L>) -> Result<(), BenchError> {
     let late = BenchError::Late {

@@ -14,7 +14,7 @@ pub(crate) struct Pingpong {
     out: Vec<u8>,
     into: Vec<u8>,
     theirs: Vec<u8>,
-    /// When each message of a round was under way.
+    /// The time at which each message of a round was in flight.
     stamps: Vec<u64>,
     /// What `out` is before it is stamped; empty when it never is.
     plain: Vec<u8>,

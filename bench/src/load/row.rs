@@ -26,7 +26,7 @@ pub struct Row {
     pub elapsed_ns: f64,
     /// Half round trips, of every exchange. Empty for `stream` and `rate`.
     pub half_rtt_ns: Percentiles,
-    /// Full round trips.
+    /// Full round trips of every exchange.
     pub rtt_ns: Percentiles,
     /// Bytes per second in one direction.
     pub bytes_per_second: Option<f64>,
@@ -92,11 +92,12 @@ pub struct Open {
     pub knee_per_second: Option<f64>,
     /// How that search ended.
     pub knee_limit: Option<KneeLimit>,
-    /// Messages that left.
+    /// Number of messages that left.
     pub sent: u64,
-    /// Those that left more than [`LATE_NS`](super::LATE_NS) behind their time.
+    /// Number of messages that left more than [`LATE_NS`](super::LATE_NS) behind their time.
     pub late: u64,
-    /// Those of them that had to wait because too many were under way; the others are the generator's own.
+    /// Number of late messages that had to wait because too many were in flight; the others are the
+    /// generator's own.
     pub held: u64,
     /// Messages whose time had come and that never left, because the run took twice its time already: they
     /// are in no figure, and would have waited longer than those that are.
@@ -169,15 +170,15 @@ pub struct Rounds {
 pub struct Reference {
     /// Half round trip of the bare cache-line exchange: the median over the row.
     pub cache_line_half_rtt_ns: Option<f64>,
-    /// Before the row's first slice.
+    /// The half round trip before the row's first slice.
     pub before_ns: Option<f64>,
-    /// After its last slice.
+    /// The half round trip after its last slice.
     pub after_ns: Option<f64>,
     /// The band in which all slices of the row were taken.
     pub band: Option<Band>,
     /// The row's mean half round trip as a multiple of the bare one.
     pub ratio: Option<f64>,
-    /// The same of each slice with the looks before and behind it: the median over the slices.
+    /// The same ratio of each slice with the looks before and behind it: the median over the slices.
     #[serde(default)]
     pub slice_ratio: Option<f64>,
     /// Slices that were thrown away and repeated because the band changed under them.
@@ -194,7 +195,7 @@ pub struct Reference {
     pub memcpy_bytes_per_second: Option<f64>,
     /// The row's bandwidth as a share of that.
     pub memcpy_share: Option<f64>,
-    /// The same of each slice with the copies before and behind it: the median over the slices.
+    /// The same share of each slice with the copies before and behind it: the median over the slices.
     #[serde(default)]
     pub slice_memcpy_share: Option<f64>,
 }
@@ -217,7 +218,7 @@ pub struct WarmUp {
     pub exchanges: u64,
     /// Nanoseconds per exchange or message in the first block.
     pub first_ns: Option<f64>,
-    /// The same in the last block.
+    /// Nanoseconds per exchange or message in the last block.
     pub last_ns: Option<f64>,
     /// Whether it ended because improvement stopped, and not by its cap.
     pub steady: bool,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::open::Counted;
 use crate::error::BenchError;
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Found {
     /// The highest rate that was sustained.
@@ -20,7 +20,7 @@ pub(crate) struct Found {
     pub(crate) limit: KneeLimit,
 }
 
-/// What the search ended with.
+/// How the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KneeLimit {
@@ -38,7 +38,7 @@ const DOUBLINGS: u32 = 12;
 const HALVINGS: u32 = 5;
 /// An answer may be behind by this share of a trial.
 const BEHIND: f64 = 0.02;
-/// And by this many exchanges.
+/// An answer may be behind by this many exchanges.
 const EXCHANGES: f64 = 4.0;
 
 /// Returns the length of a trial, in nanoseconds, for rows of `seconds` seconds and exchanges of `each`

@@ -14,7 +14,7 @@ use super::row::{Reference, Repeat};
 /// What one slice measured.
 #[derive(Debug)]
 pub(crate) struct Slice {
-    /// Exchanges or messages.
+    /// Number of exchanges or messages.
     pub(crate) samples: u64,
     /// Measured time, in nanoseconds.
     pub(crate) nanos: f64,
@@ -53,12 +53,12 @@ pub(crate) struct Heap {
     memcpy: Vec<Memcpy>,
 }
 
-/// When a row has enough.
+/// The condition under which a row has enough.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// When this many nanoseconds have passed, everything included.
+    /// This many nanoseconds have passed, everything included.
     Time(f64),
-    /// When it holds this many samples, all of one band.
+    /// The row holds this many samples, all of one band.
     Samples(u64),
 }
 
@@ -89,7 +89,8 @@ pub(crate) fn limit(planned: f64, slice: f64, left: f64) -> f64 {
     long.min(left.max(SLICE_MIN_NANOS))
 }
 
-/// On a busy machine a slice waits for its turn, and is not shorter for it: the looks around it wait as well.
+/// The least limit of the time of a slice, in nanoseconds: on a busy machine it waits for its turn, and is
+/// not shorter for it, as the looks around it wait as well.
 const LONG_NANOS: f64 = 1e9;
 
 /// A row takes at most this many times the samples requested, repeats and both bands together.

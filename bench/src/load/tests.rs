@@ -37,7 +37,7 @@ enum Fault {
     /// Loses one in this many, from there on.
     Lose(u64),
     Duplicate(u64),
-    /// The message behind it overtakes it.
+    /// Lets the message behind one overtake it.
     Swap(u64),
     /// Sending one stalls for this time.
     Stall(Duration),
@@ -238,7 +238,7 @@ fn pair(fault: Fault, after: u64, both: bool) -> (Channels, Channels) {
     )
 }
 
-/// The same, and a busy machine loses nothing.
+/// Makes the same pair with long deadlines, so that a busy machine loses nothing.
 fn patient(fault: Fault, after: u64, both: bool) -> (Channels, Channels) {
     let (mut near, mut far) = pair(fault, after, both);
     (near.patience, far.patience) = (100 * PATIENCE, 100 * PATIENCE);

@@ -17,7 +17,7 @@ use crate::stats::median;
 use crate::verify::{Tally, Verified, Verifier};
 
 impl<L: Link> Session<'_, L> {
-    /// From here on, messages carry stamps. `spoil`: see [`crate::verify::Stamper::new`].
+    /// Puts stamps on all messages from here on. `spoil`: see [`crate::verify::Stamper::new`].
     pub(crate) fn verify(&mut self, spoil: Option<u64>) {
         let (own, peer) = (self.link.rank(), self.link.peer());
         self.verifier = Some(Box::new(Verifier::new(own, peer, spoil)));
@@ -149,7 +149,7 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
-    /// A block of a stream; the time in nanoseconds.
+    /// Runs a block of a stream; returns the time in nanoseconds.
     pub(super) fn verified_block(
         &mut self,
         buffers: &mut Sinks,

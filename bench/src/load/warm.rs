@@ -25,11 +25,11 @@ const NANOS_MAX: f64 = 400e6;
 const FIRST: u64 = 4;
 /// Messages from this size on take so long that one of them is a block.
 const LONG: usize = 16 << 20;
-/// Later blocks aim at this many nanoseconds.
+/// The nanoseconds that later blocks aim at.
 const BLOCK_NANOS: f64 = 4e6;
 
 impl Warming {
-    /// For messages of `bytes` bytes.
+    /// Creates the warm-up for messages of `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             first: if bytes < LONG { FIRST } else { 1 },
@@ -51,7 +51,7 @@ impl Warming {
         (NANOS_MAX - self.nanos).max(BLOCK_NANOS)
     }
 
-    /// A block took `nanos` for `exchanges`.
+    /// Takes the result of a block: `nanos` for `exchanges`.
     pub(crate) fn block(&mut self, exchanges: u64, nanos: f64) {
         let each = nanos / exchanges.max(1) as f64;
         let better = self.record.blocks == 0 || each < self.best * (1.0 - IMPROVEMENT);
@@ -65,7 +65,7 @@ impl Warming {
         self.record.steady = self.idle >= STEADY;
     }
 
-    /// The record so far.
+    /// Returns the record of the warm-up so far.
     pub(crate) fn record(&self) -> WarmUp {
         self.record
     }

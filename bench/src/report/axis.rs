@@ -7,7 +7,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use super::{bytes, count, per_second, time};
 use crate::size::Size;
 
-/// What the numbers of an axis are.
+/// The unit of the numbers of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Nanoseconds,
@@ -40,7 +40,8 @@ impl Decades {
     }
 }
 
-/// No figure here is below a picosecond or above what a memory could ever move: nonsense beyond them is cut.
+/// The smallest and largest values shown: no figure is below a picosecond or above what a memory could ever
+/// move, and values beyond are cut.
 const SMALLEST: f64 = 1e-3;
 const LARGEST: f64 = 1e18;
 
@@ -112,7 +113,7 @@ impl ValueFormatter<f64> for Decades {
 /// The percentile axis: every nine takes the same width. Values are quantiles below 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nines {
-    /// How many nines are shown.
+    /// The number of nines that are shown.
     pub(super) count: i32,
 }
 
@@ -168,11 +169,11 @@ pub(super) struct Doublings {
     high: i32,
 }
 
-/// Up to this many doublings, each has a tick.
+/// The number of doublings up to which each has a tick.
 const TICKS: i32 = 10;
 
 impl Doublings {
-    /// An axis that shows all of `sizes`.
+    /// Creates an axis that shows all of `sizes`.
     pub(super) fn around(sizes: impl Iterator<Item = u64> + Clone) -> Self {
         let low = sizes.clone().min().unwrap_or(1).max(1).ilog2() as i32;
         let high = sizes.max().unwrap_or(1).max(1);

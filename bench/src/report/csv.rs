@@ -52,7 +52,7 @@ const HEAD: [&str; 44] = [
     "layer",
 ];
 
-/// The rows as CSV (RFC 4180).
+/// Writes the rows as CSV (RFC 4180).
 pub fn csv(report: &Report) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     let lines = report.results.iter().map(|row| line(report, row));

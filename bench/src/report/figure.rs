@@ -8,7 +8,7 @@ use super::axis::{Decades, Doublings, Nines, Unit};
 use super::plot::{Area, FONT, GRID, INK, failed, picture, words};
 use crate::error::BenchError;
 
-/// What a picture shows.
+/// The contents of a picture.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The title above the picture.
@@ -17,22 +17,22 @@ pub struct Figure {
     pub across: Across,
     /// The vertical axis.
     pub up: Up,
-    /// One for each stack.
+    /// One curve for each stack.
     pub curves: Vec<Curve>,
 }
 
-/// What lies across.
+/// The quantity on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Across {
     /// Message sizes; every doubling takes the same width.
     Sizes,
     /// Percentiles as shares below 1; every nine takes the same width.
     Percentiles,
-    /// How many there are of something, by decades.
+    /// A number of things, by decades.
     Counts(&'static str),
 }
 
-/// What goes up.
+/// The quantity on the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Up {
     /// Nanoseconds of a half round trip, by decades.
@@ -41,7 +41,7 @@ pub enum Up {
     Bandwidth,
     /// Messages per second, by decades.
     Rate,
-    /// Shares of 1.
+    /// Shares of a whole, up to 1.
     Share,
     /// Nanoseconds of something, by decades.
     Time(&'static str),
@@ -54,7 +54,7 @@ pub enum Up {
 pub struct Curve {
     /// The name of the stack.
     pub name: String,
-    /// Its points, from left to right.
+    /// The points of the curve, from left to right.
     pub points: Vec<Point>,
     /// Which colour it has; the same number is the same colour in every picture.
     pub colour: usize,
@@ -73,7 +73,7 @@ pub struct Point {
     pub spread: Option<[f64; 2]>,
 }
 
-/// Width and height, in pixels.
+/// Width and height of the picture, in pixels.
 const FRAME: (u32, u32) = (960, 440);
 /// What the legend takes beside its words.
 const LEGEND: u32 = 56;
@@ -90,7 +90,7 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(148, 103, 189),
 ];
 
-/// The picture as SVG.
+/// Draws the picture as SVG.
 ///
 /// # Errors
 /// When it cannot be drawn.
@@ -213,7 +213,7 @@ where
     legend(&beside, figure)
 }
 
-/// Ours last: above the others.
+/// Orders the curves so that ours is last, above the others.
 fn in_order(figure: &Figure) -> impl Iterator<Item = &Curve> {
     let of = |ours: bool| figure.curves.iter().filter(move |curve| curve.ours == ours);
     of(false).chain(of(true))
@@ -237,7 +237,7 @@ fn legend(area: &Area<'_>, figure: &Figure) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// From nothing to all.
+/// The axis of shares, from nothing to all.
 #[derive(Clone, Copy, Debug)]
 struct Shares;
 

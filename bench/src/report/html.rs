@@ -8,7 +8,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#282828;max-w
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}svg{max-width:100%;height:auto}\
 pre{font:12.5px/1.45 ui-monospace,monospace;background:#f6f6f6;padding:1rem;overflow-x:auto;border-radius:4px}";
 
-/// The page.
+/// Writes the report as a page.
 ///
 /// # Errors
 /// When a picture cannot be drawn.
@@ -31,7 +31,7 @@ pub fn html(report: &Report) -> Result<String, BenchError> {
     ))
 }
 
-/// Text inside an element or attribute.
+/// Escapes text for the inside of an element or attribute.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

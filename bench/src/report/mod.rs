@@ -39,7 +39,7 @@ pub struct Report {
     pub schema: String,
     /// The kind of load.
     pub kind: Kind,
-    /// What carried the messages.
+    /// The layer that carried the messages.
     #[serde(default)]
     pub layer: Layer,
     /// Name of the rail that carried the messages.
@@ -54,7 +54,7 @@ pub struct Report {
     pub plain: bool,
     /// Milliseconds since 1970 when the run began.
     pub started_unix_ms: u64,
-    /// Where and how it ran, with the doubts.
+    /// The record of where and how it ran, with the doubts.
     pub environment: Environment,
     /// The reference over all rows.
     pub reference: Overall,
@@ -117,7 +117,7 @@ pub enum Picture {
 }
 
 impl Picture {
-    /// By the end of a file's name, in capitals or not.
+    /// Selects the kind of picture by the extension of a file's name, in capitals or not.
     ///
     /// # Errors
     /// When the name ends otherwise.
@@ -132,7 +132,7 @@ impl Picture {
         }
     }
 
-    /// The picture of a report, as text.
+    /// Draws the picture of a report, as text.
     ///
     /// # Errors
     /// When it cannot be drawn.
@@ -157,7 +157,7 @@ pub fn per_second(value: f64, unit: &str) -> String {
     format!("{:.*} {prefix}{unit}/s", digits(value / by), value / by)
 }
 
-/// Bytes with the decimal unit that reads best.
+/// Formats bytes with the decimal unit that reads best.
 pub fn bytes(value: f64) -> String {
     let steps = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let (by, unit) = steps
@@ -167,7 +167,7 @@ pub fn bytes(value: f64) -> String {
     format!("{:.*} {unit}", digits(value / by), value / by)
 }
 
-/// A whole number, its thousands apart.
+/// Formats a whole number, with its thousands apart.
 pub fn count(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -180,7 +180,7 @@ pub fn count(value: f64) -> String {
     text
 }
 
-/// Nanoseconds with the unit that reads best.
+/// Formats nanoseconds with the unit that reads best.
 pub fn time(nanos: f64) -> String {
     let steps = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     let (by, unit) = steps

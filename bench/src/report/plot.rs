@@ -15,7 +15,7 @@ use crate::size::Size;
 
 /// Width and height of one picture, in pixels.
 const FRAME: (u32, u32) = (900, 520);
-/// Most curves of one picture.
+/// Maximum number of curves in one picture.
 const CURVES: usize = 6;
 /// Colours that colour-blind readers tell apart (Okabe and Ito).
 const COLOURS: [RGBColor; CURVES] = [
@@ -48,7 +48,7 @@ pub fn by_percentile(report: &Report) -> Result<String, BenchError> {
     picture(FRAME, |area| percentiles(report, area))
 }
 
-/// By message size: p50, p99 and p99.9 of half round trips, the bandwidth, or messages per second.
+/// Draws by message size: p50, p99 and p99.9 of half round trips, the bandwidth, or messages per second.
 ///
 /// # Errors
 /// When the picture cannot be drawn.
@@ -134,7 +134,7 @@ fn sizes(report: &Report, area: &Area<'_>) -> Result<(), BenchError> {
     chart(area, &text, axis, Decades::around(values, unit), &curves)
 }
 
-/// What was measured, for the titles.
+/// Returns what was measured, for the titles.
 fn subject(report: &Report) -> String {
     let host = report
         .environment
@@ -151,7 +151,7 @@ fn subject(report: &Report) -> String {
     format!("{layer}{}, {mode}, {host}", report.rail)
 }
 
-/// At most [`CURVES`] rows of the first pair: the sizes that people ask for, or evenly spread ones.
+/// Chooses at most [`CURVES`] rows of the first pair: the usual sizes, or evenly spread ones.
 fn chosen(rows: &[Row]) -> Vec<&Row> {
     const ASKED_FOR: [u64; CURVES] = [8, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20];
     let first: Vec<&Row> = rows.iter().filter(|row| row.pair == rows[0].pair).collect();

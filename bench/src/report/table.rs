@@ -11,7 +11,7 @@ use crate::verify::Verified;
 
 /// The width for which the narrow table is made.
 pub const NARROW: usize = 80;
-/// From this width on, the wide table is shown.
+/// The width from which on the wide table is shown.
 pub const WIDE: usize = 118;
 
 /// A column: its head, its width, and what it shows.
@@ -53,7 +53,7 @@ fn put(text: &mut String, pair: &str, cells: &str) {
     text.push('\n');
 }
 
-/// The lines above the table.
+/// Writes the lines above the table.
 fn head(report: &Report, width: usize, text: &mut String) {
     let environment = &report.environment;
     let host = &environment.host;
@@ -209,7 +209,7 @@ fn of_open(row: &Row, show: impl Fn(&Open) -> String) -> String {
     row.open.as_ref().map_or_else(dash, show)
 }
 
-/// A rate without its unit.
+/// Formats a rate without its unit.
 fn rate(per_second: f64) -> String {
     super::per_second(per_second, "")
         .trim_end_matches("/s")
@@ -338,7 +338,7 @@ fn asked(report: &Report, width: usize, text: &mut String) {
     paragraph(text, width, "", &words);
 }
 
-/// Where the knees are, when they were searched for.
+/// Writes where the knees are, when they were searched for.
 fn knees(report: &Report, width: usize, text: &mut String) {
     let mut last = None;
     for (row, open) in report
@@ -409,7 +409,7 @@ fn verified(report: &Report, width: usize, text: &mut String) {
     }
 }
 
-/// The captures, and what is missing in them.
+/// Writes the captures, and what is missing in them.
 fn captures(report: &Report, width: usize, text: &mut String) {
     for rank in &report.environment.ranks {
         for capture in &rank.captures {
@@ -451,7 +451,7 @@ fn micros(nanos: Option<f64>) -> String {
     })
 }
 
-/// A count, shortened from a million on.
+/// Formats a count, shortened from a million on.
 fn count(n: u64) -> String {
     match n {
         0..1_000_000 => n.to_string(),
