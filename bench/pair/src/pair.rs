@@ -178,7 +178,7 @@ fn failed(error: impl fmt::Display) -> Failed {
     Failed(error.to_string())
 }
 
-/// A rank, connected to the other one and then to the idle ones.
+/// Creates a rank, connected to the other one and then to the idle ones.
 fn rank(number: u32, drivers: Vec<End>, idle: u32) -> Result<Pml<Btl<End>>, Failed> {
     let mut pml = Pml::new(PmlConfig::new(Rank(number), 2 + idle, 0x5eed)).map_err(failed)?;
     for driver in drivers {

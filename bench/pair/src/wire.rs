@@ -225,7 +225,7 @@ impl End {
         self.tx.seen = Some(Vec::new());
     }
 
-    /// What was posted since then; no more is remembered.
+    /// Returns what was posted since then, and ends the recording.
     pub fn remembered(&mut self) -> Vec<Shape> {
         self.tx.seen.take().unwrap_or_default()
     }

@@ -46,7 +46,7 @@ pub struct Nursery {
 pub struct Lane {
     /// The program with its arguments.
     pub command: Command,
-    /// Where both of its outputs go.
+    /// The file to which both of its outputs go.
     pub log: File,
     /// How much it gives way to the others, as nice(1) counts: 0 is not at all.
     pub nice: i32,
@@ -94,7 +94,7 @@ impl Nursery {
         self.list().clone()
     }
 
-    /// This one is not spared any more.
+    /// Removes a child from those that are spared.
     fn claim(&self, child: &Child) {
         let pid = Pid::from_child(child);
         self.list().retain(|spared| *spared != pid);
@@ -252,7 +252,7 @@ fn has_ended(child: Pid) -> bool {
     !matches!(process::waitid(WaitId::Pid(child), options), Ok(None))
 }
 
-/// What is left until then.
+/// Returns the time that is left until `deadline`.
 fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
@@ -287,7 +287,7 @@ fn sweep(spared: &[Pid]) {
     }
 }
 
-/// The processes whose parent we are.
+/// Returns the processes whose parent we are.
 fn children() -> Vec<Pid> {
     let us = process::getpid().as_raw_nonzero().get();
     let Ok(entries) = std::fs::read_dir("/proc") else {

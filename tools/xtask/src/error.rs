@@ -91,7 +91,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A [`File`](Self::File) error, for `map_err`.
+    /// Returns a [`File`](Self::File) error, for `map_err`.
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { what, path, source }

@@ -55,7 +55,7 @@ struct Row {
     one_rail: f64,
     three_one_quickest: f64,
     three_equal: f64,
-    /// Of the other program, with one rail.
+    /// The count of the other program, with one rail.
     other_one_rail: Option<f64>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.met)
 }
 
-/// `stack`, as users' programs are built.
+/// Builds `stack` as users' programs are built.
 fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([
@@ -154,7 +154,7 @@ fn count(program: &Path, way: &str, messages: u64, latencies: &[u64]) -> Result<
     counted.ok_or_else(|| Error::Lab(format!("callgrind did not count {}: {said}", program.display())))
 }
 
-/// The number in callgrind's line `==PID== Collected : NUMBER`.
+/// Returns the number in callgrind's line `==PID== Collected : NUMBER`.
 fn collected(said: &str) -> Option<u64> {
     let line = said.lines().find_map(|line| line.split_once("Collected :"))?;
     line.1.trim().parse().ok()
@@ -226,7 +226,7 @@ impl Row {
         })
     }
 
-    /// How much more three rails cost of which one is used, as a share.
+    /// Returns how much more three rails cost of which one is used, as a share.
     fn more(&self) -> f64 {
         self.three_one_quickest / self.one_rail - 1.0
     }

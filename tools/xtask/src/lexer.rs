@@ -30,7 +30,7 @@ pub(crate) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// The line of its last character.
+    /// Returns the line of its last character.
     pub(crate) fn last_line(&self) -> usize {
         self.line + self.text.matches('\n').count()
     }
@@ -59,7 +59,7 @@ pub(crate) fn tokens(source: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The kind and length of the token that `rest` starts with.
+/// Returns the kind and length of the token that `rest` starts with.
 fn one(rest: &str, first: char) -> (Option<Kind>, usize) {
     let (kind, length) = if rest.starts_with("//") {
         (Kind::Comment, rest.find('\n').unwrap_or(rest.len()))
@@ -92,7 +92,7 @@ fn word(text: &str) -> usize {
     text.find(|character| !is_word(character)).unwrap_or(text.len())
 }
 
-/// Block comments nest.
+/// Returns the length of a block comment; block comments nest.
 fn block_comment(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);
@@ -126,7 +126,7 @@ fn string(text: &str) -> Option<usize> {
     Some(prefix + hashes + 1 + length)
 }
 
-/// The length up to and with the closing `quote`, which a backslash hides.
+/// Returns the length up to and with the closing `quote`, which a backslash hides.
 fn quoted(inner: &str, quote: char) -> usize {
     let mut hidden = false;
     for (at, character) in inner.char_indices() {
@@ -141,7 +141,8 @@ fn quoted(inner: &str, quote: char) -> usize {
     inner.len()
 }
 
-/// After a `'`: a character literal if it is escaped or closed after one character, a lifetime otherwise.
+/// Decides what follows a `'`: a character literal if it is escaped or closed after one character, a lifetime
+/// otherwise.
 fn character_or_lifetime(inner: &str) -> (Kind, usize) {
     let mut characters = inner.chars();
     match (characters.next(), characters.next()) {

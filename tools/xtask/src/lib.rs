@@ -109,7 +109,7 @@ Examples:
   cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; see its --help
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; see its --help";
 
-/// The whole program: reads the command line, runs one command, and returns 0 or 1.
+/// Runs the whole program: reads the command line, runs one command, and returns 0 or 1.
 pub fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,

@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
     pub(crate) unchecked: Option<String>,
 }
 
-/// The command: prints what it found; true when nothing is wrong.
+/// Runs the command: prints what it found; true when nothing is wrong.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, Error> {
     let outcome = check(workspace)?;
     for problem in &outcome.problems {
@@ -92,7 +92,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-/// The packages of the project's two workspaces, each once: the fuzzers have one of their own.
+/// Returns the packages of the project's two workspaces, each once: the fuzzers have one of their own.
 fn packages(workspace: &Workspace) -> Result<Vec<Package>, Error> {
     let mut all = metadata(&workspace.root.join("Cargo.toml"))?.packages;
     let of_fuzzers = metadata(&workspace.root.join("tools/fuzz/Cargo.toml"))?.packages;
@@ -105,8 +105,8 @@ fn packages(workspace: &Workspace) -> Result<Vec<Package>, Error> {
     Ok(all)
 }
 
-/// The resolved packages for this machine; from what is downloaded if that is enough, else through the
-/// network.
+/// Returns the resolved packages for this machine; from what is downloaded if that is enough, else through
+/// the network.
 fn metadata(manifest: &Path) -> Result<Metadata, Error> {
     let host = host()?;
     let ask = |offline: &[&str]| {

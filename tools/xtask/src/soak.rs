@@ -41,7 +41,7 @@ fn build(workspace: &Workspace, profile: &str) -> Command {
     command
 }
 
-/// The program, which finds `doorbell` and `doorbell-lab` beside itself.
+/// Returns the command of the program, which finds `doorbell` and `doorbell-lab` beside itself.
 fn soak(workspace: &Workspace, folder: &str) -> Command {
     let mut command = Command::new(workspace.target.join(folder).join("doorbell-soak"));
     command.current_dir(&workspace.root);

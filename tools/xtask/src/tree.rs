@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::Error;
 
-/// All files below `root`, as paths relative to it with forward slashes, sorted.
+/// Returns all files below `root`, as paths relative to it with forward slashes, sorted.
 ///
 /// Ignored files (build output, fuzzers' findings) are left out.
 pub(crate) fn files(root: &Path) -> Result<Vec<String>, Error> {
@@ -18,7 +18,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>, Error> {
     Ok(files)
 }
 
-/// The text of a file below `root`; none for links and for files that are not text.
+/// Returns the text of a file below `root`; none for links and for files that are not text.
 pub(crate) fn read_text(root: &Path, file: &str) -> Result<Option<String>, Error> {
     let path = root.join(file);
     if !path.symlink_metadata().is_ok_and(|data| data.is_file()) {

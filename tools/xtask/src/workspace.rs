@@ -69,7 +69,7 @@ pub(crate) struct Target {
     pub(crate) is_tested: bool,
 }
 
-/// The root of the workspace that the current directory lies in.
+/// Returns the root of the workspace that the current directory lies in.
 pub(crate) fn root() -> Result<PathBuf, Error> {
     let here = std::env::current_dir().map_err(Error::file("find", "the current directory"))?;
     let is_root = |folder: &&Path| {
@@ -107,7 +107,7 @@ impl Workspace {
         })
     }
 
-    /// The package in `folder`, if there is one.
+    /// Returns the package in `folder`, if there is one.
     pub(crate) fn member(&self, folder: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.folder == folder)
     }
@@ -168,7 +168,7 @@ fn relative(path: &Path, root: &Path) -> String {
         .into_owned()
 }
 
-/// The triple of this machine, as in `--target`.
+/// Returns the triple of this machine, as in `--target`.
 pub(crate) fn host() -> Result<String, Error> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)
@@ -187,7 +187,7 @@ pub(crate) fn host() -> Result<String, Error> {
         })
 }
 
-/// The cargo that started us, so that all steps use one toolchain.
+/// Returns the cargo that started us, so that all steps use one toolchain.
 pub(crate) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
@@ -198,8 +198,8 @@ pub(crate) fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")
 }
 
-/// A call of cargo in the workspace `root` that builds like every other one of a run: what one step has
-/// built, another one finds. A call with other settings builds the whole workspace once more.
+/// Returns a call of cargo in the workspace `root` that builds like every other one of a run: what one step
+/// has built, another one finds. A call with other settings builds the whole workspace once more.
 pub(crate) fn cargo_in(root: &Path) -> Command {
     let mut command = Command::new(cargo());
     command.current_dir(root);

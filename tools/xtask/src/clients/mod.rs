@@ -131,13 +131,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(table.is_good())
 }
 
-/// Where a program is on the path.
+/// Whether a program is on the path.
 fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Where everything is built and run.
+/// The folders in which everything is built and run.
 pub(crate) struct Stage {
     /// The folder `target/clients`.
     work: PathBuf,
@@ -147,14 +147,14 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A folder below ours.
+    /// Returns a folder below ours.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.work.join(name);
         std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
         Ok(folder)
     }
 
-    /// Where the clients find our header and library.
+    /// Returns the folder in which the clients find our header and library.
     pub(crate) fn installed(&self) -> PathBuf {
         self.work.join("prefix")
     }
@@ -273,7 +273,7 @@ impl Stage {
     }
 }
 
-/// How a program ended, in words.
+/// Returns how a program ended, in words.
 fn how(ended: &Ended) -> String {
     match ended {
         Ended::Exit(status) => status.to_string(),

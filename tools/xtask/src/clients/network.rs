@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A network by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
-    /// As `DOORBELL_RAILS` has it.
+    /// Rails of this host, as in `DOORBELL_RAILS`.
     Rails(String),
     /// Two udp rails, one of them cut and mended.
     TwoRails,
@@ -40,7 +40,7 @@ impl FromStr for Network {
     }
 }
 
-/// Where ranks run; what was made for it goes with it.
+/// The place where ranks run; what was made for it is removed with it.
 pub(crate) struct Place {
     rails: String,
     hosts: Option<Namespace>,
@@ -63,12 +63,12 @@ impl Network {
 }
 
 impl Place {
-    /// The value of `DOORBELL_RAILS` there.
+    /// Returns the value of `DOORBELL_RAILS` there.
     pub(crate) fn rails(&self) -> &str {
         &self.rails
     }
 
-    /// A command that runs there what its arguments are.
+    /// Returns a command that runs its arguments there.
     pub(crate) fn command(&self) -> Command {
         match &self.hosts {
             None => Command::new("env"),

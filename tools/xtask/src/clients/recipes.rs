@@ -13,7 +13,7 @@ pub(crate) struct Suite {
     pub(crate) client: Client,
     pub(crate) launcher: Launcher,
     pub(crate) environment: Vec<(&'static str, OsString)>,
-    /// Where its own libraries are.
+    /// The folders of its own libraries.
     pub(crate) libraries: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn build(stage: &Stage, client: Client, tree: &Path) -> Result<Suite,
     }
 }
 
-/// A step that is done once: what it makes stays for the next run.
+/// Runs a step once: what it makes stays for the next run.
 fn once(folder: &Path, name: &str, step: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     let mark = folder.join(format!(".{name}-is-done"));
     if mark.is_file() {
@@ -80,7 +80,7 @@ fn make(stage: &Stage, folder: &Path, targets: &[&str], name: &str) -> Result<()
     stage.built(&mut command, name)
 }
 
-/// A configure script, run outside of its tree.
+/// Runs a configure script outside of its tree.
 fn configure(stage: &Stage, tree: &Path, folder: &Path, words: &[String], name: &str) -> Result<(), Error> {
     let script = tree.join("configure");
     if !script.is_file() {
@@ -95,7 +95,7 @@ fn configure(stage: &Stage, tree: &Path, folder: &Path, words: &[String], name: 
     stage.built(&mut command, name)
 }
 
-/// A copy of a tree whose configure has to be made: trees are not changed.
+/// Copies a tree whose configure script has to be made: trees are not changed.
 fn with_configure(stage: &Stage, tree: &Path, autogen: &[&str], name: &str) -> Result<PathBuf, Error> {
     if tree.join("configure").is_file() {
         return Ok(tree.to_path_buf());
@@ -109,7 +109,7 @@ fn with_configure(stage: &Stage, tree: &Path, autogen: &[&str], name: &str) -> R
     Ok(copy)
 }
 
-/// A copy of a tree whose build writes into it.
+/// Copies a tree whose build writes into it.
 fn copy_of(stage: &Stage, tree: &Path, name: &str) -> Result<PathBuf, Error> {
     let trees = stage.folder("trees")?;
     let copy = trees.join(name);
@@ -121,7 +121,7 @@ fn copy_of(stage: &Stage, tree: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(copy)
 }
 
-/// What gcc is given to find and link our library.
+/// Returns the options with which gcc finds and links our library.
 fn against_ours(stage: &Stage) -> [String; 3] {
     let prefix = stage.installed();
     let lib = prefix.join("lib");
@@ -132,7 +132,7 @@ fn against_ours(stage: &Stage) -> [String; 3] {
     ]
 }
 
-/// The PMI library that comes with the reference: its tests and GASNet link it.
+/// Builds the PMI library that comes with the reference: its tests and GASNet link it.
 pub(crate) fn pmi(stage: &Stage, tree: &Path) -> Result<(), Error> {
     let runtime = tree.join("src/runtime");
     let include = stage.folder("prefix/include/portals4")?;
@@ -213,7 +213,7 @@ struct Program {
     defines: Vec<String>,
 }
 
-/// The programs of `TESTS`, with their sources and definitions.
+/// Returns the programs of `TESTS`, with their sources and definitions.
 fn programs_of(makefile: &str) -> Vec<Program> {
     let text = makefile.replace("\\\n", " ");
     let value = |name: &str| {
@@ -518,7 +518,7 @@ fn short_run(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// The programs in a folder, by name: what can be run and is no script.
+/// Returns the programs in a folder, by name: what can be run and is no script.
 fn programs_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     use std::os::unix::fs::PermissionsExt as _;
     let entries = std::fs::read_dir(folder).map_err(Error::file("read", folder))?;

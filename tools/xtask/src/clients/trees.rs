@@ -23,7 +23,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// In the order in which they are built.
+    /// All clients, in the order in which they are built.
     pub(crate) const ALL: [Self; 5] = [
         Self::Reference,
         Self::OpenMpi,
@@ -32,7 +32,7 @@ impl Client {
         Self::Mpi4py,
     ];
 
-    /// As the command line has it.
+    /// Returns the name of the client, as on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reference => "reference",
@@ -43,7 +43,7 @@ impl Client {
         }
     }
 
-    /// The file that its tree has, and no other.
+    /// Returns a file that its tree has, and no other.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Self::Reference => "test/basic/testing.h",

@@ -89,7 +89,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.is_good())
 }
 
-/// The names of all targets: the files in `targets`.
+/// Returns the names of all targets: the files in `targets`.
 fn targets(folder: &Path) -> Result<Vec<String>, Error> {
     let folder = folder.join("targets");
     let entries = fs::read_dir(&folder).map_err(Error::file("list", &folder))?;
@@ -132,7 +132,7 @@ impl Fuzzers {
         })
     }
 
-    /// Why the fuzzers cannot be built on this machine, if they cannot.
+    /// Returns why the fuzzers cannot be built on this machine, if they cannot.
     fn cannot(&self) -> Result<Option<String>, Error> {
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let version = Command::new(&compiler)

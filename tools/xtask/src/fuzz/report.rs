@@ -97,7 +97,7 @@ impl Report {
     }
 }
 
-/// What a target came to, by how it ended and what it printed.
+/// Returns what a target came to, by how it ended and what it printed.
 pub(super) fn read(target: &str, status: ExitStatus, text: &str, log: &Path) -> Found {
     let number = |line: &str| {
         line.strip_prefix("stat::number_of_executed_units:")?

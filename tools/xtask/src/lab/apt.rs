@@ -164,7 +164,7 @@ fn judge(doing: &str, text: &str, how: &str, timed_out: bool) -> Stop {
     }
 }
 
-/// The sources, in the format of deb822.
+/// Returns the sources, in the format of deb822.
 fn sources(mirror: &str, suites: &[&str], has_keys: bool) -> String {
     let keys = if has_keys {
         format!("Signed-By: {KEYS}\n")
@@ -177,7 +177,7 @@ fn sources(mirror: &str, suites: &[&str], has_keys: bool) -> String {
     )
 }
 
-/// The folders, and that nothing of this machine's own state or habits counts.
+/// Returns apt's configuration: the folders, and that nothing of this machine's own state or habits counts.
 fn configuration(folder: &Path, lists: &Path) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
     let settings = [

@@ -55,7 +55,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// A text of the table with the folder where it is meant.
+    /// Returns a text of the table with the folder in place of `@`.
     pub(super) fn in_words(&self, words: &str) -> String {
         words.replace(FOLDER, &self.0.to_string_lossy())
     }
@@ -68,7 +68,8 @@ impl Drop for Folder {
     }
 }
 
-/// The machine's command with the programs beside it: commands of `doorbell-lab`, whose file is `lab`.
+/// Returns the machine's command with the programs beside it: commands of `doorbell-lab`, whose file is
+/// `lab`.
 pub(super) fn with(programs: &[Beside], folder: &Folder, lab: &Path, machine: Command) -> Command {
     if programs.is_empty() {
         return machine;

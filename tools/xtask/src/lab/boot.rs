@@ -16,7 +16,7 @@ use super::stop::Stop;
 use super::verdict::{self, Check};
 use crate::error::Error;
 
-/// By then a kernel on a real processor has started its first process many times over.
+/// The time in which a kernel on a real processor starts its first process many times over.
 const KVM_LIMIT: Duration = Duration::from_secs(15);
 
 /// What one guest came to.
@@ -45,7 +45,7 @@ impl Verdict {
         self.failures().next().is_none()
     }
 
-    /// The checks that failed, with what each found.
+    /// Returns the checks that failed, with what each found.
     pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
         let failed = |check: &Check| {
             let found = check.failure.as_deref()?;
@@ -61,12 +61,12 @@ pub(super) struct Boots<'a> {
     pub(super) root: &'a Path,
     pub(super) programs: &'a Programs,
     pub(super) images: Images<'a>,
-    /// Where the first roots are written.
+    /// The folder to which the first roots are written.
     pub(super) folder: PathBuf,
     pub(super) accelerator: Accelerator,
     /// The program that is tested.
     pub(super) tested: PathBuf,
-    /// Where the examples are that guests run.
+    /// The folder of the examples that guests run.
     pub(super) examples: PathBuf,
     /// Whether guests do less of what takes long.
     pub(super) short: bool,
@@ -114,7 +114,7 @@ impl Boots<'_> {
         })
     }
 
-    /// Has the captures judged that the guest brought out; what could not be.
+    /// Checks the captures that the guest brought out; returns those that could not be checked.
     fn captures(&self, guest: &Guest, console: &str, checks: &mut Vec<Check>) -> Result<Vec<String>, Stop> {
         let mut skipped = Vec::new();
         for name in guest.captures {
@@ -199,7 +199,7 @@ impl Boots<'_> {
     }
 }
 
-/// A name of a file for a guest's console.
+/// Returns the name of a file for a guest's console.
 fn file_name(name: &str) -> String {
     let plain = |character: char| {
         if character.is_ascii_alphanumeric() || character == '.' {
@@ -211,7 +211,7 @@ fn file_name(name: &str) -> String {
     name.replace(", ", "-").chars().map(plain).collect()
 }
 
-/// What is wrong with a guest as a whole.
+/// Returns what is wrong with a guest as a whole.
 fn failure(code: Option<i32>, checks: &[Check], how: &str) -> Option<String> {
     let bad = checks.iter().any(|check| check.failure.is_some());
     match code.and_then(qemu::status) {

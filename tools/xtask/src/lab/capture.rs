@@ -23,7 +23,7 @@ const FIELDS: [&str; 4] = [
     "doorbell.check.status",
 ];
 
-/// What the dissector makes of a capture; nothing where there is no tshark.
+/// Checks a capture with the dissector; `None` where there is no tshark.
 pub(super) fn judge(
     programs: &Programs,
     root: &Path,
@@ -60,7 +60,7 @@ fn has_tshark() -> bool {
     std::env::split_paths(&path).any(|folder| folder.join("tshark").is_file())
 }
 
-/// What is wrong with the frames, if anything. Other lines are tshark's words about itself.
+/// Returns what is wrong with the frames, if anything. Other lines are tshark's messages about itself.
 fn wrong(text: &str) -> Option<String> {
     let frames: Vec<[&str; 4]> = text.lines().filter_map(frame).collect();
     if frames.len() < ENOUGH {

@@ -29,23 +29,23 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// A directory; its parents must have been written.
+    /// Writes a directory; its parents must have been written.
     pub(super) fn directory(&mut self, name: &str) -> io::Result<()> {
         self.entry(name, DIRECTORY | 0o755, &[], (0, 0))
     }
 
-    /// A file with these bytes.
+    /// Writes a file with these bytes.
     pub(super) fn file(&mut self, name: &str, executable: bool, bytes: &[u8]) -> io::Result<()> {
         let mode = if executable { 0o755 } else { 0o644 };
         self.entry(name, FILE | mode, bytes, (0, 0))
     }
 
-    /// A symbolic link.
+    /// Writes a symbolic link.
     pub(super) fn link(&mut self, name: &str, target: &str) -> io::Result<()> {
         self.entry(name, LINK | 0o777, target.as_bytes(), (0, 0))
     }
 
-    /// A character device.
+    /// Writes a character device.
     pub(super) fn device(&mut self, name: &str, number: (u32, u32)) -> io::Result<()> {
         self.entry(name, DEVICE | 0o600, &[], number)
     }

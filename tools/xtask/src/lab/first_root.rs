@@ -122,7 +122,7 @@ pub(super) fn write(file: &Path, guest: &Path, kernel: &KernelFiles, run: &Run<'
     })
 }
 
-/// The guests' programs.
+/// Writes the guests' programs.
 fn programs(out: BufWriter<File>, guest: &Path) -> io::Result<()> {
     let mut archive = Archive::new(out);
     for folder in EMPTY {
@@ -139,7 +139,7 @@ fn programs(out: BufWriter<File>, guest: &Path) -> io::Result<()> {
     archive.end()?.flush()
 }
 
-/// The script with what is set for it.
+/// Returns the script with what is set for it.
 fn script(run: &Run<'_>) -> String {
     let settings = run.settings.iter();
     let settings = settings.fold(String::new(), |text, (name, value)| {
@@ -148,7 +148,7 @@ fn script(run: &Run<'_>) -> String {
     format!("#!/bin/bash\n{TELL}\n{settings}\n{}", run.script)
 }
 
-/// The bytes of a module, which may be compressed.
+/// Returns the bytes of a module, which may be compressed.
 fn unpacked(guest: &Path, module: &Path) -> Result<Vec<u8>, Error> {
     if module.extension().is_some_and(|ending| ending == "ko") {
         return fs::read(module).map_err(Error::file("read", module));
@@ -170,7 +170,7 @@ fn unpacked(guest: &Path, module: &Path) -> Result<Vec<u8>, Error> {
     )))
 }
 
-/// A file that is there whole, or not at all.
+/// Writes a file that is there whole, or not at all.
 fn write_whole(file: &Path, fill: impl FnOnce(BufWriter<File>) -> io::Result<()>) -> Result<(), Error> {
     let part = file.with_extension("part");
     let out = File::create(&part).map_err(Error::file("create", &part))?;

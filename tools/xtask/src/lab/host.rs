@@ -12,7 +12,7 @@ const USUAL: &str = "bookworm";
 /// What was found out about this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Host {
-    /// Where its apt gets Debian from.
+    /// The mirror from which its apt gets Debian.
     pub(super) mirror: String,
     /// The suite whose C library its programs are built against, or the usual one.
     pub(super) suite: String,
@@ -50,14 +50,14 @@ impl Host {
     }
 }
 
-/// The first mirror of Debian itself.
+/// Returns the first mirror of Debian itself.
 fn mirror(sites: &str) -> Option<&str> {
     let sites = sites.lines().map(|site| site.trim().trim_end_matches('/'));
     let mut debian = sites.filter(|site| site.ends_with("/debian"));
     debian.next()
 }
 
-/// The suite of a Debian.
+/// Returns the suite of a release of Debian.
 fn suite(release: &str) -> Option<&str> {
     let value = |name: &str| {
         let mut lines = release.lines();
@@ -67,7 +67,7 @@ fn suite(release: &str) -> Option<&str> {
     value("VERSION_CODENAME")
 }
 
-/// The lines of a configuration that set how to fetch.
+/// Returns the lines of a configuration that set how to fetch.
 fn fetching(settings: &str) -> String {
     let lines = settings.lines().filter(|line| line.starts_with("Acquire::"));
     lines.fold(String::new(), |text, line| text + line + "\n")

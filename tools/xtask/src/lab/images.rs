@@ -21,18 +21,18 @@ const UNPACKING: Duration = Duration::from_secs(60);
 /// A version of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Qemu {
-    /// That of Debian 12's backports: 10.0, with igb and its virtual functions.
+    /// The version of Debian 12's backports: 10.0, with igb and its virtual functions.
     Q10,
-    /// That of Debian 13's backports: 11.1 or later, with `vfio-user-pci`.
+    /// The version of Debian 13's backports: 11.1 or later, with `vfio-user-pci`.
     Q11,
 }
 
 /// A version of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kernel {
-    /// That of Debian 12's backports: 6.12.
+    /// The version of Debian 12's backports: 6.12.
     Stable,
-    /// That of Debian 13's backports: 7.2 or later.
+    /// The version of Debian 13's backports: 7.2 or later.
     Newest,
 }
 
@@ -77,7 +77,7 @@ impl Image {
         }
     }
 
-    /// The suites that its packages are in, the one that is preferred last.
+    /// Returns the suites that its packages are in, the one that is preferred last.
     fn suites(self, host: &Host) -> Vec<&str> {
         match self {
             Self::Qemu(Qemu::Q10) => vec!["bookworm", "bookworm-backports"],
@@ -98,7 +98,7 @@ impl<'a> Images<'a> {
         }
     }
 
-    /// The folder of an image, which is made where it is not there yet.
+    /// Returns the folder of an image, which is made where it is not there yet.
     pub(super) fn get(&self, image: Image) -> Result<PathBuf, Stop> {
         let name = image.name(self.host);
         let folder = self.cache.join("images").join(&name);
@@ -153,7 +153,7 @@ impl<'a> Images<'a> {
     }
 }
 
-/// A checksum of a text (CRC-32 of IEEE 802.3).
+/// Computes a checksum of a text (CRC-32 of IEEE 802.3).
 fn crc32(text: &str) -> u32 {
     !text.bytes().fold(!0, |sum: u32, byte| {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| {
@@ -162,7 +162,7 @@ fn crc32(text: &str) -> u32 {
     })
 }
 
-/// The version that the package of the current kernel stands for: `7.2.12+deb13-amd64`.
+/// Returns the version that the package of the current kernel stands for: `7.2.12+deb13-amd64`.
 fn version(shown: &str) -> Option<&str> {
     let needs = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
     let mut names = needs
@@ -176,7 +176,7 @@ fn version(shown: &str) -> Option<&str> {
     })
 }
 
-/// The packages in which a kernel and its modules come: one, or since 7.1 several.
+/// Returns the packages in which a kernel and its modules come: one, or since 7.1 several.
 fn packages_of(version: &str, names: &str) -> Vec<String> {
     let parts = ["image", "base", "binary", "modules"].map(|part| format!("linux-{part}-{version}"));
     let known = |name: &String| names.lines().any(|line| line.trim() == *name);

@@ -111,7 +111,7 @@ pub(crate) struct Report {
     pub(crate) guests: Vec<Verdict>,
 }
 
-/// The command; true when nothing failed.
+/// Runs the command; true when nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     let chosen = choose(&options.scenarios)?;
     if options.list {
@@ -263,7 +263,7 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     Ok(workspace.target.join("debug/doorbell"))
 }
 
-/// The examples that the guests run, as the tests are built.
+/// Builds the examples that the guests run, with the settings of the tests.
 fn build_examples(workspace: &Workspace, chosen: &[&Scenario]) -> Result<(), Error> {
     let guests = chosen.iter().flat_map(|scenario| scenario.guests);
     let names: BTreeSet<_> = guests.flat_map(|guest| guest.programs).collect();
@@ -311,7 +311,7 @@ fn fits(programs: &Programs, guest: &Path, tested: &Path, suite: &str) -> Result
     )))
 }
 
-/// A guest's lines.
+/// Returns the lines about a guest.
 fn summary(verdict: &Verdict) -> String {
     let good = if verdict.is_good() { "ok" } else { "FAILED" };
     let passed = verdict

@@ -92,7 +92,8 @@ fn collect(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), E
     Ok(())
 }
 
-/// The name of the module in a file: modules call each other with underscores, whatever the files are called.
+/// Returns the name of the module in a file: modules call each other with underscores, whatever the files are
+/// called.
 fn name_of(file: &str) -> Option<String> {
     let last = file.trim().rsplit('/').next()?;
     let (stem, ending) = last.split_once(".ko")?;

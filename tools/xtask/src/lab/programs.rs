@@ -17,7 +17,7 @@ const QUESTION: Duration = Duration::from_secs(30);
 /// Starts programs, one at a time.
 pub(super) struct Programs {
     nursery: Nursery,
-    /// Where their words go.
+    /// The folder to which their outputs go.
     logs: PathBuf,
     /// Nothing runs longer.
     end: Instant,
@@ -77,7 +77,7 @@ impl Programs {
         })
     }
 
-    /// What a program of this machine answers.
+    /// Runs a program of this machine, and returns its output.
     pub(super) fn output_of(&self, program: &str, arguments: &[&str]) -> Result<String, Stop> {
         let mut command = Command::new(program);
         command.args(arguments).env("LC_ALL", "C");
@@ -104,7 +104,7 @@ impl Programs {
         )))
     }
 
-    /// One line on a terminal, in place of the last one; nothing elsewhere.
+    /// Shows one line on a terminal, in place of the last one; nothing elsewhere.
     fn show(&self, line: &str) {
         if self.terminal {
             // A terminal that is gone is no reason to end.
@@ -114,7 +114,7 @@ impl Programs {
 }
 
 impl Finished {
-    /// How it ended badly, in words, with its last ones.
+    /// Returns how it ended badly, in words, with the last line of its output.
     pub(super) fn how(&self, limit: Duration) -> String {
         let last = self.text.lines().rev().find(|line| !line.trim().is_empty());
         let last = last.unwrap_or("it printed nothing");

@@ -76,7 +76,8 @@ impl Machine<'_> {
     }
 }
 
-/// A command that runs an unpacked program with the loader and the libraries that were unpacked with it.
+/// Returns a command that runs an unpacked program with the loader and the libraries that were unpacked with
+/// it.
 pub(super) fn with_own_loader(unpacked: &Path, program: &Path) -> Command {
     const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
     const LIBRARIES: &str = "lib/x86_64-linux-gnu";
@@ -96,7 +97,7 @@ pub(super) fn with_own_loader(unpacked: &Path, program: &Path) -> Command {
     command
 }
 
-/// The status with which the guest's script ended; `None` when QEMU ended in another way.
+/// Returns the status with which the guest's script ended; `None` when QEMU ended in another way.
 pub(super) fn status(code: i32) -> Option<i32> {
     // isa-debug-exit ends QEMU with twice the value, and one.
     let value = (code & 1 == 1).then_some(code >> 1)?;

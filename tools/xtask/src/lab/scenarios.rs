@@ -43,7 +43,7 @@ pub(super) struct Guest {
     pub(super) shortened: &'static [(&'static str, &'static str)],
     /// Whether `--short` has it, too.
     pub(super) short: bool,
-    /// Then it is killed.
+    /// The time after which the machine is killed.
     pub(super) limit: Duration,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Check {
     pub(crate) failure: Option<String>,
 }
 
-/// The checks on a console, in their order.
+/// Returns the checks on a console, in their order.
 pub(super) fn checks(console: &str) -> Vec<Check> {
     let lines = console.lines().map(|line| line.trim_end());
     lines.filter_map(check).collect()
@@ -45,11 +45,11 @@ fn check(line: &str) -> Option<Check> {
     })
 }
 
-/// The bytes of a file that a guest brought out.
+/// Returns the bytes of a file that a guest brought out.
 ///
 /// # Errors
 ///
-/// Why it is not whole.
+/// The reason why the file is not whole.
 pub(super) fn file(console: &str, name: &str) -> Result<Vec<u8>, String> {
     let (mut bytes, mut pieces) = (Vec::new(), 0_usize);
     // Words of the kernel may stand before it on the same line; within it, they spoil it.

@@ -36,7 +36,7 @@ pub(crate) enum Host {
 impl Host {
     pub(crate) const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// Its first address.
+    /// Returns the first address of a host.
     pub(crate) fn address(self) -> &'static str {
         match self {
             Self::A => "10.79.0.1",
@@ -125,7 +125,7 @@ impl Lab {
         &self.names[host as usize]
     }
 
-    /// A program at a host, without any setting of ours from outside.
+    /// Returns the command of a program at a host, without any setting of ours from outside.
     pub(crate) fn at(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.name(host)]).arg(program);
@@ -174,7 +174,7 @@ impl Lab {
             .try_for_each(|host| must(self.at(host, "nft").arg(&script)).map(drop))
     }
 
-    /// What of UDP was dropped at a host since the losses were set.
+    /// Returns what of UDP was dropped at a host since the losses were set.
     pub(crate) fn dropped(&self, host: Host) -> Result<Dropped, Error> {
         let list = ["list", "table", "netdev", "loss"];
         must(self.at(host, "nft").args(list)).map(|text| first_counter(&text))
@@ -187,12 +187,12 @@ impl Drop for Lab {
     }
 }
 
-/// The interface of a link, the same at both hosts.
+/// Returns the interface of a link, the same at both hosts.
 pub(crate) fn interface(link: usize) -> String {
     format!("v{link}")
 }
 
-/// The first `counter packets N bytes M` of a table: the rule for UDP is the first.
+/// Returns the first `counter packets N bytes M` of a table: the rule for UDP is the first.
 fn first_counter(table: &str) -> Dropped {
     let mut words = table.split_whitespace().skip_while(|&word| word != "packets");
     let mut number = || words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -202,7 +202,7 @@ fn first_counter(table: &str) -> Dropped {
     }
 }
 
-/// The process that made a namespace, by its name.
+/// Returns the process that made a namespace, by its name.
 fn maker(name: &str) -> Option<u32> {
     let (process, host) = name.strip_prefix(NAMES)?.split_once('-')?;
     ["a", "b"].contains(&host).then(|| process.parse().ok())?
@@ -255,7 +255,7 @@ fn must(command: &mut Command) -> Result<String, Error> {
     }
 }
 
-/// A command as a person would type it.
+/// Returns a command as a person would type it.
 pub(crate) fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();

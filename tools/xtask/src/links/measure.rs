@@ -48,7 +48,7 @@ pub(super) struct Under {
     /// Segments sent for the first time and again, by the side that sends them.
     pub(super) segments: u64,
     pub(super) resends: u64,
-    /// Those that came a second time: what a stall of the receiver looks like.
+    /// Number of segments that came a second time, as when the receiver stalls.
     pub(super) vain: u64,
     /// What of them was dropped before it arrived.
     pub(super) dropped_buffers: u64,
@@ -66,7 +66,7 @@ pub(super) struct Repetition {
     pub(super) failures: Vec<String>,
 }
 
-/// Where and how everything runs.
+/// The place of the measurements, and their settings.
 pub(super) struct Bench<'a> {
     pub(super) lab: &'a Lab,
     pub(super) programs: &'a mut Programs,
@@ -76,7 +76,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The side that serves, which stays.
+    /// Starts the side that serves, which stays.
     pub(super) fn serve(&mut self) -> Result<Running, Error> {
         let mut command = self.lab.at(Host::B, &self.doorbell);
         command.args(["pingpong", "--serve", "--bind", Host::B.address()]);
@@ -184,7 +184,7 @@ impl Bench<'_> {
         Ok(one(0).zip(one(1)).map(|(eight, sixty_four)| [eight, sixty_four]))
     }
 
-    /// One stream of TCP, in bytes per second.
+    /// Measures one stream of TCP, in bytes per second.
     fn tcp(&mut self, failures: &mut Vec<String>) -> Result<Option<f64>, Error> {
         let mut command = self.lab.at(Host::B, "iperf3");
         command.args([
@@ -242,7 +242,7 @@ impl Bench<'_> {
     }
 }
 
-/// A key that both sides have.
+/// Makes a key that both sides have.
 pub(crate) fn make_key(programs: &mut Programs, doorbell: &Path) -> Result<PathBuf, Error> {
     let key = programs.folder.join("key");
     let mut command = Command::new(doorbell);
@@ -251,7 +251,7 @@ pub(crate) fn make_key(programs: &mut Programs, doorbell: &Path) -> Result<PathB
     Ok(key)
 }
 
-/// A number in a report; the path is a JSON pointer.
+/// Returns a number in a report; the path is a JSON pointer.
 fn number(report: &Value, path: &str) -> Option<f64> {
     report.pointer(path)?.as_f64()
 }

@@ -110,7 +110,7 @@ pub(crate) fn show(table: &str, report: &str, json: Option<&Path>) -> Result<(),
     Ok(())
 }
 
-/// The program as users have it, with `doorbell-lab` beside it.
+/// Builds the program as users have it, with `doorbell-lab` beside it.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([

@@ -103,7 +103,7 @@ impl Programs {
         Ok(())
     }
 
-    /// How a program ended; `None` when it still runs after `limit`.
+    /// Waits for a program, and returns how it ended; `None` when it still runs after `limit`.
     pub(crate) fn ended(&self, running: &mut Running, limit: Duration) -> Result<Option<ExitStatus>, Error> {
         let begun = Instant::now();
         loop {
@@ -149,13 +149,13 @@ impl Running {
         std::fs::read_to_string(&self.out).unwrap_or_default()
     }
 
-    /// All that it printed.
+    /// Returns all that it printed.
     pub(crate) fn output(&self) -> String {
         let all = std::fs::read_to_string(&self.err).unwrap_or_default();
         all.trim().to_owned()
     }
 
-    /// Its last words.
+    /// Returns the last line of its output.
     fn last_line(&self) -> String {
         let all = std::fs::read_to_string(&self.err).unwrap_or_default();
         let last = all.lines().rev().find(|line| !line.trim().is_empty());

@@ -9,7 +9,7 @@ use super::measure::{LOSSES, Repetition, Under};
 /// The name and version of the JSON.
 const SCHEMA: &str = "doorbell.links/1";
 
-/// On which side of the limit a budget is met.
+/// The side of the limit on which a budget is met.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Bound {
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// The medians of all figures, a line for each rate of loss.
+/// Returns the medians of all figures, a line for each rate of loss.
 fn figures(repetitions: &[Repetition]) -> String {
     let mut text = format!(
         "{:>6} {:>9} {:>9} {:>9} {:>9} {:>11} {:>7} {:>7} {:>7}\n",
@@ -163,7 +163,7 @@ fn figures(repetitions: &[Repetition]) -> String {
 
 /// A raw half round trip slower than this, in nanoseconds, is a bad base, and not a good result.
 const BAD_BASE_NS: f64 = 10_000.0;
-/// And so is one that moves by more than this factor while the rail is measured.
+/// A base that moves by more than this factor while the rail is measured is a bad one, too.
 const BASE_MOVES: f64 = 1.5;
 
 /// Whether the machine stood still enough for a repetition to be judged: by the raw ping-pong around it.
@@ -177,7 +177,7 @@ fn is_steady(one: &Repetition) -> bool {
     })
 }
 
-/// The raw half round trips around the rail's: their means.
+/// Returns the raw half round trips around the rail's: their means.
 fn raw(one: &Repetition) -> Option<[f64; 2]> {
     let (before, after) = (one.bases.raw_before_ns?, one.bases.raw_after_ns?);
     Some([before[0].midpoint(after[0]), before[1].midpoint(after[1])])
@@ -277,7 +277,7 @@ fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// About three digits.
+/// Formats a value with about three digits.
 fn short(value: f64) -> String {
     match value.abs() {
         below if below < 10.0 => format!("{value:.2}"),

@@ -1,8 +1,8 @@
 //! How many findings a folder may still have: one small file for each folder, which only ever goes down.
 //!
-//! A folder without a file may have none. Files of several folders change without a conflict; where two changes of one
-//! meet, the least number in it holds, so that a file with conflict markers can be read, and `--update`
-//! writes it again.
+//! A folder without a file may have none. Files of several folders change without a conflict; where two
+//! changes of one meet, the least number in it holds, so that a file with conflict markers can be read, and
+//! `--update` writes it again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,17 +32,18 @@ impl Count {
     }
 }
 
-/// The name of a folder's file.
+/// Returns the name of a folder's file.
 fn name(folder: &str) -> String {
     folder.replace('/', "-")
 }
 
-/// The path of a folder's file, relative to the root.
+/// Returns the path of a folder's file, relative to the root.
 pub(super) fn file(folder: &str) -> String {
     format!("{FOLDER}/{}", name(folder))
 }
 
-/// Sets what was found, by folder, beside what is allowed. A file whose folder has gone is in it by its own name.
+/// Sets what was found, by folder, beside what is allowed. A file whose folder has gone is in it by its own
+/// name.
 pub(super) fn counts(root: &Path, found: &BTreeMap<String, usize>) -> Result<BTreeMap<String, Count>, Error> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     for (folder, found) in found {
@@ -85,8 +86,8 @@ pub(super) fn lower(root: &Path, counts: &mut BTreeMap<String, Count>) -> Result
     Ok(())
 }
 
-/// Lets `to` have what it has over its bound, and takes as much from what `from` may have; `None` and nothing is changed
-/// where `from` has not fallen by as much.
+/// Lets `to` have what it has over its bound, and takes as much from what `from` may have; `None` and nothing
+/// is changed where `from` has not fallen by as much.
 pub(super) fn moved(
     root: &Path,
     counts: &BTreeMap<String, Count>,

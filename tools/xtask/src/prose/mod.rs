@@ -1,7 +1,7 @@
 //! The words of comments, documentation, messages and documents: plain English, and the terms of the field.
 //!
-//! The tree still has findings, so each folder has a bound that only goes down: [`bounds`]. [`text`] finds what is
-//! written for people, [`words`] has the list.
+//! The tree still has findings, so each folder has a bound that only goes down: [`bounds`]. [`text`] finds
+//! what is written for people, [`words`] has the list.
 
 mod bounds;
 mod text;
@@ -145,7 +145,7 @@ fn print<'a>(findings: impl Iterator<Item = &'a Finding>) {
     );
 }
 
-/// The folders that are over their bounds, one sentence each.
+/// Returns the folders that are over their bounds, one sentence each.
 pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>, Error> {
     let counts = bounds::counts(&workspace.root, &by_folder(workspace, &check(workspace)?))?;
     let over = counts.iter().filter(|(_, count)| count.is_over());
@@ -176,7 +176,7 @@ fn check(workspace: &Workspace) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-/// What is wrong in one file.
+/// Returns what is wrong in one file.
 fn of_file(file: &str, source: &str) -> Vec<Finding> {
     let pieces = if file.ends_with(".rs") {
         text::rust(source, &lexer::tokens(source))
@@ -212,7 +212,8 @@ fn of_file(file: &str, source: &str) -> Vec<Finding> {
     pieces.into_iter().flat_map(of_piece).collect()
 }
 
-/// How many findings each folder has: the package that a file is in, `docs`, or `top` for files of the root.
+/// Returns how many findings each folder has: the package that a file is in, `docs`, or `top` for files of
+/// the root.
 fn by_folder(workspace: &Workspace, findings: &[Finding]) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let names = workspace.members.iter().map(|member| (member.folder.clone(), 0));
@@ -240,7 +241,7 @@ fn folder(workspace: &Workspace, file: &str) -> String {
         .to_owned()
 }
 
-/// The lines of the working tree that are not in `revision`, by file.
+/// Returns the lines of the working tree that are not in `revision`, by file.
 fn added_since(workspace: &Workspace, revision: &str) -> Result<BTreeSet<(String, usize)>, Error> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -279,7 +280,7 @@ fn added_since(workspace: &Workspace, revision: &str) -> Result<BTreeSet<(String
     Ok(added)
 }
 
-/// The lines that a diff without context and prefixes adds.
+/// Returns the lines that a diff without context and prefixes adds.
 fn added(diff: &str) -> BTreeSet<(String, usize)> {
     let mut added = BTreeSet::new();
     let mut file = "";

@@ -1,8 +1,8 @@
 //! Finds what is written for people in a source file or a document, and splits it into words.
 //!
-//! In Rust these are comments, documentation and the string literals of several words (errors, help, what is printed);
-//! in Markdown, everything but code. Code spans, code blocks, addresses and quotations are left out: they are not ours
-//! to reword.
+//! In Rust these are comments, documentation and the string literals of several words (errors, help, what is
+//! printed); in Markdown, everything but code. Code spans, code blocks, addresses and quotations are left
+//! out: they are not ours to reword.
 
 use crate::lexer::{Kind, Token};
 
@@ -49,7 +49,7 @@ pub(super) struct Word {
     pub(super) is_in_question: bool,
 }
 
-/// The texts of a Rust file.
+/// Returns the texts of a Rust file.
 pub(super) fn rust(source: &str, tokens: &[Token<'_>]) -> Vec<Piece> {
     let mut pieces = long_lines(source, tokens);
     let mut block: Option<Block> = None;
@@ -74,12 +74,13 @@ pub(super) fn rust(source: &str, tokens: &[Token<'_>]) -> Vec<Piece> {
     pieces
 }
 
-/// The text of a Markdown document.
+/// Returns the text of a Markdown document.
 pub(super) fn markdown(source: &str) -> Vec<Piece> {
     vec![Piece::Words(words(1, &without_code_blocks(source, true)))]
 }
 
-/// The words of `text`, whose first line is `line` of its file, but those in code, in addresses and in quotations.
+/// Returns the words of `text`, whose first line is `line` of its file, but those in code, in addresses and
+/// in quotations.
 pub(super) fn words(line: usize, text: &str) -> Vec<Word> {
     let text = masked(text);
     let mut words: Vec<Word> = Vec::new();
@@ -132,7 +133,8 @@ fn is_word(character: char) -> bool {
 /// What stands in the place of what is left out. It is no word, and no sentence begins after it.
 const MASK: char = '\u{fffc}';
 
-/// The text with each code span, quotation, placeholder and address replaced by masks, and its lines kept.
+/// Returns the text with each code span, quotation, placeholder and address replaced by masks, and its lines
+/// kept.
 fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut rest = text;
@@ -150,7 +152,7 @@ fn masked(text: &str) -> String {
     masked
 }
 
-/// The length of what begins here and is left out.
+/// Returns the length of what begins here and is left out.
 fn hidden(rest: &str, before: Option<char>) -> Option<usize> {
     let paragraph = &rest[..rest.find("\n\n").unwrap_or(rest.len())];
     let closed = |open: &str, close: &str| {
@@ -176,7 +178,8 @@ fn hidden(rest: &str, before: Option<char>) -> Option<usize> {
     }
 }
 
-/// The text with its fenced code blocks empty, and in a document (`indented`) those that are indented by four columns.
+/// Returns the text with its fenced code blocks empty, and in a document (`indented`) those that are indented
+/// by four columns.
 fn without_code_blocks(text: &str, indented: bool) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut fence: Option<&str> = None;
@@ -206,7 +209,7 @@ fn without_code_blocks(text: &str, indented: bool) -> String {
     kept
 }
 
-/// The lines with a comment that are too long; an address or a row of a table cannot be wrapped.
+/// Returns the lines with a comment that are too long; an address or a row of a table cannot be wrapped.
 fn long_lines(source: &str, tokens: &[Token<'_>]) -> Vec<Piece> {
     let lines: Vec<&str> = source.lines().collect();
     let comments = tokens.iter().filter(|token| token.kind == Kind::Comment);
@@ -224,7 +227,7 @@ fn long_lines(source: &str, tokens: &[Token<'_>]) -> Vec<Piece> {
     long.collect()
 }
 
-/// A string literal of several words.
+/// Returns the text of a string literal of several words.
 fn literal(token: &Token<'_>) -> Option<Piece> {
     let quote = token.text.find('"')?;
     let prefix = &token.text[..quote];
@@ -244,7 +247,7 @@ fn literal(token: &Token<'_>) -> Option<Piece> {
     is_text.then(|| Piece::Words(words(token.line, &text)))
 }
 
-/// The text without escapes, as far as words need it: each becomes a character that is in none.
+/// Returns the text without escapes, as far as words need it: each becomes a character that is in none.
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();

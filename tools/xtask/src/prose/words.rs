@@ -1,7 +1,8 @@
 //! The words that do not belong in comments, messages and documents, with what to write instead.
 //!
-//! Processes, sockets and messages do not tell, hear, ask or say: they send, receive, report, look up, request, return.
-//! A word that has a correct use in technical English is let through there; each rule names that use.
+//! Processes, sockets and messages do not tell, hear, ask or say: they send, receive, report, look up,
+//! request, return. A word that has a correct use in technical English is let through there; each rule names
+//! that use.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,7 +10,8 @@ use std::sync::LazyLock;
 
 use super::text::{self, Word};
 
-/// Sentences that stay as they are although a word in them is on the list: they are among the best that there are here.
+/// Sentences that stay as they are although a word in them is on the list: they are among the best that there
+/// are here.
 const KEPT: &[&str] = &[
     // fabric/src/message.rs: the promises of a rail
     "A dead peer or link is an event of [`Rail::event`], told once; never a panic",
@@ -190,7 +192,7 @@ static BY_FIRST_WORD: LazyLock<HashMap<&'static str, Vec<(&'static Rule, &'stati
         phrases
     });
 
-/// All phrases of the list in `words`, in their order, but those in sentences that stay.
+/// Returns all phrases of the list in `words`, in their order, but those in sentences that stay.
 pub(super) fn hits(words: &[Word]) -> Vec<Hit> {
     let mut hits = Vec::new();
     for (index, word) in words.iter().enumerate() {
@@ -204,7 +206,7 @@ pub(super) fn hits(words: &[Word]) -> Vec<Hit> {
     hits.into_iter().map(|(_, hit)| hit).collect()
 }
 
-/// Where a sentence stands in `words`.
+/// Returns the places of a sentence in `words`.
 fn places(words: &[Word], sentence: &str) -> Vec<Range<usize>> {
     let sentence = text::words(1, sentence);
     let is_here = |part: &[Word]| {

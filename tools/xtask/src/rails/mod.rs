@@ -189,7 +189,7 @@ impl Stage<'_> {
         )
     }
 
-    /// One part: a program, the troubles while it runs, and what was seen.
+    /// Plays one part: a program, the troubles while it runs, and what was seen.
     fn play(
         &mut self,
         name: &'static str,

@@ -105,7 +105,7 @@ impl Phase {
         }
     }
 
-    /// The longest times of return: up, and with the share.
+    /// Returns the longest times of return: up, and with the share.
     fn slowest(&self) -> [Option<f64>; 2] {
         let most = |of: fn(&Return) -> Option<f64>| self.returns.iter().filter_map(of).reduce(f64::max);
         [most(|one| one.up_s), most(|one| one.share_s)]
@@ -123,7 +123,7 @@ impl Phase {
     }
 }
 
-/// What became of each link after each of its troubles.
+/// Returns what became of each link after each of its troubles.
 fn returns(samples: &[Sample], troubles: &[Done], streams: bool) -> Vec<Return> {
     let end = samples.last().map_or(Duration::ZERO, |last| last.at);
     let one = |trouble: &Done| {
@@ -365,7 +365,7 @@ fn judge(phase: &Phase, bytes: u64, messages: u64) -> Vec<Judged> {
 mod tests {
     use super::*;
 
-    /// A sample each 50 ms: the second way is down from 1 s to 3 s, and carries nothing before 4 s.
+    /// Makes a sample each 50 ms: the second way is down from 1 s to 3 s, and carries nothing before 4 s.
     fn samples() -> Vec<Sample> {
         let mut bytes = [0u64; 3];
         (0..200)

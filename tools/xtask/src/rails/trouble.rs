@@ -196,7 +196,7 @@ impl Dice {
     }
 }
 
-/// A seed that was not used before, most likely.
+/// Returns a seed that was not used before, most likely.
 pub(super) fn any_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Dice(since.as_nanos() as u64).next() % 1_000_000

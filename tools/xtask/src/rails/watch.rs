@@ -10,7 +10,7 @@ use crate::links::lab::interface;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     pub(super) at: Duration,
-    /// Of each side, the state of each way: 0 is up, 1 suspect, from 2 on it is not used.
+    /// The state of each path, for each side: 0 is up, 1 suspect, from 2 on it is not used.
     pub(super) states: [Vec<u64>; 2],
     /// Bytes that the first side has sent over each.
     pub(super) bytes: Vec<u64>,

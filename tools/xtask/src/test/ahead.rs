@@ -66,7 +66,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The commands that build what a step runs.
+    /// Returns the commands that build what a step runs.
     fn builds(&self, step: &Step, skips: &std::path::Path) -> Vec<Command> {
         let ourselves = |words: &[&str]| {
             let mut command = Command::new("/proc/self/exe");

@@ -9,7 +9,8 @@ use super::{Runner, read_lossy};
 use crate::child::Ended;
 use crate::error::Error;
 
-/// Where more than this many fail, it is not because of what ran beside them.
+/// Maximum number of failed tests that are repeated: where more fail, it is not because of what ran beside
+/// them.
 const MOST: usize = 3;
 
 impl Runner<'_> {

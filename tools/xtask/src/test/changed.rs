@@ -103,7 +103,7 @@ impl Changed {
         }
     }
 
-    /// The workspace without the packages whose tests cannot break.
+    /// Returns the workspace without the packages whose tests cannot break.
     pub(super) fn narrowed(&self, workspace: &Workspace) -> Workspace {
         let is_affected = |member: &&Member| self.affected.contains(&member.folder);
         Workspace {
@@ -159,7 +159,7 @@ impl Changed {
             .any(|dependency| is_changed(&dependency.folder)))
     }
 
-    /// What is printed before the first step.
+    /// Returns what is printed before the first step.
     pub(super) fn summary(&self, left_out: &[&str]) -> String {
         let count = |number: usize, one: &str, many: &str| match number {
             1 => format!("1 {one}"),
@@ -182,7 +182,7 @@ impl Changed {
     }
 }
 
-/// The packages with changed files, and all that can break with them.
+/// Returns the packages with changed files, and all that can break with them.
 fn affected(workspace: &Workspace, changed: &BTreeSet<String>) -> BTreeSet<String> {
     let mut built = changed.clone();
     let mut grows = true;
@@ -213,7 +213,7 @@ fn affected(workspace: &Workspace, changed: &BTreeSet<String>) -> BTreeSet<Strin
     affected
 }
 
-/// The package whose folder holds a file; of nested ones the innermost.
+/// Returns the package whose folder holds a file; of nested ones the innermost.
 fn holder<'w>(workspace: &'w Workspace, file: &str) -> Option<&'w Member> {
     let holds = |member: &&Member| is_below(file, &member.folder);
     workspace
@@ -239,7 +239,7 @@ fn listed(folders: &BTreeSet<String>) -> String {
     folders.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// What git prints; else why not, in one line.
+/// Runs git, and returns its output; else why it failed, in one line.
 fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("git")
         .arg("-C")

@@ -10,8 +10,8 @@ use std::fmt;
 use super::skips::Skip;
 use super::steps::quoted;
 
-/// In the reason of an ignored test: it is a part of another test, which runs it in a process of its own.
-/// Such a test is not skipped, and is not counted.
+/// What the reason of an ignored test begins with when it is a part of another test, which runs it in a
+/// process of its own. Such a test is not skipped, and is not counted.
 const PART: &str = "run by ";
 
 /// One failed test, or one test program that died.
@@ -26,7 +26,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// The arguments after `cargo test` that run this test alone.
+    /// Returns the arguments after `cargo test` that run this test alone.
     pub(super) fn repeat_arguments(&self) -> String {
         // Documentation tests have names that only match by their start.
         let exact = if self.rerun.contains("--doc") {
@@ -42,7 +42,8 @@ impl Failed {
 }
 
 impl Failed {
-    /// What follows `cargo test` to run this test and no other; none when it is not known which one that is.
+    /// Returns the arguments after `cargo test` that run this test and no other; none when it is not known
+    /// which one that is.
     pub(super) fn alone(&self) -> Option<Vec<String>> {
         let test = self.test.as_ref().filter(|test| !test.contains(' '))?;
         if self.rerun.is_empty() || self.rerun.contains("--doc") {
@@ -174,7 +175,7 @@ fn finish(tally: &mut Tally, program: Option<Program>) {
     }
 }
 
-/// The program that cargo prints as running now.
+/// Returns the name of the program that cargo prints as running now.
 fn program_name(line: &str) -> Option<String> {
     let line = line.trim_start();
     if let Some(name) = line.strip_prefix("Doc-tests ") {
@@ -196,7 +197,7 @@ fn program_name(line: &str) -> Option<String> {
     Some(format!("{package}{source}"))
 }
 
-/// A line `test NAME ... VERDICT`.
+/// Parses a line `test NAME ... VERDICT`.
 fn test_line(line: &str) -> Option<(&str, &str)> {
     let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     Some((

@@ -82,7 +82,7 @@ pub(crate) struct Options {
     ahead: bool,
 }
 
-/// The command; true when nothing failed.
+/// Runs the command; true when nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     // What is built ahead are steps of a whole run.
     let whole = options.only.is_empty() && options.changed.is_none() || options.ahead;
@@ -124,8 +124,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.is_good())
 }
 
-/// The steps that can break by what has changed since a revision, with the packages that can; and the names
-/// of the others.
+/// Returns the steps that can break by what has changed since a revision, with the packages that can; and the
+/// names of the others.
 fn concerned(workspace: &Workspace, revision: Option<&str>) -> Result<(Vec<Step>, Vec<&'static str>), Error> {
     let changed = Changed::since(workspace, revision)?;
     let mut left_out = Vec::new();
@@ -341,7 +341,7 @@ impl Runner<'_> {
         })
     }
 
-    /// The same as `cargo xtask instructions`; one check.
+    /// Runs the same as `cargo xtask instructions`, as one check.
     fn instructions(&self, step: &Step) -> Result<Outcome, Error> {
         if let Some(package) = packages::lacking("valgrind") {
             let reason = format!("package {package}: not found");
@@ -365,7 +365,7 @@ impl Runner<'_> {
         ))
     }
 
-    /// The same as `cargo xtask lab`, by itself.
+    /// Runs the same as `cargo xtask lab`, by itself.
     fn lab(&self, step: &Step) -> Result<Outcome, Error> {
         self.end_lab(step, self.begin_lab(step)?.child)
     }
@@ -420,7 +420,7 @@ impl Runner<'_> {
         Ok((ended, read_lossy(&path)?))
     }
 
-    /// The command to run this program with other words, and the log that it is to write.
+    /// Returns the command to run this program with other arguments, and the log that it is to write.
     fn ourselves_in<'w>(
         &self,
         step: &Step,
@@ -434,7 +434,7 @@ impl Runner<'_> {
         Ok((command, log, path))
     }
 
-    /// How long a step that begins now may take.
+    /// Returns how long a step that begins now may take.
     fn bound(&self, step: &Step) -> Duration {
         step.bound.min(self.end.saturating_duration_since(Instant::now()))
     }
@@ -474,7 +474,7 @@ fn named(mut outcome: Outcome, step: &Step, began: Instant) -> Outcome {
     outcome
 }
 
-/// How a call of cargo ended that did not end well.
+/// Describes how a call of cargo ended that did not end well.
 fn unwell(ended: &Ended, bound: Duration) -> Option<String> {
     match ended {
         Ended::Exit(status) if status.success() => None,
@@ -496,7 +496,7 @@ fn appended(path: &Path) -> Result<File, Error> {
     file.map_err(Error::file("open", path))
 }
 
-/// How a command of ours ended that should have ended well.
+/// Describes how a command of ours ended that should have ended well.
 fn ended_badly(ended: &Ended, step: &Step) -> String {
     match ended {
         Ended::Exit(status) => format!("cargo xtask {} ended with {status}", step.name),
@@ -558,7 +558,7 @@ fn count_tests(
     outcome
 }
 
-/// Each target counts as a test.
+/// Counts each fuzzing target as a test.
 fn count_fuzzers(report: fuzz::Report, ci: bool) -> Outcome {
     let mut outcome = Outcome::default();
     for found in report.found {
@@ -600,7 +600,7 @@ fn skipped(outcome: &mut Outcome, skip: Skip, ci: bool) {
     }
 }
 
-/// Each check in a guest counts as a test.
+/// Counts each check in a guest as a test.
 fn count_guests(report: lab::Report, ci: bool) -> Outcome {
     let mut outcome = Outcome::default();
     for guest in report.guests {

@@ -211,14 +211,14 @@ fn install_those(needed: impl Fn(&Package) -> bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// The package that `program` comes in, if the program is not here.
+/// Returns the package that `program` comes in, if the program is not here.
 pub(super) fn lacking(program: &str) -> Option<&'static str> {
     let package = PACKAGES.iter().find(|package| package.program == program)?;
     let path = std::env::var("PATH").unwrap_or_default();
     (!is_on_path(program, &path)).then_some(package.name)
 }
 
-/// What installs these packages.
+/// Returns the command line that installs these packages.
 pub(super) fn install_line(names: &[&str]) -> String {
     format!("apt-get install -y --no-install-recommends {}", names.join(" "))
 }

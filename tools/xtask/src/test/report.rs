@@ -50,7 +50,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// A step that counts as one test.
+    /// Creates the outcome of a step that counts as one test.
     pub(super) fn check(failures: Vec<Failure>, log: Vec<String>) -> Self {
         let good = failures.is_empty();
         let log = if good { Vec::new() } else { log };
@@ -62,7 +62,7 @@ impl Outcome {
         }
     }
 
-    /// A step that was not run.
+    /// Creates the outcome of a step that was not run.
     pub(super) fn left_out(name: &str, reason: &str) -> Self {
         let skip = Skip {
             test: format!("the whole step {name}"),
@@ -75,7 +75,7 @@ impl Outcome {
         }
     }
 
-    /// A step that ended before it had a result.
+    /// Creates the outcome of a step that ended before it had a result.
     pub(super) fn could_not_run(name: &str, error: &Error) -> Self {
         let failure = Failure {
             what: error.to_string(),
@@ -88,7 +88,7 @@ impl Outcome {
         }
     }
 
-    /// One line, and what explains the failures.
+    /// Prints one line, and what explains the failures.
     pub(super) fn print(&self) {
         println!("{}", self.line());
         for line in &self.log {
@@ -151,7 +151,7 @@ impl Report {
         self.failed() == 0 && self.passed() > 0
     }
 
-    /// The lists and the closing line.
+    /// Prints the lists and the closing line.
     pub(super) fn print(&self) {
         print!("{}", self.text());
     }
@@ -186,7 +186,8 @@ impl Report {
         text
     }
 
-    /// What failed in one way in any step, and the commands to see it again; nothing where nothing did.
+    /// Writes what failed in one way in any step, and the commands to see it again; nothing where nothing
+    /// did.
     fn list(&self, text: &mut String, head: &str, which: fn(&Outcome) -> &Vec<Failure>) {
         if self.steps.iter().all(|step| which(step).is_empty()) {
             return;
@@ -218,7 +219,7 @@ pub(super) fn telling_lines(log: &str) -> Vec<String> {
     words_of_failed(log).into_iter().chain(telling_end(log)).collect()
 }
 
-/// What libtest shows of each test that failed: the beginning and the end of it.
+/// Returns what libtest shows of each test that failed: the beginning and the end of it.
 fn words_of_failed(log: &str) -> Vec<String> {
     let mut shown = Vec::new();
     let mut lines = log.lines().peekable();

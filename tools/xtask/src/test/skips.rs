@@ -17,7 +17,7 @@ pub(super) struct Skip {
 }
 
 impl Skip {
-    /// The Debian package that is missing, when that is the reason.
+    /// Returns the Debian package that is missing, when that is the reason.
     pub(super) fn package(&self) -> Option<&str> {
         Some(self.reason.strip_prefix("package ")?.split_once(':')?.0)
     }

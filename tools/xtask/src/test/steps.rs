@@ -10,7 +10,8 @@ use crate::workspace::{Member, TargetKind, Workspace, host};
 /// Folders whose unit tests run under AddressSanitizer: those that hold rooms for `unsafe`.
 const SANITIZED: &[&str] = &["ring", "fabric", "drivers/shm", "drivers/usnic/model"];
 
-/// The same, where there is time: these are built from nearly everything, for one room of a few lines.
+/// Folders whose tests run under AddressSanitizer only where there is time: these are built from nearly
+/// everything, for one room of a few lines.
 const SANITIZED_WITH_TIME: &[&str] = &["engine"];
 
 /// Folders all of whose tests, also those in `tests/`, run in release mode and under AddressSanitizer too:
@@ -39,11 +40,11 @@ pub(super) struct Invocation {
     pub(super) arguments: Vec<String>,
     /// The folder below cargo's target folder that this build has for itself; empty for the common one.
     pub(super) target: &'static str,
-    /// Where it runs.
+    /// The lane in which it runs.
     pub(super) lane: Lane,
 }
 
-/// Where a call of cargo runs.
+/// The lane in which a call of cargo runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Lane {
     /// After the calls before it.
@@ -87,7 +88,7 @@ impl Invocation {
         self.arguments.first().is_some_and(|word| word == "test") && !self.only_builds()
     }
 
-    /// The environment as one types it before a command, with a space at the end if there is any.
+    /// Returns the environment as one types it before a command, with a space at the end if there is any.
     pub(super) fn typed_environment(&self) -> String {
         let mut typed = String::new();
         if !self.target.is_empty() {
@@ -99,14 +100,14 @@ impl Invocation {
         typed
     }
 
-    /// The whole command as one types it.
+    /// Returns the whole command as one types it.
     pub(super) fn typed(&self) -> String {
         let arguments: Vec<String> = self.arguments.iter().map(|argument| quoted(argument)).collect();
         format!("{}cargo {}", self.typed_environment(), arguments.join(" "))
     }
 }
 
-/// `text` as a shell takes it for one word.
+/// Quotes `text` so that a shell takes it for one word.
 pub(super) fn quoted(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=/.:,+@%".contains(&byte);
     if !text.is_empty() && text.bytes().all(plain) {
@@ -347,7 +348,7 @@ fn test(workspace: &Workspace, packages: &[&str]) -> Vec<Invocation> {
     ]
 }
 
-/// The packages that are tested, as arguments of cargo.
+/// Returns the packages that are tested, as arguments of cargo.
 fn packages(workspace: &Workspace, all: bool) -> Vec<&str> {
     if all {
         return vec!["--workspace"];
@@ -373,7 +374,7 @@ fn format(of: &[&str]) -> Invocation {
     Invocation::new(&arguments.concat())
 }
 
-/// The names of the steps, for `--list`.
+/// Returns the names of the steps, for `--list`.
 pub(super) fn list(plan: &[Step]) -> String {
     let line = |step: &Step| {
         let slow = if step.slow { ", left out by --fast" } else { "" };
@@ -387,8 +388,8 @@ pub(super) fn list(plan: &[Step]) -> String {
     plan.iter().map(line).collect()
 }
 
-/// The call that repeats a part of a step's tests, before what chooses them: environment, target folder, and
-/// cargo with the arguments that decide how it builds.
+/// Returns the call that repeats a part of a step's tests, before what chooses them: environment, target
+/// folder, and cargo with the arguments that decide how it builds.
 pub(super) fn repeat_base(step: &Step) -> Invocation {
     let mut base = Invocation::new(&["test"]);
     let Work::Cargo { calls, .. } = &step.work else {
@@ -409,7 +410,8 @@ pub(super) fn repeat_base(step: &Step) -> Invocation {
     base
 }
 
-/// The test files of a package whose names contain one of `parts`, as arguments; empty when there is none.
+/// Returns the test files of a package whose names contain one of `parts`, as arguments; empty when there is
+/// none.
 fn tests_named(member: &Member, parts: &[&str]) -> Vec<String> {
     let tests = member
         .targets
@@ -473,7 +475,7 @@ fn loom(workspace: &Workspace) -> Vec<Invocation> {
     chosen(call, fixed)
 }
 
-/// The call, if packages were added to its `fixed` arguments: without any, cargo would take them all.
+/// Returns the call, if packages were added to its `fixed` arguments: without any, cargo would take them all.
 fn chosen(call: Invocation, fixed: usize) -> Vec<Invocation> {
     if call.arguments.len() > fixed {
         vec![call]

@@ -1,4 +1,4 @@
-//! From what cargo printed to what a step counts.
+//! Tests from what cargo printed to what a step counts.
 
 use super::*;
 
