@@ -5,7 +5,7 @@ use doorbell_fabric::rail::Rail as _;
 use doorbell_job::config::{Config, Mode, Protocol, Resume};
 use doorbell_job::connect::Way;
 use doorbell_job::control::Fates;
-use doorbell_job::counter_file::Seen;
+use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
 use doorbell_job::join::{Joined, Raised, crowded};
 use doorbell_job::meet::remote::Remote;
@@ -23,7 +23,7 @@ use crate::world::World;
 struct Layer {
     pml: Pml<AnyRail>,
     ways: Vec<Vec<Way>>,
-    seen: Option<Seen>,
+    seen: Option<CounterPublisher>,
     meeting: Option<Box<Meeting>>,
 }
 
@@ -45,7 +45,13 @@ impl World {
             |pml, job, ways, candidates| {
                 let (config, directory) = (job.config(), job.directory());
                 let named = named_ways(&pml, &ways, directory);
-                let seen = Seen::create(*config.counters.place.get(), job.rank(), &pml, &named, directory)?;
+                let seen = CounterPublisher::create(
+                    *config.counters.place.get(),
+                    job.rank(),
+                    &pml,
+                    &named,
+                    directory,
+                )?;
                 let meeting = directory.is_lazy();
                 let meeting =
                     meeting.then(|| Box::new(Meeting::new(directory.clone(), config.clone(), candidates)));

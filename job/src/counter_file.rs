@@ -48,7 +48,7 @@ struct Row {
 }
 
 /// The file, and its words in the order of the plan.
-pub struct Seen {
+pub struct CounterPublisher {
     file: CounterFile,
     pml: Vec<Counter>,
     live: Gauge,
@@ -64,7 +64,7 @@ fn counted_as(rail: &str) -> String {
     rail.chars().map(|c| if plain(c) { c } else { '_' }).collect()
 }
 
-impl Seen {
+impl CounterPublisher {
     /// Makes the file of `rank`, where the setting says so.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
+use doorbell_am_portals::Seen;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::memory::MutLoan;
@@ -13,7 +14,7 @@ use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::Way;
 use doorbell_job::control::Fates;
-use doorbell_job::counter_file::Seen;
+use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::diagnose::WayNow;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::meet::remote::Life;
@@ -21,7 +22,8 @@ use doorbell_job::path_report;
 use doorbell_job::rails::AnyRail;
 use doorbell_job::ranks::Directory;
 use doorbell_job::types::Status;
-use doorbell_job::wait::turns::{Clock, Patience, Turn, Waiter, move_on};
+use doorbell_job::wait::turns::{Clock, Patience};
+use doorbell_job::wait::waiter::{self, Pollable, Rules};
 use doorbell_pml::{
     self as pml, Aborted, Claimed, LostReason, PathReport, PathState, Pml, RailId, Rank, RequestId,
 };
@@ -51,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) patience: Patience,
     pub(crate) quiet: Duration,
     /// What others may see.
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<CounterPublisher>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// Of each rank, in the order of preference.
@@ -118,14 +120,11 @@ impl Core {
 
     /// One bounded pass with everything.
     pub(crate) fn progress(&mut self) -> Work {
-        if let Clock::Virtual(net) = &self.clock {
-            move_on(net, self.rank, self.pml.next_deadline(), &mut self.stopped);
-        }
-        let now = self.clock.now();
-        let work = self.progress_at(now);
-        if let Clock::Virtual(net) = &self.clock {
-            net.set_alarm(self.rank, self.pml.next_deadline());
-        }
+        let (clock, rank, mut stopped) = (self.clock.clone(), self.rank, self.stopped);
+        let mut quiet = |_: &Waiting| {};
+        let mut waited = Waited::on(self, &mut quiet);
+        let work = waiter::progress(&mut waited, &clock, rank, &mut stopped, Pollable::progress_at);
+        self.stopped = stopped;
         work
     }
 
@@ -273,17 +272,22 @@ impl Core {
         if let Some(result) = done(self) {
             return Ok(result);
         }
-        let clock = self.clock.clone();
-        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
-        loop {
-            let work = self.poll();
-            if let Some(result) = done(self) {
-                return Ok(result);
-            }
-            match waiter.turn(work > 0) {
-                Turn::Again => {}
-                turn => self.slow_turn(turn, &waiter, &what, notice)?,
-            }
+        let rules = self.rules(limit);
+        waiter::wait(
+            &mut Waited::on(self, notice),
+            &rules,
+            what,
+            |_, _| Seen::Something,
+            |at| done(at.core),
+        )
+    }
+
+    fn rules(&self, limit: Duration) -> Rules {
+        Rules {
+            clock: self.clock.clone(),
+            patience: self.patience,
+            quiet: self.quiet,
+            limit,
         }
     }
 
@@ -313,22 +317,16 @@ impl Core {
         what: &dyn Fn() -> Awaited,
         notice: &mut dyn FnMut(&Waiting),
     ) {
-        if let Clock::Virtual(_) = self.clock {
-            // One thread drives all ranks of a simulation: no other rank can act while this one waits.
-            return;
-        }
         if !self.waits_on(to) {
-            self.poll();
+            if let Clock::Machine(_) = self.clock {
+                self.poll();
+            }
             return;
         }
-        let clock = self.clock.clone();
-        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
-        while self.waits_on(to) {
-            let turn = waiter.turn(self.poll() > 0);
-            if self.slow_turn(turn, &waiter, what, notice).is_err() {
-                self.set_overdue(to);
-                return;
-            }
+        let rules = self.rules(limit);
+        let holds = &mut |at: &mut Waited<'_>| at.core.waits_on(to);
+        if !waiter::push_out(&mut Waited::on(self, notice), &rules, what, holds) {
+            self.set_overdue(to);
         }
     }
 
@@ -361,55 +359,20 @@ impl Core {
         (0..self.ways.len() as u32).map(Rank)
     }
 
-    #[cold]
-    fn slow_turn(
-        &mut self,
-        turn: Turn,
-        waiter: &Waiter<'_>,
-        what: &dyn Fn() -> Awaited,
-        notice: &mut dyn FnMut(&Waiting),
-    ) -> Result<(), Error> {
-        match turn {
-            Turn::Again => {}
-            Turn::Housekeep(now) => _ = self.progress_at(now),
-            Turn::Yield(now) => {
-                if self.progress_at(now) == 0 {
-                    thread::yield_now();
-                }
-            }
-            Turn::Sleep(now, until) => {
-                if self.progress_at(now) == 0 {
-                    self.sleep(now, until, None);
-                }
-            }
-            Turn::Quiet(now) => {
-                notice(&self.explain(what(), waiter.waited(now)));
-                if !self.maker.is_running() {
-                    // The callback has forked, and this is the child.
-                    return Err(Error::Forked);
-                }
-            }
-            Turn::Expired(now) => {
-                return Err(self.expired(what(), waiter.waited(now)));
-            }
-        }
-        Ok(())
-    }
-
     /// Sleeps until a rail (or `extra`) has something, a rail's own deadline comes, or `until`.
     #[cold]
-    pub(crate) fn sleep(&mut self, now: Time, until: Time, extra: Option<BorrowedFd<'_>>) {
-        if self.pml.must_poll() {
-            thread::yield_now();
-            return;
-        }
-        let until = self.pml.next_deadline().map_or(until, |due| due.min(until));
-        if let Clock::Virtual(net) = &self.clock {
-            // One thread drives all ranks of a simulation: nobody else can act, so the time simply passes.
-            let next = net.next_event().map_or(until, |event| event.min(until));
-            net.advance_to(next);
-            return;
-        }
+    pub(crate) fn sleep(&mut self, now: Time, until: Time, extra: BorrowedFd<'_>) {
+        let clock = self.clock.clone();
+        let mut quiet = |_: &Waiting| {};
+        let mut waited = Waited {
+            extra: Some(extra),
+            ..Waited::on(self, &mut quiet)
+        };
+        waiter::sleep(&mut waited, &clock, now, until);
+    }
+
+    /// Arms all that can wake this rank, and sleeps; `false` when it did not sleep.
+    fn sleep_for(&mut self, longest: Duration, extra: Option<BorrowedFd<'_>>) -> bool {
         if let Some(seen) = &self.seen {
             seen.store(&self.pml);
         }
@@ -418,14 +381,9 @@ impl Core {
         let fates = self.fates.clone();
         let directory = self.meeting.as_ref().map(|meeting| meeting.directory.clone());
         let news = directory.as_ref().and_then(Directory::arm);
-        let slept = self.sleep_armed(until.since(now), [extra, other, fates.arm(), news]);
+        let slept = self.sleep_armed(longest, [extra, other, fates.arm(), news]);
         self.life = life;
-        if !slept {
-            thread::yield_now();
-        }
-        for (_, rail) in self.pml.rails_mut() {
-            rail.disarm();
-        }
+        slept
     }
 
     /// Arms every rail and sleeps; `false` when it did not sleep.
@@ -742,25 +700,93 @@ impl Core {
     }
 
     fn push_out(&mut self, limit: Duration) {
-        let by = self.clock.now() + limit;
-        loop {
-            let now = self.clock.now();
+        let clock = self.clock.clone();
+        waiter::close(&clock, limit, |now, by| {
             self.meet_peers();
             let closed = self.pml.close(now, by);
             if let Some(seen) = &self.seen {
                 seen.store(&self.pml);
             }
-            if closed || now >= by {
-                return;
-            }
-            match &self.clock {
-                Clock::Virtual(net) => {
-                    let next = net.next_event().map_or(by, |event| event.min(by));
-                    net.advance_to(next);
-                }
-                Clock::Machine(_) => thread::yield_now(),
-            }
+            closed
+        });
+    }
+}
+
+/// The core while it is waited on, and where a long wait is reported.
+struct Waited<'a> {
+    core: &'a mut Core,
+    notice: &'a mut dyn FnMut(&Waiting),
+    /// Wakes a sleeper, too.
+    extra: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> Waited<'a> {
+    #[inline]
+    fn on(core: &'a mut Core, notice: &'a mut dyn FnMut(&Waiting)) -> Self {
+        Self {
+            core,
+            notice,
+            extra: None,
         }
+    }
+}
+
+impl Pollable for Waited<'_> {
+    const LINGERS: bool = false;
+
+    #[inline]
+    fn poll(&mut self) -> Work {
+        self.core.poll()
+    }
+
+    fn progress_at(&mut self, now: Time) -> Work {
+        self.core.progress_at(now)
+    }
+
+    #[inline]
+    fn wants_time(&self) -> bool {
+        // A pass looks at the clock where a rail wants it.
+        false
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.core.pml.next_deadline()
+    }
+
+    fn must_poll(&self) -> bool {
+        self.core.pml.must_poll()
+    }
+
+    fn sleep(&mut self, longest: Duration) -> bool {
+        self.core.sleep_for(longest, self.extra)
+    }
+
+    fn disarm(&mut self) {
+        self.core.pml.rails_mut().for_each(|(_, rail)| rail.disarm());
+    }
+
+    fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
+        self.core.explain(what, waited)
+    }
+
+    fn expired(&self, what: Awaited, waited: Duration) -> Error {
+        self.core.expired(what, waited)
+    }
+
+    fn notice(&mut self, waiting: &Waiting) {
+        (self.notice)(waiting);
+    }
+
+    fn here(&self) -> Result<(), Error> {
+        match self.core.maker.is_running() {
+            true => Ok(()),
+            false => Err(Error::Forked),
+        }
+    }
+
+    #[inline]
+    fn hopeless(&self, _: Awaited) -> Option<Error> {
+        None
     }
 }
 

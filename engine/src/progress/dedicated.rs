@@ -237,7 +237,7 @@ impl Desk {
         shared.engine.prepare();
         if mailbox.is_empty() && !mailbox.is_abandoned() {
             let bell = shared.engine.descriptor();
-            self.core.sleep(now, until, Some(bell.as_fd()));
+            self.core.sleep(now, until, bell.as_fd());
         }
         shared.engine.finish();
     }

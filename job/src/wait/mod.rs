@@ -1,19 +1,14 @@
-//! Waiting for what stands above the rails and moves only when it is asked to: a Portals node, or active messages over one.
+//! Waiting: the loop that every handle's waits share ([`waiter`]), its turns ([`turns`]), and the waits of what stands above
+//! a Portals node ([`Station`]).
 //!
-//! ```text
-//!   until it is done:  poll ── nothing ─► spin, yield, sleep on the rails' descriptors   (progress.wait)
-//!                        │
-//!                        └─ now and then with the clock: losses, the connection to another host, the deadline
-//! ```
-//!
-//! The same turns ([`turns`]) as those of a world's waits. Every wait has a deadline, and ends
-//! early when a rank is lost that the program has not said it can do without.
+//! Every wait has a deadline. Those of a [`Station`] end early when a rank is lost that the program has not said it can
+//! do without.
 
 mod sleep;
 pub mod turns;
+pub mod waiter;
 
 use std::io::Write as _;
-use std::thread;
 use std::time::Duration;
 
 use doorbell_am_portals::Seen;
@@ -24,7 +19,8 @@ use doorbell_pml::LostReason;
 use rustix::fd::{AsFd, BorrowedFd};
 
 use self::sleep::Sleeper;
-use self::turns::{Clock, Patience, Turn, Waiter, move_on};
+use self::turns::{Clock, Patience};
+use self::waiter::{Pollable, Rules};
 use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::meet::remote::Life;
@@ -186,28 +182,29 @@ impl Station {
         if self.here().is_err() {
             return 0;
         }
-        if let Clock::Virtual(net) = &self.clock {
-            move_on(net, self.rank, driven.next_deadline(), &mut self.stopped);
-        }
-        let now = self.clock.now();
-        let work = driven.poll() + self.progress_at(driven, now);
-        if let Clock::Virtual(net) = &self.clock {
-            net.set_alarm(self.rank, driven.next_deadline());
-        }
+        let (clock, rank, mut stopped) = (self.clock.clone(), self.rank, self.stopped);
+        let mut attended = self.attend(driven);
+        let work = waiter::progress(&mut attended, &clock, rank, &mut stopped, |at, now| {
+            at.driven.poll() + at.progress_at(now)
+        });
+        self.stopped = stopped;
         work
     }
 
-    fn progress_at<D: Driven>(&mut self, driven: &mut D, now: Time) -> usize {
-        if let Some(life) = &mut self.life
-            && let Some(reason) = life.look(now)
-        {
-            driven.ended(life.peer().0, reason);
+    fn attend<'a, D: Driven>(&'a mut self, driven: &'a mut D) -> Attended<'a, D> {
+        Attended {
+            station: self,
+            driven,
         }
-        let work = driven.progress(now);
-        while let Some((rank, reason)) = driven.lost() {
-            self.lost.push(LostRank { rank, reason });
+    }
+
+    fn rules(&self, limit: Duration) -> Rules {
+        Rules {
+            clock: self.clock.clone(),
+            patience: self.patience,
+            quiet: self.quiet,
+            limit,
         }
-        work
     }
 
     /// Waits until `done` says so.
@@ -276,47 +273,21 @@ impl Station {
         if let Some(result) = done(driven) {
             return Ok(result);
         }
+        let rules = self.rules(limit);
         self.waits = self.waits.wrapping_add(1);
-        if self.waits.is_multiple_of(HOUSEKEEP_EVERY) {
+        let is_due = self.waits.is_multiple_of(HOUSEKEEP_EVERY);
+        let mut attended = self.attend(driven);
+        if is_due {
             // Waits that all are short never come to look at the clock.
-            let now = self.clock.now();
-            self.progress_at(driven, now);
+            attended.progress_at(rules.clock.now());
         }
-        let clock = self.clock.clone();
-        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
-        let looks = waiter.looks();
-        loop {
-            let mut turns = 1;
-            if looks > 0 {
-                match linger(driven, looks) {
-                    Seen::Something => {}
-                    Seen::Nothing => turns = looks,
-                    Seen::Counted(_) => {
-                        if let Some(result) = done(driven) {
-                            return Ok(result);
-                        }
-                    }
-                }
-            }
-            let work = driven.poll();
-            if let Some(result) = done(driven) {
-                return Ok(result);
-            }
-            match waiter.turn_after(turns, work > 0) {
-                Turn::Again if !driven.wants_time() => {}
-                Turn::Again => {
-                    let now = self.clock.now();
-                    self.progress_at(driven, now);
-                }
-                turn => {
-                    self.slow_turn(driven, turn, &waiter, what)?;
-                    if let Some(lost) = self.missed(what) {
-                        // What it still brought counts.
-                        return done(driven).ok_or_else(|| self.peer_lost(driven, lost));
-                    }
-                }
-            }
-        }
+        waiter::wait(
+            &mut attended,
+            &rules,
+            || what,
+            |at, looks| linger(at.driven, looks),
+            |at| done(at.driven),
+        )
     }
 
     /// A call that has sent does not return while a rail holds messages back, for at most `limit`: its caller
@@ -325,24 +296,11 @@ impl Station {
     #[inline]
     pub fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
         if driven.holds_back() {
-            self.push_out(driven, limit, what);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn push_out<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
-        if let Clock::Virtual(_) = self.clock {
-            // One thread drives all ranks of a simulation: no other rank can act while this one waits.
-            return;
-        }
-        let clock = self.clock.clone();
-        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
-        while driven.holds_back() {
-            let turn = waiter.turn(driven.poll() > 0);
-            if self.slow_turn(driven, turn, &waiter, what).is_err() {
+            let rules = self.rules(limit);
+            let mut attended = self.attend(driven);
+            let holds = &mut |at: &mut Attended<'_, D>| at.driven.holds_back();
+            if !waiter::push_out(&mut attended, &rules, &|| what, holds) {
                 driven.give_up_held();
-                return;
             }
         }
     }
@@ -357,68 +315,6 @@ impl Station {
         };
         let mut lost = self.lost.iter().filter(|_| !self.excuses_all).filter(waits_for);
         lost.find(|lost| !self.excused.contains(&lost.rank)).copied()
-    }
-
-    #[cold]
-    fn slow_turn<D: Driven>(
-        &mut self,
-        driven: &mut D,
-        turn: Turn,
-        waiter: &Waiter<'_>,
-        what: Awaited,
-    ) -> Result<(), Error> {
-        match turn {
-            Turn::Again => {}
-            Turn::Housekeep(now) => _ = self.progress_at(driven, now),
-            Turn::Yield(now) => {
-                if self.progress_at(driven, now) == 0 {
-                    thread::yield_now();
-                }
-            }
-            Turn::Sleep(now, until) => {
-                if self.progress_at(driven, now) == 0 {
-                    self.sleep(driven, now, until);
-                }
-            }
-            Turn::Quiet(now) => {
-                let waiting = self.explain(driven, what, waiter.waited(now));
-                self.complain(&waiting);
-                // The callback may have forked, and this be the child.
-                self.here()?;
-            }
-            Turn::Expired(now) => {
-                return Err(self.expired(driven, what, waiter.waited(now)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Sleeps until a rail has something, a deadline of the rails comes, or `until`.
-    #[cold]
-    fn sleep<D: Driven>(&mut self, driven: &mut D, now: Time, until: Time) {
-        let until = driven.next_deadline().map_or(until, |due| due.min(until));
-        if let Clock::Virtual(net) = &self.clock {
-            // One thread drives all ranks of a simulation: nobody else can act, so the time simply passes.
-            let next = net.next_event().map_or(until, |event| event.min(until));
-            net.advance_to(next);
-            return;
-        }
-        if self.sleeper.is_none() {
-            self.sleeper = Sleeper::new().ok();
-        }
-        let (Some(sleeper), life) = (&mut self.sleeper, &mut self.life) else {
-            thread::yield_now();
-            return;
-        };
-        sleeper.begin();
-        if let Some(descriptor) = life.as_mut().and_then(Life::arm) {
-            sleeper.watch(descriptor.as_fd());
-        }
-        let works = driven.arm(&mut |descriptor| sleeper.watch(descriptor));
-        if works || !sleeper.sleep(until.since(now)) {
-            thread::yield_now();
-        }
-        driven.disarm();
     }
 
     /// The error of a wait that has reached its limit: the explanation, and what the rails to those concerned
@@ -476,23 +372,94 @@ impl Station {
     /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
     pub fn close<D: Driven>(&mut self, driven: &mut D, limit: Duration) {
         let alone = self.life.as_ref().is_some_and(Life::is_over);
-        let by = self.clock.now() + if alone { Duration::ZERO } else { limit };
-        loop {
-            let now = self.clock.now();
-            if driven.close(now, by) || now >= by {
-                break;
-            }
-            match &self.clock {
-                Clock::Virtual(net) => {
-                    let next = net.next_event().map_or(by, |event| event.min(by));
-                    net.advance_to(next);
-                }
-                Clock::Machine(_) => thread::yield_now(),
-            }
-        }
+        let most = if alone { Duration::ZERO } else { limit };
+        waiter::close(&self.clock, most, |now, by| driven.close(now, by));
         if let Some(life) = self.life.take() {
             life.leave(limit);
         }
+    }
+}
+
+/// What is waited on, with the station that waits for it.
+struct Attended<'a, D> {
+    station: &'a mut Station,
+    driven: &'a mut D,
+}
+
+impl<D: Driven> Pollable for Attended<'_, D> {
+    const LINGERS: bool = true;
+
+    #[inline]
+    fn poll(&mut self) -> usize {
+        self.driven.poll()
+    }
+
+    fn progress_at(&mut self, now: Time) -> usize {
+        if let Some(life) = &mut self.station.life
+            && let Some(reason) = life.look(now)
+        {
+            self.driven.ended(life.peer().0, reason);
+        }
+        let work = self.driven.progress(now);
+        while let Some((rank, reason)) = self.driven.lost() {
+            self.station.lost.push(LostRank { rank, reason });
+        }
+        work
+    }
+
+    #[inline]
+    fn wants_time(&self) -> bool {
+        self.driven.wants_time()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.driven.next_deadline()
+    }
+
+    fn must_poll(&self) -> bool {
+        // A rail that cannot be slept on shows it when it is armed.
+        false
+    }
+
+    fn sleep(&mut self, longest: Duration) -> bool {
+        let station = &mut *self.station;
+        if station.sleeper.is_none() {
+            station.sleeper = Sleeper::new().ok();
+        }
+        let Some(sleeper) = &mut station.sleeper else {
+            return false;
+        };
+        sleeper.begin();
+        if let Some(descriptor) = station.life.as_mut().and_then(Life::arm) {
+            sleeper.watch(descriptor.as_fd());
+        }
+        let works = self.driven.arm(&mut |descriptor| sleeper.watch(descriptor));
+        !works && sleeper.sleep(longest)
+    }
+
+    fn disarm(&mut self) {
+        self.driven.disarm();
+    }
+
+    fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
+        self.station.explain(self.driven, what, waited)
+    }
+
+    fn expired(&self, what: Awaited, waited: Duration) -> Error {
+        self.station.expired(self.driven, what, waited)
+    }
+
+    fn notice(&mut self, waiting: &Waiting) {
+        self.station.complain(waiting);
+    }
+
+    fn here(&self) -> Result<(), Error> {
+        self.station.here()
+    }
+
+    fn hopeless(&self, what: Awaited) -> Option<Error> {
+        let lost = self.station.missed(what)?;
+        Some(self.station.peer_lost(self.driven, lost))
     }
 }
 

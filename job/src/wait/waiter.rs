@@ -1,0 +1,234 @@
+//! The one wait loop, whatever is waited on: the PML of a world, a Portals node, or active messages over one.
+//!
+//! ```text
+//!   until it is done:  poll ── nothing ─► spin, yield, sleep on the rails' descriptors   (progress.wait)
+//!                        │
+//!                        └─ now and then with the clock: losses, the connection to another host, the deadline
+//! ```
+
+use std::thread;
+use std::time::Duration;
+
+use doorbell_am_portals::Seen;
+use doorbell_fabric::time::Time;
+
+use super::turns::{Clock, Patience, Turn, Waiter, move_on};
+use crate::error::{Awaited, Error, Waiting};
+
+/// What a wait moves, sleeps on and explains.
+pub trait Pollable {
+    /// Whether [`Pollable::linger`] looks at all.
+    const LINGERS: bool;
+
+    /// Makes one bounded pass without the clock; returns the work found.
+    fn poll(&mut self) -> usize;
+
+    /// Makes one bounded pass of what needs the time; returns the work done.
+    fn progress_at(&mut self, now: Time) -> usize;
+
+    /// Whether a rail finds the time of the last [`Pollable::progress_at`] old.
+    fn wants_time(&self) -> bool;
+
+    /// When [`Pollable::progress_at`] has something to do next.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Whether a rail has to be polled, so that a wait must not sleep.
+    fn must_poll(&self) -> bool;
+
+    /// Arms all rails and sleeps for at most `longest`; `false` when it did not sleep.
+    fn sleep(&mut self, longest: Duration) -> bool;
+
+    /// Ends what a sleep has armed.
+    fn disarm(&mut self);
+
+    /// Reports what is known about the peers concerned.
+    fn explain(&self, what: Awaited, waited: Duration) -> Waiting;
+
+    /// The error of a wait that has reached its limit.
+    fn expired(&self, what: Awaited, waited: Duration) -> Error;
+
+    /// Passes on that a wait takes long.
+    fn notice(&mut self, waiting: &Waiting);
+
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that owns the rails.
+    fn here(&self) -> Result<(), Error>;
+
+    /// Why a wait for `what` can end only badly, if so.
+    fn hopeless(&self, what: Awaited) -> Option<Error>;
+}
+
+/// The habits of a wait, and its bounds.
+#[derive(Clone)]
+pub struct Rules {
+    /// The clock of the job.
+    pub clock: Clock,
+    /// What an idle wait does.
+    pub patience: Patience,
+    /// After this long, it is reported once.
+    pub quiet: Duration,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+impl Rules {
+    fn waiter(&self) -> Waiter<'_> {
+        Waiter::new(&self.clock, self.patience, self.limit, self.quiet)
+    }
+}
+
+/// Waits until `done` finds something; `linger` is how it looks again and again for what is waited for.
+///
+/// # Errors
+/// [`Error::Timeout`] when the limit passes first; what [`Pollable::hopeless`] returns.
+#[inline]
+pub fn wait<P: Pollable, R>(
+    at: &mut P,
+    rules: &Rules,
+    what: impl Fn() -> Awaited,
+    mut linger: impl FnMut(&mut P, u32) -> Seen,
+    mut done: impl FnMut(&mut P) -> Option<R>,
+) -> Result<R, Error> {
+    let mut waiter = rules.waiter();
+    let looks = if P::LINGERS { waiter.looks() } else { 0 };
+    loop {
+        let mut turns = 1;
+        if looks > 0 {
+            match linger(at, looks) {
+                Seen::Something => {}
+                Seen::Nothing => turns = looks,
+                Seen::Counted(_) => {
+                    if let Some(result) = done(at) {
+                        return Ok(result);
+                    }
+                }
+            }
+        }
+        let work = at.poll();
+        if let Some(result) = done(at) {
+            return Ok(result);
+        }
+        match waiter.turn_after(turns, work > 0) {
+            Turn::Again if !at.wants_time() => {}
+            Turn::Again => _ = at.progress_at(rules.clock.now()),
+            turn => {
+                slow_turn(at, turn, &waiter, rules, &what)?;
+                if let Some(error) = at.hopeless(what()) {
+                    // What a lost rank still brought counts.
+                    return done(at).ok_or(error);
+                }
+            }
+        }
+    }
+}
+
+/// Polls while `holds` finds that rails hold messages back; `false` when the limit passes first.
+#[cold]
+#[inline(never)]
+pub fn push_out<P: Pollable>(
+    at: &mut P,
+    rules: &Rules,
+    what: &dyn Fn() -> Awaited,
+    holds: &mut dyn FnMut(&mut P) -> bool,
+) -> bool {
+    if let Clock::Virtual(_) = rules.clock {
+        // One thread drives all ranks of a simulation: no other rank can act while this one waits.
+        return true;
+    }
+    let mut waiter = rules.waiter();
+    while holds(at) {
+        let turn = waiter.turn(at.poll() > 0);
+        if slow_turn(at, turn, &waiter, rules, what).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+#[cold]
+fn slow_turn<P: Pollable>(
+    at: &mut P,
+    turn: Turn,
+    waiter: &Waiter<'_>,
+    rules: &Rules,
+    what: &dyn Fn() -> Awaited,
+) -> Result<(), Error> {
+    match turn {
+        Turn::Again => {}
+        Turn::Housekeep(now) => _ = at.progress_at(now),
+        Turn::Yield(now) => {
+            if at.progress_at(now) == 0 {
+                thread::yield_now();
+            }
+        }
+        Turn::Sleep(now, until) => {
+            if at.progress_at(now) == 0 {
+                sleep(at, &rules.clock, now, until);
+            }
+        }
+        Turn::Quiet(now) => {
+            let waiting = at.explain(what(), waiter.waited(now));
+            at.notice(&waiting);
+            // The callback may have forked, and this be the child.
+            at.here()?;
+        }
+        Turn::Expired(now) => return Err(at.expired(what(), waiter.waited(now))),
+    }
+    Ok(())
+}
+
+/// Sleeps until a rail has something, a deadline of the rails comes, or `until`.
+#[cold]
+pub fn sleep<P: Pollable>(at: &mut P, clock: &Clock, now: Time, until: Time) {
+    if at.must_poll() {
+        thread::yield_now();
+        return;
+    }
+    let until = at.next_deadline().map_or(until, |due| due.min(until));
+    if let Clock::Virtual(net) = clock {
+        // One thread drives all ranks of a simulation: no other rank can act, so the time simply passes.
+        let next = net.next_event().map_or(until, |event| event.min(until));
+        net.advance_to(next);
+        return;
+    }
+    if !at.sleep(until.since(now)) {
+        thread::yield_now();
+    }
+    at.disarm();
+}
+
+/// One bounded pass with everything, for rank `rank`. A simulated network's clock moves on by it, and stops where the
+/// rank has something to do next (`stopped`: where it did so last).
+pub fn progress<P: Pollable>(
+    at: &mut P,
+    clock: &Clock,
+    rank: u32,
+    stopped: &mut Option<Time>,
+    pass: impl FnOnce(&mut P, Time) -> usize,
+) -> usize {
+    let Clock::Virtual(net) = clock else {
+        return pass(at, clock.now());
+    };
+    move_on(net, rank, at.next_deadline(), stopped);
+    let work = pass(at, net.now());
+    net.set_alarm(rank, at.next_deadline());
+    work
+}
+
+/// Repeats `close`, which pushes out what was accepted and returns whether that is all, for at most `limit`.
+pub fn close(clock: &Clock, limit: Duration, mut close: impl FnMut(Time, Time) -> bool) {
+    let by = clock.now() + limit;
+    loop {
+        let now = clock.now();
+        if close(now, by) || now >= by {
+            return;
+        }
+        match clock {
+            Clock::Virtual(net) => {
+                let next = net.next_event().map_or(by, |event| event.min(by));
+                net.advance_to(next);
+            }
+            Clock::Machine(_) => thread::yield_now(),
+        }
+    }
+}
