@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use doorbell::{Am, Portals, Selection, World};
+use doorbell::{Am, Job, Portals, Selection, World};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::env::{
-    CaptureRecord, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, caveats, injected,
+    CaptureRecord, Caveat, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, caveats,
+    injected,
 };
 use crate::error::BenchError;
 use crate::layer::am::{AmLink, AmState};
@@ -102,25 +103,11 @@ pub fn measure_portals(
     cores: Cores,
     progress: &mut dyn Progress,
 ) -> Result<Option<Report>, BenchError> {
-    plan.check()?;
-    only_two(job.size())?;
-    let start = Start::now(cores);
-    let (rank, peer) = (job.rank(), job.rank() ^ 1);
-    let facts = Facts::of_selection(job.selection(peer), |rail| job.rail_how(rail));
-    let apart = job.hello(rank).map(|hello| &hello.host) != job.hello(peer).map(|hello| &hello.host);
-    let faults = injected(&job.config().fault.inject.get().to_string());
-    let most = plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
-    let mut link = PortalsLink::new(job, facts.rail.clone(), most, plan.verify)?;
-    let record = || start.record(rank, cores, Vec::new());
-    let pair = pair(&mut link, &start, apart, plan, record, progress)?;
+    let two = Two::begin(job.job(), plan, cores)?;
+    let mut link = PortalsLink::new(job, two.facts.rail.clone(), longest(plan), plan.verify)?;
+    let pair = two.pair(&mut link, plan, progress)?;
     job.barrier()?;
-    let Some(pair) = pair else { return Ok(None) };
-    let counts = job.rail_counts().into_iter().filter(|(_, count)| *count > 0);
-    let mut report = start.report(plan, facts, counts.collect());
-    add(&mut report, pair);
-    finish(&mut report, start.host);
-    report.environment.doubts.splice(..0, faults);
-    Ok(Some(report))
+    Ok(pair.map(|pair| two.report(pair, plan, job.rail_counts())))
 }
 
 /// Measures as [`measure`] does, by active messages in a job of two ranks, which was made with the handlers
@@ -135,25 +122,62 @@ pub fn measure_am(
     cores: Cores,
     progress: &mut dyn Progress,
 ) -> Result<Option<Report>, BenchError> {
-    plan.check()?;
-    only_two(am.size())?;
-    let start = Start::now(cores);
-    let (rank, peer) = (am.rank(), am.rank() ^ 1);
-    let facts = Facts::of_selection(am.selection(peer), |rail| am.rail_how(rail));
-    let apart = am.hello(rank).map(|hello| &hello.host) != am.hello(peer).map(|hello| &hello.host);
-    let faults = injected(&am.config().fault.inject.get().to_string());
-    let most = plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
-    let mut link = AmLink::new(am, state, facts.rail.clone(), most, plan.verify)?;
-    let record = || start.record(rank, cores, Vec::new());
-    let pair = pair(&mut link, &start, apart, plan, record, progress)?;
+    let two = Two::begin(am.job(), plan, cores)?;
+    let mut link = AmLink::new(am, state, two.facts.rail.clone(), longest(plan), plan.verify)?;
+    let pair = two.pair(&mut link, plan, progress)?;
     am.barrier()?;
-    let Some(pair) = pair else { return Ok(None) };
-    let counts = am.rail_counts().into_iter().filter(|(_, count)| *count > 0);
-    let mut report = start.report(plan, facts, counts.collect());
-    add(&mut report, pair);
-    finish(&mut report, start.host);
-    report.environment.doubts.splice(..0, faults);
-    Ok(Some(report))
+    Ok(pair.map(|pair| two.report(pair, plan, am.rail_counts())))
+}
+
+/// Bytes of the longest message of a plan.
+fn longest(plan: &Plan) -> usize {
+    plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0)
+}
+
+/// A measurement between the two ranks of a job, whatever they exchange.
+struct Two {
+    start: Start,
+    cores: Cores,
+    rank: u32,
+    facts: Facts,
+    apart: bool,
+    faults: Option<Caveat>,
+}
+
+impl Two {
+    fn begin(job: &Job, plan: &Plan, cores: Cores) -> Result<Self, BenchError> {
+        plan.check()?;
+        only_two(job.size())?;
+        let start = Start::now(cores);
+        let (rank, peer) = (job.rank(), job.rank() ^ 1);
+        Ok(Self {
+            start,
+            cores,
+            rank,
+            facts: Facts::of_selection(job.selection(peer), |rail| job.rail_how(rail)),
+            apart: job.is_apart_from(peer),
+            faults: injected(&job.config().fault.inject.get().to_string()),
+        })
+    }
+
+    fn pair<L: Link>(
+        &self,
+        link: &mut L,
+        plan: &Plan,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<Pair>, BenchError> {
+        let record = || self.start.record(self.rank, self.cores, Vec::new());
+        pair(link, &self.start, self.apart, plan, record, progress)
+    }
+
+    fn report(self, pair: Pair, plan: &Plan, counts: Vec<(String, u64)>) -> Report {
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let mut report = self.start.report(plan, self.facts, counts.collect());
+        add(&mut report, pair);
+        finish(&mut report, self.start.host);
+        report.environment.doubts.splice(..0, self.faults);
+        report
+    }
 }
 
 /// What only tagged messages can: several pairs at once.
@@ -284,8 +308,7 @@ fn pair<L: Link>(
 
 /// Whether the partner is elsewhere, so that its process number means nothing here.
 fn is_apart(world: &World) -> bool {
-    let host = |rank: u32| world.hello(rank).map(|hello| &hello.host);
-    world.met_over().is_some() || host(world.rank()) != host(world.rank() ^ 1)
+    world.met_over().is_some() || world.job().is_apart_from(world.rank() ^ 1)
 }
 
 /// Slower pairs than this, compared with one's own, are not waited for beyond the deadline.

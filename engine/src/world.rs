@@ -13,7 +13,7 @@ use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::handle::Job;
 use doorbell_job::launcher::{Door, lock};
-use doorbell_job::rails::Capture;
+use doorbell_job::rails::{Capture, Manage as _};
 use doorbell_job::types::Status;
 use doorbell_job::wait::Hook;
 use doorbell_pml::{Counters, Rank};

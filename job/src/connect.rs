@@ -13,7 +13,7 @@ use crate::acm;
 use crate::config::Config;
 use crate::error::Error;
 use crate::meet::{Hello, Key, RailEntry};
-use crate::rails::{AnyRail, reason_of};
+use crate::rails::{AnyRail, Manage as _, reason_of};
 use crate::ranks::Directory;
 
 /// A way to a peer, as the rail itself numbers it: for one-sided operations.
@@ -91,7 +91,7 @@ pub fn add_rails(
     let mut modes = Vec::new();
     for mut rail in rails {
         modes.extend(rail.how().map(|how| (rail.name().to_string(), how)));
-        rail.set_key(key);
+        rail.set_job_key(key);
         above.add_rail(rail)?;
     }
     Ok(modes)

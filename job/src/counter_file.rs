@@ -19,7 +19,7 @@ use crate::config::CounterPlace;
 use crate::connect::Way;
 use crate::error::Error;
 use crate::path_report;
-use crate::rails::AnyRail;
+use crate::rails::{AnyRail, Manage as _};
 use crate::ranks::Directory;
 
 /// Time between two updates.

@@ -89,10 +89,10 @@ impl Job {
         Some(lock(self.launcher.as_ref()?).kind())
     }
 
-    /// Whether a rank is on another host, or may be, so that its process number means nothing here.
+    /// Whether a rank has published another host than this one.
     pub fn is_apart_from(&self, rank: u32) -> bool {
         let host = |rank: u32| self.hello(rank).map(|hello| &hello.host);
-        self.met_over.is_some() || host(self.rank) != host(rank)
+        host(self.rank) != host(rank)
     }
 
     /// Keeps the launcher that started this rank until the end of the job. One that has only brought an

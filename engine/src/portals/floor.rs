@@ -14,7 +14,7 @@ use doorbell_job::connect::{Above, Way};
 use doorbell_job::error::Error;
 use doorbell_job::meet::Hello;
 use doorbell_job::path_report;
-use doorbell_job::rails::AnyRail;
+use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_job::wait::Driven;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;

@@ -43,6 +43,7 @@ use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, N
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
+use doorbell_job::rails::Manage as _;
 use doorbell_job::wait::Station;
 
 pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};

@@ -19,7 +19,7 @@ use doorbell_job::diagnose::WayNow;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::meet::remote::Life;
 use doorbell_job::path_report;
-use doorbell_job::rails::AnyRail;
+use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_job::ranks::Directory;
 use doorbell_job::types::Status;
 use doorbell_job::wait::turns::{Clock, Patience};

@@ -1,4 +1,4 @@
-//! Faults that are wanted: which rail breaks, and when. A test aid (`job/src/rails/drill.rs` does it).
+//! Faults that are wanted: which rail breaks, and when. A test aid (`job/src/rails/fault_rail.rs` does it).
 
 use std::fmt;
 

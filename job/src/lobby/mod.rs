@@ -45,7 +45,7 @@ use crate::config::{Config, Rails};
 use crate::connect::{Above, add_rails, connect};
 use crate::error::Error;
 use crate::meet::{Hello, Key};
-use crate::rails::{AnyRail, open_all};
+use crate::rails::{AnyRail, Manage as _, open_all};
 use crate::random;
 
 /// Process ids of those that do not ask for one: above all that may be asked for, and below [`PID_ANY`].

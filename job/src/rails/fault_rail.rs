@@ -16,14 +16,14 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
-use super::AnyRail;
+use super::{AnyRail, Manage as _};
 use crate::config::{Fault, When};
 
 /// Polls of a transfer before it is broken: some of it has moved then, and of a long one not all.
 const MIDDLE: u32 = 2;
 
 /// A rail, and the faults that are still to come.
-pub struct Drill {
+pub struct FaultRail {
     pub(super) rail: Box<AnyRail>,
     faults: VecDeque<When>,
     /// Whether one of them has happened.
@@ -34,7 +34,7 @@ pub struct Drill {
     polls: Option<u32>,
 }
 
-impl Drill {
+impl FaultRail {
     /// The rail itself where no fault names it.
     pub(super) fn wrap(rail: AnyRail, faults: &[Fault]) -> AnyRail {
         let ours = faults.iter().filter(|fault| fault.rail == *rail.name());
@@ -42,7 +42,7 @@ impl Drill {
         if faults.is_empty() {
             return rail;
         }
-        AnyRail::Drilled(Self {
+        AnyRail::Faulty(Self {
             rail: Box::new(rail),
             faults,
             broken: false,
@@ -52,7 +52,7 @@ impl Drill {
     }
 
     /// Breaks the ways to all peers, when it is time. Between calls, as rails break by themselves.
-    fn keep_to_the_plan(&mut self) {
+    fn inject_due(&mut self) {
         let due = match self.faults.front() {
             Some(When::Messages(count)) => self.messages >= *count,
             Some(When::Rendezvous) => self.polls.is_some_and(|polls| polls >= MIDDLE),
@@ -75,7 +75,7 @@ impl Drill {
     }
 }
 
-impl Rail for Drill {
+impl Rail for FaultRail {
     fn name(&self) -> &RailName {
         self.rail.name()
     }
@@ -89,7 +89,7 @@ impl Rail for Drill {
     }
 
     fn progress(&mut self, now: Time) -> Work {
-        self.keep_to_the_plan();
+        self.inject_due();
         self.rail.progress(now)
     }
 
@@ -122,7 +122,7 @@ impl Rail for Drill {
     }
 }
 
-impl Message for Drill {
+impl Message for FaultRail {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
         self.rail.open(address, incarnation)
     }
@@ -158,7 +158,7 @@ impl Message for Drill {
     }
 
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
-        self.keep_to_the_plan();
+        self.inject_due();
         self.polls = self.polls.map(|polls| polls.saturating_add(1));
         let work = self.rail.poll(budget, sink);
         self.messages += work as u64;

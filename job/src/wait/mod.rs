@@ -1,8 +1,8 @@
-//! Waiting: the loop that every handle's waits share ([`waiter`]), its turns ([`turns`]), and the waits of what stands above
-//! a Portals node ([`Station`]).
+//! Waiting: the loop that every handle's waits share ([`waiter`]), its turns ([`turns`]), and the waits
+//! of what stands above a Portals node ([`Station`]).
 //!
-//! Every wait has a deadline. Those of a [`Station`] end early when a rank is lost that the program has not said it can
-//! do without.
+//! Every wait has a deadline. Those of a [`Station`] end early when a rank is lost, unless the program goes
+//! on without it.
 
 mod sleep;
 pub mod turns;

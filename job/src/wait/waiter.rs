@@ -3,7 +3,7 @@
 //! ```text
 //!   until it is done:  poll ── nothing ─► spin, yield, sleep on the rails' descriptors   (progress.wait)
 //!                        │
-//!                        └─ now and then with the clock: losses, the connection to another host, the deadline
+//!                        └─ now and then with the clock: losses, connection to another host, deadline
 //! ```
 
 use std::thread;
@@ -197,8 +197,8 @@ pub fn sleep<P: Pollable>(at: &mut P, clock: &Clock, now: Time, until: Time) {
     at.disarm();
 }
 
-/// One bounded pass with everything, for rank `rank`. A simulated network's clock moves on by it, and stops where the
-/// rank has something to do next (`stopped`: where it did so last).
+/// One bounded pass with everything, for rank `rank`. A simulated network's clock moves on by it, and
+/// stops where the rank has something to do next (`stopped`: where it did so last).
 pub fn progress<P: Pollable>(
     at: &mut P,
     clock: &Clock,

@@ -1,7 +1,7 @@
 //! What carries the messages of a measurement, once its ranks have met.
 
 use doorbell::oob::Connection;
-use doorbell::{Am, Builder, Portals, World};
+use doorbell::{Am, Builder, Job, Portals, World};
 use doorbell_bench::error::BenchError;
 use doorbell_bench::job::{self, Cores};
 use doorbell_bench::layer::Layer;
@@ -53,21 +53,22 @@ impl LayerJob {
         })
     }
 
-    pub(super) fn rank(&self) -> u32 {
+    /// The job, whatever its ranks exchange.
+    pub(super) fn job(&self) -> &Job {
         match self {
-            Self::World(world) => world.rank(),
-            Self::Portals(portals) => portals.rank(),
-            Self::Am(am, _) => am.rank(),
+            Self::World(world) => world.job(),
+            Self::Portals(portals) => portals.job(),
+            Self::Am(am, _) => am.job(),
         }
+    }
+
+    pub(super) fn rank(&self) -> u32 {
+        self.job().rank()
     }
 
     /// The other side's process, and the rails to it.
     pub(super) fn peer(&self, rank: u32) -> (u32, Vec<String>) {
-        let (hello, selection) = match self {
-            Self::World(world) => (world.hello(rank), world.selection(rank)),
-            Self::Portals(portals) => (portals.hello(rank), portals.selection(rank)),
-            Self::Am(am, _) => (am.hello(rank), am.selection(rank)),
-        };
+        let (hello, selection) = (self.job().hello(rank), self.job().selection(rank));
         let chosen = selection.into_iter().flat_map(doorbell::Selection::chosen);
         let rails = chosen.map(|(rail, _)| rail.to_string()).collect();
         (hello.map_or(0, |hello| hello.pid), rails)
@@ -98,11 +99,7 @@ impl LayerJob {
 
     /// Whether another program than ours has started the ranks.
     pub(super) fn is_launched(&self) -> bool {
-        match self {
-            Self::World(world) => world.launcher().is_some(),
-            Self::Portals(portals) => portals.launcher().is_some(),
-            Self::Am(am, _) => am.launcher().is_some(),
-        }
+        self.job().launcher().is_some()
     }
 
     /// Ends the whole job, as far as its launcher has a call for that.

@@ -1,0 +1,365 @@
+//! What a job does with a rail beside moving messages over it: key, captures, counters, diagnosis,
+//! faults on purpose. None of it is on the path of a message.
+
+use std::borrow::Cow;
+
+use doorbell_btl::{Btl, Diagnosis, JobKey};
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::message::{Incarnation, Message, PeerIndex, WayReport};
+use doorbell_fabric::pairs::Place;
+use doorbell_fabric::rail::Rail as _;
+use doorbell_igbvf::IgbvfRail;
+use doorbell_inet::CaptureWriter;
+use doorbell_shm::ShmRail;
+use doorbell_sim::{SimDatagram, SimRail};
+use doorbell_udp::UdpRail;
+use doorbell_usnic::UsnicRail;
+use doorbell_xdp::XdpRail;
+
+use super::capture::{self, Capture};
+use crate::config::Config;
+use crate::error::Error;
+use crate::meet::Key;
+use crate::random;
+
+/// A rail as a job manages it.
+pub trait Manage: Message {
+    /// The life of the rail: peers of another one are refused.
+    fn incarnation(&self) -> Incarnation;
+
+    /// Sets the job's key, before any peer is opened. Peers of one host are told apart by their process
+    /// and user, which the kernel vouches for.
+    fn set_job_key(&mut self, _: &Key) {}
+
+    /// The mode that the rail was opened in, where its kind has several.
+    fn how(&self) -> Option<String> {
+        None
+    }
+
+    /// Ends its capture, if it has one.
+    fn end_capture(&mut self, _: &Config) -> Option<Capture> {
+        None
+    }
+
+    /// Longest message, its head included, that goes in one frame, or in one piece where there are no frames.
+    fn in_one_frame(&self) -> usize {
+        let limits = self.capabilities().limits;
+        limits.eager.min(limits.message)
+    }
+
+    /// Passes on each of its counters: name, unit, total. Names and order never change.
+    fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64));
+
+    /// Whether a peer owes it answers.
+    fn is_suspect(&self, _: PeerIndex) -> bool {
+        false
+    }
+
+    /// Whether the probe of two sizes has shown that frames pass both ways, and what else in words,
+    /// where the rail makes one and it is over.
+    fn probed(&self, _: PeerIndex) -> Option<(bool, &'static str)> {
+        None
+    }
+
+    /// The trouble on the way to a peer, as far as the rail has found any.
+    fn trouble(&self, _: PeerIndex) -> Option<Cow<'static, str>> {
+        None
+    }
+
+    /// Why it is down and what to do, where its driver has more of it than that its link is down.
+    fn own_reason(&self) -> Option<String> {
+        None
+    }
+
+    /// Breaks the ways to all peers, or to one, as if by themselves. A simulated rail has no event of it.
+    fn inject_failure(&mut self, peer: Option<PeerIndex>);
+
+    /// Whether a fault on purpose has broken it.
+    fn is_broken_on_purpose(&self) -> bool {
+        false
+    }
+
+    /// The last `most` notable events on the way to a peer, one line each, newest last.
+    fn recent(&self, _: PeerIndex, _: usize) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Where it is, for its peers to judge.
+    fn place(&self) -> Place {
+        Place::default()
+    }
+
+    /// The report about the way to a peer, with what the driver has of it.
+    fn way_report(&self, peer: PeerIndex) -> WayReport {
+        self.report(peer)
+    }
+}
+
+impl Manage for ShmRail {
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation()
+    }
+
+    fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64)) {
+        let stats = self.stats();
+        each("sent", "messages", stats.sent);
+        each("received", "messages", stats.received);
+        each("pulls", "operations", stats.pulls);
+        each("refused", "connections", stats.refused);
+    }
+
+    fn inject_failure(&mut self, peer: Option<PeerIndex>) {
+        self.sever(peer);
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            network: doorbell_inet::network(),
+            ..Place::default()
+        }
+    }
+}
+
+impl Manage for SimRail {
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation()
+    }
+
+    // The network counts for all its rails together.
+    fn counts(&self, _: &mut dyn FnMut(&str, &'static str, u64)) {}
+
+    fn inject_failure(&mut self, peer: Option<PeerIndex>) {
+        peer.into_iter().for_each(|peer| self.abandon(peer));
+    }
+}
+
+/// A driver of datagrams as a job manages it, below the BTL.
+pub trait ManageDriver: Datagram {
+    /// The life that rails over it begin.
+    ///
+    /// # Errors
+    /// When the kernel gives no random number.
+    fn life(&self) -> Result<Incarnation, Error>;
+
+    /// Begins a capture of its frames.
+    fn set_capture(&mut self, _: CaptureWriter, _: Clock) {}
+
+    /// Ends the capture and returns its writer.
+    fn end_capture(&mut self) -> Option<CaptureWriter> {
+        None
+    }
+
+    /// The mode that it was opened in.
+    fn how(&self) -> Option<String> {
+        None
+    }
+
+    /// Passes on each of its counters: name and total.
+    fn counts(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// Whether its link is up, as it was from the start on; rails report changes alone.
+    fn link(&self) -> Option<bool> {
+        None
+    }
+
+    /// Where it is, for its peers to judge.
+    fn place(&self) -> Place {
+        Place::default()
+    }
+
+    /// Why it is down and what to do.
+    fn own_reason(&self) -> Option<String> {
+        None
+    }
+
+    /// The one cause of trouble with any peer.
+    fn cause(&self, _in_doubt: bool) -> Option<&'static str> {
+        None
+    }
+
+    /// What the kernel refuses to a peer. There may be more: frames may be lost farther on, too.
+    fn refused(&self, _: PeerIndex, _in_doubt: bool) -> Option<String> {
+        None
+    }
+}
+
+impl<D: ManageDriver> Manage for Btl<D> {
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation()
+    }
+
+    fn set_job_key(&mut self, key: &Key) {
+        self.set_key(JobKey::from_bytes(*key.bytes()));
+    }
+
+    fn how(&self) -> Option<String> {
+        self.driver().how()
+    }
+
+    fn end_capture(&mut self, config: &Config) -> Option<Capture> {
+        let name = self.name().clone();
+        capture::end(self.driver_mut().end_capture(), &name, config)
+    }
+
+    fn in_one_frame(&self) -> usize {
+        self.in_one_frame()
+    }
+
+    fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64)) {
+        let each = &mut |name: &'static str, count| each(name, unit(name), count);
+        self.counters()
+            .named()
+            .for_each(|(name, count)| each(name, count));
+        self.driver().counts(each);
+    }
+
+    fn is_suspect(&self, peer: PeerIndex) -> bool {
+        self.is_suspect(peer)
+    }
+
+    fn probed(&self, peer: PeerIndex) -> Option<(bool, &'static str)> {
+        Some(match self.diagnosis(peer)? {
+            Diagnosis::Works => (true, "small and full frames pass both ways"),
+            other => (false, other.advice()),
+        })
+    }
+
+    fn trouble(&self, peer: PeerIndex) -> Option<Cow<'static, str>> {
+        if let Some(reason) = self.own_reason() {
+            return Some(reason.into());
+        }
+        let (suspect, diagnosis) = (self.is_suspect(peer), self.diagnosis(peer));
+        let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
+        if let Some(cause) = self.driver().cause(in_doubt) {
+            return Some(cause.into());
+        }
+        let advice = match diagnosis {
+            Some(Diagnosis::Works) | None if suspect => Some(
+                "nothing has been acknowledged for several time-outs: the peer computes without polling, or \
+                 frames are dropped on the way (look for a firewall, then the route, at both ends)",
+            ),
+            Some(Diagnosis::Works) | None => None,
+            Some(diagnosis) => Some(diagnosis.advice()),
+        };
+        match (advice, self.driver().refused(peer, in_doubt)) {
+            (Some(advice), Some(kernel)) => Some(format!("{advice}; {kernel}").into()),
+            (advice, kernel) => kernel.map(Cow::Owned).or(advice.map(Cow::Borrowed)),
+        }
+    }
+
+    fn own_reason(&self) -> Option<String> {
+        self.driver().own_reason()
+    }
+
+    fn inject_failure(&mut self, peer: Option<PeerIndex>) {
+        self.sever(peer);
+    }
+
+    fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
+        self.recent(peer, most)
+    }
+
+    fn place(&self) -> Place {
+        self.driver().place()
+    }
+
+    fn way_report(&self, peer: PeerIndex) -> WayReport {
+        let report = self.report(peer);
+        let link = report.link.or_else(|| self.driver().link());
+        WayReport { link, ..report }
+    }
+}
+
+/// What a counter of a rail counts, by its name.
+fn unit(name: &str) -> &'static str {
+    if name.starts_with("bytes") {
+        "bytes"
+    } else {
+        "events"
+    }
+}
+
+impl ManageDriver for SimDatagram {
+    fn life(&self) -> Result<Incarnation, Error> {
+        Ok(self.incarnation())
+    }
+}
+
+/// What the drivers of real networks have under the same names.
+macro_rules! manage_driver {
+    ($rail:ty { $($more:item)* }) => {
+        impl ManageDriver for $rail {
+            fn set_capture(&mut self, writer: CaptureWriter, clock: Clock) {
+                self.set_capture(writer, clock);
+            }
+
+            fn end_capture(&mut self) -> Option<CaptureWriter> {
+                self.end_capture()
+            }
+
+            fn counts(&self, each: &mut dyn FnMut(&'static str, u64)) {
+                self.stats().named().for_each(|(name, count)| each(name, count));
+            }
+
+            fn link(&self) -> Option<bool> {
+                Some(self.is_link_up())
+            }
+
+            fn place(&self) -> Place {
+                self.place()
+            }
+
+            $($more)*
+        }
+    };
+}
+
+manage_driver!(UdpRail {
+    fn life(&self) -> Result<Incarnation, Error> {
+        random::number().map(Incarnation)
+    }
+
+    fn refused(&self, peer: PeerIndex, in_doubt: bool) -> Option<String> {
+        self.trouble(peer, in_doubt)
+    }
+});
+
+manage_driver!(XdpRail {
+    fn life(&self) -> Result<Incarnation, Error> {
+        Ok(self.incarnation())
+    }
+
+    fn how(&self) -> Option<String> {
+        Some(self.granted().to_string())
+    }
+
+    fn cause(&self, in_doubt: bool) -> Option<&'static str> {
+        self.trouble(in_doubt)
+    }
+});
+
+manage_driver!(IgbvfRail {
+    fn life(&self) -> Result<Incarnation, Error> {
+        Ok(self.incarnation())
+    }
+
+    fn how(&self) -> Option<String> {
+        Some(self.how())
+    }
+});
+
+manage_driver!(UsnicRail {
+    fn life(&self) -> Result<Incarnation, Error> {
+        Ok(self.incarnation())
+    }
+
+    fn how(&self) -> Option<String> {
+        Some(self.how())
+    }
+
+    fn own_reason(&self) -> Option<String> {
+        let (reason, remedy) = self.nic().trouble().zip(self.nic().remedy())?;
+        Some(format!("{reason}; {remedy}"))
+    }
+});
