@@ -64,6 +64,7 @@ pub use doorbell_job::launcher::launcher;
 pub use doorbell_job::meet::fuzzing;
 pub use doorbell_job::meet::remote::occupied;
 pub use doorbell_job::rails::{Capture, capture_file, discover};
+pub use doorbell_job::spawn::Spawn;
 pub use doorbell_job::types::{Source, Status, Tag};
 pub use doorbell_oob as oob;
 pub use doorbell_pml::{Counters, PathState};
@@ -73,7 +74,6 @@ pub use portals::{Portals, local_portals, simulated_portals};
 pub use raw::Raw;
 pub use request::Request;
 pub use scope::{Scope, Stride};
-pub use spawn::Spawn;
 pub use within::Within;
 pub use world::{Peer, PeerRail, World};
 

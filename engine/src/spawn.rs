@@ -21,123 +21,26 @@ use doorbell_fabric::error::Exit;
 use doorbell_job::error::Error;
 use doorbell_job::handle::Job;
 use doorbell_job::join::{Joined, Layer, Rails, prepare};
-use doorbell_job::launcher::{self, Door, lock};
-use doorbell_job::meet::host::Host;
-use doorbell_job::meet::remote::{exit_of, shown, within_network};
-use doorbell_job::meet::{Hello, Key, Meeting};
-use doorbell_job::random;
+use doorbell_job::launcher::{self, Door};
+use doorbell_job::meet::remote::within_network;
+use doorbell_job::meet::{Key, Meeting};
 use doorbell_job::ranks::Directory;
-use doorbell_job::types::MOST_RANKS;
+use doorbell_job::spawn::{Order, Spawn, Told, check, failed, invite};
 use doorbell_job::wait::turns::Clock;
-use doorbell_oob::launch::{Kind, Newcomers};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::collect::{gather_words, share_words};
 use crate::world::World;
 
-/// Most ranks that are started at a time: as many as `doorbell run` starts.
-const MOST_NEW: u32 = 1024;
 /// Longest word of a rank to rank 0, and of rank 0 to all.
 const LONGEST_WORD: usize = 256 << 10;
 /// The same where it may be a table.
 const LONGEST_TABLE: usize = 256 << 20;
 /// The others wait so much longer for what rank 0 says of its own waits.
 const SLACK: Duration = Duration::from_secs(10);
-/// Between two questions to the launcher whether all is well.
-const ASK: Duration = Duration::from_millis(100);
 /// Longest that all of it may take: a limit beyond that is this one, as for settings of time.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Time for one answer of the launcher.
-const ANSWER: Duration = Duration::from_secs(5);
-
-/// Which ranks are to be started: for [`World::spawn`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing happens before it is given to `World::spawn`"]
-pub struct Spawn {
-    program: String,
-    args: Vec<String>,
-    ranks: u32,
-    host: Option<String>,
-}
-
-impl Spawn {
-    /// One rank of `program`: a path, or a name that is looked for in PATH.
-    pub fn new(program: impl Into<String>) -> Self {
-        Self {
-            program: program.into(),
-            args: Vec::new(),
-            ranks: 1,
-            host: None,
-        }
-    }
-
-    /// One more argument. Most launchers take printable ASCII only.
-    pub fn arg(mut self, arg: impl Into<String>) -> Self {
-        self.args.push(arg.into());
-        self
-    }
-
-    /// More arguments.
-    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.args.extend(args.into_iter().map(Into::into));
-        self
-    }
-
-    /// How many ranks.
-    pub fn ranks(mut self, ranks: u32) -> Self {
-        self.ranks = ranks;
-        self
-    }
-
-    /// All on this host, by the launcher's name for it. Without this they go where the launcher thinks
-    /// best; that of
-    /// `doorbell run --hosts` takes the hosts with the fewest ranks.
-    pub fn on(mut self, host: impl Into<String>) -> Self {
-        self.host = Some(host.into());
-        self
-    }
-}
-
-/// What rank 0 tells all, or a rank tells rank 0: something, or why not.
-#[derive(Serialize, Deserialize)]
-enum Told<T> {
-    Good(T),
-    Bad { exit: u8, reason: String },
-}
-
-impl<T> Told<T> {
-    fn of(result: Result<T, Error>) -> Self {
-        match result {
-            Ok(good) => Self::Good(good),
-            Err(Error::NotSpawned { exit, reason }) => Self::Bad {
-                exit: exit.number(),
-                reason,
-            },
-            Err(error) => Self::Bad {
-                exit: error.exit().number(),
-                reason: error.to_string(),
-            },
-        }
-    }
-
-    fn into_result(self) -> Result<T, Error> {
-        match self {
-            Self::Good(good) => Ok(good),
-            Self::Bad { exit, reason } => Err(Error::NotSpawned {
-                exit: exit_of(exit),
-                reason: shown(&reason),
-            }),
-        }
-    }
-}
-
-fn failed(exit: Exit, reason: impl Into<String>) -> Error {
-    Error::NotSpawned {
-        exit,
-        reason: reason.into(),
-    }
-}
 
 /// One spawn under way, on an old rank.
 struct Call<'w> {
@@ -203,58 +106,6 @@ impl Call<'_> {
     }
 }
 
-/// What rank 0 has under way with the launcher: given up when it is dropped.
-struct Order<'d> {
-    door: &'d Door,
-    token: String,
-    host: Host,
-    is_placed: bool,
-    asked: Instant,
-}
-
-impl Order<'_> {
-    /// Whether the launcher knows that somebody will not come.
-    fn ask(door: &Door, token: &str, asked: &mut Instant) -> Result<(), Error> {
-        if asked.elapsed() < ASK {
-            return Ok(());
-        }
-        *asked = Instant::now();
-        match lock(door).failure(token, ANSWER)? {
-            Some(why) => Err(failed(Exit::PeerLost, why)),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits on `host` with what has to be done meanwhile.
-    fn wait<T>(
-        &mut self,
-        world: &World,
-        step: impl FnOnce(&mut Host, &mut dyn FnMut() -> Result<(), Error>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let (door, token, asked) = (self.door, self.token.as_str(), &mut self.asked);
-        let mut tick = || {
-            world.progress();
-            Self::ask(door, token, asked)
-        };
-        step(&mut self.host, &mut tick)
-    }
-
-    /// Everybody who came is told why there is no world, and the launcher that nobody waits.
-    fn give_up(&mut self, error: Error) -> Error {
-        self.host.refuse(error.exit(), &error.to_string());
-        error
-    }
-}
-
-impl Drop for Order<'_> {
-    fn drop(&mut self) {
-        if self.is_placed {
-            // A launcher that cannot be told has troubles of its own.
-            let _ = lock(self.door).abandon(&self.token, ANSWER);
-        }
-    }
-}
-
 impl World {
     /// Starts more ranks, and gives a new world of the old ones, which keep their numbers, and the new ones
     /// behind them. All ranks of this world call it together, and all of it is done within about `limit`;
@@ -310,7 +161,7 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     };
     let is_root = world.rank() == 0;
     let before = world.size();
-    let ranks = call.share(is_root.then(|| check(world, what)), LONGEST_WORD)?;
+    let ranks = call.share(is_root.then(|| check(world.size(), what)), LONGEST_WORD)?;
     let size = before + ranks;
     let clock = clock_of(world)?;
     // What cannot be opened is told to rank 0 in place of the hello.
@@ -338,7 +189,14 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
         let door = door
             .as_ref()
             .map_err(|error| failed(error.exit(), error.to_string()))?;
-        invite(&call, what, hellos.unwrap_or_default(), door, limit, &mut order)
+        invite(
+            what,
+            hellos.unwrap_or_default(),
+            door,
+            (call.until, limit),
+            &mut || _ = world.progress(),
+            &mut order,
+        )
     });
     // Who has an error to tell has it as well: nobody goes on after this.
     let meeting = call.share(Some(met), LONGEST_TABLE)?;
@@ -346,7 +204,7 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     let (raised, word) = apart(raise(world, meeting, things, clock));
     let old = call.gather(word);
     let new = old.and_then(|_| match &mut order {
-        Some(order) => order.wait(world, |host, tick| host.ready(tick)),
+        Some(order) => order.ready(&mut || _ = world.progress()),
         None => Ok(()),
     });
     let new = new.map_err(|error| match &mut order {
@@ -354,9 +212,8 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
         None => error,
     });
     call.share(Some(new), LONGEST_WORD)?;
-    if let Some(mut order) = order {
-        order.is_placed = false;
-        order.host.start();
+    if let Some(order) = order {
+        order.start();
     }
     controlled(raised, &key)
 }
@@ -375,23 +232,6 @@ fn apart(result: Result<World, Error>) -> (Option<World>, Result<(), Error>) {
     }
 }
 
-/// How many ranks are wanted, when that can be.
-fn check(world: &World, what: &Spawn) -> Result<u32, Error> {
-    let size = world.size().checked_add(what.ranks);
-    let fits = (1..=MOST_NEW).contains(&what.ranks) && size.is_some_and(|size| size <= MOST_RANKS);
-    if !fits {
-        return Err(failed(
-            Exit::Usage,
-            format!(
-                "{} ranks were asked for beside {}: from 1 to {MOST_NEW} at a time, and at most {MOST_RANKS} together",
-                what.ranks,
-                world.size()
-            ),
-        ));
-    }
-    Ok(what.ranks)
-}
-
 /// The clock of the new world: a simulated one has no processes to be started.
 fn clock_of(world: &World) -> Result<Clock, Error> {
     let clock = world.front().call(|core| core.clock.clone())?;
@@ -401,94 +241,6 @@ fn clock_of(world: &World) -> Result<Clock, Error> {
             what: "spawning ranks",
             by: "a simulated job".to_owned(),
         }),
-    }
-}
-
-/// Rank 0: has the new processes started, and meets them.
-fn invite<'d>(
-    call: &Call<'_>,
-    what: &Spawn,
-    hellos: Vec<Hello>,
-    door: &'d Door,
-    limit: Duration,
-    order: &mut Option<Order<'d>>,
-) -> Result<Meeting, Error> {
-    let Some(zero) = hellos.first().cloned() else {
-        return Err(failed(Exit::System, "rank 0 has no hello"));
-    };
-    for hello in &hellos {
-        hello
-            .check(&zero)
-            .map_err(|reason| Error::Disagreement { reason })?;
-    }
-    let program = find(&what.program)?;
-    let kind = lock(door).kind();
-    // Processes that we start ourselves are here.
-    let is_far = kind != Kind::Singleton;
-    let host = Host::open(&zero, hellos.len() as u32, is_far, (call.until, limit))?;
-    let invitation = host.invitation().write()?;
-    let token = format!("{:016x}", random::number()?);
-    let order = order.insert(Order {
-        door,
-        token,
-        host,
-        is_placed: true,
-        asked: Instant::now(),
-    });
-    let newcomers = Newcomers {
-        program: &program,
-        args: &what.args,
-        ranks: zero.size - hellos.len() as u32,
-        host: what.host.as_deref(),
-        invitation: &invitation,
-        token: &order.token,
-    };
-    let met = {
-        // A launcher that is cut short is not to be asked again, and the job goes on: so it has some time
-        // in any case.
-        let limit = call.left().max(ANSWER);
-        let placed = lock(door).spawn(&newcomers, limit).map_err(Error::from);
-        placed.and_then(|()| order.wait(call.world, |host, tick| host.gather(&zero, tick)))
-    };
-    let met = met.and_then(|new| {
-        let key = Key::random()?;
-        let ranks = hellos.into_iter().chain(new).collect();
-        let meeting = Meeting { key, ranks };
-        order.host.seat(&meeting)?;
-        Ok(meeting)
-    });
-    met.map_err(|error| order.give_up(error))
-}
-
-/// The program as every launcher finds it: a path from its root, where it is one, because not all start
-/// where we are.
-fn find(program: &str) -> Result<String, Error> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let is_program = |path: &std::path::Path| {
-        let found = std::fs::metadata(path);
-        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    let missing = || {
-        failed(
-            Exit::Usage,
-            format!(
-                "there is no program `{}` at rank 0: check its name, PATH and its permissions",
-                program.escape_debug()
-            ),
-        )
-    };
-    if program.contains('/') {
-        let path = std::path::absolute(program).map_err(|_| missing())?;
-        let text = path.to_str().filter(|_| is_program(&path));
-        return text.map(str::to_owned).ok_or_else(missing);
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        !program.is_empty() && std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)));
-    if found {
-        Ok(program.to_owned())
-    } else {
-        Err(missing())
     }
 }
 

@@ -97,6 +97,28 @@ pub fn add_rails(
     Ok(modes)
 }
 
+/// What the rails to a rank recorded last: at most `most` lines of each way, and a heading for each rail.
+pub fn recorded<'a>(
+    rail: impl Fn(RailId) -> Option<&'a AnyRail>,
+    ways: &[Way],
+    rank: u32,
+    most: usize,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for way in ways {
+        let Some(rail) = rail(way.rail) else { continue };
+        let recent = rail.recent(way.peer, most);
+        if !recent.is_empty() {
+            lines.push(format!(
+                "{} recorded about rank {rank}, newest last:",
+                rail.name()
+            ));
+            lines.extend(recent);
+        }
+    }
+    lines
+}
+
 /// Chooses the rails to every peer, and opens it over them: to all, unless they are to be met when they are needed.
 pub fn meet_at_once(
     above: &mut impl Above,

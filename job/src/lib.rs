@@ -29,6 +29,7 @@ pub mod path_report;
 pub mod rails;
 pub mod random;
 pub mod ranks;
+pub mod spawn;
 pub mod types;
 pub mod wait;
 

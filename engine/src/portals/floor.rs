@@ -10,7 +10,7 @@ use doorbell_fabric::message::{Incarnation, Message as _};
 use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::{Above, Way};
+use doorbell_job::connect::{self, Above, Way};
 use doorbell_job::error::Error;
 use doorbell_job::meet::Hello;
 use doorbell_job::path_report;
@@ -260,21 +260,7 @@ fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> 
 pub(crate) fn recorded(node: &ni::Node<AnyRail>, ways: &[Vec<Way>], rank: u32) -> Vec<String> {
     let ways = ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
     let most = RECORDED / ways.len().max(1);
-    let mut lines = Vec::new();
-    for way in ways {
-        let Some(rail) = node.rail(ni::RailId(way.rail.0)) else {
-            continue;
-        };
-        let recent = rail.recent(way.peer, most);
-        if !recent.is_empty() {
-            lines.push(format!(
-                "{} recorded about rank {rank}, newest last:",
-                rail.name()
-            ));
-            lines.extend(recent);
-        }
-    }
-    lines
+    connect::recorded(|id| node.rail(ni::RailId(id.0)), ways, rank, most)
 }
 
 /// What the rails of a node have counted, by name.

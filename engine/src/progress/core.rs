@@ -12,7 +12,7 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::Way;
+use doorbell_job::connect::{Way, recorded};
 use doorbell_job::control::Fates;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::diagnose::WayNow;
@@ -479,23 +479,9 @@ impl Core {
         let ways = |rank: &u32| self.ways.get(*rank as usize).map_or(&[][..], Vec::as_slice);
         let all: usize = ranks.iter().map(|rank| ways(rank).len()).sum();
         let most = RECORDED / all.max(1);
-        let mut lines = Vec::new();
-        for rank in ranks {
-            for way in ways(rank) {
-                let Some(rail) = self.pml.rail(way.rail) else {
-                    continue;
-                };
-                let recent = rail.recent(way.peer, most);
-                if !recent.is_empty() {
-                    lines.push(format!(
-                        "{} recorded about rank {rank}, newest last:",
-                        rail.name()
-                    ));
-                    lines.extend(recent);
-                }
-            }
-        }
-        lines
+        let rail = |id| self.pml.rail(id);
+        let of = |rank: &u32| recorded(rail, ways(rank), *rank, most);
+        ranks.iter().flat_map(of).collect()
     }
 
     fn describe(&self, rank: u32) -> String {

@@ -54,10 +54,10 @@ pub trait Driven {
     /// Ends what `arm` prepared.
     fn disarm(&mut self);
 
-    /// The next rank that is lost, told once.
+    /// The next rank that is lost, once for each.
     fn lost(&mut self) -> Option<(u32, DownReason)>;
 
-    /// A rank has ended, which is known from elsewhere than its rails.
+    /// Notes that a rank has ended, which was found out elsewhere than over its rails.
     fn ended(&mut self, rank: u32, reason: DownReason);
 
     /// Rings the doorbell for what waits for company.
@@ -88,9 +88,9 @@ pub trait Driven {
 /// A rank that can be reached no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostRank {
-    /// Which.
+    /// The rank.
     pub rank: u32,
-    /// Why.
+    /// How it was lost.
     pub reason: DownReason,
 }
 

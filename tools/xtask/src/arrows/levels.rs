@@ -27,7 +27,7 @@ const TABLES: &[Table] = &[
             &["config", "convert", "random"],
             // the launcher, and the meeting of the ranks
             &["launcher", "meet"],
-            &["acm", "ends", "rails", "wait"],
+            &["acm", "ends", "rails", "spawn", "wait"],
             &["diagnose", "ranks"],
             &["connect", "control", "handle"],
             // a job that was joined

@@ -1,0 +1,298 @@
+//! A running job starts more ranks: the request, the words that its ranks exchange about it, and what rank 0
+//! has under way with the launcher.
+
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::error::Exit;
+use doorbell_oob::launch::{Kind, Newcomers};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::launcher::{Door, lock};
+use crate::meet::host::Host;
+use crate::meet::remote::{exit_of, shown};
+use crate::meet::{Hello, Key, Meeting};
+use crate::random;
+use crate::types::MOST_RANKS;
+
+/// Most ranks that are started at a time: as many as `doorbell run` starts.
+const MOST_NEW: u32 = 1024;
+/// Between two looks whether the launcher has seen a failure.
+const ASK: Duration = Duration::from_millis(100);
+/// Time for one answer of the launcher.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Which ranks are to be started: for `World::spawn`.
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens before it is given to `World::spawn`"]
+pub struct Spawn {
+    program: String,
+    args: Vec<String>,
+    ranks: u32,
+    host: Option<String>,
+}
+
+impl Spawn {
+    /// One rank of `program`: a path, or a name that is looked for in PATH.
+    pub fn new(program: impl Into<String>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            ranks: 1,
+            host: None,
+        }
+    }
+
+    /// One more argument. Most launchers take printable ASCII only.
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds several arguments.
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// How many ranks.
+    pub fn ranks(mut self, ranks: u32) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
+    /// All on this host, by the launcher's name for it. Without this they go where the launcher thinks
+    /// best; that of
+    /// `doorbell run --hosts` takes the hosts with the fewest ranks.
+    pub fn on(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+}
+
+/// A word of rank 0 to all, or of a rank to rank 0: something, or why not.
+#[derive(Serialize, Deserialize)]
+pub enum Told<T> {
+    /// What was to be passed on.
+    Good(T),
+    /// Why it was not.
+    Bad {
+        /// How a program ends because of that.
+        exit: u8,
+        /// The reason in words.
+        reason: String,
+    },
+}
+
+impl<T> Told<T> {
+    /// Of a result.
+    pub fn of(result: Result<T, Error>) -> Self {
+        match result {
+            Ok(good) => Self::Good(good),
+            Err(Error::NotSpawned { exit, reason }) => Self::Bad {
+                exit: exit.number(),
+                reason,
+            },
+            Err(error) => Self::Bad {
+                exit: error.exit().number(),
+                reason: error.to_string(),
+            },
+        }
+    }
+
+    /// # Errors
+    /// Where it was not passed on.
+    pub fn into_result(self) -> Result<T, Error> {
+        match self {
+            Self::Good(good) => Ok(good),
+            Self::Bad { exit, reason } => Err(Error::NotSpawned {
+                exit: exit_of(exit),
+                reason: shown(&reason),
+            }),
+        }
+    }
+}
+
+/// The error of new ranks that have not joined.
+pub fn failed(exit: Exit, reason: impl Into<String>) -> Error {
+    Error::NotSpawned {
+        exit,
+        reason: reason.into(),
+    }
+}
+
+/// What rank 0 has under way with the launcher: given up when it is dropped.
+pub struct Order<'d> {
+    door: &'d Door,
+    token: String,
+    host: Host,
+    is_placed: bool,
+    asked: Instant,
+}
+
+impl Order<'_> {
+    /// Fails when the launcher reports that a new rank will not come.
+    fn ask(door: &Door, token: &str, asked: &mut Instant) -> Result<(), Error> {
+        if asked.elapsed() < ASK {
+            return Ok(());
+        }
+        *asked = Instant::now();
+        match lock(door).failure(token, ANSWER)? {
+            Some(why) => Err(failed(Exit::PeerLost, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits on `host`; meanwhile `progress` moves the old world.
+    fn wait<T>(
+        &mut self,
+        progress: &mut dyn FnMut(),
+        step: impl FnOnce(&mut Host, &mut dyn FnMut() -> Result<(), Error>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (door, token, asked) = (self.door, self.token.as_str(), &mut self.asked);
+        let mut tick = || {
+            progress();
+            Self::ask(door, token, asked)
+        };
+        step(&mut self.host, &mut tick)
+    }
+
+    /// Waits until all new ranks are ready.
+    ///
+    /// # Errors
+    /// One that is not, or has ended.
+    pub fn ready(&mut self, progress: &mut dyn FnMut()) -> Result<(), Error> {
+        self.wait(progress, |host, tick| host.ready(tick))
+    }
+
+    /// Lets the new ranks begin: nothing is given up any more.
+    pub fn start(mut self) {
+        self.is_placed = false;
+        self.host.start();
+    }
+
+    /// Refuses all that have come, with the reason.
+    pub fn give_up(&mut self, error: Error) -> Error {
+        self.host.refuse(error.exit(), &error.to_string());
+        error
+    }
+}
+
+impl Drop for Order<'_> {
+    fn drop(&mut self) {
+        if self.is_placed {
+            // A launcher that does not get it has troubles of its own.
+            let _ = lock(self.door).abandon(&self.token, ANSWER);
+        }
+    }
+}
+
+/// How many ranks are wanted, when that can be.
+///
+/// # Errors
+/// Too many, or none.
+pub fn check(size: u32, what: &Spawn) -> Result<u32, Error> {
+    let all = size.checked_add(what.ranks);
+    let fits = (1..=MOST_NEW).contains(&what.ranks) && all.is_some_and(|all| all <= MOST_RANKS);
+    if !fits {
+        return Err(failed(
+            Exit::Usage,
+            format!(
+                "{} ranks were asked for beside {}: from 1 to {MOST_NEW} at a time, and at most {MOST_RANKS} together",
+                what.ranks, size
+            ),
+        ));
+    }
+    Ok(what.ranks)
+}
+
+/// Rank 0: has the new processes started, and meets them.
+///
+/// # Errors
+/// A launcher that starts none, a new rank that does not fit or come.
+pub fn invite<'d>(
+    what: &Spawn,
+    hellos: Vec<Hello>,
+    door: &'d Door,
+    (until, limit): (Instant, Duration),
+    progress: &mut dyn FnMut(),
+    order: &mut Option<Order<'d>>,
+) -> Result<Meeting, Error> {
+    let Some(zero) = hellos.first().cloned() else {
+        return Err(failed(Exit::System, "rank 0 has no hello"));
+    };
+    for hello in &hellos {
+        hello
+            .check(&zero)
+            .map_err(|reason| Error::Disagreement { reason })?;
+    }
+    let program = find(&what.program)?;
+    let kind = lock(door).kind();
+    // Processes that we start ourselves are here.
+    let is_far = kind != Kind::Singleton;
+    let host = Host::open(&zero, hellos.len() as u32, is_far, (until, limit))?;
+    let invitation = host.invitation().write()?;
+    let token = format!("{:016x}", random::number()?);
+    let order = order.insert(Order {
+        door,
+        token,
+        host,
+        is_placed: true,
+        asked: Instant::now(),
+    });
+    let newcomers = Newcomers {
+        program: &program,
+        args: &what.args,
+        ranks: zero.size - hellos.len() as u32,
+        host: what.host.as_deref(),
+        invitation: &invitation,
+        token: &order.token,
+    };
+    let met = {
+        // A launcher that is cut short is not to be called again, and the job goes on: so it has some time
+        // in any case.
+        let limit = until.saturating_duration_since(Instant::now()).max(ANSWER);
+        let placed = lock(door).spawn(&newcomers, limit).map_err(Error::from);
+        placed.and_then(|()| order.wait(progress, |host, tick| host.gather(&zero, tick)))
+    };
+    let met = met.and_then(|new| {
+        let key = Key::random()?;
+        let ranks = hellos.into_iter().chain(new).collect();
+        let meeting = Meeting { key, ranks };
+        order.host.seat(&meeting)?;
+        Ok(meeting)
+    });
+    met.map_err(|error| order.give_up(error))
+}
+
+/// The program as every launcher finds it: a path from its root, where it is one, because not all start
+/// where we are.
+fn find(program: &str) -> Result<String, Error> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let is_program = |path: &std::path::Path| {
+        let found = std::fs::metadata(path);
+        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let missing = || {
+        failed(
+            Exit::Usage,
+            format!(
+                "there is no program `{}` at rank 0: check its name, PATH and its permissions",
+                program.escape_debug()
+            ),
+        )
+    };
+    if program.contains('/') {
+        let path = std::path::absolute(program).map_err(|_| missing())?;
+        let text = path.to_str().filter(|_| is_program(&path));
+        return text.map(str::to_owned).ok_or_else(missing);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        !program.is_empty() && std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)));
+    if found {
+        Ok(program.to_owned())
+    } else {
+        Err(missing())
+    }
+}
