@@ -2,7 +2,7 @@
 //!
 //! The PML and the rails count in their own memory. Now and then, when housekeeping has the time at hand anyway, the
 //! totals are stored into the words of the file: relaxed stores by the one thread that counts, nothing else. So a file
-//! is at most [`EVERY`] and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
+//! is at most a millisecond and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
 //! and a message costs nothing for being seen.
 
 use std::path::Path;

@@ -33,7 +33,7 @@ impl Config {
     /// # Errors
     /// A bad value, an unknown key of the file, or a file that cannot be read. Variables that begin with
     /// `DOORBELL_` and are no settings are ignored
-    /// ([`warn_of_unknown_variables`](super::warn_of_unknown_variables)).
+    /// (`config::warn_of_unknown_variables`).
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(std::env::vars_os(), None)
     }

@@ -17,7 +17,7 @@ use crate::error::{Awaited, Error, Waiting};
 
 /// What a wait moves, sleeps on and explains.
 pub trait Pollable {
-    /// Whether [`Pollable::linger`] looks at all.
+    /// Whether a wait looks again and again in a way of its own before it polls.
     const LINGERS: bool;
 
     /// Makes one bounded pass without the clock; returns the work found.
