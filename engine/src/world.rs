@@ -41,6 +41,14 @@ pub(crate) const USER: u16 = 0;
 /// # Ok::<(), doorbell::Error>(())
 /// ```
 ///
+/// ```
+/// let world = doorbell::init()?;
+/// assert_eq!(world.hello(0).map(|hello| hello.pid), Some(std::process::id()));
+/// assert!(world.hello(1).is_none(), "there is no such rank");
+/// assert!(world.resolutions().is_empty() && world.rail_how("shm").is_none());
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
 /// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy
 /// does nothing.
 ///

@@ -263,7 +263,7 @@ fn a_meeting_that_another_user_serves_is_left_at_once() {
     use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
     if !rustix::process::geteuid().is_root() {
-        let name = "doorbell::bootstrap::tests::a_meeting_that_another_user_serves_is_left_at_once";
+        let name = "doorbell-job::meet::tests::a_meeting_that_another_user_serves_is_left_at_once";
         return doorbell_testing::skipped(name, "only root can start a process of another user");
     }
     let name = format!("doorbell-test-foreign-{}", std::process::id());
@@ -276,7 +276,7 @@ fn a_meeting_that_another_user_serves_is_left_at_once() {
     let mut other = Command::new(&program)
         .args([
             "--exact",
-            "bootstrap::tests::foreign_root",
+            "meet::tests::foreign_root",
             "--nocapture",
             "--test-threads=1",
         ])
