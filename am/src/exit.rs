@@ -171,7 +171,7 @@ impl Exit {
     }
 
     /// Requests the end with this status. Later requests only raise it, as long as it has not been sent.
-    pub(crate) fn ask(&mut self, code: u8) {
+    pub(crate) fn request(&mut self, code: u8) {
         self.begin(code, self.me);
     }
 
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn it_is_not_over_before_the_others_are_told() {
         let mut ranks = ranks(2);
-        ranks[0].ask(1);
+        ranks[0].request(1);
         assert!(ranks[0].next(Time::ZERO, None).is_some());
         assert!(ranks[0].message(1, 0, 7));
         assert_eq!(ranks[0].next(Time::ZERO, Some(1)), None);
@@ -359,8 +359,8 @@ mod tests {
         for nodes in 1..=17 {
             for asks in 0..nodes {
                 let mut ranks = ranks(nodes);
-                ranks[asks as usize].ask(3);
-                ranks[(asks as usize + 1) % nodes as usize].ask(9);
+                ranks[asks as usize].request(3);
+                ranks[(asks as usize + 1) % nodes as usize].request(9);
                 settle(&mut ranks, Time::ZERO);
                 for rank in &ranks {
                     assert_eq!(
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_named() {
         let mut ranks = ranks(3);
-        ranks[0].ask(1);
+        ranks[0].request(1);
         let tell = ranks[0].next(Time::ZERO, None);
         assert_eq!(tell.map(|tell| tell.to), Some(1));
         assert_eq!(ranks[0].deadline(), Some(Time::ZERO + Duration::from_secs(5)));
@@ -397,7 +397,7 @@ mod tests {
             (DownReason::Died, 1, true),
         ] {
             let mut ranks = ranks(3);
-            ranks[0].ask(1);
+            ranks[0].request(1);
             assert!(ranks[0].next(Time::ZERO, None).is_some());
             assert!(ranks[0].message(1, 1, 4), "rank 1 has sent its message of step 1");
             assert!(!ranks[0].message(1, 1, 4), "once");

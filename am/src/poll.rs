@@ -59,7 +59,7 @@ impl<N: Ni> Conduit<N> {
             self.revoke();
         }
         if self.exit.flag.is_set() && self.exit.is_running() {
-            self.exit.ask(self.exit.flag.status());
+            self.exit.request(self.exit.flag.status());
         }
         (work, requests)
     }

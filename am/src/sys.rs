@@ -35,7 +35,7 @@ impl<N: Ni> Conduit<N> {
     pub(crate) fn begin_barrier(&mut self, name: BarrierName) -> Result<(), AmError> {
         let mut tell = self.barrier.notify(name)?;
         while let Some(one) = tell {
-            self.tell_barrier(one);
+            self.send_barrier(one);
             tell = self.barrier.next();
         }
         Ok(())
@@ -85,7 +85,7 @@ impl<N: Ni> Conduit<N> {
     /// Requests the end of the job with this status. Continue with [`Self::step`] until [`Self::leaving`]
     /// returns that it is over.
     pub fn exit(&mut self, code: u8) {
-        self.exit.ask(code);
+        self.exit.request(code);
     }
 
     /// Has polls look at this flag from now on, which a signal handler may set.
@@ -156,7 +156,7 @@ impl<N: Ni> Conduit<N> {
                     return self.hostile();
                 }
                 while let Some(tell) = self.barrier.next() {
-                    self.tell_barrier(tell);
+                    self.send_barrier(tell);
                 }
             }
             SysKind::ShutdownRequest => {
@@ -170,7 +170,7 @@ impl<N: Ni> Conduit<N> {
             SysKind::CreditRevoke => match self.credits.revoked(from, second != 0) {
                 Ok(give) => {
                     let args = [self.me, give.give.into(), give.epoch.into()];
-                    self.tell(from, SysKind::CreditReturn, args);
+                    self.send(from, SysKind::CreditReturn, args);
                 }
                 Err(_) => self.hostile(),
             },
@@ -192,7 +192,7 @@ impl<N: Ni> Conduit<N> {
                 self.not_returned(revoke.to);
                 continue;
             }
-            self.tell(
+            self.send(
                 revoke.to,
                 SysKind::CreditRevoke,
                 [self.me, revoke.epoch.into(), 0],
@@ -227,7 +227,7 @@ impl<N: Ni> Conduit<N> {
         while let Some(tell) = self.exit.next(now, self.blocked()) {
             work += 1;
             let args = [self.me, tell.step, tell.code.into()];
-            self.tell(tell.to, SysKind::ShutdownRequest, args);
+            self.send(tell.to, SysKind::ShutdownRequest, args);
         }
         // The last message may just have been sent.
         self.exit.next(now, self.blocked());
@@ -243,13 +243,13 @@ impl<N: Ni> Conduit<N> {
         self.ranks.rank(self.deferred.front()?.process())
     }
 
-    fn tell_barrier(&mut self, tell: barrier::Tell) {
+    fn send_barrier(&mut self, tell: barrier::Tell) {
         let [place, id] = tell.args;
-        self.tell(tell.to, SysKind::Barrier, [self.me, place, id]);
+        self.send(tell.to, SysKind::Barrier, [self.me, place, id]);
     }
 
     /// Sends a system message.
-    fn tell(&mut self, to: u32, kind: SysKind, args: [u32; 3]) {
+    fn send(&mut self, to: u32, kind: SysKind, args: [u32; 3]) {
         let Some(process) = self.ranks.process(to) else {
             return;
         };

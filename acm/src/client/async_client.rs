@@ -179,7 +179,7 @@ async fn read(line: &Stream, opened: Opened) {
         }
         let mut hear = || -> Result<(), BadAnswer> {
             while let Some(answer) = decoder.next()? {
-                opened.hear(tid_of(&answer)?, &answer);
+                opened.on_answer(tid_of(&answer)?, &answer);
             }
             Ok(())
         };
@@ -204,7 +204,7 @@ impl Opened {
     }
 
     /// Passes an answer to its caller; ignores it if there is none.
-    fn hear(&self, tid: u64, answer: &[u8]) {
+    fn on_answer(&self, tid: u64, answer: &[u8]) {
         if let Some((question, waiting)) = self.with(|open| open.remove(&tid)) {
             let _ = waiting.send(read_response(&question, tid, answer));
         }

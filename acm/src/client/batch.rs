@@ -42,7 +42,7 @@ pub fn query_all(
     questions: Vec<Question>,
     limit: Duration,
 ) -> Result<Vec<Result<Response, ClientError>>, ClientError> {
-    ask_by(service, questions, limit, None)
+    query_by(service, questions, limit, None)
 }
 
 /// Does the same within `whole` altogether: a query that is not answered by then ends with
@@ -55,10 +55,10 @@ pub fn query_all_within(
     questions: Vec<Question>,
     whole: Duration,
 ) -> Result<Vec<Result<Response, ClientError>>, ClientError> {
-    ask_by(service, questions, whole, Some(whole))
+    query_by(service, questions, whole, Some(whole))
 }
 
-fn ask_by(
+fn query_by(
     service: &Service,
     questions: Vec<Question>,
     limit: Duration,

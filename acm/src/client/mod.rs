@@ -169,7 +169,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`]. After [`ClientError::Late`] further queries are possible: a late answer is ignored.
     pub fn query(&mut self, question: &Question) -> Result<Response, ClientError> {
-        self.ask_until(question, Instant::now() + self.limit)
+        self.query_until(question, Instant::now() + self.limit)
     }
 
     fn route(&mut self, question: &Question) -> Result<Route, ClientError> {
@@ -180,13 +180,13 @@ impl Client {
     }
 
     fn endpoint_until(&mut self, port: u8, index: u8, until: Instant) -> Result<EndpointInfo, ClientError> {
-        match self.ask_until(&Question::Endpoint { port, index }, until)? {
+        match self.query_until(&Question::Endpoint { port, index }, until)? {
             Response::Endpoint(report) => Ok(*report),
             _ => Err(self.wrong(BadAnswer::Another)),
         }
     }
 
-    fn ask_until(&mut self, question: &Question, until: Instant) -> Result<Response, ClientError> {
+    fn query_until(&mut self, question: &Question, until: Instant) -> Result<Response, ClientError> {
         self.tid += 1;
         let sent = self.stream.send(&write_question(question, self.tid), until);
         sent.map_err(|error| self.failed(error))?;

@@ -95,7 +95,7 @@ pub(super) async fn run(
 /// Returns when the actor must run next at the latest.
 fn until(state: &State, sweep: Instant) -> Instant {
     let now = Instant::now();
-    let idle = if state.is_asked() { sweep } else { now + IDLE };
+    let idle = if state.is_in_use() { sweep } else { now + IDLE };
     match state.next_deadline() {
         Some(time) => idle.min(now + time.since(state.now())),
         None => idle,

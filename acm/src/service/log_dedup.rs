@@ -28,7 +28,7 @@ impl Log {
     }
 
     /// Writes one line.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn log(&self, line: &str) {
         (self.tell)(line);
     }
 

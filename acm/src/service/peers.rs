@@ -30,7 +30,7 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Records where a message of a service came from.
-    pub(super) fn heard(&mut self, endpoint: EndpointId, gid: Gid, place: PeerAddr) {
+    pub(super) fn record(&mut self, endpoint: EndpointId, gid: Gid, place: PeerAddr) {
         if self.young.len() >= MOST && !self.young.contains_key(&(endpoint, gid)) {
             self.old = std::mem::take(&mut self.young);
         }
@@ -70,7 +70,7 @@ mod tests {
         };
         let own = EndpointId(3);
         for number in 0..3 * MOST {
-            peers.heard(own, gid(number), at);
+            peers.record(own, gid(number), at);
         }
         assert!(peers.young.len() + peers.old.len() <= 2 * MOST);
         assert_eq!(peers.place(own, gid(3 * MOST - 1)), Some(at));

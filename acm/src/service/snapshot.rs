@@ -112,7 +112,7 @@ impl View {
                 .iter()
                 .map(|event| EventView {
                     ago_s: now.since(event.at).as_secs_f64(),
-                    what: told(&event.what),
+                    what: event_text(&event.what),
                 })
                 .collect(),
         }
@@ -255,7 +255,7 @@ fn concerns(state: &State, what: &EventKind) -> bool {
     }
 }
 
-fn told(what: &EventKind) -> String {
+fn event_text(what: &EventKind) -> String {
     let at = |gid: &crate::address::Gid, qpn: u32| format!("{gid} (queue pair {qpn:#08x})");
     match what {
         EventKind::EndpointCame(_, device) => format!("{device} came"),

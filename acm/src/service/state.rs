@@ -67,7 +67,7 @@ impl Waiter {
     }
 
     /// Sends the answer. For a party, the first success is sent, else the last failure.
-    fn tell(self, answer: &Answer, source: Option<Address>) {
+    fn reply(self, answer: &Answer, source: Option<Address>) {
         match self {
             Self::One(reply) => reply.send(answer),
             Self::Several(party) => {
@@ -215,7 +215,7 @@ impl State {
     /// Logs a line if `log_level` enables it.
     fn log(&self, level: u8, line: impl FnOnce() -> String) {
         if level <= self.config.options.log_level {
-            self.log.say(&line());
+            self.log.log(&line());
         }
     }
 
@@ -361,7 +361,7 @@ impl State {
     }
 
     /// Whether a client is waiting.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_in_use(&self) -> bool {
         !self.asked.is_empty()
     }
 
@@ -466,7 +466,7 @@ impl State {
                 let endpoint = EndpointId(endpoint.0);
                 if let Some(at) = from.at {
                     let (qpn, by) = (from.qpn, from.by);
-                    self.peers.heard(endpoint, from.gid, PeerAddr { qpn, at, by });
+                    self.peers.record(endpoint, from.gid, PeerAddr { qpn, at, by });
                 }
                 let sender = Sender {
                     gid: from.gid,
@@ -523,18 +523,18 @@ impl State {
         if let Some(asked) = self.asked.remove(&ticket) {
             let unchosen = asked.unchosen.filter(|_| *answer == Err(Status::SourceAddress));
             let answer = &unchosen.map_or_else(|| answer.clone(), Err);
-            self.log(QUESTIONS, || told(&asked.question, answer));
+            self.log(QUESTIONS, || outcome_text(&asked.question, answer));
             let source = match asked.question {
                 Question::Resolve { source, .. } => source,
                 _ => None,
             };
-            asked.waiter.tell(answer, source);
+            asked.waiter.reply(answer, source);
         }
     }
 }
 
 /// Formats a query and its outcome as a log line.
-fn told(question: &Question, answer: &Answer) -> String {
+fn outcome_text(question: &Question, answer: &Answer) -> String {
     let what = match question {
         Question::Resolve {
             source, destination, ..

@@ -121,7 +121,7 @@ impl Core {
             return;
         };
         if role == Role::Rts {
-            at_ni.tell_initiator(md, sent);
+            at_ni.post_initiator(md, sent);
         }
         if ack != AckReq::None as u8 && !silent {
             let told = InitiatorEvent {
@@ -137,7 +137,7 @@ impl Core {
                 list,
                 event: ack == AckReq::Full as u8,
             };
-            at_ni.tell_initiator(md, told);
+            at_ni.post_initiator(md, told);
         }
         self.close_ours(op);
         self.run_local_if_fired(ni);
@@ -204,7 +204,7 @@ impl Core {
             event: true,
         };
         if let Some(ni) = self.nis[ni].as_deref_mut() {
-            ni.tell_initiator(md, told);
+            ni.post_initiator(md, told);
         }
         self.close_ours(op);
         self.run_local_if_fired(ni);

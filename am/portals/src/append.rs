@@ -70,7 +70,7 @@ impl Iface {
         };
         slot.owes_link = slot.meeting != 0;
         if !slot.owes_link {
-            self.tell_entry(EventKind::Link, pt, options, user_ptr);
+            self.post_entry(EventKind::Link, pt, options, user_ptr);
         }
     }
 
@@ -157,7 +157,7 @@ impl Iface {
         };
         if slot.ops == 0 && slot.standing == Standing::Gone {
             let (pt, options, user_ptr) = (slot.pt, slot.options, slot.user_ptr);
-            self.tell_entry(EventKind::AutoUnlink, pt, options, user_ptr);
+            self.post_entry(EventKind::AutoUnlink, pt, options, user_ptr);
         }
     }
 
@@ -225,12 +225,12 @@ impl Iface {
             return;
         }
         if let Some(kept) = self.headers.take(header) {
-            self.tell_taken(&consumer, &kept);
+            self.post_taken(&consumer, &kept);
         }
     }
 
     /// The *_OVERFLOW event, and what comes of it for the overflow entry.
-    fn tell_taken(&mut self, consumer: &Consumer, kept: &Header) {
+    fn post_taken(&mut self, consumer: &Consumer, kept: &Header) {
         let mut event = kept.event;
         event.kind = met_later(event.kind);
         event.user_ptr = consumer.user_ptr;
@@ -272,13 +272,13 @@ impl Iface {
             return;
         };
         let Some(consumer) = kept.consumer else { return };
-        self.tell_taken(&consumer, &kept);
+        self.post_taken(&consumer, &kept);
         if let Some(slot) = self.entries.at_mut(consumer.entry) {
             slot.ops -= 1;
             slot.meeting -= 1;
             if slot.meeting == 0 && std::mem::take(&mut slot.owes_link) {
                 let (pt, options, user_ptr) = (slot.pt, slot.options, slot.user_ptr);
-                self.tell_entry(EventKind::Link, pt, options, user_ptr);
+                self.post_entry(EventKind::Link, pt, options, user_ptr);
             }
             self.unlinked_if_done(consumer.entry);
             self.free_if_idle(consumer.entry);
@@ -343,7 +343,7 @@ impl Iface {
             ..crate::events::BLANK
         };
         if !found {
-            self.tell_search(index, event);
+            self.post_search(index, event);
         }
         // By this count a waiter knows that a search for all has come to its end, or found nothing.
         if !found || !once {
@@ -358,7 +358,7 @@ impl Iface {
             let Some(header) = self.earliest_header(pt, index, 0, false) else {
                 return false;
             };
-            self.tell_found(index, header);
+            self.post_found(index, header);
             return true;
         }
         let (Some(slot), Some(table)) = (self.entries.at(index), self.table(pt)) else {
@@ -377,14 +377,14 @@ impl Iface {
                 _ => false,
             };
             if fits {
-                self.tell_found(index, header);
+                self.post_found(index, header);
                 found = true;
             }
         }
         found
     }
 
-    fn tell_found(&mut self, index: u32, header: u32) {
+    fn post_found(&mut self, index: u32, header: u32) {
         let (Some(slot), Some(kept)) = (self.entries.at(index), self.headers.get(header)) else {
             return;
         };
@@ -392,7 +392,7 @@ impl Iface {
         if event.fail == NiFail::Ok {
             event.fail = permitted(slot, &event);
         }
-        self.tell_search(index, event);
+        self.post_search(index, event);
         self.count_search(index, &event);
     }
 
@@ -407,7 +407,7 @@ impl Iface {
         }
     }
 
-    fn tell_search(&mut self, index: u32, mut event: Event) {
+    fn post_search(&mut self, index: u32, mut event: Event) {
         let Some(slot) = self.entries.at(index) else {
             return;
         };
@@ -415,7 +415,7 @@ impl Iface {
         event.user_ptr = slot.user_ptr;
         let options = slot.options;
         let eq = self.table(event.pt_index).map_or(0, |table| table.eq);
-        if eq != 0 && crate::iface::tells(options, event.fail == NiFail::Ok) {
+        if eq != 0 && crate::iface::posts(options, event.fail == NiFail::Ok) {
             let tell = !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE);
             self.post(eq, &event, false, tell);
         }

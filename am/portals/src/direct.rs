@@ -12,7 +12,7 @@ use doorbell_fabric::ni::{Count, CtHandle, EntryOptions, Kind, List, Memory};
 
 use crate::core::Core;
 use crate::entries::{EntrySlot, Standing};
-use crate::iface::{Iface, tells};
+use crate::iface::{Iface, posts};
 use crate::link::{Link, PeerId};
 use crate::node::Node;
 use crate::short::takes_puts;
@@ -67,7 +67,7 @@ pub(crate) fn is_silent(slot: &EntrySlot, eq: u32) -> bool {
     let noisy = EntryOptions::MANAGE_LOCAL.0 | EntryOptions::USE_ONCE.0 | EntryOptions::EVENT_CT_BYTES.0;
     slot.options.0 & noisy == 0
         && slot.options.has(EntryOptions::EVENT_CT_COMM)
-        && !(eq != 0 && tells(slot.options, true))
+        && !(eq != 0 && posts(slot.options, true))
 }
 
 impl Core {

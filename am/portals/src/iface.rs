@@ -158,12 +158,12 @@ impl Iface {
         if table.enabled {
             table.enabled = false;
             table.owes_event = tell;
-            self.tell_disabled(pt);
+            self.post_disabled(pt);
         }
     }
 
     /// Posts the event that a table entry was disabled, if that is due.
-    pub(crate) fn tell_disabled(&mut self, pt: u32) {
+    pub(crate) fn post_disabled(&mut self, pt: u32) {
         let Some(table) = self.table_mut(pt) else { return };
         if !table.owes_event || table.in_progress != 0 {
             return;
@@ -188,7 +188,7 @@ impl Iface {
     /// Posts one of LINK, AUTO_UNLINK and AUTO_FREE, if the options allow it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell_entry(&mut self, kind: EventKind, pt: u32, options: EntryOptions, user_ptr: u64) {
+    pub(crate) fn post_entry(&mut self, kind: EventKind, pt: u32, options: EntryOptions, user_ptr: u64) {
         let disable = match kind {
             EventKind::Link => EntryOptions::EVENT_LINK_DISABLE,
             _ => EntryOptions::EVENT_UNLINK_DISABLE,
@@ -239,7 +239,7 @@ impl Iface {
             None => 0,
         };
         if eq != 0 {
-            if tells(options, ok) {
+            if posts(options, ok) {
                 self.post(
                     eq,
                     event,
@@ -265,7 +265,7 @@ impl Iface {
         if let Some(table) = self.table_mut(event.pt_index) {
             table.in_progress -= 1;
             if table.owes_event {
-                self.tell_disabled(event.pt_index);
+                self.post_disabled(event.pt_index);
             }
         }
     }
@@ -284,7 +284,7 @@ impl Iface {
             return;
         };
         if slot.list == doorbell_fabric::ni::List::Overflow {
-            self.tell_entry(EventKind::AutoFree, slot.pt, slot.options, slot.user_ptr);
+            self.post_entry(EventKind::AutoFree, slot.pt, slot.options, slot.user_ptr);
         }
     }
 
@@ -300,7 +300,7 @@ impl Iface {
 
 /// Whether an entry with these options posts an event when an operation has ended: failures always.
 #[inline(always)]
-pub(crate) fn tells(options: EntryOptions, ok: bool) -> bool {
+pub(crate) fn posts(options: EntryOptions, ok: bool) -> bool {
     let quiet = ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE);
     !quiet && !options.has(EntryOptions::EVENT_COMM_DISABLE)
 }

@@ -214,7 +214,7 @@ impl Core {
             event: true,
         };
         if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
-            ni.tell_initiator(md, told);
+            ni.post_initiator(md, told);
         }
         Ok(())
     }
@@ -277,9 +277,9 @@ impl Core {
             list: List::Priority,
             event: true,
         };
-        ni.tell_initiator(md, told);
+        ni.post_initiator(md, told);
         if ack != AckReq::None {
-            ni.tell_initiator(
+            ni.post_initiator(
                 md,
                 InitiatorEvent {
                     kind: EventKind::Ack,

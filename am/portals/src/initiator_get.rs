@@ -45,13 +45,13 @@ impl Core {
         }
         match link.send(peer, head.as_mut_bytes(), Body::Empty, false) {
             Ok(()) => Ok(()),
-            Err(refused) => self.not_asked(kind, op, md, refused),
+            Err(refused) => self.not_sent(kind, op, md, refused),
         }
     }
 
     /// A request that is to be answered by bytes was not sent.
     #[cold]
-    fn not_asked(&mut self, kind: Kind, op: u32, md: u32, refused: Refused) -> Result<(), NiError> {
+    fn not_sent(&mut self, kind: Kind, op: u32, md: u32, refused: Refused) -> Result<(), NiError> {
         let (user_ptr, offset) = self.ops.at(op).map_or((0, 0), |op| (op.user_ptr, op.offset));
         self.close_ours(op);
         if refused == Refused::Full {
@@ -115,7 +115,7 @@ impl Core {
         }
         let body = Body::Bytes(&room[..operand + length]);
         if let Err(refused) = link.send(peer, head.as_mut_bytes(), body, false) {
-            return self.not_asked(kind, op, into, refused);
+            return self.not_sent(kind, op, into, refused);
         }
         let told = InitiatorEvent {
             kind: EventKind::Send,
@@ -126,7 +126,7 @@ impl Core {
             list: List::Priority,
             event: true,
         };
-        self.ready(kind)?.tell_initiator(from, told);
+        self.ready(kind)?.post_initiator(from, told);
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl Core {
     #[inline(never)]
     fn unreadable(&mut self, kind: Kind, md: u32, user_ptr: u64, remote_offset: u64) {
         if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
-            ni.tell_initiator(
+            ni.post_initiator(
                 md,
                 InitiatorEvent {
                     kind: EventKind::Reply,

@@ -50,7 +50,7 @@ pub(crate) struct InitiatorEvent {
 impl Iface {
     /// Posts and counts the event as its descriptor wants it.
     #[inline(always)]
-    pub(crate) fn tell_initiator(&mut self, md: u32, told: InitiatorEvent) {
+    pub(crate) fn post_initiator(&mut self, md: u32, told: InitiatorEvent) {
         let Some(slot) = self.mds.at(md) else { return };
         let (eq, ct, options) = (slot.eq, slot.ct, slot.options);
         let ok = told.fail == NiFail::Ok;

@@ -431,14 +431,14 @@ impl Core {
             let open = self.peers.get(id).map_or(0, |peer| peer.open + peer.owed);
             if open == 0 {
                 self.leaving.swap_remove(at);
-                self.tell_lost(id, reason);
+                self.post_lost(id, reason);
             } else {
                 at += 1;
             }
         }
     }
 
-    fn tell_lost(&mut self, id: PeerId, reason: DownReason) {
+    fn post_lost(&mut self, id: PeerId, reason: DownReason) {
         let Some(peer) = self.peers.get(id) else { return };
         let process = peer.process;
         for ni in self.nis.iter_mut().flatten().filter(|ni| ni.users != 0) {

@@ -449,7 +449,7 @@ impl Core {
                 match link.send(peer, head.as_mut_bytes(), Body::Empty, true) {
                     Ok(()) => {
                         pull.frag = Some((from, to));
-                        pull.asked(to);
+                        pull.requested(to);
                     }
                     Err(refused) => return refused == Refused::Full,
                 }
@@ -524,7 +524,7 @@ impl Core {
         let pull = self.pulls.at_mut(index)?;
         pull.gets += 1;
         pull.busy[nth] += 1;
-        pull.asked(from + length);
+        pull.requested(from + length);
         Some(Started::Yes)
     }
 }
@@ -548,7 +548,7 @@ impl Pull {
     }
 
     /// Records that those of them before `until` have been requested.
-    fn asked(&mut self, until: u64) {
+    fn requested(&mut self, until: u64) {
         match self.missed.pop() {
             Some((_, end)) if until < end => self.missed.push((until, end)),
             Some(_) => {}

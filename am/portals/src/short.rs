@@ -19,7 +19,7 @@ use crate::config::SMALL;
 use crate::core::Core;
 use crate::direct::{Guess, is_silent};
 use crate::entries::EntrySlot;
-use crate::iface::{counted, tells};
+use crate::iface::{counted, posts};
 use crate::link::{First, Link, PeerId};
 use crate::memory::InitiatorEvent;
 use crate::peers::{NONE, ReceivedPut, Remembered};
@@ -256,7 +256,7 @@ impl Core {
                 list: List::Priority,
                 event: true,
             };
-            ni.tell_initiator(index, told);
+            ni.post_initiator(index, told);
         }
         Some(Ok(()))
     }
@@ -386,7 +386,7 @@ impl Core {
             atomic_operation: 0,
             atomic_type: 0,
         };
-        if eq != 0 && tells(options, true) {
+        if eq != 0 && posts(options, true) {
             ni.post(
                 eq,
                 &event,

@@ -172,7 +172,7 @@ impl Mailbox {
     }
 
     /// What the physical function did since the last look. Bounded, and waits for nothing.
-    pub(crate) fn hear(&mut self) -> MailboxEvents {
+    pub(crate) fn read_events(&mut self) -> MailboxEvents {
         let gone = MailboxEvents {
             gone: true,
             ..MailboxEvents::default()

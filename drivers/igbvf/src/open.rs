@@ -49,7 +49,7 @@ pub(crate) fn bdf_of(name: &RailName) -> Result<Bdf, RailError> {
 }
 
 /// An error of the device, as one of the rail.
-pub(crate) fn told(name: &RailName, error: Error) -> RailError {
+pub(crate) fn rail_error(name: &RailName, error: Error) -> RailError {
     unusable(name, error.reason(), error.fix())
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn plan(name: &RailName, config: &IgbvfConfig) -> Result<Plan, RailEr
 
 /// The device of this machine.
 pub(crate) fn claim(name: &RailName, plan: &Plan) -> Result<Claim, RailError> {
-    Claim::open(plan.bdf, plan.layout.bytes() as u64).map_err(|error| told(name, error))
+    Claim::open(plan.bdf, plan.layout.bytes() as u64).map_err(|error| rail_error(name, error))
 }
 
 /// Opens everything over a device that is ours.
@@ -122,7 +122,7 @@ pub(crate) fn open(
 ) -> Result<Parts<Igbvf>, RailError> {
     let &Plan { address, layout, .. } = plan;
     let (_, limit) = lengths(&address, config);
-    let refused = |error| told(name, error);
+    let refused = |error| rail_error(name, error);
     let found = claim.config().identity().map_err(refused)?;
     if !DEVICES.contains(&found) {
         return Err(unusable(
@@ -146,7 +146,7 @@ pub(crate) fn open(
         .finish(&mut mailbox)
         .map_err(|silence| silent(name, silence))?;
     let slab = Slab::new(layout.bytes()).map_err(refused)?;
-    let slab = claim.share(slab).map_err(|(_, error)| told(name, error))?;
+    let slab = claim.share(slab).map_err(|(_, error)| rail_error(name, error))?;
     let socket = SocketAddr::new(address.ip, config.port);
     let memory = slab.region().whole();
     let rx = receiver(&bar, &slab, &memory, &layout, socket, config.checksum).map_err(refused)?;

@@ -168,7 +168,7 @@ impl Nic for Igbvf {
         }
         self.link = status & STATUS_LINK_UP != 0;
         if matches!(self.agreed, Agreed::Yes) {
-            let heard = held.mailbox.hear();
+            let heard = held.mailbox.read_events();
             if heard.gone {
                 return Verdict::Gone;
             }

@@ -66,7 +66,7 @@ impl Queues {
     /// Gives the device all free buffers.
     pub(crate) fn start(&mut self) {
         self.give();
-        self.tell();
+        self.publish();
     }
 
     /// Gives up the queue.
@@ -88,7 +88,7 @@ impl Queues {
     }
 
     #[inline]
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         if let Some(queue) = self.queue.as_ref().filter(|_| self.lent.pending() > 0) {
             before_doorbell();
             queue.tail.put(self.lent.announce() as u32);
@@ -149,7 +149,7 @@ impl ReceiveQueues for Queues {
         }
         self.give();
         if !arrivals.has_any() || self.lent.pending() >= GIVE_BACK {
-            self.tell();
+            self.publish();
         }
     }
 

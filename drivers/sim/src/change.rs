@@ -180,7 +180,7 @@ impl Net {
         self.purge(nic, None);
         self.drop_frames(nic);
         if how == Ended::Gone {
-            self.tell(nic, Scope::Rail, EventKind::DeviceGone);
+            self.report(nic, Scope::Rail, EventKind::DeviceGone);
         }
     }
 
@@ -221,7 +221,7 @@ impl Net {
         }
         state.told_down = !state.seen_link;
         let down = state.told_down;
-        self.tell(
+        self.report(
             nic,
             Scope::Rail,
             if down {
@@ -294,12 +294,12 @@ impl Net {
             let state = self.conn_mut(nic, conn);
             state.down = false;
             state.greeted = true;
-            self.tell(nic, scope, EventKind::PeerUp);
+            self.report(nic, scope, EventKind::PeerUp);
             self.acknowledge(nic, conn);
             return;
         };
         self.conn_mut(nic, conn).fall();
-        self.tell(nic, scope, EventKind::PeerDown(reason));
+        self.report(nic, scope, EventKind::PeerDown(reason));
         self.fail_conn(nic, conn);
         self.withdraw_from(nic, conn);
         if reason != DownReason::Silent {
@@ -356,7 +356,7 @@ impl Net {
         let theirs = self.nics[peer as usize].peers.get(&nic).copied();
         let open = self.obstacle(nic, conn).is_none() && self.passes(nic, peer, link);
         if open && !over {
-            self.hear_of(peer, nic);
+            self.note_sender(peer, nic);
         }
         let (Some(theirs), true, false) = (theirs, open, over || self.nics[peer as usize].told_down) else {
             return;
@@ -364,14 +364,14 @@ impl Net {
         if !self.conn(peer, theirs).down {
             self.conn_mut(peer, theirs).fall();
             let scope = Scope::Peer(PeerIndex(theirs));
-            self.tell(peer, scope, EventKind::PeerDown(DownReason::Abandoned));
+            self.report(peer, scope, EventKind::PeerDown(DownReason::Abandoned));
             self.fail_conn(peer, theirs);
             self.withdraw_from(peer, theirs);
         }
         for (nic, conn) in [(nic, conn), (peer, theirs)] {
             let state = self.conn_mut(nic, conn);
             (state.down, state.abandoned, state.greeted) = (false, false, true);
-            self.tell(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
+            self.report(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
             self.acknowledge(nic, conn);
         }
     }

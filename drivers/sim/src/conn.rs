@@ -243,7 +243,7 @@ impl Net {
             return self.stall(from, conn, Due::Arrive { message });
         }
         self.note(Happened::Arrived, from, to, id, length);
-        self.hear_of(to, from);
+        self.note_sender(to, from);
         self.queue(to, message);
     }
 
@@ -428,7 +428,7 @@ impl Net {
         let state = self.conn_mut(nic, conn);
         if !state.greeted && !state.down {
             state.greeted = true;
-            self.tell(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
+            self.report(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
         }
     }
 }

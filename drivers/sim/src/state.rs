@@ -404,7 +404,7 @@ impl Net {
             && !self.links[link as usize].cut
     }
 
-    pub(crate) fn tell(&mut self, nic: u32, scope: Scope, kind: EventKind) {
+    pub(crate) fn report(&mut self, nic: u32, scope: Scope, kind: EventKind) {
         let what = match kind {
             EventKind::PeerUp | EventKind::PeerRecovered | EventKind::LinkUp => Happened::Up,
             EventKind::PeerDown(_) | EventKind::PeerSuspect | EventKind::LinkDown | EventKind::DeviceGone => {

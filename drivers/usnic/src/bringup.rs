@@ -23,7 +23,7 @@ use doorbell_fabric::ether::ETHERTYPE_ARP;
 use crate::config::VfCommands;
 use crate::devcmd::{
     Arguments, CLOSE, Command, DISABLE, ENABLE, INIT, INIT_STATUS, MAC_ADDR, NOTIFY, OPEN, OPEN_STATUS,
-    PACKET_FILTER, arguments, station,
+    PACKET_FILTER, arguments, unicast_mac,
 };
 use crate::errno::{Errno, Fault};
 use crate::filter::Match;
@@ -273,7 +273,7 @@ impl Bringup {
             (_, Some(Doing::Again(next, last))) => {
                 if Instant::now() >= *next {
                     let last = *last;
-                    self.ask(step, parts, last)?;
+                    self.send(step, parts, last)?;
                 }
                 Ok(false)
             }
@@ -310,7 +310,7 @@ impl Bringup {
         match step {
             Step::Own(..) | Step::Status(_) | Step::Mac => {
                 let last = *self.until.get_or_insert_with(|| Instant::now() + STATUS_LIMIT);
-                self.ask(step, parts, last)?;
+                self.send(step, parts, last)?;
             }
             _ => {
                 self.doing = None;
@@ -320,7 +320,7 @@ impl Bringup {
         Ok(false)
     }
 
-    fn ask(&mut self, step: Step, parts: &mut Parts<'_>, last: Instant) -> Result<(), Trouble> {
+    fn send(&mut self, step: Step, parts: &mut Parts<'_>, last: Instant) -> Result<(), Trouble> {
         let Some((command, first)) = step.command() else {
             return Ok(());
         };
@@ -417,7 +417,7 @@ impl Held {
                 let number = u32::try_from(results[1]).unwrap_or(u32::MAX);
                 return Err(Fault::Refused(INIT.name, Errno(number)));
             }
-            MAC_ADDR => self.mac = station(results),
+            MAC_ADDR => self.mac = unicast_mac(results),
             NOTIFY => self.notify_kept = (results[1] as u32 as usize).min(NOTIFY_BYTES),
             _ => {}
         }

@@ -103,7 +103,7 @@ impl Health {
 
     /// What is known at the beginning.
     pub(crate) fn first(&mut self, held: &mut Held) {
-        self.hear(held);
+        self.read_news(held);
         self.since = held.since;
     }
 
@@ -113,7 +113,7 @@ impl Health {
     }
 
     /// Reads what the device and its physical function report.
-    fn hear(&mut self, held: &mut Held) {
+    fn read_news(&mut self, held: &mut Held) {
         match held.look() {
             Some(NotifyRead::News(news)) => self.own = Some(news),
             // The last that was whole counts.
@@ -137,7 +137,7 @@ impl Health {
         held: &mut Held,
         state: Running,
     ) -> Verdict {
-        self.hear(held);
+        self.read_news(held);
         match state {
             Running::Yes => {}
             Running::No if is_gone(tx, rx) => return Verdict::Gone,

@@ -84,7 +84,7 @@ impl Held {
 
     /// The hardware address of frames: the function's own where it has one, else the physical function's (as
     /// in usNIC), else the setting's.
-    pub(crate) fn station(&mut self, config: &UsnicConfig) -> Option<Mac> {
+    pub(crate) fn own_mac(&mut self, config: &UsnicConfig) -> Option<Mac> {
         self.mac.or_else(|| self.steering.mac()).or(config.mac)
     }
 
@@ -121,7 +121,7 @@ fn let_go(steering: Box<dyn Steering>, waits: bool) -> Option<JoinHandle<()>> {
 }
 
 /// Trouble, as an error of the rail.
-pub(crate) fn told(name: &RailName, trouble: impl Into<Trouble>) -> RailError {
+pub(crate) fn rail_error(name: &RailName, trouble: impl Into<Trouble>) -> RailError {
     let trouble = trouble.into();
     let fix = match Object::parse(name.object()) {
         Ok(object) => fix(&object, &trouble),
@@ -148,11 +148,11 @@ fn fix(object: &Object, trouble: &Trouble) -> String {
 }
 
 /// A resource table that cannot be used, as an error of the rail.
-fn told_table(name: &RailName, bad: rail_name::BadResources) -> RailError {
+fn table_error(name: &RailName, bad: rail_name::BadResources) -> RailError {
     let trouble = bad.into_trouble();
     let is_model = matches!(Object::parse(name.object()), Ok(Object::Model { .. }));
     if !is_model || !matches!(trouble, Trouble::Agent { .. }) {
-        return told(name, trouble);
+        return rail_error(name, trouble);
     }
     unusable(
         name,
@@ -397,18 +397,21 @@ pub(crate) fn open(
     plan: &Plan,
     claim: Claim,
 ) -> Result<RailParts<Usnic>, RailError> {
-    let found = claim.config().identity().map_err(|error| told(name, error))?;
+    let found = claim
+        .config()
+        .identity()
+        .map_err(|error| rail_error(name, error))?;
     check_identity(name, found)?;
-    let (table, spaces) = rail_name::read(&claim).map_err(|bad| told_table(name, bad))?;
+    let (table, spaces) = rail_name::read(&claim).map_err(|bad| table_error(name, bad))?;
     table
         .check()
-        .map_err(|bad| told_table(name, rail_name::BadResources::Table(bad)))?;
+        .map_err(|bad| table_error(name, rail_name::BadResources::Table(bad)))?;
     let commands = table
         .commands(config.commands)
-        .map_err(|bad| told_table(name, rail_name::BadResources::Table(bad)))?;
+        .map_err(|bad| table_error(name, rail_name::BadResources::Table(bad)))?;
     let layout = plan.layout;
-    let slab = Slab::new(layout.bytes()).map_err(|error| told(name, error))?;
-    let slab = claim.share(slab).map_err(|(_, error)| told(name, error))?;
+    let slab = Slab::new(layout.bytes()).map_err(|error| rail_error(name, error))?;
+    let slab = claim.share(slab).map_err(|(_, error)| rail_error(name, error))?;
     let memory = slab.region().whole();
     let build = Build {
         config,
@@ -425,13 +428,14 @@ pub(crate) fn open(
     let own = build.own(name, commands)?;
     let (mut tx, mut rx) = build
         .halves(address, is_usnic(found))
-        .map_err(|fault| told(name, fault))?;
+        .map_err(|fault| rail_error(name, fault))?;
     let receiving = rx.queues.done.len();
     let sleep = build.sleep(name, &claim, receiving)?;
     let interrupts = (0..receiving)
         .map(|number| (sleep.count() > 0).then(|| number.min(sleep.count() - 1) as u32))
         .collect();
-    let steering = steering(config, &plan.object, found, address).map_err(|trouble| told(name, trouble))?;
+    let steering =
+        steering(config, &plan.object, found, address).map_err(|trouble| rail_error(name, trouble))?;
     sleep.watch(steering.news());
     let held = Held {
         own,
@@ -465,7 +469,7 @@ pub(crate) fn open(
         Err(trouble) => {
             // Nothing that was installed stays.
             nic.leave((&mut tx, &mut rx), true);
-            Err(told(name, by_number(config, &plan.object, trouble)))
+            Err(rail_error(name, by_number(config, &plan.object, trouble)))
         }
     }
 }
@@ -508,7 +512,7 @@ pub(crate) fn finish(mut parts: Parts<'_>, socket: (Ipv4Addr, u16)) -> Result<()
 
 /// The hardware address of frames.
 pub(crate) fn mac(held: &mut Held, config: &UsnicConfig) -> Result<Mac, Trouble> {
-    held.station(config).ok_or_else(|| {
+    held.own_mac(config).ok_or_else(|| {
         Trouble::agent(
             "neither the function nor its physical one reports a hardware address",
             "set usnic.mac to the physical function's",
@@ -543,10 +547,12 @@ impl Build<'_> {
     }
 
     fn own(&self, name: &RailName, commands: Kind) -> Result<OwnFunction, RailError> {
-        let block = self.window(commands, 0).map_err(|fault| told(name, fault))?;
+        let block = self
+            .window(commands, 0)
+            .map_err(|fault| rail_error(name, fault))?;
         let slice = |at: usize, length: usize| {
             let slice = self.memory.slice(at, length);
-            slice.ok_or_else(|| told(name, Fault::Nonsense("the layout")))
+            slice.ok_or_else(|| rail_error(name, Fault::Nonsense("the layout")))
         };
         let devcmd = match commands {
             Kind::Devcmd2 => Devcmd::ring(block, slice(COMMANDS_AT, ring::BYTES)?, self.bus(COMMANDS_AT)),
@@ -642,8 +648,8 @@ impl Build<'_> {
         let mut registers = Vec::with_capacity(count);
         for number in 0..count {
             let window = self.window(Kind::Interrupts, number as u32);
-            registers.push(window.map_err(|fault| told(name, fault))?);
+            registers.push(window.map_err(|fault| rail_error(name, fault))?);
         }
-        Sleep::new(claim, registers).map_err(|error| told(name, error))
+        Sleep::new(claim, registers).map_err(|error| rail_error(name, error))
     }
 }

@@ -285,7 +285,7 @@ impl Pf {
     }
 
     /// Waits for the end of a check whose result is not needed any more; it has an end.
-    fn hear_out(&mut self) {
+    fn finish_check(&mut self) {
         if let Some(thread) = self.question.take() {
             let _ = thread.join();
         }
@@ -294,7 +294,7 @@ impl Pf {
     /// Opens it again, waiting for each step. It is reset first: that it was reset is only inferred, and
     /// everything that was installed has to go, as no connection owns it any more.
     pub(crate) fn begin_anew(&mut self) -> Result<(), Trouble> {
-        self.hear_out();
+        self.finish_check();
         if self.claim.device().is_resettable() {
             self.claim.reset()?;
         } else {
@@ -438,7 +438,7 @@ fn forgiving(request: Request, answer: Result<u64, Fault>) -> Result<u64, Troubl
 
 impl Drop for Pf {
     fn drop(&mut self) {
-        self.hear_out();
+        self.finish_check();
         // What is under way has an end.
         self.settle();
         // The processes that would care about an error here have left.

@@ -146,7 +146,7 @@ impl PfWatchdog {
                         return None;
                     }
                     Some(Ended::Watch(answer)) => answer,
-                    None => return self.ask(),
+                    None => return self.check(),
                 };
                 self.judge(watched)
             }
@@ -200,7 +200,7 @@ impl PfWatchdog {
     }
 
     /// Checks it, where that is due and nothing else is under way.
-    fn ask(&mut self) -> Option<Change> {
+    fn check(&mut self) -> Option<Change> {
         let State::Here(pf) = &mut self.state else {
             return None;
         };

@@ -198,7 +198,7 @@ impl Usnic {
         (tx.is_off, rx.is_off) = (false, false);
         if let Some(held) = &mut self.held {
             self.health.begin(held);
-            let mac = held.station(&self.config);
+            let mac = held.own_mac(&self.config);
             if let Some(mac) = mac.filter(|mac| *mac != self.mac) {
                 self.mac = mac;
                 self.introduce();

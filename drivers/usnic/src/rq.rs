@@ -122,7 +122,7 @@ impl ReceiveRing {
 
     /// Rings the doorbell for everything given.
     #[inline]
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn publish(&mut self) {
         if self.lent.pending() > 0 {
             let tail = self.lent.announce();
             self.ring(tail);
@@ -188,7 +188,7 @@ mod tests {
         for entries in [32, 4096] {
             let (mut ring, mut fresh) = ring(entries);
             ring.give(&mut fresh);
-            ring.tell();
+            ring.publish();
             assert_eq!(fresh.len(), 1, "at most all but one are the device's");
             for count in 0..3 * entries {
                 let Taken::Chunk(chunk) = ring.take(count % entries) else {
@@ -196,7 +196,7 @@ mod tests {
                 };
                 fresh.insert(0, chunk);
                 ring.give(&mut fresh);
-                ring.tell();
+                ring.publish();
                 assert_eq!(fresh.len(), 1);
             }
         }
@@ -209,7 +209,7 @@ mod tests {
         fresh.truncate(10);
         ring.give(&mut fresh);
         assert_eq!(ring.take(0), Taken::Nothing, "nor told");
-        ring.tell();
+        ring.publish();
         assert!(matches!(ring.take(0), Taken::Chunk(_)));
         for wrong in [0, 63, 10, 64, 4095] {
             assert_eq!(ring.take(wrong), Taken::Nothing, "{wrong}");

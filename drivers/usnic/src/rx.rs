@@ -86,7 +86,7 @@ impl Queues {
     /// Gives the device all chunks that are free, and rings the doorbell.
     pub(crate) fn start(&mut self) {
         self.give();
-        self.rings.iter_mut().for_each(ReceiveRing::tell);
+        self.rings.iter_mut().for_each(ReceiveRing::publish);
     }
 
     /// The shorter ring first: what is left over goes to the longer one, however many chunks each has lent.
@@ -217,7 +217,7 @@ impl ReceiveQueues for Queues {
         self.give();
         for ring in &mut self.rings {
             if !arrivals.has_any() || ring.has_batch() {
-                ring.tell();
+                ring.publish();
             }
         }
     }

@@ -120,10 +120,10 @@ impl Kernel {
         };
         let at = chunk as usize * CHUNK + ROOM;
         let n = self.memory.write(at, &bytes[..bytes.len().min(CHUNK - ROOM)]);
-        self.tell(queue, (at as u64, n as u32), goes_on)
+        self.complete(queue, (at as u64, n as u32), goes_on)
     }
 
-    fn tell(&mut self, queue: usize, (at, length): (u64, u32), goes_on: bool) -> bool {
+    fn complete(&mut self, queue: usize, (at, length): (u64, u32), goes_on: bool) -> bool {
         let options = if goes_on { GOES_ON } else { 0 };
         let receive = &mut self.queues[queue].receive;
         let told = receive.push(pack(at, length, options)).is_ok();
@@ -233,10 +233,10 @@ fn lie(rx: &mut XdpRx, kernel: &mut Kernel, queue: usize, script: &mut Script<'_
     }
     if script.byte() & 1 == 1 {
         if let Some(chunk) = kernel.chunk(queue) {
-            kernel.tell(queue, ((chunk as usize * CHUNK) as u64, length), goes_on);
+            kernel.complete(queue, ((chunk as usize * CHUNK) as u64, length), goes_on);
         }
     } else if !rx.queues.is_with_kernel(at / CHUNK) {
-        kernel.tell(queue, (at as u64, length), goes_on);
+        kernel.complete(queue, (at as u64, length), goes_on);
     }
 }
 

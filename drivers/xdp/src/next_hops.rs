@@ -23,7 +23,7 @@ const AT_A_TIME: usize = 16;
 /// The way to one peer.
 struct Hop {
     to: SocketAddr,
-    station: IpAddr,
+    address: IpAddr,
     mac: Option<Mac>,
     /// The kernel does not find it (any more).
     failed: bool,
@@ -62,16 +62,16 @@ impl NextHops {
         self.list.clear();
     }
 
-    /// Whether the hardware address of the next station to a peer is known.
+    /// Whether the hardware address of the next hop to a peer is known.
     pub(crate) fn is_resolved(&self, peer: usize) -> bool {
         self.list.get(peer).is_some_and(|hop| hop.mac.is_some())
     }
 
-    /// The next peer, its first station, and who it is there.
-    pub(crate) fn add(&mut self, (to, station): (SocketAddr, IpAddr), now: Time, tx: &mut XdpTx) {
+    /// Adds the next peer, with the address of its first next hop.
+    pub(crate) fn add(&mut self, (to, address): (SocketAddr, IpAddr), now: Time, tx: &mut XdpTx) {
         self.list.push(Hop {
             to,
-            station,
+            address,
             mac: None,
             failed: false,
             asked: now,
@@ -82,12 +82,12 @@ impl NextHops {
 
     /// Looks up a peer's next hop in the kernel's table; has the kernel resolve it where it is not there.
     fn resolve(&mut self, peer: usize, now: Time, tx: &mut XdpTx) {
-        let station = self.list[peer].station;
+        let address = self.list[peer].address;
         self.list[peer].asked = now;
-        self.neighbours.query(station);
+        self.neighbours.query(address);
         self.read(tx);
         if self.list[peer].mac.is_none() {
-            self.neighbours.resolve(station);
+            self.neighbours.resolve(address);
         }
     }
 
@@ -107,9 +107,9 @@ impl NextHops {
         let lost = self.neighbours.changes(|change| found.push(change));
         for change in found {
             match change {
-                NeighbourUpdate::Neighbour(station, mac) => {
+                NeighbourUpdate::Neighbour(address, mac) => {
                     for peer in 0..self.list.len() {
-                        if self.list[peer].station == station {
+                        if self.list[peer].address == address {
                             self.set(peer, mac, tx);
                         }
                     }
@@ -143,7 +143,7 @@ impl NextHops {
             left -= 1;
             if confirms {
                 // A use of the entry: a stale one is confirmed, and one that was forgotten is resolved again.
-                self.neighbours.resolve(hop.station);
+                self.neighbours.resolve(hop.address);
             }
             self.look_up(peer, interface);
             self.resolve(peer, now, tx);
@@ -159,13 +159,13 @@ impl NextHops {
         if network() != interface.network {
             return;
         }
-        let station = match interface.next_hop(hop.to) {
+        let address = match interface.next_hop(hop.to) {
             Ok(NextHop::OnLink) => hop.to.ip(),
             Ok(NextHop::Gateway(gateway)) => gateway,
             Ok(NextHop::Local) | Err(_) => return,
         };
-        if station != hop.station {
-            (hop.station, hop.mac) = (station, None);
+        if address != hop.address {
+            (hop.address, hop.mac) = (address, None);
         }
     }
 

@@ -184,7 +184,8 @@ fn in_mode(
     let memory = Region::new(layout.whole()).map_err(ModeError::Ends)?.whole();
     let judge = |refusal| judge(name, interface, layout, refusal, mode);
     let most = queues.iter().max().map_or(1, |queue| queue + 1);
-    let steering = attach::attach(interface, port, most, mode).map_err(|no| told(name, interface, no))?;
+    let steering =
+        attach::attach(interface, port, most, mode).map_err(|no| mode_error(name, interface, no))?;
     if mode == Mode::ZeroCopy && is_up(interface.state.flags) {
         wait_for_link(interface.index);
     }
@@ -378,7 +379,7 @@ fn halves(
 }
 
 /// Why the program could not be attached, as an error of the rail.
-fn told(name: &RailName, interface: &Interface, no: attach::AttachError) -> ModeError {
+fn mode_error(name: &RailName, interface: &Interface, no: attach::AttachError) -> ModeError {
     match no {
         attach::AttachError::Taken(program) => {
             let whose = program_owner::of_program(program)

@@ -184,7 +184,7 @@ impl XdpRail {
         self.trouble.in_words(self.astray, in_doubt)
     }
 
-    /// Whether the hardware address of the next station to `peer` is known.
+    /// Whether the hardware address of the next hop to `peer` is known.
     #[must_use]
     pub fn is_resolved(&self, peer: PeerIndex) -> bool {
         self.next_hops.is_resolved(peer.index())
@@ -201,8 +201,8 @@ impl XdpRail {
         }
     }
 
-    /// The next station on the way to `to`.
-    fn station(&self, to: SocketAddr, address: &RailAddress) -> Result<IpAddr, RailError> {
+    /// The next hop on the way to `to`.
+    fn next_hop(&self, to: SocketAddr, address: &RailAddress) -> Result<IpAddr, RailError> {
         match self.interface.next_hop(to) {
             Ok(NextHop::OnLink) => Ok(to.ip()),
             Ok(NextHop::Gateway(gateway)) => Ok(gateway),
@@ -238,7 +238,7 @@ impl XdpRail {
         }
         // Where nothing passes anyway, only the end of the device is news.
         told.retain(|kind| !fatal || *kind == EventKind::DeviceGone);
-        told.into_iter().for_each(|kind| self.tell(kind));
+        told.into_iter().for_each(|kind| self.report(kind));
         if let Some(mac) = self.link.mac() {
             self.next_hops.set_own(mac, &mut self.tx);
         }
@@ -251,7 +251,7 @@ impl XdpRail {
             .is_some_and(|program| !program.is_some_and(ours));
     }
 
-    fn tell(&mut self, kind: EventKind) {
+    fn report(&mut self, kind: EventKind) {
         self.events.push_back(RailEvent {
             at: self.now,
             scope: Scope::Rail,
@@ -341,7 +341,7 @@ impl Rail for XdpRail {
         }
         let sent = self.look_at_sends();
         if self.trouble.is_fatal() != fatal && self.is_link_up() != was_up {
-            self.tell(if was_up {
+            self.report(if was_up {
                 EventKind::LinkDown
             } else {
                 EventKind::LinkUp
@@ -421,7 +421,7 @@ impl Datagram for XdpRail {
         if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
             return Ok(PeerIndex(known));
         }
-        let station = self.station(to[0], address)?;
+        let next_hop = self.next_hop(to[0], address)?;
         let peer = self.next_hops.len() as u32;
         let own = self.interface.both_sockets(self.port);
         self.tx.ways.push(PeerHeaders::new(own, to));
@@ -430,7 +430,7 @@ impl Datagram for XdpRail {
         if let Some(tap) = &self.tx.tap {
             tap.add_peer(to);
         }
-        self.next_hops.add((to[0], station), self.now, &mut self.tx);
+        self.next_hops.add((to[0], next_hop), self.now, &mut self.tx);
         Ok(PeerIndex(peer))
     }
 

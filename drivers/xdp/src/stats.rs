@@ -9,7 +9,7 @@ doorbell_packet::stats! {
         send_calls,
         /// Such calls after which the kernel had not taken everything.
         send_full,
-        /// Frames dropped here because the next station's hardware address is not known (yet).
+        /// Frames dropped here because the next hop's hardware address is not known (yet).
         unresolved,
         /// Frames that were still in the ring at the end, because the interface was down or gone.
         unsendable,

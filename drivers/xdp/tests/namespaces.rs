@@ -566,7 +566,7 @@ fn a_route_that_changes_is_followed() {
     };
     lab.ip(1, "address add 10.99.0.1/32 dev v0");
     lab.ip(1, "route add 10.77.0.1 dev v0 src 10.99.0.1");
-    // A station that is nowhere, which the table leads to at first.
+    // A next hop that does not exist, which the table leads to at first.
     lab.ip(
         0,
         "neighbour add 10.77.0.4 lladdr 02:00:00:00:00:99 dev v0 nud permanent",
@@ -583,7 +583,7 @@ fn a_route_that_changes_is_followed() {
     assert!(other.recv(&mut bytes).is_err(), "it reaches no socket");
     lab.ip(0, "route replace 10.99.0.1 via 10.77.0.2");
     let watch = watch();
-    watch.until("frames go by the new station", |now| {
+    watch.until("frames go by the new next hop", |now| {
         lab.inside(0, || rail.progress(now));
         post(&mut rail, Channel::Data, peer, b"moved");
         other.recv(&mut bytes).is_ok_and(|n| n == 5)

@@ -86,7 +86,7 @@ pub(crate) fn absent(core: &Core) -> Code {
 pub(crate) fn on<R>(kind: Kind, work: impl FnOnce(&mut dyn Ni) -> Result<R, NiError>) -> Result<R, Code> {
     let mut core = enter();
     let result = on_core(&mut core, kind, work);
-    core.tell();
+    core.wake();
     result
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn begin<R>(
     let result = work(&mut live.member.ni(kind));
     if !matches!(result, Err(NiError::Full)) {
         live.flush();
-        core.tell();
+        core.wake();
         return result.map_err(NiError::code);
     }
     // Without room, a bundle that is open does not hold anything back.
@@ -185,7 +185,7 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
             .as_mut()
             .and_then(|live| live.member.look_up(Some(process)));
         if let Some(error) = trouble {
-            say(&format!(
+            log(&format!(
                 "nid {} pid {} cannot be met: {error}",
                 process.nid, process.pid
             ));
@@ -199,14 +199,14 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
     match (card, &mut core.live) {
         (Ok(card), Some(live)) => {
             if let Err(error) = live.member.meet(&card) {
-                say(&format!(
+                log(&format!(
                     "no way to nid {} pid {}: {error}",
                     process.nid, process.pid
                 ));
             }
         }
         (Err(error), _) => {
-            say(&format!(
+            log(&format!(
                 "nid {} pid {} cannot be met: {error}",
                 process.nid, process.pid
             ));
@@ -218,16 +218,16 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
 
 /// Prints a line to the standard error, where `PTL_LOG_LEVEL` enables them.
 #[cold]
-pub(crate) fn say(what: &str) {
+pub(crate) fn log(what: &str) {
     let level = std::env::var("PTL_LOG_LEVEL").ok();
     if level.is_some_and(|level| level.trim().parse::<u32>().is_ok_and(|level| level > 0)) {
-        tell(what);
+        warn(what);
     }
 }
 
 /// Prints a line to the standard error that must not be missed.
 #[cold]
-pub(crate) fn tell(what: &str) {
+pub(crate) fn warn(what: &str) {
     use std::io::Write as _;
     // In one write, as several processes may print at once.
     let _ = std::io::stderr().write_all(format!("libportals: {what}\n").as_bytes());

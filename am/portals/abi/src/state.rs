@@ -243,14 +243,14 @@ impl Core {
 
     /// Wakes those who sleep in a wait: what they wait for may be there.
     #[inline]
-    pub(crate) fn tell(&self) {
+    pub(crate) fn wake(&self) {
         if self.asleep > 0 {
-            self.tell_sleepers();
+            self.wake_sleepers();
         }
     }
 
     #[cold]
-    fn tell_sleepers(&self) {
+    fn wake_sleepers(&self) {
         if self.watched {
             self.ring();
         }

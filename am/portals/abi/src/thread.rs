@@ -50,7 +50,7 @@ fn tick(core: Guard, limit: Duration) -> Guard {
     if let Some(live) = &mut core.live
         && live.housekeeping() > 0
     {
-        core.tell();
+        core.wake();
     }
     core
 }
@@ -66,7 +66,7 @@ fn take_charge(mut core: Guard) -> Guard {
             return nap(core, None, true);
         }
     }
-    core.tell();
+    core.wake();
     drop(core);
     std::thread::yield_now();
     lock()

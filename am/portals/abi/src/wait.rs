@@ -119,7 +119,7 @@ fn look<R>(
     if live.look() > 0 {
         // What it has triggered leaves now: the caller may not come back for long.
         live.flush();
-        core.tell();
+        core.wake();
     }
     done(core)
 }
@@ -176,7 +176,7 @@ pub(crate) fn glance<R>(done: impl FnOnce(&mut Core) -> Result<R, Code>) -> Resu
     }
     if live.look() > 0 {
         live.flush();
-        core.tell();
+        core.wake();
     }
     done(&mut core)
 }

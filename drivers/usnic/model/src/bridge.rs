@@ -40,7 +40,7 @@ impl Bridge {
                 Self::Interface(socket) => {
                     // Room for a tag that is put back.
                     let most = room.len() - 4;
-                    let heard = sys::hear(socket, &mut room[..most])?;
+                    let heard = sys::receive(socket, &mut room[..most])?;
                     if heard.is_unfinished {
                         frame::make_checksums(&mut room[..heard.length], false, true);
                     }

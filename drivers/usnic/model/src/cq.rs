@@ -126,7 +126,7 @@ impl Cq {
             // Once a lap.
             self.proved = self.written;
         }
-        let fault = context.faults.ask(Point::Completion, io.index, self.index);
+        let fault = context.faults.action(Point::Completion, io.index, self.index);
         match fault {
             Some(Action::WrongQueue(queue)) => entry.0[2..4].copy_from_slice(&queue.to_le_bytes()),
             Some(Action::WrongType(kind)) => entry.0[15] = kind & 0x7f,

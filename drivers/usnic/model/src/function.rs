@@ -313,7 +313,7 @@ impl Function {
     }
 
     /// Writes the notify area, and rings its interrupt on a change; false where it cannot be written.
-    pub(crate) fn tell(&mut self, context: &Context, adapter: &Adapter, is_change: bool) -> bool {
+    pub(crate) fn notify(&mut self, context: &Context, adapter: &Adapter, is_change: bool) -> bool {
         let Some(wanted) = self.notify else { return true };
         let (mut area, size) = adapter.link.area(wanted.size);
         // Torn: a sum that does not fit.

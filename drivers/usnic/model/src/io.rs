@@ -200,7 +200,7 @@ impl Io {
     /// Whether no fault is in the way of an access.
     #[inline]
     fn is_reachable(&self, context: &Context) -> bool {
-        match context.faults.ask(Point::Dma, self.index, 0) {
+        match context.faults.action(Point::Dma, self.index, 0) {
             None => true,
             Some(Action::Slow(wait)) => {
                 std::thread::sleep(wait.min(SLOWEST));
@@ -294,7 +294,7 @@ impl Io {
             self.registers
                 .put(word, self.registers.get(word) | 1 << (index % 32));
         }
-        match context.faults.ask(Point::Interrupt, self.index, index) {
+        match context.faults.action(Point::Interrupt, self.index, index) {
             Some(Action::Lost) => {}
             // One that is late already reports this event, too.
             Some(Action::Late(_)) if self.late.iter().any(|(_, late)| *late == index) => {}

@@ -58,7 +58,7 @@ impl Line {
     pub(crate) fn next(&self) -> Option<Message> {
         loop {
             let message = self.receive();
-            let mut asked = self.asked();
+            let mut asked = self.pending();
             match message {
                 Ok(message) if message.header.is_reply => {
                     if asked.is_waiting && asked.number == message.header.number {
@@ -76,7 +76,7 @@ impl Line {
         }
     }
 
-    fn asked(&self) -> MutexGuard<'_, PendingRequest> {
+    fn pending(&self) -> MutexGuard<'_, PendingRequest> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +169,7 @@ impl Line {
     /// Requests bytes of the client's memory.
     pub(crate) fn dma_read(&self, at: u64, to: &mut [u8]) -> bool {
         let body = Writer::default().u64(at).u64(to.len() as u64);
-        let answer = self.ask(command::DMA_READ, body);
+        let answer = self.request(command::DMA_READ, body);
         match answer.as_deref().and_then(|body| body.get(16..)) {
             Some(bytes) if bytes.len() == to.len() => {
                 to.copy_from_slice(bytes);
@@ -182,13 +182,13 @@ impl Line {
     /// Requests the client to put bytes into its memory.
     pub(crate) fn dma_write(&self, at: u64, from: &[u8]) -> bool {
         let body = Writer::default().u64(at).u64(from.len() as u64).bytes(from);
-        self.ask(command::DMA_WRITE, body).is_some()
+        self.request(command::DMA_WRITE, body).is_some()
     }
 
     /// Sends a request of ours, from the engine's thread, and waits for the answer: the data path stands
     /// still meanwhile.
-    fn ask(&self, command: u16, body: Writer) -> Option<Vec<u8>> {
-        let mut asked = self.asked();
+    fn request(&self, command: u16, body: Writer) -> Option<Vec<u8>> {
+        let mut asked = self.pending();
         asked.number = asked.number.wrapping_add(1);
         asked.is_waiting = true;
         asked.answer = None;
@@ -196,7 +196,9 @@ impl Line {
         drop(asked);
         self.send(&body.question(number, command), &[]);
         let waiting = |asked: &mut PendingRequest| asked.answer.is_none() && !asked.is_over;
-        let waited = self.answered.wait_timeout_while(self.asked(), PATIENCE, waiting);
+        let waited = self
+            .answered
+            .wait_timeout_while(self.pending(), PATIENCE, waiting);
         let (mut asked, _) = waited.unwrap_or_else(PoisonError::into_inner);
         asked.is_waiting = false;
         let answer = asked.answer.take()?;

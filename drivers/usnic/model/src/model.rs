@@ -188,7 +188,7 @@ impl Model {
 
     /// What the functions did so far, for all their clients.
     pub fn summary(&self) -> Summary {
-        self.ask(|world| world.summary()).unwrap_or_default()
+        self.call(|world| world.summary()).unwrap_or_default()
     }
 
     /// Adds rules of faults to a running model. Times count from its begin; what is due already is done when
@@ -199,7 +199,7 @@ impl Model {
     pub fn inject(&self, text: &str) -> Result<(), Error> {
         let rules = script::parse(text, &self.bounds)?;
         // One that has ended has no more faults.
-        self.ask(move |world| {
+        self.call(move |world| {
             world.context.faults.add(rules);
             world.deeds();
         });
@@ -209,7 +209,7 @@ impl Model {
     /// How many rules of faults have not acted yet, so that a test of a fault knows whether there was one.
     /// `None` from a model that has ended.
     pub fn unfired(&self) -> Option<usize> {
-        self.ask(|world| world.context.faults.unfired())
+        self.call(|world| world.context.faults.unfired())
     }
 
     /// Whether it still serves: a fault may have ended it.
@@ -219,7 +219,7 @@ impl Model {
     }
 
     /// Has the engine do something, and waits for it.
-    fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut World) -> T + Send + 'static) -> Option<T> {
+    fn call<T: Send + 'static>(&self, what: impl FnOnce(&mut World) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = mpsc::channel();
         let call = move |world: &mut World| {
             // The caller may not wait any more.

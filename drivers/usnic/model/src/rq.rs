@@ -61,7 +61,7 @@ impl Rq {
         if !self.ring.is_running() || !cqs[cq].has_room(io) {
             return Outcome::NoBuffer;
         }
-        let fault = context.faults.ask(Point::Receive, io.index, self.ring.index);
+        let fault = context.faults.action(Point::Receive, io.index, self.ring.index);
         if let Some(Action::ErrorStatus(code)) = fault {
             self.ring.fail(io, context, code);
             return Outcome::Error;

@@ -71,7 +71,7 @@ impl World {
     /// A message came: it is answered, unless a fault holds it back.
     pub(crate) fn message(&mut self, index: usize, message: Message) {
         if message.header.command == command::DMA_UNMAP
-            && let Some(Action::UnmapLate(time)) = self.context.faults.ask(Point::Unmap, index, 0)
+            && let Some(Action::UnmapLate(time)) = self.context.faults.action(Point::Unmap, index, 0)
             && self.late.len() < LATE_MOST
         {
             self.late.push((self.context.after(time), index, message));

@@ -33,7 +33,7 @@ impl World {
             return;
         }
         let held = self.held.len();
-        match self.context.faults.ask(Point::Packet, 0, 0) {
+        match self.context.faults.action(Point::Packet, 0, 0) {
             None => self.carry(from, length, 0),
             Some(action) => self.trouble(from, length, action),
         }

@@ -88,7 +88,7 @@ pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
 const HEARD: usize = 8 << 20;
 
 /// Takes the next frame that an interface received; `None` where there is none now.
-pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<ReceivedFrame> {
+pub(crate) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Option<ReceivedFrame> {
     let mut part = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),

@@ -137,7 +137,7 @@ impl Wq {
 
     /// The error that a fault stops the queue with.
     fn broken(&self, io: &Io, context: &Context) -> Option<u32> {
-        match context.faults.ask(Point::Transmit, io.index, self.ring.index) {
+        match context.faults.action(Point::Transmit, io.index, self.ring.index) {
             Some(Action::ErrorStatus(code)) => Some(code),
             _ => None,
         }

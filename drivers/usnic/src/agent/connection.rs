@@ -133,7 +133,7 @@ impl Connection {
     }
 
     /// The next packet; `Err` at the end, and for what is no packet of a rail's.
-    pub(super) fn hear(&self) -> Result<Option<Message>, ()> {
+    pub(super) fn receive(&self) -> Result<Option<Message>, ()> {
         let mut packet = [0; PACKET + 1];
         match recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -145,7 +145,7 @@ impl Connection {
     }
 
     /// Sends a packet at once; returns false where there is no room, or the process is gone.
-    pub(super) fn say(&self, said: Message) -> bool {
+    pub(super) fn send(&self, said: Message) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         send(&self.socket, &said.to_bytes(), flags).is_ok()
     }
@@ -153,7 +153,7 @@ impl Connection {
     /// Answers, now or as soon as there is room.
     pub(super) fn answer(&mut self, said: Message) {
         self.asked = None;
-        if !self.say(said) {
+        if !self.send(said) {
             self.answer = Some((said, Instant::now() + TAKING));
         }
     }
@@ -185,9 +185,9 @@ impl Connection {
 
     /// Sends what it does not have yet, as far as there is room; what does not fit is sent later, in its
     /// newest state.
-    pub(super) fn tell(&mut self, (count, news): (u64, Message), neighbours: &[Neighbour]) {
+    pub(super) fn update(&mut self, (count, news): (u64, Message), neighbours: &[Neighbour]) {
         if let Some((said, _)) = self.answer {
-            if !self.say(said) {
+            if !self.send(said) {
                 return;
             }
             self.answer = None;
@@ -196,7 +196,7 @@ impl Connection {
             return;
         }
         if self.told < count {
-            if !self.say(news) {
+            if !self.send(news) {
                 return;
             }
             self.told = count;
@@ -210,7 +210,7 @@ impl Connection {
         let met = self.met;
         let new = neighbours.iter().filter(|(at, ..)| *at > met);
         for &(at, ip, mac) in new.take(NEIGHBOURS) {
-            if own != Some(ip) && !self.say(Message::Neighbour(ip, mac)) {
+            if own != Some(ip) && !self.send(Message::Neighbour(ip, mac)) {
                 return;
             }
             self.met = at;

@@ -161,7 +161,7 @@ impl Agent {
         for (socket, peer) in self.listener.accept() {
             let connection = Connection::new(socket, peer);
             if self.connections.len() == CONNECTIONS_MOST || !self.has_share(peer, |_| 1) {
-                connection.say(Message::Refused(0, Refusal::Full));
+                connection.send(Message::Refused(0, Refusal::Full));
             } else {
                 self.connections.push(connection);
             }
@@ -171,7 +171,7 @@ impl Agent {
         }
         self.work();
         self.look();
-        self.tell();
+        self.update_all();
         self.forget();
         if !self.watchdog.has_hope() {
             return Err(Fault::Gone);
@@ -234,7 +234,7 @@ impl Agent {
         if !connection.is_open() {
             return;
         }
-        let said = match connection.hear() {
+        let said = match connection.receive() {
             Ok(None) => return,
             Ok(Some(said)) => said,
             Err(()) => {
@@ -287,7 +287,7 @@ impl Agent {
                     mac: mac_word(self.watchdog.info().mac.unwrap_or_default()),
                     life: self.life,
                 };
-                if connection.say(welcome) {
+                if connection.send(welcome) {
                     connection.own = Some((function, ip));
                     self.told.push(AgentEvent::Came(function));
                 } else {
@@ -296,7 +296,7 @@ impl Agent {
                 return;
             }
         };
-        connection.say(Message::Refused(0, why));
+        connection.send(Message::Refused(0, why));
         connection.is_over = true;
     }
 
@@ -336,7 +336,7 @@ impl Agent {
     }
 
     /// Sends every connection what it does not have yet.
-    fn tell(&mut self) {
+    fn update_all(&mut self) {
         let news = if self.is_here {
             Message::News {
                 news: self.news,
@@ -354,7 +354,7 @@ impl Agent {
             .iter_mut()
             .filter(|connection| !connection.is_over)
         {
-            connection.tell((self.news_count, news), &neighbours);
+            connection.update((self.news_count, news), &neighbours);
         }
     }
 

@@ -330,12 +330,12 @@ impl Devcmd {
     /// # Errors
     /// [`Fault`].
     pub fn mac(&mut self) -> Result<Option<Mac>, Fault> {
-        Ok(station(&self.run(MAC_ADDR, &[])?))
+        Ok(unicast_mac(&self.run(MAC_ADDR, &[])?))
     }
 }
 
-/// The hardware address in MAC_ADDR's results; `None` where that is none of one station.
-pub(crate) fn station(results: &Arguments) -> Option<Mac> {
+/// The hardware address in MAC_ADDR's results; `None` where that is not unicast.
+pub(crate) fn unicast_mac(results: &Arguments) -> Option<Mac> {
     let [a, b, c, d, e, f, ..] = results[0].to_le_bytes();
     let mac = [a, b, c, d, e, f];
     (mac != [0; 6] && a & 1 == 0).then_some(mac)

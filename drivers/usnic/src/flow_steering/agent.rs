@@ -176,10 +176,10 @@ impl Agent {
     }
 
     fn trouble(&self, reason: &str) -> Trouble {
-        self.told(reason, format!("start it with {}", self.target.start()))
+        self.trouble_with(reason, format!("start it with {}", self.target.start()))
     }
 
-    fn told(&self, reason: &str, fix: impl Into<String>) -> Trouble {
+    fn trouble_with(&self, reason: &str, fix: impl Into<String>) -> Trouble {
         let who = match self.process {
             Some(process) if self.fd().is_some() => format!(" (process {process})"),
             _ => String::new(),
@@ -195,7 +195,7 @@ impl Agent {
             Absent::Closed => format!("{REACH}; where it has ended, start it with {start}"),
             Absent::Foreign | Absent::Odd => format!("end it, and start one of this version: {start}"),
         };
-        self.told(why.words(), fix)
+        self.trouble_with(why.words(), fix)
     }
 
     /// What to do about an agent that listens, and sends no reply.
@@ -231,7 +231,7 @@ impl Agent {
                 ),
                 REACH,
             ),
-            SystemErrno::AGAIN => self.told(
+            SystemErrno::AGAIN => self.trouble_with(
                 "has a full queue of waiting processes: it is stopped, or busy",
                 "`pgrep -af 'doorbell agent usnic'` shows its process, and `kill -CONT` with its number lets a stopped one go on",
             ),
@@ -291,8 +291,8 @@ impl Agent {
     fn gone(&self) -> Trouble {
         match self.connection {
             Connection::None(why) => self.absent(why),
-            Connection::Greeting(..) => self.told("has not answered yet", self.stuck()),
-            Connection::Ready(_) => self.told(
+            Connection::Greeting(..) => self.trouble_with("has not answered yet", self.stuck()),
+            Connection::Ready(_) => self.trouble_with(
                 "reports that its physical function is gone, or is being opened again",
                 remedies::see_model(&self.target.object),
             ),
@@ -347,7 +347,7 @@ impl Agent {
         let command = self.pending.map_or("", |(request, _)| request.command().name);
         match why {
             Refusal::Device(errno) => Trouble::Fault(Fault::Refused(command, errno)),
-            Refusal::Silent => self.told(
+            Refusal::Silent => self.trouble_with(
                 "reports that its physical function does not answer",
                 remedies::see_model(&self.target.object),
             ),
@@ -368,11 +368,11 @@ impl Agent {
                 ),
                 "give each function an address of its own in usnic.address, or end that process",
             ),
-            Refusal::Never => self.told(
+            Refusal::Never => self.trouble_with(
                 &format!("does not do that for others, or has no function {}", self.function),
                 "unset usnic.function (`unset DOORBELL_USNIC_FUNCTION`), and restart the agent if it is of another version",
             ),
-            Refusal::Full => self.told(
+            Refusal::Full => self.trouble_with(
                 "is full: the limit of processes or of filters, of this user or of all, is reached",
                 "end processes that do not need their functions; the agent itself works",
             ),
@@ -383,9 +383,9 @@ impl Agent {
     fn listen(&mut self) {
         for _ in 0..BATCH {
             let Some(connection) = self.fd() else { return };
-            match hear(connection) {
+            match receive(connection) {
                 Received::Nothing => break,
-                Received::Message(said) => self.hear(said),
+                Received::Message(said) => self.handle(said),
                 Received::Nonsense => self.hang_up(Absent::Foreign),
                 Received::End if matches!(self.connection, Connection::Greeting(..)) => {
                     self.hang_up(Absent::Closed)
@@ -402,7 +402,7 @@ impl Agent {
         }
     }
 
-    fn hear(&mut self, said: Message) {
+    fn handle(&mut self, said: Message) {
         let is_greeting = matches!(self.connection, Connection::Greeting(..));
         match said {
             Message::Welcome { mac, life } if is_greeting => self.welcome(mac, life),
@@ -464,7 +464,7 @@ enum Received {
     End,
 }
 
-fn hear(connection: &OwnedFd) -> Received {
+fn receive(connection: &OwnedFd) -> Received {
     let mut packet = [0; PACKET + 1];
     let mut heard = recv(connection, &mut packet[..], RecvFlags::DONTWAIT);
     if heard.is_err_and(|errno| errno == SystemErrno::CONNRESET) {

@@ -199,7 +199,7 @@ pub(crate) fn mac_word(mac: Mac) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// An address of one station.
+/// A unicast address.
 fn read_mac(word: u64) -> Option<Mac> {
     let [a, b, c, d, e, f, 0, 0] = word.to_le_bytes() else {
         return None;

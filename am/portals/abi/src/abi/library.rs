@@ -13,7 +13,7 @@ use super::types::{PtlNiLimits, PtlProcess};
 use super::{give, invalid, wanted};
 use crate::call::{
     ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, IN_USE, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of,
-    meet_all, ni_handle, on, say, tell,
+    log, meet_all, ni_handle, on, warn,
 };
 use crate::limits::{self, WrongVariable};
 use crate::state::{Core, Guard, Live, end, end_at_exit, enter, forked, is_forked, until_ended};
@@ -50,12 +50,12 @@ pub extern "C" fn PtlInit() -> c_int {
             Some(text) => {
                 let takes = format!("{HEADER}, for a header of that year from May on");
                 let error = WrongVariable { name, text, takes };
-                tell(&format!("PtlInit: {error}"));
+                warn(&format!("PtlInit: {error}"));
                 return Err(FAIL);
             }
             None => {
                 static SAID: Once = Once::new();
-                SAID.call_once(|| tell(OTHER_HEADER));
+                SAID.call_once(|| warn(OTHER_HEADER));
             }
         }
         init()
@@ -196,7 +196,7 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         let member = member.map_err(|_| PID_IN_USE)?;
         core.live = Some(Live::new(member).map_err(|_| FAIL)?);
         if let Err(error) = core.start_thread(makes_progress) {
-            say(&format!(
+            log(&format!(
                 "no progress but in calls: the thread cannot start ({error})"
             ));
         }
@@ -253,7 +253,7 @@ fn makes_progress() -> Result<bool, WrongVariable> {
 /// arguments.
 #[cold]
 fn complain(error: impl std::fmt::Display) -> Code {
-    tell(&format!("no interface: {error}"));
+    warn(&format!("no interface: {error}"));
     FAIL
 }
 
@@ -272,7 +272,7 @@ pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
         live.member.ni_fini(kind).map_err(|error| error.code())?;
         live.counts[kind.number() as usize] -= 1;
         let writes = live.counts[kind.number() as usize] == 0 && live.member.is_writing();
-        core.tell();
+        core.wake();
         if writes { until_written(core) } else { Ok(()) }
     })
 }
@@ -286,7 +286,7 @@ fn until_written(core: Guard) -> Result<(), Code> {
     let limit = Limit::At(Instant::now() + WRITTEN);
     // An error means that another thread has ended the library, and with it the rails.
     if let (_, Ok(None)) = wait_on(core, limit, None, is_over) {
-        tell(&format!(
+        warn(&format!(
             "PtlNIFini: memory of this process is still being written after {} s: do not use again what was lent",
             WRITTEN.as_secs()
         ));

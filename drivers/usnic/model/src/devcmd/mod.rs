@@ -118,7 +118,7 @@ impl Devcmd {
         let args = self.args(&io.registers);
         let fault = context
             .faults
-            .ask(Point::Command, io.index, usize::from(Word(command).number()));
+            .action(Point::Command, io.index, usize::from(Word(command).number()));
         let due = match fault {
             Some(Action::Busy(Duration::MAX)) => u64::MAX,
             Some(Action::Busy(time)) => context.after(time),

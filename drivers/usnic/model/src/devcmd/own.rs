@@ -46,7 +46,7 @@ impl Function {
                 // The link's state is news then: Linux's enic, with vectors, reads it only after an
                 // interrupt, and an interrupt that comes before it knows that NOTIFY is done is lost on it.
                 // \[M\]
-                self.tell(context, adapter, true);
+                self.notify(context, adapter, true);
             }
             C::Disable => self.life.enabled = Some(false),
             C::Deinit => (self.life.inited, self.life.enabled) = (false, Some(false)),

@@ -42,7 +42,7 @@ impl Scene<'_> {
         let number = usize::from(Word(word).number());
         let fault = match origin {
             Origin::Own => None,
-            Origin::Proxy(_) => self.context.faults.ask(Point::Command, target, number),
+            Origin::Proxy(_) => self.context.faults.action(Point::Command, target, number),
         };
         deeds::outcome(fault, result)
     }
@@ -255,7 +255,7 @@ impl Scene<'_> {
             size,
             interrupt,
         });
-        if function.tell(self.context, self.adapter, false) {
+        if function.notify(self.context, self.adapter, false) {
             Ok(size as u64)
         } else {
             function.notify = None;

@@ -103,7 +103,7 @@ impl Devcmd2 {
         }
         let fault = context
             .faults
-            .ask(Point::Command, io.index, usize::from(Word(command).number()));
+            .action(Point::Command, io.index, usize::from(Word(command).number()));
         let due = match fault {
             Some(Action::Busy(std::time::Duration::MAX)) => u64::MAX,
             Some(Action::Busy(time)) => context.after(time),

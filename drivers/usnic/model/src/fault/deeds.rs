@@ -23,16 +23,16 @@ impl World {
             Action::LoseFilters => self.adapter.filters.clear(None),
             Action::Mtu(mtu) => {
                 self.adapter.link.mtu = mtu.into();
-                self.tell();
+                self.notify_all();
             }
             Action::Fatal => {
                 // [M] Which error number a fatal error has: 4, busy.
                 (self.adapter.link.status, self.adapter.link.error) = (1, 4);
-                self.tell();
+                self.notify_all();
             }
             Action::Torn(time) => {
                 self.adapter.torn = time.map_or(u64::MAX, |time| self.context.after(time));
-                self.tell();
+                self.notify_all();
             }
             Action::Die => self.is_over = true,
             Action::Restart => {
@@ -55,7 +55,7 @@ impl World {
             Action::Disconnect => self.disconnect(index),
             Action::Mac(mac) => {
                 self.functions[index].mac = mac;
-                self.tell();
+                self.notify_all();
             }
             Action::Removed => self.functions[index].remove(),
             Action::Spurious => self.functions[index].io.signal(target.index.unwrap_or(0)),
@@ -89,13 +89,13 @@ impl World {
                 self.adapter.filters.clear(None);
             }
         }
-        self.tell();
+        self.notify_all();
     }
 
     /// Writes every notify area anew.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn notify_all(&mut self) {
         for function in &mut self.functions {
-            function.tell(&self.context, &self.adapter, true);
+            function.notify(&self.context, &self.adapter, true);
         }
     }
 
@@ -103,7 +103,7 @@ impl World {
     pub(crate) fn mend(&mut self) {
         if self.adapter.torn != 0 && self.adapter.torn <= self.context.now {
             self.adapter.torn = 0;
-            self.tell();
+            self.notify_all();
         }
     }
 }

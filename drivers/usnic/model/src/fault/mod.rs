@@ -244,7 +244,7 @@ impl Faults {
 
     /// Whether something goes wrong here, now. `index` is the queue, the interrupt, or the command's number.
     #[inline]
-    pub(crate) fn ask(&self, point: Point, function: usize, index: usize) -> Option<Action> {
+    pub(crate) fn action(&self, point: Point, function: usize, index: usize) -> Option<Action> {
         if self.armed.get() & 1 << point as u32 == 0 {
             return None;
         }
@@ -336,7 +336,7 @@ mod tests {
 
     fn hits(faults: &Faults, count: usize) -> Vec<usize> {
         (1..=count)
-            .filter(|_| faults.ask(Point::Packet, 0, 0).is_some())
+            .filter(|_| faults.action(Point::Packet, 0, 0).is_some())
             .collect()
     }
 
@@ -358,31 +358,31 @@ mod tests {
         assert_eq!(some.unfired(), 3);
         some.deeds(1_000_000);
         assert_eq!(some.unfired(), 2);
-        some.ask(Point::Transmit, 2, 1);
-        some.ask(Point::Packet, 0, 0);
-        some.ask(Point::Packet, 0, 0);
+        some.action(Point::Transmit, 2, 1);
+        some.action(Point::Packet, 0, 0);
+        some.action(Point::Packet, 0, 0);
         assert_eq!(some.unfired(), 2, "it was another queue, and too early");
-        some.ask(Point::Transmit, 2, 2);
-        some.ask(Point::Packet, 0, 0);
+        some.action(Point::Transmit, 2, 2);
+        some.action(Point::Packet, 0, 0);
         assert_eq!(some.unfired(), 0);
     }
 
     #[test]
     fn targets_are_kept() {
         let some = faults("always vf1.wq2 error-status 9");
-        assert_eq!(some.ask(Point::Transmit, 2, 1), None);
-        assert_eq!(some.ask(Point::Transmit, 1, 2), None);
-        assert_eq!(some.ask(Point::Receive, 2, 2), None);
-        assert_eq!(some.ask(Point::Transmit, 2, 2), Some(Action::ErrorStatus(9)));
+        assert_eq!(some.action(Point::Transmit, 2, 1), None);
+        assert_eq!(some.action(Point::Transmit, 1, 2), None);
+        assert_eq!(some.action(Point::Receive, 2, 2), None);
+        assert_eq!(some.action(Point::Transmit, 2, 2), Some(Action::ErrorStatus(9)));
     }
 
     #[test]
     fn deeds_come_by_time_or_by_count() {
         let some = faults("at 2ms link down\nafter 1 commands vf0 removed\nat 3ms link up");
         assert_eq!(some.deeds(1_000_000), []);
-        assert_eq!(some.ask(Point::Command, 1, 9), None);
+        assert_eq!(some.action(Point::Command, 1, 9), None);
         assert_eq!(some.deeds(1_000_001), []);
-        some.ask(Point::Command, 1, 9);
+        some.action(Point::Command, 1, 9);
         let target = Target {
             scope: Scope::One(1),
             index: None,

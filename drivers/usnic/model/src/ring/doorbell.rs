@@ -49,7 +49,7 @@ impl Ring {
 
     fn rung(&mut self, io: &mut Io, context: &Context, raw: u32, mut prove: impl FnMut(u64)) -> bool {
         self.seen = raw;
-        if context.faults.ask(Point::Doorbell, io.index, self.index) == Some(Action::LostDoorbell) {
+        if context.faults.action(Point::Doorbell, io.index, self.index) == Some(Action::LostDoorbell) {
             self.miss(io, context);
             return false;
         }

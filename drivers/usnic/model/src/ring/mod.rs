@@ -158,7 +158,10 @@ impl Ring {
             }
             State::Starting(_) | State::Running if !enable => {
                 self.look_ahead(io, context);
-                let is_stuck = context.faults.ask(Point::Disable, io.index, self.index).is_some();
+                let is_stuck = context
+                    .faults
+                    .action(Point::Disable, io.index, self.index)
+                    .is_some();
                 self.state = State::Stopping(if is_stuck {
                     u64::MAX
                 } else {
@@ -219,7 +222,7 @@ impl Ring {
             }
             None => self.state = State::Starting(context.after(context.options.timing.enable)),
         }
-        match context.faults.ask(Point::Enable, io.index, self.index) {
+        match context.faults.action(Point::Enable, io.index, self.index) {
             Some(Action::StuckStopped) => self.state = State::Starting(u64::MAX),
             Some(Action::Stale) => self.is_stale = true,
             _ => {}
