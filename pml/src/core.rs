@@ -15,7 +15,7 @@ use crate::config::PmlConfig;
 use crate::convertor::Origin;
 use crate::counters::Counters;
 use crate::error::LostReason;
-use crate::meeting::Meets;
+use crate::lazy_connect::LazyPeers;
 use crate::operations::Operations;
 use crate::peer::{Control, Hot, Peer, Task, about};
 use crate::pool::Pool;
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     pub(crate) own_bytes: usize,
     /// Some ranks cannot be reached: they are lost, or were not met yet.
     pub(crate) any_apart: bool,
-    pub(crate) meets: Meets,
+    pub(crate) lazy: LazyPeers,
     /// Messages received directly since the last one was sent.
     pub(crate) in_a_row: u32,
     /// When which peer's paths are looked at.
@@ -113,7 +113,7 @@ impl Core {
             scratch: Vec::new(),
             own_bytes: 0,
             any_apart: config.lazy,
-            meets: Meets::default(),
+            lazy: LazyPeers::default(),
             in_a_row: 0,
             timers: Timers::new(Policy {
                 patience: config.patience,
@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// Queues a header for a peer.
-    pub(crate) fn tell(&mut self, rank: u32, head: Head) {
+    pub(crate) fn queue_head(&mut self, rank: u32, head: Head) {
         if !self.hot[rank as usize].is(about::LOST | about::SELF) {
             self.peers[rank as usize].control.push_back(Control::Head(head));
             self.list(rank);
@@ -149,9 +149,9 @@ impl Core {
 
     /// Answers a word about a message that no request of ours knows. An honest peer takes its answers.
     #[cold]
-    pub(crate) fn answer(&mut self, rank: u32, head: Head) {
+    pub(crate) fn queue_answer(&mut self, rank: u32, head: Head) {
         if self.peers[rank as usize].control.len() < ANSWERS_MOST {
-            self.tell(rank, head);
+            self.queue_head(rank, head);
         } else {
             self.fail_peer(rank, LostReason::Flood);
         }
@@ -159,7 +159,7 @@ impl Core {
 
     /// Queues a header that ranges follow. Rare: it allocates.
     #[cold]
-    pub(crate) fn tell_with(&mut self, rank: u32, head: Head, ranges: &[(u64, u64)]) {
+    pub(crate) fn queue_head_with(&mut self, rank: u32, head: Head, ranges: &[(u64, u64)]) {
         if self.hot[rank as usize].is(about::LOST | about::SELF) {
             return;
         }
@@ -173,7 +173,7 @@ impl Core {
     }
 
     /// Queues something that needs a rail.
-    pub(crate) fn ask(&mut self, rank: u32, task: Task) {
+    pub(crate) fn queue_task(&mut self, rank: u32, task: Task) {
         if !self.hot[rank as usize].is(about::LOST) {
             self.peers[rank as usize].tasks.push_back(task);
             self.list(rank);

@@ -48,7 +48,7 @@ impl Core {
             consumed: hot.consumed.into(),
         });
         self.counters.credits_sent += 1;
-        self.tell(rank, head);
+        self.queue_head(rank, head);
     }
 
     /// A report of `rank`.

@@ -188,7 +188,7 @@ impl<M: Message> Pml<M> {
                 return Aborted::Wait;
             }
             State::Getting => {
-                self.core.say_finished(index, 0);
+                self.core.queue_fin(index, 0);
                 self.core.free(index);
             }
             State::PutExposed if record.exposed.is_none() => {
@@ -197,7 +197,7 @@ impl<M: Message> Pml<M> {
                 let (identity, restart) = ((slot.context, slot.tag, record.seq), record.restart);
                 let nobody = RequestId::from_bits(0);
                 let head = ack(identity, sender, nobody, until..until, restart, record.counted);
-                self.core.tell(peer, head);
+                self.core.queue_head(peer, head);
                 self.core.free(index);
             }
             State::PutExposed | State::Fragments | State::RecvRestart => {

@@ -28,7 +28,7 @@ pub(crate) enum Launch {
 impl<M: Message> Pml<M> {
     /// Starts a send of which nothing has left.
     pub(crate) fn launch(&mut self, rank: u32, id: RequestId) -> Launch {
-        let Some(at) = self.core.turn(rank) else {
+        let Some(at) = self.core.next_path(rank) else {
             return Launch::Full;
         };
         let path = &self.core.peers[rank as usize].paths[at];
@@ -38,7 +38,7 @@ impl<M: Message> Pml<M> {
         let hot = &self.core.hot[rank as usize];
         if small && !sync && hot.has_room(length + ENVELOPE) {
             self.cover(id);
-            return self.launch_whole(rank, at, id);
+            return self.launch_eager(rank, at, id);
         }
         if !self.core.may_announce(rank) {
             self.core.held_back(id.index());
@@ -70,7 +70,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn launch_whole(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
+    fn launch_eager(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
         let length = self.core.requests.peek(id.index()).length;
         let seq = self.core.hot[rank as usize].next;
         let slot = self.core.requests.peek(id.index());

@@ -1,7 +1,7 @@
 //! Order, tag matching, eager and rendezvous protocols over any number of rails.
 //!
 //! ```text
-//!   send ─► eager | launch ─► rail                      rail ─► dispatch ─► order ─► matching ─► receive
+//!   send ─► eager | launch ─► rail                      rail ─► arrivals ─► order ─► matching ─► receive
 //!              (announced) ◄── ACK, PUT, FIN ── rendezvous ── ACK, PUT, FIN ──► (long ones)
 //! ```
 //!
@@ -13,16 +13,17 @@
 //! | file | job |
 //! |---|---|
 //! | `eager`, `launch` | sends: the fast path; the choice of a protocol |
-//! | `dispatch`, `order`, `receive` | arrivals: parsed, put in order, matched |
-//! | `posting`, `direct`, `probe`, `ending` | receives, those that wait in the call, probes, the end of requests |
+//! | `arrivals`, `order`, `receive` | arrivals: parsed, put in order, matched |
+//! | `posting`, `blocking_recv`, `probe`, `ending` | receives, those that wait in the call, probes, the end of requests |
 //! | `rendezvous`, `restart` | long messages; how both ends begin anew over another path |
 //! | `credit` | back-pressure |
 //! | `paths` | a peer over each of its rails: which carries what; states and probes are [`doorbell_paths`]'s |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
-//! | `explain`, `in_use` | who waits for what; what is taken |
+//! | `diagnostics`, `leak_stats` | what each request waits for; what is taken |
+//! | `lazy_connect` | peers that are connected when they are needed |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `core`, `moves`, `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `states`, `peer`, `unexpected`, `operations` | the nouns |
+//! | `core`, `wire`, `intervals`, `convertor`, `pool`, `request`, `fsm`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;
@@ -45,24 +46,25 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod arrivals;
+mod blocking_recv;
 mod checksum;
 mod config;
 mod convertor;
 mod core;
 mod counters;
 mod credit;
-mod direct;
-mod dispatch;
+mod diagnostics;
 mod eager;
 mod ending;
 mod error;
-mod explain;
 mod fail;
-mod in_use;
+mod fsm;
 mod intervals;
 mod launch;
+mod lazy_connect;
+mod leak_stats;
 mod local;
-mod meeting;
 mod operations;
 mod order;
 mod paths;
@@ -77,7 +79,6 @@ mod receive;
 mod rendezvous;
 mod request;
 mod restart;
-mod states;
 mod unexpected;
 mod wire;
 
@@ -87,11 +88,11 @@ pub use args::{
 };
 pub use config::{PmlConfig, Protocol, Resume};
 pub use counters::{Counters, Drops};
+pub use diagnostics::{Explanation, NoPath, PathReport, PeerReport, Waiting};
 pub use doorbell_paths::PathState;
 pub use eager::AtOnce;
 pub use error::{LostReason, PmlError};
-pub use explain::{Explanation, NoWay, PathReport, PeerReport, Waiting};
-pub use in_use::InUse;
+pub use leak_stats::InUse;
 pub use pml::Pml;
 pub use rail::RailId;
 pub use rank::{Rank, Source};

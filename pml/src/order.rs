@@ -41,7 +41,7 @@ impl Core {
         let identity = (envelope.context, envelope.tag, envelope.seq);
         // It came whole, and was counted so.
         let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart, all);
-        self.answer(envelope.rank, head);
+        self.queue_answer(envelope.rank, head);
     }
 
     /// Whether this announcement itself is kept, or its bytes are under way.

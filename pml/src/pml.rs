@@ -10,11 +10,11 @@ use doorbell_fabric::time::Time;
 use doorbell_paths::{PATHS_MAX, Seq};
 use doorbell_paths::{act_on_words, extend_waits, tick};
 
+use crate::arrivals::ArrivalHandler;
+use crate::blocking_recv::BlockingRecv;
 use crate::config::PmlConfig;
 use crate::core::Core;
 use crate::counters::Counters;
-use crate::direct::Direct;
-use crate::dispatch::Sink;
 use crate::error::PmlError;
 use crate::launch::Launch;
 use crate::peer::{Path, about};
@@ -201,7 +201,7 @@ impl<M: Message> Pml<M> {
     /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
     #[inline]
     pub fn poll(&mut self) -> Work {
-        self.poll_for(self.core.config.poll_budget, &mut Direct::nobody())
+        self.poll_for(self.core.config.poll_budget, &mut BlockingRecv::nobody())
     }
 
     /// Whether small messages to a rank leave this host: over a rail that keeps them until they are acknowledged.
@@ -220,19 +220,19 @@ impl<M: Message> Pml<M> {
     }
 
     #[inline]
-    pub(crate) fn poll_for(&mut self, budget: usize, direct: &mut Direct) -> Work {
+    pub(crate) fn poll_for(&mut self, budget: usize, waiting: &mut BlockingRecv) -> Work {
         // Not every pass polls every rail.
         self.flush_gathered();
         let mut work = 0;
         for rail in self.paces.begin() {
             let slot = &mut self.rails[rail];
-            let mut sink = Sink {
+            let mut arrivals = ArrivalHandler {
                 core: &mut self.core,
-                direct,
+                waiting,
                 ranks: &slot.ranks,
                 rail: rail as u16,
             };
-            let found = slot.rail.poll(budget, &mut sink);
+            let found = slot.rail.poll(budget, &mut arrivals);
             self.core.wants_time |= slot.rail.wants_time();
             self.paces.polled(rail, found);
             work += found;

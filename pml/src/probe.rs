@@ -94,7 +94,7 @@ impl Core {
             }),
             _ => return,
         };
-        self.tell(envelope.rank, head);
+        self.queue_head(envelope.rank, head);
     }
 }
 

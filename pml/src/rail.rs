@@ -9,9 +9,9 @@ use doorbell_fabric::time::Time;
 use doorbell_paths::send_news;
 use zerocopy::IntoBytes;
 
+use crate::arrivals::NOBODY;
 use crate::convertor::Origin;
 use crate::core::Withdrawal;
-use crate::dispatch::NOBODY;
 use crate::error::LostReason;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
@@ -121,7 +121,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn send_over(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
-        let at = self.core.turn(rank).ok_or(Refused::Full)?;
+        let at = self.core.next_path(rank).ok_or(Refused::Full)?;
         let path = &self.core.peers[rank as usize].paths[at];
         let rail = &mut self.rails[usize::from(path.rail)].rail;
         let body = if body.is_empty() {
@@ -142,7 +142,7 @@ impl<M: Message> Pml<M> {
     /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request for
     /// fragments; what is too long for this rail is cut. Whether anything was sent: what a restart brings anew is not.
     fn send_again(&mut self, rank: u32, bytes: &mut Vec<u8>) -> Result<bool, Refused> {
-        let at = self.core.turn(rank).ok_or(Refused::Full)?;
+        let at = self.core.next_path(rank).ok_or(Refused::Full)?;
         let room = self.core.peers[rank as usize].paths[at].can.limits.message;
         let Some(split) = bytes
             .first()

@@ -19,7 +19,7 @@ pub(crate) const SELF_WAIT: u8 = 0;
 impl Core {
     /// The fast path: the expected message, whole.
     #[inline]
-    pub(crate) fn whole(&mut self, rank: u32, rail: u16, context: u16, tag: u64, inbound: &Inbound<'_>) {
+    pub(crate) fn on_eager(&mut self, rank: u32, rail: u16, context: u16, tag: u64, inbound: &Inbound<'_>) {
         let length = inbound.len() - MATCH_LEN;
         self.counters.arrived += 1;
         let key = MatchKey::new(u32::from(context), rank, tag);
@@ -34,11 +34,11 @@ impl Core {
                 self.counters.matched += 1;
                 self.consume(rank, length as u64 + ENVELOPE);
             } else {
-                let envelope = self.whole_envelope(rank, rail, context, tag, length);
+                let envelope = self.eager_envelope(rank, rail, context, tag, length);
                 self.deliver(&found.into(), &envelope, inbound, MATCH_LEN);
             }
         } else {
-            let envelope = self.whole_envelope(rank, rail, context, tag, length);
+            let envelope = self.eager_envelope(rank, rail, context, tag, length);
             self.keep(&envelope, inbound, MATCH_LEN);
         }
         if self.hot[rank as usize].is(about::HELD) {
@@ -47,7 +47,7 @@ impl Core {
     }
 
     #[cold]
-    fn whole_envelope(&self, rank: u32, rail: u16, context: u16, tag: u64, length: usize) -> Envelope {
+    fn eager_envelope(&self, rank: u32, rail: u16, context: u16, tag: u64, length: usize) -> Envelope {
         Envelope {
             rank,
             rail,

@@ -1,5 +1,5 @@
 //! Requests: one cache line each for what every message needs, and a longer record beside it for the rest. Their states
-//! are those of `states`.
+//! are those of `fsm`.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use doorbell_matching::{EntryHandle, UnexpectedHandle};
 
 use crate::args::Target;
 use crate::convertor::{Cursor, Origin};
+use crate::fsm::is_listed;
+pub(crate) use crate::fsm::{Event, State};
 use crate::intervals::Intervals;
-use crate::restart::Dance;
-use crate::states::is_listed;
-pub(crate) use crate::states::{Event, State};
+use crate::restart::Phase;
 
 /// Names a request. A request that has ended and was tested leaves a stale id behind, which names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,7 +192,7 @@ pub(crate) struct Record {
     pub(crate) found: u32,
     /// The restart handshake: the number of the attempt, and where it is.
     pub(crate) restart: u32,
-    pub(crate) dance: Dance,
+    pub(crate) phase: Phase,
     /// Send: the last fragment over each path, where restarts are told so.
     pub(crate) over: Vec<(u16, MsgId)>,
     /// Send: further ranges that the receiver wants.

@@ -7,8 +7,8 @@ use doorbell_paths::{
 };
 use zerocopy::IntoBytes;
 
+use crate::arrivals::NOBODY;
 use crate::core::Core;
-use crate::dispatch::NOBODY;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::wire::{self, PATH_LEN, PathHeader, RNDV_LEN, RndvHeader, kind};

@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// The path that the next message to `rank` takes.
-    pub(crate) fn turn(&mut self, rank: u32) -> Option<usize> {
+    pub(crate) fn next_path(&mut self, rank: u32) -> Option<usize> {
         let (hot, peer) = (&self.hot[rank as usize], &mut self.peers[rank as usize]);
         let over = peer
             .watch

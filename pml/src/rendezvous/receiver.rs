@@ -10,7 +10,7 @@ use crate::counters::Drops;
 use crate::intervals::Rejected;
 use crate::peer::{Task, about};
 use crate::request::{Event, Outcome, RequestId, State, mark};
-use crate::restart::Dance;
+use crate::restart::Phase;
 use crate::unexpected::Envelope;
 use crate::wire::{self, AckHeader, FRAG_LEN, FinHeader, FragHeader, Head, MatchHeader, flag, kind};
 
@@ -43,11 +43,11 @@ impl Core {
         } else if envelope.kind == kind::RGET {
             record.remote = envelope.remote;
             if done {
-                self.say_finished(index, 0);
+                self.queue_fin(index, 0);
                 self.finish_received(index);
             } else if whole && can.is_some_and(|can| can.get) {
                 slot.turn(Event::Reads);
-                self.ask(envelope.rank, Task::Get(id));
+                self.queue_task(envelope.rank, Task::Get(id));
             } else if whole && can.is_none() && envelope.restart == 0 {
                 // (The second time, when the path is up at the other end alone, fragments take any that is.)
                 slot.turn(Event::Reads);
@@ -58,7 +58,7 @@ impl Core {
         } else if !done && whole && envelope.flags & flag::CAN_PUT != 0 && can.is_some_and(|can| can.put) {
             slot.turn(Event::Invites);
             record.remote_at = record.moved;
-            self.ask(envelope.rank, Task::Expose(id));
+            self.queue_task(envelope.rank, Task::Expose(id));
         } else {
             self.ask_for_fragments(index);
         }
@@ -68,7 +68,7 @@ impl Core {
     fn await_restart(&mut self, index: usize) {
         let (slot, record) = self.requests.both(index);
         slot.turn(Event::Outdated);
-        record.dance = Dance::Ready;
+        record.phase = Phase::Ready;
         record.arrived.clear();
         let _ = record.arrived.add(0, record.moved); // the first range always has room
     }
@@ -106,9 +106,9 @@ impl Core {
         );
         let done = record.moved >= until;
         if count > 1 {
-            self.tell_with(rank, head, &holes[1..count]);
+            self.queue_head_with(rank, head, &holes[1..count]);
         } else {
-            self.tell(rank, head);
+            self.queue_head(rank, head);
         }
         if done {
             self.finish_received(index);
@@ -122,11 +122,11 @@ impl Core {
     }
 
     /// Tells the other side that the one-sided transfer is complete.
-    pub(crate) fn say_finished(&mut self, index: usize, flags: u8) {
-        self.say(kind::FIN, index, flags);
+    pub(crate) fn queue_fin(&mut self, index: usize, flags: u8) {
+        self.queue_end(kind::FIN, index, flags);
     }
 
-    pub(crate) fn say(&mut self, kind: u8, index: usize, flags: u8) {
+    pub(crate) fn queue_end(&mut self, kind: u8, index: usize, flags: u8) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         let own = id.to_bits();
@@ -144,7 +144,7 @@ impl Core {
             restart: record.restart.into(),
         });
         let rank = slot.peer;
-        self.tell(rank, head);
+        self.queue_head(rank, head);
     }
 
     /// A fragment has arrived.
@@ -231,7 +231,7 @@ impl Core {
         record.operation = None;
         if let Some(doomed) = record.doomed {
             if slot.marks & mark::ABORTED != 0 {
-                self.say_finished(index, 0);
+                self.queue_fin(index, 0);
             }
             self.finish(index, doomed);
             return;
@@ -250,9 +250,9 @@ impl Core {
         record.moved += record.operation_bytes;
         if record.moved < record.until {
             let rank = slot.peer;
-            self.ask(rank, Task::Get(id));
+            self.queue_task(rank, Task::Get(id));
         } else {
-            self.say_finished(index, 0);
+            self.queue_fin(index, 0);
             self.finish_received(index);
         }
     }

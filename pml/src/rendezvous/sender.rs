@@ -60,7 +60,7 @@ impl Core {
                 self.counters.fallbacks += 1;
             }
             self.requests.slot(index).turn(Event::Asked);
-            self.ask(rank, Task::Stream(id));
+            self.queue_task(rank, Task::Stream(id));
         }
     }
 
@@ -146,7 +146,7 @@ impl Core {
             return;
         }
         self.requests.slot(index).turn(Event::Invited);
-        self.ask(rank, Task::Put(id));
+        self.queue_task(rank, Task::Put(id));
     }
 
     /// FIN of a get: the receiver has read our memory. NACK is only for receivers.
@@ -177,7 +177,7 @@ impl Core {
 
     /// Tells the receiver that its message will not come.
     pub(crate) fn give_up(&mut self, index: usize) {
-        self.say(kind::NACK, index, flag::TO_RECEIVER);
+        self.queue_end(kind::NACK, index, flag::TO_RECEIVER);
     }
 
     /// A write into the receiver's memory has ended.
@@ -200,9 +200,9 @@ impl Core {
         }
         record.moved += record.operation_bytes;
         if record.moved < record.until {
-            self.ask(rank, Task::Put(id));
+            self.queue_task(rank, Task::Put(id));
         } else {
-            self.say_finished(index, flag::TO_RECEIVER);
+            self.queue_fin(index, flag::TO_RECEIVER);
             self.finish(index, Outcome::Ok);
         }
     }
@@ -216,7 +216,7 @@ impl Core {
         record.remote = None;
         slot.turn(Event::Refused);
         let rank = slot.peer;
-        self.ask(rank, Task::Stream(id));
+        self.queue_task(rank, Task::Stream(id));
     }
 
     /// An operation of ours has ended.

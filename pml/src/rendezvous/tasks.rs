@@ -225,12 +225,14 @@ impl<M: Message> Pml<M> {
             let length = self.core.requests.peek(id.index()).length;
             let set = self.core.peers[rank as usize].stripes();
             let striped = length >= STRIPED_FROM && set.count_ones() > 1;
-            let way = if striped {
+            let path = if striped {
                 self.stripe(rank, set, left)
             } else {
-                self.core.turn(rank).filter(|at| self.has_turn(rank, *at, id))
+                self.core
+                    .next_path(rank)
+                    .filter(|at| self.has_turn(rank, *at, id))
             };
-            let Some(at) = way else {
+            let Some(at) = path else {
                 return Step::Again(sent);
             };
             match self.send_fragment(rank, at, id) {
@@ -319,7 +321,7 @@ impl<M: Message> Pml<M> {
         let record = self.core.requests.record(id.index());
         record.moved += bytes as u64;
         if self.core.config.handshake {
-            match record.over.iter_mut().find(|(way, _)| usize::from(*way) == at) {
+            match record.over.iter_mut().find(|(path, _)| usize::from(*path) == at) {
                 Some(last) => last.1 = number,
                 None => record.over.push((at as u16, number)),
             }

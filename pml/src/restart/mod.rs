@@ -38,7 +38,7 @@ use crate::wire::{Head, MatchHeader, RestartHeader};
 
 /// Where a request is in the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Dance {
+pub(crate) enum Phase {
     /// In none.
     #[default]
     Run,
@@ -74,8 +74,8 @@ pub(crate) enum Word {
 }
 
 /// Every move of the sender.
-pub(crate) const SENDER: &[(Dance, Word, Dance)] = {
-    use {Dance as D, Word as W};
+pub(crate) const SENDER: &[(Phase, Word, Phase)] = {
+    use {Phase as D, Word as W};
     &[
         (D::Run, W::Broke, D::Draining),
         (D::Run, W::Error, D::Draining),
@@ -86,8 +86,8 @@ pub(crate) const SENDER: &[(Dance, Word, Dance)] = {
 };
 
 /// Every move of the receiver.
-pub(crate) const RECEIVER: &[(Dance, Word, Dance)] = {
-    use {Dance as D, Word as W};
+pub(crate) const RECEIVER: &[(Phase, Word, Phase)] = {
+    use {Phase as D, Word as W};
     &[
         (D::Run, W::Broke, D::Stopping),
         (D::Run, W::Notify, D::Called),
@@ -103,11 +103,11 @@ pub(crate) const RECEIVER: &[(Dance, Word, Dance)] = {
 
 impl Core {
     /// Moves the handshake of a request on; `false`: the word is not for where it is.
-    fn dance(&mut self, index: usize, moves: &[(Dance, Word, Dance)], word: Word) -> bool {
+    fn shake_hands(&mut self, index: usize, moves: &[(Phase, Word, Phase)], word: Word) -> bool {
         let record = self.requests.record(index);
-        match next(moves, record.dance, word) {
+        match next(moves, record.phase, word) {
             Some(next) => {
-                record.dance = next;
+                record.phase = next;
                 true
             }
             None => false,
@@ -115,7 +115,7 @@ impl Core {
     }
 
     /// One of the four words about a live request.
-    fn say_restart(&mut self, kind: u8, index: usize, is_sender: bool) {
+    fn queue_restart_head(&mut self, kind: u8, index: usize, is_sender: bool) {
         let own = self.requests.id(index).to_bits();
         let (slot, record) = self.requests.both(index);
         let (sender, receiver) = if is_sender {
@@ -132,10 +132,10 @@ impl Core {
         });
         let rank = slot.peer;
         if is_sender {
-            self.tell(rank, head);
+            self.queue_head(rank, head);
         } else {
             // What a peer asks for as often as it likes.
-            self.answer(rank, head);
+            self.queue_answer(rank, head);
         }
     }
 }
@@ -174,24 +174,24 @@ mod tests {
     }
 
     #[test]
-    fn both_dances_end_where_they_began() {
+    fn both_handshakes_end_where_they_began() {
         for moves in [SENDER, RECEIVER] {
-            let mut seen = vec![Dance::Run];
+            let mut seen = vec![Phase::Run];
             while let Some((_, _, next)) = moves
                 .iter()
                 .find(|(from, _, to)| seen.contains(from) && !seen.contains(to))
             {
                 seen.push(*next);
             }
-            for dance in seen {
-                let mut from = vec![dance];
+            for phase in seen {
+                let mut from = vec![phase];
                 while let Some((_, _, next)) = moves
                     .iter()
                     .find(|(at, _, to)| from.contains(at) && !from.contains(to))
                 {
                     from.push(*next);
                 }
-                assert!(from.contains(&Dance::Run), "{dance:?} is a trap");
+                assert!(from.contains(&Phase::Run), "{phase:?} is a trap");
             }
         }
     }

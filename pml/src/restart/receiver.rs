@@ -10,7 +10,7 @@ use crate::request::{Event, RequestId, State};
 use crate::unexpected::Envelope;
 use crate::wire::{Head, MatchHeader, RestartHeader, kind};
 
-use super::{Dance, RECEIVER, Word};
+use super::{Phase, RECEIVER, Word};
 
 /// Whether an attempt is later than another.
 fn is_newer(this: u32, than: u32) -> bool {
@@ -25,7 +25,7 @@ impl Core {
     }
 
     fn stop_receiving(&mut self, index: usize, word: Word) -> bool {
-        if !self.dance(index, RECEIVER, word) {
+        if !self.shake_hands(index, RECEIVER, word) {
             return false;
         }
         self.withdraw(index);
@@ -45,19 +45,22 @@ impl Core {
 
     /// When nothing of ours is under way any more: asks the sender to restart, or tells it that we are ready.
     fn receive_is_quiet(&mut self, index: usize) {
-        if self.requests.record(index).operation.is_some() || !self.dance(index, RECEIVER, Word::Quiet) {
+        if self.requests.record(index).operation.is_some() || !self.shake_hands(index, RECEIVER, Word::Quiet)
+        {
             return;
         }
-        let word = match self.requests.record(index).dance {
-            Dance::Asked => kind::RESTART_ERROR,
+        let word = match self.requests.record(index).phase {
+            Phase::Asked => kind::RESTART_ERROR,
             _ => kind::RESTART_ACK,
         };
-        self.say_restart(word, index, false);
+        self.queue_restart_head(word, index, false);
     }
 
     /// A fragment while we wait for a restart: our memory was withdrawn before the sender wrote it, so it sends fragments.
     pub(crate) fn goes_on(&mut self, index: usize, restart: u32) -> bool {
-        if restart != self.requests.record(index).restart || !self.dance(index, RECEIVER, Word::Fragment) {
+        if restart != self.requests.record(index).restart
+            || !self.shake_hands(index, RECEIVER, Word::Fragment)
+        {
             return false;
         }
         let (slot, record) = self.requests.both(index);
@@ -72,7 +75,7 @@ impl Core {
         record.operation = None;
         if let Some(doomed) = record.doomed {
             if slot.marks & crate::request::mark::ABORTED != 0 {
-                self.say_finished(index, 0);
+                self.queue_fin(index, 0);
             }
             self.finish(index, doomed);
             return;
@@ -126,7 +129,7 @@ impl Core {
             receiver: 0.into(),
             ..*header
         });
-        self.answer(rank, head);
+        self.queue_answer(rank, head);
     }
 
     /// An announcement with RESTART. It bypasses matching, except for a message that nobody has ever seen here.
@@ -136,7 +139,7 @@ impl Core {
         if let Some(index) = self.transfer_of(rank, &matching, envelope.sender, receiver) {
             let record = self.requests.record(index);
             let fits = envelope.restart == record.restart.wrapping_add(1);
-            if !fits || !self.dance(index, RECEIVER, Word::Restarted) {
+            if !fits || !self.shake_hands(index, RECEIVER, Word::Restarted) {
                 self.counters.drops.late_word += 1;
                 return;
             }
@@ -155,7 +158,7 @@ impl Core {
             let identity = (envelope.context, envelope.tag, envelope.seq);
             // The books of its first announcement are closed.
             let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart, 0);
-            self.answer(rank, head);
+            self.queue_answer(rank, head);
         } else {
             self.sequence(envelope, inbound, at);
         }

@@ -13,7 +13,7 @@ use crate::rendezvous::tasks::Step;
 use crate::request::{Event, NO_RAIL, Outcome, RequestId, State, mark};
 use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
 
-use super::{Dance, SENDER, Word};
+use super::{Phase, SENDER, Word};
 
 impl Core {
     /// The way that a transfer of ours went over is broken.
@@ -22,7 +22,7 @@ impl Core {
     }
 
     fn stop_sending(&mut self, index: usize, word: Word) {
-        if !self.dance(index, SENDER, word) {
+        if !self.shake_hands(index, SENDER, word) {
             return;
         }
         self.withdraw(index);
@@ -32,7 +32,7 @@ impl Core {
         record.wanted.clear();
         slot.turn(Event::SendStopped);
         let rank = slot.peer;
-        self.ask(rank, Task::Restart(id));
+        self.queue_task(rank, Task::Restart(id));
     }
 
     /// A write that the handshake waited for has ended, however.
@@ -53,7 +53,7 @@ impl Core {
         let complete = header.matching.kind == kind::RESTART_NACK;
         let word = if complete { Word::Nack } else { Word::Ack };
         let fits = self.requests.record(index).restart == header.restart.get();
-        if !fits || !self.dance(index, SENDER, word) {
+        if !fits || !self.shake_hands(index, SENDER, word) {
             self.counters.drops.late_word += 1;
             return;
         }
@@ -71,7 +71,7 @@ impl Core {
         if header.receiver.get() != 0 {
             record.remote_request = header.receiver.get();
         }
-        self.ask(rank, Task::Restart(id));
+        self.queue_task(rank, Task::Restart(id));
     }
 
     /// ERROR: the receiver cannot go on.
@@ -117,19 +117,19 @@ impl<M: Message> Pml<M> {
     /// when it has answered.
     pub(crate) fn restart(&mut self, rank: u32, id: RequestId) -> Step {
         let index = id.index();
-        let dance = self.core.requests.peek_record(index).dance;
-        match dance {
-            Dance::Draining if !self.is_quiet(rank, index) => Step::Again(false),
-            Dance::Draining => {
-                self.core.dance(index, SENDER, Word::Quiet);
+        let phase = self.core.requests.peek_record(index).phase;
+        match phase {
+            Phase::Draining if !self.is_quiet(rank, index) => Step::Again(false),
+            Phase::Draining => {
+                self.core.shake_hands(index, SENDER, Word::Quiet);
                 let record = self.core.requests.record(index);
                 record.restart = record.restart.wrapping_add(1);
                 record.over.clear();
                 self.core.counters.restarts += 1;
-                self.core.say_restart(kind::RESTART_NOTIFY, index, true);
+                self.core.queue_restart_head(kind::RESTART_NOTIFY, index, true);
                 Step::Finished
             }
-            Dance::Run => self.announce_anew(rank, id),
+            Phase::Run => self.announce_anew(rank, id),
             _ => Step::Finished,
         }
     }
@@ -152,7 +152,7 @@ impl<M: Message> Pml<M> {
 
     /// The announcement with RESTART, by what the way that is used now can do.
     fn announce_anew(&mut self, rank: u32, id: RequestId) -> Step {
-        let Some(at) = self.core.turn(rank) else {
+        let Some(at) = self.core.next_path(rank) else {
             return Step::Again(false);
         };
         let (protocol, length) = (
@@ -239,7 +239,7 @@ impl<M: Message> Pml<M> {
                 record
                     .over
                     .iter()
-                    .any(|&(way, number)| usize::from(way) == at && number > taken)
+                    .any(|&(path, number)| usize::from(path) == at && number > taken)
             };
             match slot.state() {
                 State::AwaitFin if here => {

@@ -725,10 +725,10 @@ fn explain_says_that_no_rail_is_up_which_are_called_and_until_when() {
         panic!("there is no way")
     };
     let told = world.pmls[0].explain(sent).unwrap();
-    assert_eq!(told.waiting, Waiting::Way);
-    let no_way = told.no_way.clone().unwrap();
-    assert_eq!(no_way.called.len(), 2);
-    assert!(no_way.left.as_millis() > 1900, "{no_way:?}");
+    assert_eq!(told.waiting, Waiting::Path);
+    let no_path = told.no_path.clone().unwrap();
+    assert_eq!(no_path.called.len(), 2);
+    assert!(no_path.left.as_millis() > 1900, "{no_path:?}");
     let text = told.to_string();
     assert!(
         text.starts_with("rank 0 waits until rank 1 can be reached (") && !text.contains("does it poll"),

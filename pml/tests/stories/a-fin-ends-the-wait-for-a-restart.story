@@ -15,7 +15,7 @@ expect sent m ok
 
 break rail 0 at 1
 hold rail 1 1->0 ERROR restart 0 as late
-deliver rail 1 1->0 BROKEN way 0
+deliver rail 1 1->0 BROKEN path 0
 deliver rail 1 0->1 FIN restart 0
 expect received m whole
 release late

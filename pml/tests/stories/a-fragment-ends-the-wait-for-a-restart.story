@@ -15,7 +15,7 @@ deliver rail 0 0->1 WRITE
 expect 0 counter fallbacks 1
 expect wire rail 0 0->1 FRAG offset 0
 
-deliver rail 1 1->0 BROKEN way 0
+deliver rail 1 1->0 BROKEN path 0
 deliver rail 1 0->1 FRAG offset 0
 deliver rail 1 0->1 FRAG offset 8168
 deliver rail 1 0->1 FRAG offset 16336

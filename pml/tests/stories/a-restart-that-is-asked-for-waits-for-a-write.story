@@ -16,7 +16,7 @@ expect no wire rail 0 0->1 NOTIFY
 expect no wire rail 1 0->1 NOTIFY
 
 deliver rail 0 0->1 WRITE
-deliver rail 1 1->0 BROKEN way 0
+deliver rail 1 1->0 BROKEN path 0
 deliver rail 1 0->1 NOTIFY restart 1
 settle
 expect received m whole

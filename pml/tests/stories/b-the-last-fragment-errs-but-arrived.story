@@ -16,7 +16,7 @@ expect received m whole
 expect sent m waits
 
 break rail 0 at 0
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 deliver rail 1 0->1 NOTIFY restart 1
 expect sent m waits
 deliver rail 1 1->0 RESTART-NACK restart 1

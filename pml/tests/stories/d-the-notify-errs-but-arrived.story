@@ -11,7 +11,7 @@ set protocol get
 deliver rail 0 0->1 RGET restart 0
 break rail 0 at 0
 arrive rail 1 0->1 NOTIFY restart 1
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 expect wire rail 1 1->0 RESTART-ACK restart 1
 
 break rail 1 at 0

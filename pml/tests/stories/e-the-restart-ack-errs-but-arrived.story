@@ -11,7 +11,7 @@ set protocol get
 deliver rail 0 0->1 RGET restart 0
 break rail 0 at 0
 deliver rail 1 0->1 NOTIFY restart 1
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 arrive rail 1 1->0 RESTART-ACK restart 1
 deliver rail 1 0->1 RGET restart 2
 expect wire rail 1 1->0 READ length 90000
@@ -21,7 +21,7 @@ duplicate rail 2 1->0 RESTART-ACK restart 1
 expect 0 counter late_word 1
 hold rail 2 1->0 RESTART-ACK restart 1 as late
 
-deliver rail 2 1->0 BROKEN way 1
+deliver rail 2 1->0 BROKEN path 1
 expect wire rail 2 0->1 NOTIFY restart 3
 release late
 expect 0 counter late_word 2

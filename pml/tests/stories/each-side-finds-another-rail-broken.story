@@ -14,8 +14,8 @@ break rail 1 at 1
 expect received there waits
 expect received back waits
 
-deliver rail 2 0->1 BROKEN way 0
-deliver rail 2 1->0 BROKEN way 1
+deliver rail 2 0->1 BROKEN path 0
+deliver rail 2 1->0 BROKEN path 1
 expect 1 rail 0 to 0 down
 expect 0 rail 1 to 1 down
 settle

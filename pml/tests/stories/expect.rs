@@ -9,11 +9,11 @@ use crate::stage::{REUSED, Stage, Told, ensure, link, number};
 impl Stage {
     pub(crate) fn expect(&mut self, what: &[&str]) -> Told {
         match *what {
-            ["wire", "rail", rail, way, ref what @ ..] => {
-                self.find(link(rail, way)?, what, false).map(|_| ())
+            ["wire", "rail", rail, direction, ref what @ ..] => {
+                self.find(link(rail, direction)?, what, false).map(|_| ())
             }
-            ["no", "wire", "rail", rail, way, ref what @ ..] => {
-                let found = self.find(link(rail, way)?, what, false);
+            ["no", "wire", "rail", rail, direction, ref what @ ..] => {
+                let found = self.find(link(rail, direction)?, what, false);
                 ensure(found.is_err(), || "there is one".to_string())
             }
             ["sent", name, how] => self.expect_sent(name, how),

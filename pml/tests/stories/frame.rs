@@ -44,7 +44,7 @@ fn layout(kind: u8) -> (&'static str, &'static [Field]) {
         ("receiver", 24, 8),
         ("restart", 36, 4),
     ];
-    const WAY: &[Field] = &[("way", 2, 2), ("number", 4, 4)];
+    const PATH: &[Field] = &[("path", 2, 2), ("number", 4, 4)];
     match kind {
         1 => ("MATCH", &[SEQ, TAG]),
         2 => ("RNDV", RNDV),
@@ -84,9 +84,9 @@ fn layout(kind: u8) -> (&'static str, &'static [Field]) {
         12 => ("RESTART-NACK", RESTART),
         13 => ("ERROR", RESTART),
         14 => ("CREDIT", &[("consumed", 8, 8)]),
-        15 => ("PROBE", WAY),
-        16 => ("ECHO", WAY),
-        17 => ("BROKEN", WAY),
+        15 => ("PROBE", PATH),
+        16 => ("ECHO", PATH),
+        17 => ("BROKEN", PATH),
         _ => ("UNKNOWN", &[]),
     }
 }

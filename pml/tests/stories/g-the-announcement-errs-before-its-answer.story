@@ -14,7 +14,7 @@ break rail 0 at 0
 deliver rail 1 0->1 RNDV restart 0
 expect 1 counter duplicate 1
 expect no wire rail 1 1->0 ACK
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 deliver rail 1 1->0 ACK offset 4080 until 20000
 expect no wire rail 1 1->0 ACK
 settle

@@ -17,7 +17,7 @@ deliver rail 1 0->1 RNDV restart 0 restarted 0
 expect 1 counter duplicate 1
 deliver rail 0 1->0 READ
 expect 1 counter fallbacks 1
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 deliver rail 1 1->0 ACK offset 0 until 20000
 settle
 

@@ -8,7 +8,7 @@ set protocol get
 0 send 1 tag 7 length 90000 as m
 deliver rail 0 0->1 RGET restart 0
 break rail 0 at 0
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 deliver rail 1 0->1 NOTIFY restart 1 receiver 0
 1 receive 0 tag 7 length 90000 as m
 expect no wire rail 0 1->0 READ

@@ -25,7 +25,7 @@ expect 1 rail 0 to 0 up
 wait 3000 ms
 expect received in-vain waits
 
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 expect 1 rail 0 to 0 down
 deliver rail 1 1->0 MATCH
 expect received in-vain whole

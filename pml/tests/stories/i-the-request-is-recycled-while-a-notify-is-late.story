@@ -14,7 +14,7 @@ deliver rail 0 0->1 RGET
 deliver rail 0 1->0 READ
 break rail 0 at 0
 hold rail 1 0->1 NOTIFY restart 1 as late
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 deliver rail 1 1->0 FIN restart 0
 expect received m whole
 expect sent m ok

@@ -16,7 +16,7 @@ break rail 0 at 0
 break rail 1 at 1
 expect no wire rail 1 0->1 NOTIFY
 expect 0 rail 1 to 1 up
-deliver rail 2 1->0 BROKEN way 1
+deliver rail 2 1->0 BROKEN path 1
 expect 0 rail 1 to 1 down
 
 deliver all rail 2 0->1 BROKEN

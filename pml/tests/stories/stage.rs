@@ -81,7 +81,7 @@ pub(crate) fn number<N: std::str::FromStr>(word: &str) -> Result<N, String> {
 }
 
 /// `0->1`.
-fn ways(word: &str) -> Result<(usize, usize), String> {
+fn ends_of(word: &str) -> Result<(usize, usize), String> {
     let (from, to) = word.split_once("->").ok_or(format!("`{word}` is no direction"))?;
     Ok((number(from)?, number(to)?))
 }
@@ -125,44 +125,44 @@ impl Stage {
                 self.receive(number(rank)?, from, number(tag)?, number(length)?, name)?;
             }
             [rank, "abort", name, "->", end] => self.abort(number(rank)?, name, end)?,
-            ["deliver", "rail", rail, way, ref what @ ..] => {
-                let at = self.find(link(rail, way)?, what, false)?;
+            ["deliver", "rail", rail, direction, ref what @ ..] => {
+                let at = self.find(link(rail, direction)?, what, false)?;
                 self.air.borrow_mut().arrive(at);
                 self.air.borrow_mut().complete(at);
             }
-            ["deliver", "all", "rail", rail, way, ref what @ ..] => {
-                let link = link(rail, way)?;
+            ["deliver", "all", "rail", rail, direction, ref what @ ..] => {
+                let link = link(rail, direction)?;
                 while let Ok(at) = self.find(link, what, false) {
                     self.air.borrow_mut().arrive(at);
                     self.air.borrow_mut().complete(at);
                 }
             }
-            ["arrive", "rail", rail, way, ref what @ ..] => {
-                let at = self.find(link(rail, way)?, what, false)?;
+            ["arrive", "rail", rail, direction, ref what @ ..] => {
+                let at = self.find(link(rail, direction)?, what, false)?;
                 self.air.borrow_mut().arrive(at);
             }
-            ["complete", "rail", rail, way, ref what @ ..] => {
-                let at = self.find(link(rail, way)?, what, true)?;
+            ["complete", "rail", rail, direction, ref what @ ..] => {
+                let at = self.find(link(rail, direction)?, what, true)?;
                 self.air.borrow_mut().complete(at);
             }
-            ["duplicate", "rail", rail, way, ref what @ ..] => {
-                let at = self.find(link(rail, way)?, what, false)?;
+            ["duplicate", "rail", rail, direction, ref what @ ..] => {
+                let at = self.find(link(rail, direction)?, what, false)?;
                 self.air.borrow_mut().arrive(at);
                 self.air.borrow_mut().flying[at].arrived = false;
             }
-            ["drop", "rail", rail, way, ref what @ ..] => {
-                let at = self.find(link(rail, way)?, what, false)?;
+            ["drop", "rail", rail, direction, ref what @ ..] => {
+                let at = self.find(link(rail, direction)?, what, false)?;
                 self.air.borrow_mut().flying.remove(at);
             }
-            ["hold", "rail", rail, way, ref what @ .., "as", name] => {
-                let at = self.find(link(rail, way)?, what, false)?;
+            ["hold", "rail", rail, direction, ref what @ .., "as", name] => {
+                let at = self.find(link(rail, direction)?, what, false)?;
                 self.air.borrow_mut().flying[at].held = Some(name.to_string());
             }
             ["release", name] => self.release(name)?,
-            ["fail", "rail", rail, way, ref what @ .., "as", error] => {
+            ["fail", "rail", rail, direction, ref what @ .., "as", error] => {
                 let at = match *what {
                     [name] if self.held(name).is_some() => self.held(name).unwrap_or(0),
-                    _ => self.find(link(rail, way)?, what, false)?,
+                    _ => self.find(link(rail, direction)?, what, false)?,
                 };
                 self.air.borrow_mut().fail(at, op_error(error)?);
             }
@@ -188,7 +188,7 @@ impl Stage {
             ["poll", "at", rank] => {
                 self.pmls[number::<usize>(rank)?].poll();
             }
-            ["mend", "rail", rail, way] => self.mend(link(rail, way)?),
+            ["mend", "rail", rail, direction] => self.mend(link(rail, direction)?),
             ["settle"] => self.settle()?,
             ["settle", "for", time, "ms"] => {
                 for _ in 0..number(time)? {
@@ -400,8 +400,8 @@ impl Stage {
 /// What the user writes into memory that it has back.
 pub(crate) const REUSED: u8 = 0xee;
 
-pub(crate) fn link(rail: &str, way: &str) -> Result<Link, String> {
-    let (from, to) = ways(way)?;
+pub(crate) fn link(rail: &str, direction: &str) -> Result<Link, String> {
+    let (from, to) = ends_of(direction)?;
     Ok((number(rail)?, from, to))
 }
 

@@ -6,11 +6,11 @@
 rails 3
 
 break rail 0 at 0
-expect wire rail 1 0->1 BROKEN way 0
-drop rail 2 0->1 BROKEN way 0
+expect wire rail 1 0->1 BROKEN path 0
+drop rail 2 0->1 BROKEN path 0
 break rail 1 at 0
 break rail 1 at 1
-deliver rail 2 0->1 BROKEN way 0
+deliver rail 2 0->1 BROKEN path 0
 expect 1 rail 0 to 0 down
 
 1 send 0 tag 1 length 8 as m

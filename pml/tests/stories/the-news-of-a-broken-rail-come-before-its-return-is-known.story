@@ -9,7 +9,7 @@ mute rail 0 at 1
 mend rail 0 0->1
 expect 0 rail 0 to 1 returning
 break rail 0 at 0
-deliver rail 1 0->1 BROKEN way 0 number 1
+deliver rail 1 0->1 BROKEN path 0 number 1
 settle for 30 ms
 expect 1 rail 0 to 0 down
 

@@ -4,9 +4,9 @@
 # the news are about the connection before, and do not break this one.
 
 break rail 1 at 0
-expect wire rail 0 0->1 BROKEN way 1 number 0
+expect wire rail 0 0->1 BROKEN path 1 number 0
 
-unseen deliver rail 0 0->1 BROKEN way 1
+unseen deliver rail 0 0->1 BROKEN path 1
 unseen poll at 1
 unseen break rail 0 at 1
 unseen break rail 1 at 1

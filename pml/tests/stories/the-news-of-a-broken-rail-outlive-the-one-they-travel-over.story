@@ -5,17 +5,17 @@
 rails 3
 
 break rail 0 at 0
-expect wire rail 1 0->1 BROKEN way 0 number 0
-drop rail 2 0->1 BROKEN way 0
+expect wire rail 1 0->1 BROKEN path 0 number 0
+drop rail 2 0->1 BROKEN path 0
 break rail 0 at 1
 mend rail 0 0->1
 expect 0 rail 0 to 1 returning
 expect 1 rail 0 to 0 returning
 
 break rail 1 at 0
-expect no wire rail 2 0->1 BROKEN way 0
-expect wire rail 2 0->1 BROKEN way 1 number 0
-deliver rail 2 0->1 BROKEN way 1
+expect no wire rail 2 0->1 BROKEN path 0
+expect wire rail 2 0->1 BROKEN path 1 number 0
+deliver rail 2 0->1 BROKEN path 1
 expect 1 rail 1 to 0 down
 settle for 1000 ms
 expect 1 rail 0 to 0 up

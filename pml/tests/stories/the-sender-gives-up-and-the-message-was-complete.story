@@ -11,7 +11,7 @@ deliver rail 0 1->0 READ
 expect wire rail 0 1->0 FIN
 break rail 0 at 0
 0 abort m -> now
-deliver rail 1 0->1 BROKEN way 0
+deliver rail 1 0->1 BROKEN path 0
 deliver rail 1 0->1 NOTIFY restart 1
 deliver rail 1 1->0 RESTART-NACK restart 1
 expect 0 counter stale_request 0

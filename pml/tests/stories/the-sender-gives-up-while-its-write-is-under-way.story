@@ -15,7 +15,7 @@ deliver rail 1 1->0 ERROR
 deliver rail 0 0->1 WRITE
 0 abort m -> now
 expect no wire rail 0 0->1 NOTIFY
-deliver rail 1 1->0 BROKEN way 0
+deliver rail 1 1->0 BROKEN path 0
 deliver rail 1 0->1 NACK restart 0
 expect received m aborted
 expect sent m aborted

@@ -182,5 +182,5 @@ fn a_send_that_waits_for_a_meeting_says_so() {
     let doorbell_pml::Sent::Pending(sent) = sent else {
         panic!("nobody can take it");
     };
-    assert_eq!(all.pmls[0].explain(sent).unwrap().waiting, Waiting::Way);
+    assert_eq!(all.pmls[0].explain(sent).unwrap().waiting, Waiting::Path);
 }

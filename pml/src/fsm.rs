@@ -127,14 +127,14 @@ impl Event {
 }
 
 /// A move: from, by, to.
-pub(crate) type Move = (State, Event, State);
+pub(crate) type Transition = (State, Event, State);
 
-const fn go(from: State, by: Event) -> Move {
+const fn go(from: State, by: Event) -> Transition {
     (from, by, by.leads_to())
 }
 
 /// Every move of a send.
-pub(crate) const SEND: &[Move] = {
+pub(crate) const SEND: &[Transition] = {
     use {Event as E, State as S};
     &[
         go(S::Free, E::Sent),
@@ -182,7 +182,7 @@ pub(crate) const SEND: &[Move] = {
 };
 
 /// Every move of a receive.
-pub(crate) const RECEIVE: &[Move] = {
+pub(crate) const RECEIVE: &[Transition] = {
     use {Event as E, State as S};
     &[
         go(S::Free, E::Posted),

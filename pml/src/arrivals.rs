@@ -3,8 +3,8 @@
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex, Remote};
 use doorbell_paths::{Arrival, on_word};
 
+use crate::blocking_recv::BlockingRecv;
 use crate::core::Core;
-use crate::direct::Direct;
 use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
 use crate::unexpected::Envelope;
@@ -18,15 +18,15 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// What a rail's poll delivers to.
 #[derive(Debug)]
-pub(crate) struct Sink<'a> {
+pub(crate) struct ArrivalHandler<'a> {
     pub(crate) core: &'a mut Core,
-    pub(crate) direct: &'a mut Direct,
+    pub(crate) waiting: &'a mut BlockingRecv,
     /// The rank of each peer of this rail.
     pub(crate) ranks: &'a [u32],
     pub(crate) rail: u16,
 }
 
-impl Arrivals for Sink<'_> {
+impl Arrivals for ArrivalHandler<'_> {
     #[inline]
     fn message(&mut self, peer: PeerIndex, inbound: Inbound<'_>) {
         let Some(head) = inbound.read::<MATCH_LEN>(0) else {
@@ -40,10 +40,10 @@ impl Arrivals for Sink<'_> {
             Some(hot) if first & EXPECTED_MASK == hot.expected => {
                 hot.advance();
                 let context = (first >> 16) as u16;
-                if self.direct.take(self.core, (rank, context, tag), &inbound) {
+                if self.waiting.take(self.core, (rank, context, tag), &inbound) {
                     return;
                 }
-                self.core.whole(rank, self.rail, context, tag, &inbound);
+                self.core.on_eager(rank, self.rail, context, tag, &inbound);
             }
             Some(_) => self.core.other(rank, self.rail, head, &inbound),
             None => self.core.counters.drops.unknown_peer += 1,

@@ -19,7 +19,7 @@ use crate::rank::Rank;
 
 /// Who is wanted.
 #[derive(Debug, Default)]
-pub(crate) struct Meets {
+pub(crate) struct LazyPeers {
     /// Those of which the owner was not told.
     untold: Vec<u32>,
     /// All that are wanted and were not met.
@@ -31,7 +31,7 @@ impl<M: Message> Pml<M> {
     /// with [`Pml::connect`], or that it cannot with [`Pml::not_met`]. Each is told once.
     #[inline]
     pub fn wanted(&mut self) -> Option<Rank> {
-        self.core.meets.untold.pop().map(Rank)
+        self.core.lazy.untold.pop().map(Rank)
     }
 
     /// Whether no rail was opened yet to a rank of the job that is to be met when it is needed.
@@ -74,8 +74,8 @@ impl Core {
         let hot = &mut self.hot[rank as usize];
         if hot.is(about::UNMET) && !hot.is(about::WANTED | about::LOST) {
             hot.about |= about::WANTED;
-            self.meets.untold.push(rank);
-            self.meets.pending.push(rank);
+            self.lazy.untold.push(rank);
+            self.lazy.pending.push(rank);
         }
     }
 
@@ -90,13 +90,13 @@ impl Core {
     /// A rank was met, or never will be.
     pub(crate) fn no_more_meeting(&mut self, rank: u32) {
         self.hot[rank as usize].about &= !(about::UNMET | about::WANTED);
-        self.meets.untold.retain(|other| *other != rank);
-        self.meets.pending.retain(|other| *other != rank);
+        self.lazy.untold.retain(|other| *other != rank);
+        self.lazy.pending.retain(|other| *other != rank);
     }
 
     /// Whether something that was accepted waits for a rank to be met.
     pub(crate) fn waits_for_a_meeting(&self) -> bool {
         let waits = |rank: &u32| !self.peers[*rank as usize].sends.is_empty();
-        self.meets.pending.iter().any(waits)
+        self.lazy.pending.iter().any(waits)
     }
 }

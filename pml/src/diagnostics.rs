@@ -31,7 +31,7 @@ pub enum Waiting {
     /// Send: room in the rail to the peer.
     Rail,
     /// Send: a rail to the peer that is up.
-    Way,
+    Path,
     /// Send: the peer has too much of ours unreceived.
     Credit,
     /// Send: the receiver has not matched the message.
@@ -48,7 +48,7 @@ pub enum Waiting {
 
 /// No rail to a peer is up, and one may come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoWay {
+pub struct NoPath {
     /// The rails over which the peer is called.
     pub called: Vec<String>,
     /// Why the last of its rails went down.
@@ -79,7 +79,7 @@ pub struct Explanation {
     /// The rail in use to the peer.
     pub rail: Option<String>,
     /// That there is none, and one may come back.
-    pub no_way: Option<NoWay>,
+    pub no_path: Option<NoPath>,
     /// Messages to us that no receive has matched, from this peer (from all, when it is not known).
     pub unexpected: usize,
     /// Sends to the peer of which nothing has left.
@@ -103,7 +103,7 @@ impl fmt::Display for Explanation {
             Waiting::Read => write!(out, "{rank} reads a message from the memory of {peer}")?,
             Waiting::Write => write!(out, "{rank} waits for {peer} to write a message into its memory")?,
             Waiting::Rail => write!(out, "{rank} waits for room on the rail to {peer}: does it poll?")?,
-            Waiting::Way => write!(out, "{rank} waits until {peer} can be reached")?,
+            Waiting::Path => write!(out, "{rank} waits until {peer} can be reached")?,
             Waiting::Credit => write!(out, "{rank} waits for {peer} to receive earlier messages")?,
             Waiting::Match => write!(out, "{rank} waits for {peer} to post a receive for its message")?,
             Waiting::Reader => write!(out, "{rank} waits for {peer} to receive and read its message")?,
@@ -123,11 +123,11 @@ impl fmt::Display for Explanation {
             write!(out, ", {} sends queued", self.queued)?;
         }
         out.write_str(")")?;
-        self.no_way.as_ref().map_or(Ok(()), |no_way| no_way.fmt(out))
+        self.no_path.as_ref().map_or(Ok(()), |no_path| no_path.fmt(out))
     }
 }
 
-impl fmt::Display for NoWay {
+impl fmt::Display for NoPath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (called, left) = (self.called.join(", "), self.left.as_millis());
         write!(
@@ -191,8 +191,8 @@ impl<M: Message> Pml<M> {
             State::Fragments => Waiting::Fragments,
             State::Getting => Waiting::Read,
             State::PutExposed => Waiting::Write,
-            State::Queued if self.core.peers[slot.peer as usize].alone().is_some() => Waiting::Way,
-            State::Queued if self.is_unmet(Rank(slot.peer)) => Waiting::Way,
+            State::Queued if self.core.peers[slot.peer as usize].alone().is_some() => Waiting::Path,
+            State::Queued if self.is_unmet(Rank(slot.peer)) => Waiting::Path,
             State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
             State::Queued => Waiting::Credit,
             State::AwaitAck | State::SelfWait => Waiting::Match,
@@ -208,7 +208,7 @@ impl<M: Message> Pml<M> {
             Some(entry) => self.asked_for(entry),
             None => Source::Rank(Rank(slot.peer)),
         };
-        let (rail, no_way, queued, unexpected) = match peer {
+        let (rail, no_path, queued, unexpected) = match peer {
             Source::Any => (None, None, 0, self.core.matcher.unexpected_load().messages),
             Source::Rank(rank) => {
                 let known = &self.core.peers[rank.index()];
@@ -216,7 +216,7 @@ impl<M: Message> Pml<M> {
                 let load = self.core.matcher.unexpected_load_of(rank.0);
                 (
                     path.map(|path| self.rail_name(path.rail)),
-                    self.no_way(rank),
+                    self.no_path(rank),
                     known.sends.len(),
                     load.messages,
                 )
@@ -233,17 +233,17 @@ impl<M: Message> Pml<M> {
             length: if known { slot.length } else { 0 },
             moved: if known { record.moved } else { 0 },
             rail,
-            no_way,
+            no_path,
             unexpected,
             queued,
         })
     }
 
-    fn no_way(&self, rank: Rank) -> Option<NoWay> {
+    fn no_path(&self, rank: Rank) -> Option<NoPath> {
         let peer = &self.core.peers[rank.index()];
         let (until, reason, called) = peer.alone()?;
         let name = |at: usize| self.rail_name(peer.paths[at].rail);
-        Some(NoWay {
+        Some(NoPath {
             called: each(called).map(name).collect(),
             reason,
             left: until.since(self.core.now),

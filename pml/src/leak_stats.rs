@@ -48,7 +48,7 @@ impl<M: Message> Pml<M> {
             format!(
                 "request {index}: {:?} {:?} {} children of {:?}, peer {}, context {}, tag {}, number {}, of {} B, restart {}, marks {:#x}, other's {:#x}",
                 slot.state(),
-                record.dance,
+                record.phase,
                 record.children,
                 record.parent,
                 slot.peer,

@@ -1,4 +1,4 @@
-//! The direct receive: a caller that waits, in a call, for one message into one buffer, with nothing else posted and
+//! The waiting receive: a caller that waits, in a call, for one message into one buffer, with nothing else posted and
 //! nothing kept. Then the next message that matches is the one, and there is nothing to look up and nothing to free.
 //!
 //! The fast-path receive of the usNIC BTL goes as far: the first completion straight to the one who waits for it. What
@@ -8,8 +8,8 @@
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Inbound, Look, Message, Watch};
 
+use crate::arrivals::NOBODY;
 use crate::core::Core;
-use crate::dispatch::NOBODY;
 use crate::peer::{ENVELOPE, about};
 use crate::pml::Pml;
 use crate::rank::Rank;
@@ -34,7 +34,7 @@ const STREAMING: Watch = Watch {
 
 /// Who waits: lives on the stack of the waiting call, so that nothing of it is left when that call ends, however.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(crate) struct BlockingRecv {
     /// The rank waited for; [`NOBODY`] when nobody waits, or no more.
     rank: u32,
     context: u16,
@@ -44,7 +44,7 @@ pub(crate) struct Direct {
     length: Option<usize>,
 }
 
-impl Direct {
+impl BlockingRecv {
     /// Nobody waits.
     #[inline]
     pub(crate) fn nobody() -> Self {
@@ -99,30 +99,30 @@ impl<M: Message> Pml<M> {
         match self.look_directly(from, context, tag, room)? {
             Look::Taken(length) => Some(length),
             _ => {
-                let direct = Direct {
+                let waiting = BlockingRecv {
                     rank: from.0,
                     context,
                     tag,
                     room,
                     length: None,
                 };
-                self.recv_by_polling(direct, looks)
+                self.recv_by_polling(waiting, looks)
             }
         }
     }
 
     /// The next looks, with a poll of everything before each.
     #[inline(never)]
-    fn recv_by_polling(&mut self, mut direct: Direct, looks: u32) -> Option<usize> {
-        let (from, context, tag, room) = (Rank(direct.rank), direct.context, direct.tag, direct.room);
+    fn recv_by_polling(&mut self, mut waiting: BlockingRecv, looks: u32) -> Option<usize> {
+        let (from, context, tag, room) = (Rank(waiting.rank), waiting.context, waiting.tag, waiting.room);
         for _ in 0..looks.div_ceil(ANSWERING.looks) {
             // Credits and answers do not wait for a poll that may not come for long.
             if !self.core.listed.is_empty() {
                 self.drain();
             }
-            self.poll_for(1, &mut direct);
-            if direct.length.is_some() {
-                return direct.length;
+            self.poll_for(1, &mut waiting);
+            if waiting.length.is_some() {
+                return waiting.length;
             }
             if self.core.wants_time {
                 return None;
