@@ -7,14 +7,13 @@ use crate::blocking_recv::BlockingRecv;
 use crate::core::Core;
 use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
+use crate::rails::{NO_RANK, RailId};
+use crate::rank::Rank;
 use crate::unexpected::Envelope;
 use crate::wire::{
     self, CHECKED_LEN, CheckedHeader, FinHeader, MATCH_LEN, MatchHeader, PathHeader, REMOTE_LEN, RNDV_LEN,
     RestartHeader, RndvHeader, flag, head_len, kind,
 };
-
-/// A rail peer that belongs to no rank.
-pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// What a rail's poll delivers to.
 #[derive(Debug)]
@@ -22,8 +21,8 @@ pub(crate) struct ArrivalHandler<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) waiting: &'a mut BlockingRecv,
     /// The rank of each peer of this rail.
-    pub(crate) ranks: &'a [u32],
-    pub(crate) rail: u16,
+    pub(crate) ranks: &'a [Rank],
+    pub(crate) rail: RailId,
 }
 
 impl Arrivals for ArrivalHandler<'_> {
@@ -35,8 +34,8 @@ impl Arrivals for ArrivalHandler<'_> {
         };
         let [first, tag]: [[u8; 8]; 2] = zerocopy::transmute!(head);
         let (first, tag) = (u64::from_le_bytes(first), u64::from_le_bytes(tag));
-        let rank = self.ranks.get(peer.index()).copied().unwrap_or(NOBODY);
-        match self.core.hot.get_mut(rank as usize) {
+        let rank = self.ranks.get(peer.index()).copied().unwrap_or(NO_RANK);
+        match self.core.hot.get_mut(rank) {
             Some(hot) if first & EXPECTED_MASK == hot.expected => {
                 hot.advance();
                 let context = (first >> 16) as u16;
@@ -65,8 +64,8 @@ impl Arrivals for ArrivalHandler<'_> {
 
 impl Core {
     /// Everything but the expected MATCH.
-    fn other(&mut self, rank: u32, rail: u16, head: [u8; MATCH_LEN], inbound: &Inbound<'_>) {
-        if self.hot[rank as usize].is(about::LOST | about::SELF) {
+    fn other(&mut self, rank: Rank, rail: RailId, head: [u8; MATCH_LEN], inbound: &Inbound<'_>) {
+        if self.hot[rank].is(about::LOST | about::SELF) {
             self.counters.drops.lost_peer += 1;
             return;
         }
@@ -111,7 +110,7 @@ impl Core {
         }
     }
 
-    fn on_checked(&mut self, rank: u32, rail: u16, inbound: &Inbound<'_>) {
+    fn on_checked(&mut self, rank: Rank, rail: RailId, inbound: &Inbound<'_>) {
         let Some(bytes) = inbound.read::<CHECKED_LEN>(0) else {
             self.counters.drops.runt += 1;
             return;
@@ -124,8 +123,8 @@ impl Core {
     /// A MATCH that is not the expected one, that has flags, or that has a checksum. Its bytes start at `at`.
     fn on_match(
         &mut self,
-        rank: u32,
-        rail: u16,
+        rank: Rank,
+        rail: RailId,
         header: &MatchHeader,
         inbound: &Inbound<'_>,
         at: usize,
@@ -150,7 +149,7 @@ impl Core {
         self.sequence(&envelope, inbound, at);
     }
 
-    fn on_announcement(&mut self, rank: u32, rail: u16, inbound: &Inbound<'_>) {
+    fn on_announcement(&mut self, rank: Rank, rail: RailId, inbound: &Inbound<'_>) {
         let Some(bytes) = inbound.read::<RNDV_LEN>(0) else {
             self.counters.drops.runt += 1;
             return;
@@ -197,19 +196,19 @@ impl Core {
     }
 
     /// A word about the paths themselves; housekeeping acts on it, which can send and has a clock.
-    fn on_path_word(&mut self, rank: u32, rail: u16, header: &PathHeader) {
-        let over = self.peers[rank as usize].path_of(rail);
+    fn on_path_word(&mut self, rank: Rank, rail: RailId, header: &PathHeader) {
+        let over = self.peers[rank].path_of(rail);
         let Some((word, (states, timers))) = header.word().zip(self.paths_of(rank)) else {
             return;
         };
-        match on_word(timers, states, rank, over, word) {
+        match on_word(timers, states, rank.0, over, word) {
             Arrival::Taken => {}
             Arrival::Late => self.counters.drops.late_word += 1,
             Arrival::Bad => self.counters.drops.bad_range += 1,
         }
     }
 
-    fn on_restart(&mut self, rank: u32, header: &RestartHeader) {
+    fn on_restart(&mut self, rank: Rank, header: &RestartHeader) {
         match header.matching.kind {
             // NOTIFY opens a cycle: its number is odd, and that of the announcement which closes it even.
             kind::RESTART_NOTIFY if header.restart.get().is_multiple_of(2) => {
@@ -221,7 +220,7 @@ impl Core {
         }
     }
 
-    fn on_word(&mut self, rank: u32, header: &FinHeader) {
+    fn on_word(&mut self, rank: Rank, header: &FinHeader) {
         if header.matching.flags & flag::TO_RECEIVER != 0 {
             self.on_sender_word(rank, header);
         } else {

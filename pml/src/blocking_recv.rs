@@ -8,10 +8,10 @@
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Inbound, Look, Message, Watch};
 
-use crate::arrivals::NOBODY;
 use crate::core::Core;
 use crate::peer::{ENVELOPE, about};
 use crate::pml::Pml;
+use crate::rails::NO_RANK;
 use crate::rank::Rank;
 use crate::wire::MATCH_LEN;
 
@@ -35,8 +35,8 @@ const STREAMING: Watch = Watch {
 /// Who waits: lives on the stack of the waiting call, so that nothing of it is left when that call ends, however.
 #[derive(Debug)]
 pub(crate) struct BlockingRecv {
-    /// The rank waited for; [`NOBODY`] when nobody waits, or no more.
-    rank: u32,
+    /// The rank waited for; [`NO_RANK`] when nobody waits, or no more.
+    rank: Rank,
     context: u16,
     tag: u64,
     room: MutLoan,
@@ -49,7 +49,7 @@ impl BlockingRecv {
     #[inline]
     pub(crate) fn nobody() -> Self {
         Self {
-            rank: NOBODY,
+            rank: NO_RANK,
             context: 0,
             tag: 0,
             room: MutLoan::EMPTY,
@@ -62,7 +62,7 @@ impl BlockingRecv {
     pub(crate) fn take(
         &mut self,
         core: &mut Core,
-        (rank, context, tag): (u32, u16, u64),
+        (rank, context, tag): (Rank, u16, u64),
         inbound: &Inbound<'_>,
     ) -> bool {
         let length = inbound.len() - MATCH_LEN;
@@ -70,12 +70,12 @@ impl BlockingRecv {
             return false;
         }
         inbound.copy_to_loan(MATCH_LEN, &self.room, 0);
-        self.rank = NOBODY;
+        self.rank = NO_RANK;
         self.length = Some(length);
         core.counters.arrived += 1;
         core.counters.matched += 1;
         core.consume(rank, length as u64 + ENVELOPE);
-        if core.hot[rank as usize].is(about::HELD) {
+        if core.hot[rank].is(about::HELD) {
             core.release_held(rank);
         }
         true
@@ -100,7 +100,7 @@ impl<M: Message> Pml<M> {
             Look::Taken(length) => Some(length),
             _ => {
                 let waiting = BlockingRecv {
-                    rank: from.0,
+                    rank: from,
                     context,
                     tag,
                     room,
@@ -114,7 +114,7 @@ impl<M: Message> Pml<M> {
     /// The next looks, with a poll of everything before each.
     #[inline(never)]
     fn recv_by_polling(&mut self, mut waiting: BlockingRecv, looks: u32) -> Option<usize> {
-        let (from, context, tag, room) = (Rank(waiting.rank), waiting.context, waiting.tag, waiting.room);
+        let (from, context, tag, room) = (waiting.rank, waiting.context, waiting.tag, waiting.room);
         for _ in 0..looks.div_ceil(ANSWERING.looks) {
             // Credits and answers do not wait for a poll that may not come for long.
             if !self.core.listed.is_empty() {
@@ -143,21 +143,21 @@ impl<M: Message> Pml<M> {
         let core = &mut self.core;
         // A kept message may be the one: an announcement, or one that does not fit.
         let others = core.matcher.posted_len() != 0 || core.matcher.unexpected_load().messages != 0;
-        let hot = core.hot.get_mut(from.index())?;
+        let hot = core.hot.get_mut(from)?;
         if others || hot.is(about::LOST | about::SELF | about::HELD | about::UNMET) {
             return None;
         }
         if !core.listed.is_empty() {
             return Some(Look::Other);
         }
-        let slot = self.rails.get_mut(usize::from(hot.rail))?;
+        let rail = self.rails.get_mut(hot.rail)?;
         let head = [(hot.expected | u64::from(context) << 16).to_le(), tag.to_le()];
         let watch = if core.in_a_row > STREAM {
             STREAMING
         } else {
             ANSWERING
         };
-        let look = slot.rail.look(hot.peer, head, room.into(), watch);
+        let look = rail.look(hot.peer, head, room.into(), watch);
         if let Look::Taken(length) = look {
             hot.advance();
             hot.consumed += length as u64 + ENVELOPE;
@@ -165,7 +165,7 @@ impl<M: Message> Pml<M> {
             core.counters.arrived += 1;
             core.counters.matched += 1;
             if hot.consumed >= hot.report_at {
-                core.report(from.0);
+                core.report(from);
             }
         }
         Some(look)

@@ -12,6 +12,7 @@ use crate::args::Target;
 use crate::convertor::{Cursor, Origin, to_usize};
 use crate::core::Core;
 use crate::receive::Landing;
+use crate::request::RequestIndex;
 use crate::request::{Outcome, mark};
 use crate::unexpected::Envelope;
 
@@ -68,7 +69,7 @@ impl Target {
 
 impl Core {
     /// The checksum that a send carries: of its bytes as they were when it began. `None` when it carries none.
-    pub(crate) fn checksum_of(&mut self, index: usize) -> Option<u32> {
+    pub(crate) fn checksum_of(&mut self, index: RequestIndex) -> Option<u32> {
         if !self.config.checksum {
             return None;
         }
@@ -77,7 +78,7 @@ impl Core {
     }
 
     /// How a receive ends whose bytes are all there.
-    pub(crate) fn judge(&mut self, index: usize) -> Outcome {
+    pub(crate) fn judge(&mut self, index: RequestIndex) -> Outcome {
         let (slot, record) = self.requests.both(index);
         if slot.marks & mark::RECORD == 0 {
             return Outcome::Ok;
@@ -98,7 +99,7 @@ impl Core {
     }
 
     /// Whether a whole message in a piece of a multi-receive is what was sent.
-    pub(crate) fn is_intact(&mut self, index: usize, found: &Landing, envelope: &Envelope) -> bool {
+    pub(crate) fn is_intact(&mut self, index: RequestIndex, found: &Landing, envelope: &Envelope) -> bool {
         let Some(announced) = envelope.checksum.filter(|_| found.length == envelope.length) else {
             return true;
         };

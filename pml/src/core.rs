@@ -11,6 +11,7 @@ use doorbell_matching::{Capacity, Matcher};
 use doorbell_paths::{Policy, Timers};
 
 use crate::args::Delivery;
+use crate::by_rank::ByRank;
 use crate::config::PmlConfig;
 use crate::convertor::Origin;
 use crate::counters::Counters;
@@ -19,39 +20,41 @@ use crate::lazy_connect::LazyPeers;
 use crate::operations::Operations;
 use crate::peer::{Control, Hot, Peer, Task, about};
 use crate::pool::Pool;
+use crate::rails::RailId;
 use crate::rank::Rank;
+use crate::request::RequestIndex;
 use crate::request::{Outcome, RequestId, Requests, mark};
 use crate::unexpected::Unexpected;
 use crate::wire::Head;
 
 /// A one-sided operation of the caller that ended: the rail's number, the operation, how.
-pub(crate) type Foreign = (u16, OpId, Result<u64, OpError>);
+pub(crate) type Foreign = (RailId, OpId, Result<u64, OpError>);
 
 /// What a rail is to let go of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Withdrawal {
     /// Exposed memory.
-    Key(u16, RemoteKey),
+    Key(RailId, RemoteKey),
     /// A peer that is lost, and everything that was accepted for it.
-    Peer(u16, PeerIndex),
+    Peer(RailId, PeerIndex),
 }
 
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) hot: Vec<Hot>,
+    pub(crate) hot: ByRank<Hot>,
     pub(crate) matcher: Matcher,
     pub(crate) requests: Requests,
     pub(crate) counters: Counters,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: ByRank<Peer>,
     pub(crate) unexpected: Unexpected,
     pub(crate) pool: Pool,
     pub(crate) completions: VecDeque<RequestId>,
     /// Messages that multi-receives took, and what they still count against their sender's window.
     pub(crate) deliveries: VecDeque<(Delivery, u64)>,
     /// Peers with something for a rail to take.
-    pub(crate) listed: Vec<u32>,
+    pub(crate) listed: Vec<Rank>,
     /// Those of them that the current pass looks at.
-    pub(crate) in_pass: Vec<u32>,
+    pub(crate) in_pass: Vec<Rank>,
     /// What rails are to let go of before the poll that found out returns.
     pub(crate) withdrawals: Vec<Withdrawal>,
     pub(crate) operations: Operations,
@@ -68,12 +71,10 @@ pub(crate) struct Core {
     /// When which peer's paths are looked at.
     pub(crate) timers: Timers,
     /// Peers to whom fragments of striped messages are under way.
-    pub(crate) flowing: Vec<u32>,
+    pub(crate) flowing: Vec<Rank>,
     /// The time of the last housekeeping, and whether a rail finds it old.
     pub(crate) now: Time,
     pub(crate) wants_time: bool,
-    /// Messages that rails took wait for a doorbell.
-    pub(crate) gathers: bool,
     pub(crate) config: PmlConfig,
 }
 
@@ -82,11 +83,8 @@ const ANSWERS_MOST: usize = 1 << 16;
 
 impl Core {
     pub(crate) fn new(config: PmlConfig) -> Self {
-        let is_self = |rank: &u32| *rank == config.rank.0;
-        let mut hot: Vec<Hot> = (0..config.size)
-            .map(|rank| Hot::new(&config, is_self(&rank)))
-            .collect();
-        if let Some(own) = hot.get_mut(config.rank.index()) {
+        let mut hot = ByRank::new(config.size, |rank| Hot::new(&config, rank == config.rank));
+        if let Some(own) = hot.get_mut(config.rank) {
             own.report_at = u64::MAX;
         }
         Self {
@@ -100,7 +98,7 @@ impl Core {
             ),
             requests: Requests::new(config.requests),
             counters: Counters::default(),
-            peers: (0..config.size).map(|_| Peer::default()).collect(),
+            peers: ByRank::new(config.size, |_| Peer::default()),
             unexpected: Unexpected::new(config.unexpected),
             pool: Pool::new(),
             completions: VecDeque::with_capacity(config.requests),
@@ -124,15 +122,14 @@ impl Core {
             flowing: Vec::new(),
             now: Time::ZERO,
             wants_time: false,
-            gathers: false,
             config,
         }
     }
 
     /// Puts a peer on the list of those with work.
     #[inline]
-    pub(crate) fn list(&mut self, rank: u32) {
-        let hot = &mut self.hot[rank as usize];
+    pub(crate) fn list(&mut self, rank: Rank) {
+        let hot = &mut self.hot[rank];
         if !hot.is(about::LISTED | about::LOST) {
             hot.about |= about::LISTED;
             self.listed.push(rank);
@@ -140,17 +137,17 @@ impl Core {
     }
 
     /// Queues a header for a peer.
-    pub(crate) fn queue_head(&mut self, rank: u32, head: Head) {
-        if !self.hot[rank as usize].is(about::LOST | about::SELF) {
-            self.peers[rank as usize].control.push_back(Control::Head(head));
+    pub(crate) fn queue_head(&mut self, rank: Rank, head: Head) {
+        if !self.hot[rank].is(about::LOST | about::SELF) {
+            self.peers[rank].control.push_back(Control::Head(head));
             self.list(rank);
         }
     }
 
     /// Answers a word about a message that no request of ours knows. An honest peer takes its answers.
     #[cold]
-    pub(crate) fn queue_answer(&mut self, rank: u32, head: Head) {
-        if self.peers[rank as usize].control.len() < ANSWERS_MOST {
+    pub(crate) fn queue_answer(&mut self, rank: Rank, head: Head) {
+        if self.peers[rank].control.len() < ANSWERS_MOST {
             self.queue_head(rank, head);
         } else {
             self.fail_peer(rank, LostReason::Flood);
@@ -159,8 +156,8 @@ impl Core {
 
     /// Queues a header that ranges follow. Rare: it allocates.
     #[cold]
-    pub(crate) fn queue_head_with(&mut self, rank: u32, head: Head, ranges: &[(u64, u64)]) {
-        if self.hot[rank as usize].is(about::LOST | about::SELF) {
+    pub(crate) fn queue_head_with(&mut self, rank: Rank, head: Head, ranges: &[(u64, u64)]) {
+        if self.hot[rank].is(about::LOST | about::SELF) {
             return;
         }
         let mut bytes = head.as_bytes().to_vec();
@@ -168,20 +165,20 @@ impl Core {
             bytes.extend_from_slice(&from.to_le_bytes());
             bytes.extend_from_slice(&to.to_le_bytes());
         }
-        self.peers[rank as usize].control.push_back(Control::Long(bytes));
+        self.peers[rank].control.push_back(Control::Long(bytes));
         self.list(rank);
     }
 
     /// Queues something that needs a rail.
-    pub(crate) fn queue_task(&mut self, rank: u32, task: Task) {
-        if !self.hot[rank as usize].is(about::LOST) {
-            self.peers[rank as usize].tasks.push_back(task);
+    pub(crate) fn queue_task(&mut self, rank: Rank, task: Task) {
+        if !self.hot[rank].is(about::LOST) {
+            self.peers[rank].tasks.push_back(task);
             self.list(rank);
         }
     }
 
     /// Ends a request.
-    pub(crate) fn finish(&mut self, index: usize, outcome: Outcome) {
+    pub(crate) fn finish(&mut self, index: RequestIndex, outcome: Outcome) {
         let slot = self.requests.slot(index);
         slot.turn(outcome.event());
         slot.outcome = outcome;
@@ -200,7 +197,7 @@ impl Core {
     }
 
     /// Frees a request, and gives its buffer back.
-    pub(crate) fn free(&mut self, index: usize) {
+    pub(crate) fn free(&mut self, index: RequestIndex) {
         if self.requests.peek(index).marks & mark::RECORD != 0 {
             let origin = std::mem::take(&mut self.requests.record(index).origin);
             self.drop_origin(origin);
@@ -217,7 +214,7 @@ impl Core {
     }
 
     /// Revokes what a request has exposed, before the current call returns to the user.
-    pub(crate) fn withdraw(&mut self, index: usize) {
+    pub(crate) fn withdraw(&mut self, index: RequestIndex) {
         let record = self.requests.record(index);
         if let Some(key) = record.exposed.take() {
             let rail = record.rail;

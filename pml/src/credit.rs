@@ -15,6 +15,8 @@
 use crate::core::Core;
 use crate::error::LostReason;
 use crate::peer::{Hot, about};
+use crate::rank::Rank;
+use crate::request::RequestIndex;
 use crate::wire::{self, CreditHeader, Head, kind};
 
 impl Hot {
@@ -28,8 +30,8 @@ impl Hot {
 impl Core {
     /// A message of `rank` was consumed.
     #[inline]
-    pub(crate) fn consume(&mut self, rank: u32, charge: u64) {
-        let hot = &mut self.hot[rank as usize];
+    pub(crate) fn consume(&mut self, rank: Rank, charge: u64) {
+        let hot = &mut self.hot[rank];
         hot.consumed += charge;
         if hot.consumed >= hot.report_at {
             self.report(rank);
@@ -37,8 +39,8 @@ impl Core {
     }
 
     #[cold]
-    pub(crate) fn report(&mut self, rank: u32) {
-        let hot = &mut self.hot[rank as usize];
+    pub(crate) fn report(&mut self, rank: Rank) {
+        let hot = &mut self.hot[rank];
         hot.report_at = hot.consumed + self.config.window / 4;
         let head = Head::new(&CreditHeader {
             kind: kind::CREDIT,
@@ -52,9 +54,9 @@ impl Core {
     }
 
     /// A report of `rank`.
-    pub(crate) fn on_credit(&mut self, rank: u32, bytes: [u8; size_of::<CreditHeader>()]) {
+    pub(crate) fn on_credit(&mut self, rank: Rank, bytes: [u8; size_of::<CreditHeader>()]) {
         let header: CreditHeader = wire::parse(bytes);
-        let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
+        let (hot, peer) = (&mut self.hot[rank], &mut self.peers[rank]);
         let consumed = header.consumed.get();
         if consumed > hot.charged {
             self.counters.drops.bad_range += 1;
@@ -73,19 +75,19 @@ impl Core {
     }
 
     /// Bytes that were counted, and then did not arrive in the message that they were counted with.
-    pub(crate) fn uncharge(&mut self, rank: u32, bytes: u64) {
+    pub(crate) fn uncharge(&mut self, rank: Rank, bytes: u64) {
         // A peer that reported them as well gets them once.
-        let reported = self.peers[rank as usize].reported;
-        let hot = &mut self.hot[rank as usize];
+        let reported = self.peers[rank].reported;
+        let hot = &mut self.hot[rank];
         hot.charged = hot.charged.saturating_sub(bytes).max(reported.min(hot.charged));
-        if !self.peers[rank as usize].sends.is_empty() {
+        if !self.peers[rank].sends.is_empty() {
             self.list(rank);
         }
     }
 
     /// The window is full for a send, which counts once.
     #[cold]
-    pub(crate) fn held_back(&mut self, index: usize) {
+    pub(crate) fn held_back(&mut self, index: RequestIndex) {
         if !std::mem::replace(&mut self.requests.record(index).held_back, true) {
             self.counters.window_full += 1;
         }
@@ -93,19 +95,17 @@ impl Core {
 
     /// Whether an announcement without bytes may leave.
     #[inline]
-    pub(crate) fn may_announce(&self, rank: u32) -> bool {
-        let hot = &self.hot[rank as usize];
+    pub(crate) fn may_announce(&self, rank: Rank) -> bool {
+        let hot = &self.hot[rank];
         hot.charged + crate::peer::ENVELOPE <= hot.window_end - self.config.window + self.config.hard_window
     }
 
     /// Counts bytes that are kept for `rank`. A peer that sends more than was agreed is cut off, because the only
     /// other choices are to lose a message or to fill our memory.
-    pub(crate) fn keep_charge(&mut self, rank: u32, charge: u64) {
-        let peer = &mut self.peers[rank as usize];
+    pub(crate) fn keep_charge(&mut self, rank: Rank, charge: u64) {
+        let peer = &mut self.peers[rank];
         peer.kept += charge;
-        if peer.kept > self.config.hard_window + self.config.window
-            && !self.hot[rank as usize].is(about::SELF)
-        {
+        if peer.kept > self.config.hard_window + self.config.window && !self.hot[rank].is(about::SELF) {
             self.fail_peer(rank, LostReason::Flood);
         }
     }

@@ -8,7 +8,7 @@ use doorbell_paths::{PathState, each};
 
 use crate::error::LostReason;
 use crate::pml::Pml;
-use crate::rail::RailId;
+use crate::rails::RailId;
 use crate::rank::{Rank, Source};
 use crate::request::{RequestId, State};
 
@@ -191,8 +191,8 @@ impl<M: Message> Pml<M> {
             State::Fragments => Waiting::Fragments,
             State::Getting => Waiting::Read,
             State::PutExposed => Waiting::Write,
-            State::Queued if self.core.peers[slot.peer as usize].alone().is_some() => Waiting::Path,
-            State::Queued if self.is_unmet(Rank(slot.peer)) => Waiting::Path,
+            State::Queued if self.core.peers[slot.peer].alone().is_some() => Waiting::Path,
+            State::Queued if self.is_unmet(slot.peer) => Waiting::Path,
             State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
             State::Queued => Waiting::Credit,
             State::AwaitAck | State::SelfWait => Waiting::Match,
@@ -206,12 +206,12 @@ impl<M: Message> Pml<M> {
             .filter(|_| matches!(waiting, Waiting::Message | Waiting::Messages));
         let peer = match posted {
             Some(entry) => self.asked_for(entry),
-            None => Source::Rank(Rank(slot.peer)),
+            None => Source::Rank(slot.peer),
         };
         let (rail, no_path, queued, unexpected) = match peer {
             Source::Any => (None, None, 0, self.core.matcher.unexpected_load().messages),
             Source::Rank(rank) => {
-                let known = &self.core.peers[rank.index()];
+                let known = &self.core.peers[rank];
                 let path = known.paths.get(known.current()).filter(|path| path.up);
                 let load = self.core.matcher.unexpected_load_of(rank.0);
                 (
@@ -240,7 +240,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn no_path(&self, rank: Rank) -> Option<NoPath> {
-        let peer = &self.core.peers[rank.index()];
+        let peer = &self.core.peers[rank];
         let (until, reason, called) = peer.alone()?;
         let name = |at: usize| self.rail_name(peer.paths[at].rail);
         Some(NoPath {
@@ -264,14 +264,14 @@ impl<M: Message> Pml<M> {
         if !self.core.any_apart {
             return None;
         }
-        self.core.peers.get(rank.index())?.lost
+        self.core.peers.get(rank)?.lost
     }
 
     /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it allocates.
     #[must_use]
     pub fn peer(&self, rank: Rank) -> Option<PeerReport> {
-        let peer = self.core.peers.get(rank.index())?;
-        let hot = &self.core.hot[rank.index()];
+        let peer = self.core.peers.get(rank)?;
+        let hot = &self.core.hot[rank];
         Some(PeerReport {
             rank,
             lost: peer.lost,
@@ -280,7 +280,7 @@ impl<M: Message> Pml<M> {
                 .iter()
                 .enumerate()
                 .map(|(at, path)| PathReport {
-                    rail: RailId(path.rail),
+                    rail: path.rail,
                     name: self.rail_name(path.rail),
                     up: path.up,
                     state: peer.state(at),
@@ -301,12 +301,12 @@ impl<M: Message> Pml<M> {
     /// [`Pml::peer`] says, for those who look often. `None` for a rail that does not lead there.
     #[must_use]
     pub fn path(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)> {
-        let peer = self.core.peers.get(rank.index())?;
-        let at = peer.path_of(rail.0)?;
+        let peer = self.core.peers.get(rank)?;
+        let at = peer.path_of(rail)?;
         Some((peer.state(at), peer.measured(at)))
     }
 
-    fn rail_name(&self, rail: u16) -> String {
-        self.rails[usize::from(rail)].rail.name().to_string()
+    fn rail_name(&self, rail: RailId) -> String {
+        self.rails[rail].name().to_string()
     }
 }

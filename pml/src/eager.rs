@@ -81,7 +81,7 @@ impl<M: Message> Pml<M> {
         bytes: ConstLoan,
     ) -> Result<Sent, PmlError> {
         self.send_slowly(Outgoing {
-            to: to.0,
+            to,
             context,
             tag,
             origin: Origin::User(Payload::Loan(bytes)),
@@ -106,7 +106,7 @@ impl<M: Message> Pml<M> {
     #[inline]
     pub fn send_with_more(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
         let sent = self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Loan(bytes));
-        self.core.gathers |= sent;
+        self.rails.note_gathered(sent);
         sent
     }
 
@@ -132,7 +132,7 @@ impl<M: Message> Pml<M> {
             origin = self.buffered(&origin)?;
         }
         let sent = self.send_slowly(Outgoing {
-            to: args.to.0,
+            to: args.to,
             context: args.context,
             tag: args.tag,
             origin,
@@ -169,7 +169,7 @@ impl<M: Message> Pml<M> {
         };
         if DOORBELL == SOON {
             let left = rail.flush_soon(peer);
-            self.core.gathers |= !left;
+            self.rails.note_gathered(!left);
         }
         true
     }
@@ -185,19 +185,19 @@ impl<M: Message> Pml<M> {
         length: usize,
         body: Body<'_>,
     ) -> Option<(&mut M, PeerIndex)> {
-        let hot = self.core.hot.get_mut(to.index())?;
+        let hot = self.core.hot.get_mut(to)?;
         let charge = length as u64 + ENVELOPE;
         if length >= hot.below as usize || hot.charged + charge > hot.limit {
             return None;
         }
-        let slot = self.rails.get_mut(usize::from(hot.rail))?;
+        let rail = self.rails.get_mut(hot.rail)?;
         let head = MatchHeader::plain_words(context, hot.next.0, tag);
-        slot.rail.send(hot.peer, head.as_bytes(), body).ok()?;
+        rail.send(hot.peer, head.as_bytes(), body).ok()?;
         hot.next = hot.next.next();
         hot.charged += charge;
         self.core.counters.sent_eager += 1;
         self.core.in_a_row = 0;
-        Some((&mut slot.rail, hot.peer))
+        Some((rail, hot.peer))
     }
 
     #[cold]
@@ -206,7 +206,7 @@ impl<M: Message> Pml<M> {
         let mut buffer = self.take_buffer(bytes.len() as u64)?;
         buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         let outgoing = Outgoing {
-            to: to.0,
+            to,
             context,
             tag,
             origin: Origin::Own(buffer, bytes.len()),
@@ -241,14 +241,14 @@ impl<M: Message> Pml<M> {
     #[inline(never)]
     pub(crate) fn send_slowly(&mut self, outgoing: Outgoing) -> Result<Sent, PmlError> {
         let rank = outgoing.to;
-        let Some(hot) = self.core.hot.get(rank as usize) else {
+        let Some(hot) = self.core.hot.get(rank) else {
             self.core.drop_origin(outgoing.origin);
-            return Err(self.no_such_rank(Rank(rank)));
+            return Err(self.no_such_rank(rank));
         };
         if hot.is(about::SELF) {
             return Ok(self.core.send_self(outgoing));
         }
-        if let Err(error) = self.reachable(Rank(rank)) {
+        if let Err(error) = self.reachable(rank) {
             self.core.drop_origin(outgoing.origin);
             return Err(error);
         }
@@ -261,7 +261,7 @@ impl<M: Message> Pml<M> {
         slot.length = outgoing.origin.len();
         let record = self.core.requests.record(id.index());
         record.origin = outgoing.origin;
-        if self.core.peers[rank as usize].sends.is_empty() {
+        if self.core.peers[rank].sends.is_empty() {
             match self.launch(rank, id) {
                 Launch::Complete => {
                     self.core.free(id.index());
@@ -271,22 +271,22 @@ impl<M: Message> Pml<M> {
                 Launch::Full => self.core.list(rank),
                 Launch::NoCredit => {}
             }
-            if self.core.hot[rank as usize].is(about::LOST) {
+            if self.core.hot[rank].is(about::LOST) {
                 self.core.free(id.index());
-                self.reachable(Rank(rank))?;
+                self.reachable(rank)?;
             }
         }
         self.core.counters.sends_queued += 1;
-        self.core.peers[rank as usize].sends.push_back(id);
-        self.core.hot[rank as usize].below = 0;
+        self.core.peers[rank].sends.push_back(id);
+        self.core.hot[rank].below = 0;
         Ok(Sent::Pending(id))
     }
 
     /// Whether a rail leads to a rank of the job, or will when it is met.
     fn reachable(&mut self, rank: Rank) -> Result<(), PmlError> {
-        self.core.want(rank.0);
-        let met = !self.core.hot[rank.index()].is(about::UNMET);
-        let peer = &self.core.peers[rank.index()];
+        self.core.want(rank);
+        let met = !self.core.hot[rank].is(about::UNMET);
+        let peer = &self.core.peers[rank];
         match peer.lost {
             Some(reason) => Err(PmlError::PeerLost { rank, reason }),
             None if met && peer.paths.is_empty() => Err(PmlError::NoRail { rank }),

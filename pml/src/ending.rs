@@ -8,8 +8,10 @@ use crate::core::Core;
 use crate::error::PmlError;
 use crate::peer::about;
 use crate::pml::Pml;
+use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{Outcome, RequestId, State, mark};
+use crate::unexpected::UnexpectedIndex;
 
 impl Core {
     /// Whether a send that nobody waits for any more, because it was reported as done, needs its peer still: it was
@@ -19,7 +21,7 @@ impl Core {
         self.requests.each_live().any(|slot| {
             slot.marks & (mark::DETACHED | mark::ABORTED) == mark::DETACHED
                 && slot.state().is_send()
-                && !self.hot[slot.peer as usize].is(about::LOST)
+                && !self.hot[slot.peer].is(about::LOST)
         })
     }
 }
@@ -44,7 +46,7 @@ impl<M: Message> Pml<M> {
             return None;
         }
         let status = Status {
-            source: crate::rank::Rank(slot.peer),
+            source: slot.peer,
             tag: slot.tag,
             length: slot.length,
         };
@@ -224,7 +226,7 @@ impl<M: Message> Pml<M> {
             // Linked, because the buffer is not released.
             let _ = self.core.matcher.cancel(entry);
         }
-        for child in 0..self.core.requests.count() {
+        for child in self.core.requests.indices() {
             let (slot, record) = self.core.requests.both(child);
             if slot.state() != State::Free && record.parent == Some(id) && slot.marks & mark::ABORTED == 0 {
                 let child = self.core.requests.id(child);
@@ -255,11 +257,9 @@ impl<M: Message> Pml<M> {
     }
 
     /// Takes a send out of the queue of those of which nothing has left.
-    fn unqueue(&mut self, rank: u32, id: RequestId) {
+    fn unqueue(&mut self, rank: Rank, id: RequestId) {
         self.core.withdraw(id.index());
-        self.core.peers[rank as usize]
-            .sends
-            .retain(|queued| *queued != id);
+        self.core.peers[rank].sends.retain(|queued| *queued != id);
         self.core.refresh(rank);
         self.apply_withdrawals();
     }
@@ -272,8 +272,8 @@ impl<M: Message> Pml<M> {
         };
         let origin = match self.core.matcher.remove_unexpected(kept) {
             Ok(found) => {
-                let (envelope, _) = self.core.unexpected.take(found.token as u32);
-                self.core.peers[envelope.rank as usize].kept -= envelope.charge();
+                let (envelope, _) = self.core.unexpected.take(UnexpectedIndex::of_token(found.token));
+                self.core.peers[envelope.rank].kept -= envelope.charge();
                 std::mem::replace(&mut self.core.requests.record(id.index()).origin, Origin::Nothing)
             }
             // Claimed: its receiver will find that we are gone.

@@ -3,6 +3,8 @@
 use crate::core::{Core, Withdrawal};
 use crate::error::LostReason;
 use crate::peer::about;
+use crate::rank::Rank;
+use crate::request::RequestIndex;
 use crate::request::{Outcome, RequestId, State, mark};
 
 impl Core {
@@ -10,15 +12,15 @@ impl Core {
     ///
     /// Whole messages of it that were kept can still be received. Receives from any rank stay.
     #[cold]
-    pub(crate) fn fail_peer(&mut self, rank: u32, reason: LostReason) {
-        if self.hot[rank as usize].is(about::LOST) {
+    pub(crate) fn fail_peer(&mut self, rank: Rank, reason: LostReason) {
+        if self.hot[rank].is(about::LOST) {
             return;
         }
-        self.hot[rank as usize].refuse();
+        self.hot[rank].refuse();
         self.any_apart = true;
         self.no_more_meeting(rank);
         self.counters.peers_lost += 1;
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[rank];
         peer.lost = Some(reason);
         for path in &mut peer.paths {
             path.up = false;
@@ -32,7 +34,7 @@ impl Core {
         for index in held {
             let (envelope, buffer) = self.unexpected.take(index);
             self.pool.give(buffer);
-            self.peers[rank as usize].kept -= envelope.charge();
+            self.peers[rank].kept -= envelope.charge();
         }
         for id in sends {
             if self.requests.get(id).is_some() {
@@ -41,16 +43,16 @@ impl Core {
             }
         }
         let mut posted = Vec::new();
-        self.matcher.cancel_source(rank, |token| posted.push(token));
+        self.matcher.cancel_source(rank.0, |token| posted.push(token));
         for token in posted {
             self.fail_posted(RequestId::from_bits(token), rank);
         }
-        for index in 0..self.requests.count() {
+        for index in self.requests.indices() {
             self.fail_transfer(index, rank);
         }
     }
 
-    fn fail_posted(&mut self, id: RequestId, rank: u32) {
+    fn fail_posted(&mut self, id: RequestId, rank: Rank) {
         let Some(slot) = self.requests.get_mut(id) else {
             return;
         };
@@ -63,7 +65,7 @@ impl Core {
         }
     }
 
-    fn fail_transfer(&mut self, index: usize, rank: u32) {
+    fn fail_transfer(&mut self, index: RequestIndex, rank: Rank) {
         let (slot, record) = self.requests.both(index);
         let under_way = matches!(
             slot.state(),

@@ -8,6 +8,7 @@ use crate::config::Protocol;
 use crate::convertor::{Origin, to_usize};
 use crate::peer::ENVELOPE;
 use crate::pml::Pml;
+use crate::rank::Rank;
 use crate::rendezvous::tasks::{Piece, send_piece};
 use crate::request::{Event, RequestId, mark};
 use crate::wire::{CheckedHeader, MatchHeader, RndvHeader, flag, kind};
@@ -27,15 +28,15 @@ pub(crate) enum Launch {
 
 impl<M: Message> Pml<M> {
     /// Starts a send of which nothing has left.
-    pub(crate) fn launch(&mut self, rank: u32, id: RequestId) -> Launch {
+    pub(crate) fn launch(&mut self, rank: Rank, id: RequestId) -> Launch {
         let Some(at) = self.core.next_path(rank) else {
             return Launch::Full;
         };
-        let path = &self.core.peers[rank as usize].paths[at];
+        let path = &self.core.peers[rank].paths[at];
         let length = self.core.requests.peek(id.index()).length;
         let sync = self.core.requests.peek(id.index()).marks & mark::SYNC != 0;
         let small = length <= path.eager as u64;
-        let hot = &self.core.hot[rank as usize];
+        let hot = &self.core.hot[rank];
         if small && !sync && hot.has_room(length + ENVELOPE) {
             self.cover(id);
             return self.launch_eager(rank, at, id);
@@ -56,7 +57,7 @@ impl<M: Message> Pml<M> {
             return launch;
         }
         self.cover(id);
-        let path = &self.core.peers[rank as usize].paths[at];
+        let path = &self.core.peers[rank].paths[at];
         let can_put = long && path.wants_put(protocol);
         let first = if can_put { 0 } else { path.first_part };
         self.launch_announced(rank, at, id, first, can_put)
@@ -70,9 +71,9 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn launch_eager(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
+    fn launch_eager(&mut self, rank: Rank, at: usize, id: RequestId) -> Launch {
         let length = self.core.requests.peek(id.index()).length;
-        let seq = self.core.hot[rank as usize].next;
+        let seq = self.core.hot[rank].next;
         let slot = self.core.requests.peek(id.index());
         let head = MatchHeader::new(kind::MATCH, 0, slot.context, seq.0, slot.tag);
         let sent = match self.core.checksum_of(id.index()) {
@@ -94,14 +95,14 @@ impl<M: Message> Pml<M> {
     /// RNDV with the first `first` bytes, or with none when the window is full.
     fn launch_announced(
         &mut self,
-        rank: u32,
+        rank: Rank,
         at: usize,
         id: RequestId,
         first: usize,
         can_put: bool,
     ) -> Launch {
         let checksum = self.core.checksum_of(id.index());
-        let hot = &self.core.hot[rank as usize];
+        let hot = &self.core.hot[rank];
         let (slot, record) = self.core.requests.both(id.index());
         let mut body = slot.length.min(first as u64);
         let full = !hot.has_room(body + ENVELOPE);
@@ -135,10 +136,10 @@ impl<M: Message> Pml<M> {
     }
 
     /// RGET; `None` when the memory cannot be exposed.
-    fn launch_exposed(&mut self, rank: u32, at: usize, id: RequestId) -> Option<Launch> {
-        let path = &self.core.peers[rank as usize].paths[at];
+    fn launch_exposed(&mut self, rank: Rank, at: usize, id: RequestId) -> Option<Launch> {
+        let path = &self.core.peers[rank].paths[at];
         let (rail_index, peer) = (path.rail, path.peer);
-        let rail = &mut self.rails[usize::from(rail_index)].rail;
+        let rail = &mut self.rails[rail_index];
         let record = self.core.requests.record(id.index());
         if record.exposed.is_some() && record.rail != rail_index {
             self.core.withdraw(id.index());
@@ -157,7 +158,7 @@ impl<M: Message> Pml<M> {
             record.rail = rail_index;
         }
         let remote = record.remote?;
-        let seq = self.core.hot[rank as usize].next.0;
+        let seq = self.core.hot[rank].next.0;
         record.seq = seq;
         let checksum = self.core.checksum_of(id.index());
         let slot = self.core.requests.peek(id.index());
@@ -184,14 +185,14 @@ impl<M: Message> Pml<M> {
     /// Sends the first message of a send, with the first `body` bytes.
     fn send_first(
         &mut self,
-        rank: u32,
+        rank: Rank,
         at: usize,
         id: RequestId,
         head: &[u8],
         body: usize,
     ) -> Result<(), Launch> {
-        let path = &self.core.peers[rank as usize].paths[at];
-        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let path = &self.core.peers[rank].paths[at];
+        let rail = &mut self.rails[path.rail];
         let record = self.core.requests.record(id.index());
         let piece = Piece {
             offset: 0,
@@ -213,10 +214,10 @@ impl<M: Message> Pml<M> {
     }
 
     /// Counts the first message of a send.
-    fn first_sent(&mut self, rank: u32, at: usize, sent: Result<usize, Refused>) -> Result<(), Launch> {
+    fn first_sent(&mut self, rank: Rank, at: usize, sent: Result<usize, Refused>) -> Result<(), Launch> {
         match sent {
             Ok(bytes) => {
-                let hot = &mut self.core.hot[rank as usize];
+                let hot = &mut self.core.hot[rank];
                 hot.next = hot.next.next();
                 hot.charged += bytes as u64 + ENVELOPE;
                 Ok(())

@@ -21,9 +21,9 @@ use crate::rank::Rank;
 #[derive(Debug, Default)]
 pub(crate) struct LazyPeers {
     /// Those of which the owner was not told.
-    untold: Vec<u32>,
+    untold: Vec<Rank>,
     /// All that are wanted and were not met.
-    pending: Vec<u32>,
+    pending: Vec<Rank>,
 }
 
 impl<M: Message> Pml<M> {
@@ -31,20 +31,20 @@ impl<M: Message> Pml<M> {
     /// with [`Pml::connect`], or that it cannot with [`Pml::not_met`]. Each is told once.
     #[inline]
     pub fn wanted(&mut self) -> Option<Rank> {
-        self.core.lazy.untold.pop().map(Rank)
+        self.core.lazy.untold.pop()
     }
 
     /// Whether no rail was opened yet to a rank of the job that is to be met when it is needed.
     #[must_use]
     pub fn is_unmet(&self, rank: Rank) -> bool {
-        let hot = self.core.hot.get(rank.index());
+        let hot = self.core.hot.get(rank);
         hot.is_some_and(|hot| hot.is(about::UNMET) && !hot.is(about::LOST))
     }
 
     /// Whether something waits for a rank that is to be met.
     #[must_use]
     pub fn is_wanted(&self, rank: Rank) -> bool {
-        let hot = self.core.hot.get(rank.index());
+        let hot = self.core.hot.get(rank);
         hot.is_some_and(|hot| hot.is(about::WANTED))
     }
 
@@ -52,7 +52,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn want(&mut self, rank: Rank) {
         if rank.0 < self.core.config.size {
-            self.core.want(rank.0);
+            self.core.want(rank);
         }
     }
 
@@ -61,7 +61,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn not_met(&mut self, rank: Rank) {
         if rank.0 < self.core.config.size && rank != self.core.config.rank {
-            self.core.fail_peer(rank.0, LostReason::Unmet);
+            self.core.fail_peer(rank, LostReason::Unmet);
             self.apply_withdrawals();
         }
     }
@@ -70,8 +70,8 @@ impl<M: Message> Pml<M> {
 impl Core {
     /// Something waits for a rank: who was not met is wanted.
     #[inline]
-    pub(crate) fn want(&mut self, rank: u32) {
-        let hot = &mut self.hot[rank as usize];
+    pub(crate) fn want(&mut self, rank: Rank) {
+        let hot = &mut self.hot[rank];
         if hot.is(about::UNMET) && !hot.is(about::WANTED | about::LOST) {
             hot.about |= about::WANTED;
             self.lazy.untold.push(rank);
@@ -80,23 +80,23 @@ impl Core {
     }
 
     /// A rail leads to a rank now: what waited for it can be sent.
-    pub(crate) fn met(&mut self, rank: u32) {
-        if self.hot[rank as usize].is(about::UNMET) {
+    pub(crate) fn met(&mut self, rank: Rank) {
+        if self.hot[rank].is(about::UNMET) {
             self.no_more_meeting(rank);
             self.list(rank);
         }
     }
 
     /// A rank was met, or never will be.
-    pub(crate) fn no_more_meeting(&mut self, rank: u32) {
-        self.hot[rank as usize].about &= !(about::UNMET | about::WANTED);
+    pub(crate) fn no_more_meeting(&mut self, rank: Rank) {
+        self.hot[rank].about &= !(about::UNMET | about::WANTED);
         self.lazy.untold.retain(|other| *other != rank);
         self.lazy.pending.retain(|other| *other != rank);
     }
 
     /// Whether something that was accepted waits for a rank to be met.
     pub(crate) fn waits_for_a_meeting(&self) -> bool {
-        let waits = |rank: &u32| !self.peers[*rank as usize].sends.is_empty();
+        let waits = |rank: &Rank| !self.peers[*rank].sends.is_empty();
         self.lazy.pending.iter().any(waits)
     }
 }

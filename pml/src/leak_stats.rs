@@ -41,12 +41,15 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn live_lines(&self) -> Vec<String> {
         let core = &self.core;
-        let live =
-            (0..core.requests.count()).filter(|index| core.requests.peek(*index).state() != State::Free);
+        let live = core
+            .requests
+            .indices()
+            .filter(|index| core.requests.peek(*index).state() != State::Free);
         live.map(|index| {
             let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
             format!(
-                "request {index}: {:?} {:?} {} children of {:?}, peer {}, context {}, tag {}, number {}, of {} B, restart {}, marks {:#x}, other's {:#x}",
+                "{}: {:?} {:?} {} children of {:?}, peer {}, context {}, tag {}, number {}, of {} B, restart {}, marks {:#x}, other's {:#x}",
+                core.requests.id(index),
                 slot.state(),
                 record.phase,
                 record.children,

@@ -18,12 +18,12 @@
 //! | `rendezvous`, `restart` | long messages; how both ends begin anew over another path |
 //! | `credit` | back-pressure |
 //! | `paths` | a peer over each of its rails: which carries what; states and probes are [`doorbell_paths`]'s |
-//! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
+//! | `rails`, `resend`, `fail` | the rails; what one gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
 //! | `diagnostics`, `leak_stats` | what each request waits for; what is taken |
 //! | `lazy_connect` | peers that are connected when they are needed |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `core`, `wire`, `intervals`, `convertor`, `pool`, `request`, `fsm`, `peer`, `unexpected`, `operations` | the nouns |
+//! | `core`, `by_rank`, `wire`, `intervals`, `convertor`, `pool`, `request`, `fsm`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;
@@ -48,6 +48,7 @@
 mod args;
 mod arrivals;
 mod blocking_recv;
+mod by_rank;
 mod checksum;
 mod config;
 mod convertor;
@@ -73,11 +74,12 @@ mod pml;
 mod pool;
 mod posting;
 mod probe;
-mod rail;
+mod rails;
 mod rank;
 mod receive;
 mod rendezvous;
 mod request;
+mod resend;
 mod restart;
 mod unexpected;
 mod wire;
@@ -94,6 +96,6 @@ pub use eager::AtOnce;
 pub use error::{LostReason, PmlError};
 pub use leak_stats::InUse;
 pub use pml::Pml;
-pub use rail::RailId;
+pub use rails::RailId;
 pub use rank::{Rank, Source};
 pub use request::RequestId;

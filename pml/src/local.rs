@@ -6,6 +6,8 @@ use doorbell_fabric::message::Inbound;
 use crate::args::{Payload, Sent};
 use crate::convertor::{Cursor, Origin, to_usize};
 use crate::core::Core;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::receive::{Landing, SELF_WAIT};
 use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::unexpected::{Envelope, Station};
@@ -17,7 +19,7 @@ const COPY_UP_TO: u64 = 64 << 10;
 /// A send that is on its way.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub(crate) to: u32,
+    pub(crate) to: Rank,
     pub(crate) context: u16,
     pub(crate) tag: u64,
     pub(crate) origin: Origin,
@@ -30,8 +32,8 @@ impl Core {
         self.counters.sent_self += 1;
         self.counters.arrived += 1;
         let mut envelope = Envelope {
-            rank: self.me().0,
-            rail: 0,
+            rank: self.me(),
+            rail: RailId(0),
             kind: kind::MATCH,
             flags: 0,
             context: outgoing.context,
@@ -50,7 +52,7 @@ impl Core {
             return Sent::Done;
         }
         self.counters.unexpected += 1;
-        let kept = self.peers[envelope.rank as usize].kept;
+        let kept = self.peers[envelope.rank].kept;
         let own = matches!(outgoing.origin, Origin::Own(..));
         let copy = outgoing.marks & mark::SYNC == 0
             && (own || envelope.length <= COPY_UP_TO && kept + envelope.charge() <= self.config.window);
@@ -79,10 +81,8 @@ impl Core {
             self.unexpected
                 .put(Station::Kept, envelope, crate::pool::Buffer::empty())
         };
-        self.peers[envelope.rank as usize].kept += envelope.charge();
-        let handle = self
-            .matcher
-            .keep(envelope.key(), envelope.length, u64::from(index));
+        self.peers[envelope.rank].kept += envelope.charge();
+        let handle = self.matcher.keep(envelope.key(), envelope.length, index.token());
         if let Sent::Pending(id) = sent {
             self.requests.record(id.index()).kept = Some(handle);
         }

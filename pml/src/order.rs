@@ -5,6 +5,7 @@ use doorbell_paths::{Place, Seq};
 
 use crate::core::Core;
 use crate::peer::about;
+use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{RequestId, State};
 use crate::unexpected::{Envelope, Station};
@@ -15,11 +16,11 @@ impl Core {
     /// at `at`.
     pub(crate) fn sequence(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
         let rank = envelope.rank;
-        match Seq(envelope.seq).place(self.hot[rank as usize].expected_seq()) {
+        match Seq(envelope.seq).place(self.hot[rank].expected_seq()) {
             Place::Expected => {
-                self.hot[rank as usize].advance();
+                self.hot[rank].advance();
                 self.take_in(envelope, inbound, at);
-                if self.hot[rank as usize].is(about::HELD) {
+                if self.hot[rank].is(about::HELD) {
                     self.release_held(rank);
                 }
             }
@@ -46,7 +47,7 @@ impl Core {
 
     /// Whether this announcement itself is kept, or its bytes are under way.
     fn awaits(&self, envelope: &Envelope) -> bool {
-        let under_way = (0..self.requests.count()).any(|index| {
+        let under_way = self.requests.indices().any(|index| {
             let slot = self.requests.peek(index);
             let receives = matches!(
                 slot.state(),
@@ -65,26 +66,26 @@ impl Core {
             self.counters.drops.too_far_ahead += 1;
             return;
         }
-        if self.peers[envelope.rank as usize].held.holds(distance) {
+        if self.peers[envelope.rank].held.holds(distance) {
             self.duplicate(envelope);
             return;
         }
         let index = self.record(Station::Held, envelope, inbound, at);
-        self.peers[envelope.rank as usize].held.hold(distance, index);
-        self.hot[envelope.rank as usize].about |= about::HELD;
+        self.peers[envelope.rank].held.hold(distance, index);
+        self.hot[envelope.rank].about |= about::HELD;
         self.counters.held += 1;
         self.keep_charge(envelope.rank, envelope.charge());
     }
 
     /// The expected number has just advanced: takes in what was held and has become expected.
     #[cold]
-    pub(crate) fn release_held(&mut self, rank: u32) {
-        while let Some(index) = self.peers[rank as usize].held.advance() {
-            self.hot[rank as usize].advance();
+    pub(crate) fn release_held(&mut self, rank: Rank) {
+        while let Some(index) = self.peers[rank].held.advance() {
+            self.hot[rank].advance();
             self.take_in_held(index);
         }
-        if self.peers[rank as usize].held.is_empty() {
-            self.hot[rank as usize].about &= !about::HELD;
+        if self.peers[rank].held.is_empty() {
+            self.hot[rank].about &= !about::HELD;
         }
     }
 }

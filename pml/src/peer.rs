@@ -10,7 +10,9 @@ use doorbell_paths::{Ahead, PATHS_MAX, Seq};
 use crate::config::{PmlConfig, Protocol};
 use crate::error::LostReason;
 use crate::paths::Watch;
+use crate::rails::RailId;
 use crate::request::RequestId;
+use crate::unexpected::UnexpectedIndex;
 use crate::wire::{self, Head};
 
 /// What one envelope counts against the window, in bytes, beside its payload.
@@ -37,7 +39,7 @@ pub(crate) mod about {
 #[repr(C, align(64))]
 pub(crate) struct Hot {
     /// The rail that small messages take.
-    pub(crate) rail: u16,
+    pub(crate) rail: RailId,
     pub(crate) about: u8,
     /// The peer on that rail.
     pub(crate) peer: PeerIndex,
@@ -69,7 +71,7 @@ const UNWELCOME: u64 = 0xffff;
 impl Hot {
     pub(crate) fn new(config: &PmlConfig, is_self: bool) -> Self {
         Self {
-            rail: 0,
+            rail: RailId(0),
             about: match (is_self, config.lazy) {
                 (true, _) => about::SELF,
                 (false, true) => about::UNMET,
@@ -115,7 +117,7 @@ impl Hot {
 /// A peer over one rail.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
-    pub(crate) rail: u16,
+    pub(crate) rail: RailId,
     pub(crate) peer: PeerIndex,
     pub(crate) up: bool,
     /// Longest payload that is sent at once.
@@ -127,7 +129,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(config: &PmlConfig, rail: u16, peer: PeerIndex, can: &Arc<Capabilities>) -> Self {
+    pub(crate) fn new(config: &PmlConfig, rail: RailId, peer: PeerIndex, can: &Arc<Capabilities>) -> Self {
         let head = if config.checksum {
             wire::CHECKED_LEN
         } else {
@@ -215,7 +217,7 @@ pub(crate) struct Peer {
     /// Sends of which nothing has left, in order.
     pub(crate) sends: VecDeque<RequestId>,
     /// The record numbers of messages that arrived ahead.
-    pub(crate) held: Ahead<u32>,
+    pub(crate) held: Ahead<UnexpectedIndex>,
     /// What the peer reported as consumed.
     pub(crate) reported: u64,
     /// What kept and held messages were charged.
@@ -247,7 +249,7 @@ impl Peer {
     }
 
     /// The path over this rail.
-    pub(crate) fn path_of(&self, rail: u16) -> Option<usize> {
+    pub(crate) fn path_of(&self, rail: RailId) -> Option<usize> {
         self.paths.iter().position(|path| path.rail == rail)
     }
 }

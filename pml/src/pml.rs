@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::message::{Incarnation, Message, OpError, OpId};
-use doorbell_fabric::pace::{Paces, RAILS_MAX};
+use doorbell_fabric::pace::RAILS_MAX;
 use doorbell_fabric::rail::Work;
 use doorbell_fabric::time::Time;
 use doorbell_paths::{PATHS_MAX, Seq};
@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::error::PmlError;
 use crate::launch::Launch;
 use crate::peer::{Path, about};
-use crate::rail::{RailId, RailSlot};
+use crate::rails::{RailId, Rails};
 use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
@@ -29,9 +29,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
 #[derive(Debug)]
 pub struct Pml<M: Message> {
-    pub(crate) rails: Vec<RailSlot<M>>,
-    /// When each of them is polled.
-    pub(crate) paces: Paces,
+    pub(crate) rails: Rails<M>,
     pub(crate) core: Core,
 }
 
@@ -69,8 +67,7 @@ impl<M: Message> Pml<M> {
             return Err(refuse("poll_budget", 0, "at least 1"));
         }
         Ok(Self {
-            rails: Vec::new(),
-            paces: Paces::default(),
+            rails: Rails::new(),
             core: Core::new(config),
         })
     }
@@ -80,15 +77,11 @@ impl<M: Message> Pml<M> {
     /// # Errors
     /// [`PmlError::BadConfig`] for one more than 64.
     pub fn add_rail(&mut self, rail: M) -> Result<RailId, PmlError> {
-        if !self.paces.add(rail.poll_cost()) {
-            return Err(PmlError::BadConfig {
-                name: "rails",
-                value: RAILS_MAX as u64 + 1,
-                reason: "at most 64",
-            });
-        }
-        self.rails.push(RailSlot::new(rail));
-        Ok(RailId((self.rails.len() - 1) as u16))
+        self.rails.add(rail).ok_or(PmlError::BadConfig {
+            name: "rails",
+            value: RAILS_MAX as u64 + 1,
+            reason: "at most 64",
+        })
     }
 
     /// Makes a peer known over a rail. The order in which this is called for the rails of a peer numbers them, and is the
@@ -108,32 +101,31 @@ impl<M: Message> Pml<M> {
             return Err(self.no_such_rank(rank));
         }
         let rails = self.rails.len();
-        let slot = self
+        let opened = self
             .rails
-            .get_mut(usize::from(rail.0))
+            .get_mut(rail)
             .ok_or(PmlError::NoSuchRail { rail: rail.0, rails })?;
         if rank == self.core.config.rank {
             return Ok(());
         }
-        let known = &self.core.peers[rank.index()];
-        if known.paths.len() >= PATHS_MAX && known.path_of(rail.0).is_none() {
+        let known = &self.core.peers[rank];
+        if known.paths.len() >= PATHS_MAX && known.path_of(rail).is_none() {
             return Err(PmlError::TooManyRails {
                 rank,
                 most: PATHS_MAX,
             });
         }
-        let peer = slot
-            .rail
+        let peer = opened
             .open(address, incarnation)
             .map_err(|source| PmlError::Open {
                 rank,
-                rail: slot.rail.name().to_string(),
+                rail: opened.name().to_string(),
                 source,
             })?;
-        slot.assign(peer, rank.0);
-        let path = Path::new(&self.core.config, rail.0, peer, &slot.can);
-        let known = &mut self.core.peers[rank.index()];
-        match known.path_of(rail.0) {
+        self.rails.assign(rail, peer, rank);
+        let path = Path::new(&self.core.config, rail, peer, self.rails.capabilities(rail));
+        let known = &mut self.core.peers[rank];
+        match known.path_of(rail) {
             Some(at) => known.paths[at] = path,
             None => {
                 // One or two per peer: a vector that grows by itself makes room for four.
@@ -141,37 +133,35 @@ impl<M: Message> Pml<M> {
                 known.paths.push(path);
             }
         }
-        if self.core.peers[rank.index()].paths.len() > 1 {
-            self.core.watch(rank.0);
+        if self.core.peers[rank].paths.len() > 1 {
+            self.core.watch(rank);
         }
-        self.core.refresh(rank.0);
-        self.core.met(rank.0);
+        self.core.refresh(rank);
+        self.core.met(rank);
         Ok(())
     }
 
     /// A rail.
     #[must_use]
     pub fn rail(&self, rail: RailId) -> Option<&M> {
-        self.rails.get(usize::from(rail.0)).map(|slot| &slot.rail)
+        self.rails.get(rail)
     }
 
     /// A rail, to be armed, or for one-sided access of the caller's own. Operation ids of the caller have bit 63
     /// set, and end in [`Pml::next_operation`]; all others belong to the PML.
     pub fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
-        self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail)
+        self.rails.get_mut(rail)
     }
 
     /// All rails.
     pub fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
-        (0..).map(RailId).zip(self.rails.iter().map(|slot| &slot.rail))
+        self.rails.ids().zip(self.rails.iter())
     }
 
     /// All rails, to be armed before sleeping. The next pass polls each of them, whatever that costs.
     pub fn rails_mut(&mut self) -> impl Iterator<Item = (RailId, &mut M)> {
-        self.paces.expect_all();
-        (0..)
-            .map(RailId)
-            .zip(self.rails.iter_mut().map(|slot| &mut slot.rail))
+        self.rails.expect_all();
+        self.rails.ids().zip(self.rails.iter_mut())
     }
 
     /// The settings.
@@ -195,7 +185,7 @@ impl<M: Message> Pml<M> {
     /// The next one-sided operation of the caller (bit 63 of its id) that ended.
     pub fn next_operation(&mut self) -> Option<(RailId, OpId, Result<u64, OpError>)> {
         let (rail, op, outcome) = self.core.foreign.pop_front()?;
-        Some((RailId(rail), op, outcome))
+        Some((rail, op, outcome))
     }
 
     /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
@@ -207,15 +197,15 @@ impl<M: Message> Pml<M> {
     /// Whether small messages to a rank leave this host: over a rail that keeps them until they are acknowledged.
     #[must_use]
     pub fn is_far(&self, to: Rank) -> bool {
-        let hot = self.core.hot.get(to.index());
-        let slot = hot.and_then(|hot| self.rails.get(usize::from(hot.rail)));
-        slot.is_some_and(|slot| !slot.rail.capabilities().features.within_host)
+        let hot = self.core.hot.get(to);
+        let rail = hot.and_then(|hot| self.rails.get(hot.rail));
+        rail.is_some_and(|rail| !rail.capabilities().features.within_host)
     }
 
     /// As [`Pml::poll`], of every rail, whatever that costs: what it is to find, acknowledgements, makes no rail busy.
     #[inline]
     pub fn poll_all(&mut self) -> Work {
-        self.paces.expect_all();
+        self.rails.expect_all();
         self.poll()
     }
 
@@ -223,20 +213,18 @@ impl<M: Message> Pml<M> {
     pub(crate) fn poll_for(&mut self, budget: usize, waiting: &mut BlockingRecv) -> Work {
         // Not every pass polls every rail.
         self.flush_gathered();
-        let mut work = 0;
-        for rail in self.paces.begin() {
-            let slot = &mut self.rails[rail];
+        let core = &mut self.core;
+        let mut work = self.rails.poll_each(|id, rail, ranks| {
             let mut arrivals = ArrivalHandler {
-                core: &mut self.core,
+                core,
                 waiting,
-                ranks: &slot.ranks,
-                rail: rail as u16,
+                ranks,
+                rail: id,
             };
-            let found = slot.rail.poll(budget, &mut arrivals);
-            self.core.wants_time |= slot.rail.wants_time();
-            self.paces.polled(rail, found);
-            work += found;
-        }
+            let found = rail.poll(budget, &mut arrivals);
+            core.wants_time |= rail.wants_time();
+            found
+        });
         if !self.core.withdrawals.is_empty() {
             self.apply_withdrawals();
         }
@@ -257,15 +245,15 @@ impl<M: Message> Pml<M> {
     pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
         if now.since(self.core.now) > PAUSE {
-            self.paces.expect_all();
+            self.rails.expect_all();
         }
         let before = self.core.now;
         extend_waits(self, before, now);
         self.core.now = now;
         self.core.wants_time = false;
-        for rail in 0..self.rails.len() {
-            work += self.rails[rail].rail.progress(now);
-            while let Some(event) = self.rails[rail].rail.event() {
+        for rail in self.rails.ids() {
+            work += self.rails[rail].progress(now);
+            while let Some(event) = self.rails[rail].event() {
                 self.on_event(rail, event);
                 work += 1;
             }
@@ -296,7 +284,7 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let own = self.core.timers.next_deadline(self.core.now);
-        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_deadline());
+        let rails = self.rails.iter().filter_map(M::next_deadline);
         rails.chain(own).min()
     }
 
@@ -309,19 +297,14 @@ impl<M: Message> Pml<M> {
     /// Rings the doorbells of all rails. A poll does it, too.
     #[inline]
     pub fn flush(&mut self) {
-        self.core.gathers = false;
-        for slot in &mut self.rails {
-            slot.rail.flush();
-        }
+        self.rails.flush();
     }
 
     /// The same, where anything was left to wait for company ([`Pml::post_loan`], [`Pml::send_with_more`]): for calls that
     /// neither send nor poll, and after which nobody may come by for long.
     #[inline]
     pub fn flush_gathered(&mut self) {
-        if self.core.gathers {
-            self.flush();
-        }
+        self.rails.flush_gathered();
     }
 
     /// Whether messages of the caller's that rails have accepted, for a rank (`None`: for any), leave only in
@@ -330,25 +313,25 @@ impl<M: Message> Pml<M> {
     /// them meanwhile.
     #[inline]
     pub fn holds_back(&mut self, to: Option<Rank>) -> bool {
-        self.rails.iter_mut().any(|slot| slot.rail.holds_back(None)) && self.holds_back_for(to)
+        self.rails.iter_mut().any(|rail| rail.holds_back(None)) && self.holds_back_for(to)
     }
 
     #[cold]
     #[inline(never)]
     fn holds_back_for(&mut self, to: Option<Rank>) -> bool {
-        let held = |rank: usize| {
+        let held = |rank: Rank| {
             let paths = match self.core.hot.get(rank) {
                 Some(hot) if hot.next != Seq(0) => &self.core.peers[rank].paths[..],
                 _ => &[],
             };
             paths.iter().any(|path| {
-                let slot = self.rails.get_mut(usize::from(path.rail));
-                slot.is_some_and(|slot| slot.rail.holds_back(Some(path.peer)))
+                let rail = self.rails.get_mut(path.rail);
+                rail.is_some_and(|rail| rail.holds_back(Some(path.peer)))
             })
         };
         match to {
-            Some(to) => std::iter::once(to.index()).any(held),
-            None => (0..self.core.peers.len()).any(held),
+            Some(to) => std::iter::once(to).any(held),
+            None => self.core.peers.ranks().any(held),
         }
     }
 
@@ -356,15 +339,9 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn handed_over(&mut self, to: Rank) -> u64 {
         let mut taken = 0u64;
-        for path in self
-            .core
-            .peers
-            .get(to.index())
-            .iter()
-            .flat_map(|peer| &peer.paths)
-        {
-            if let Some(slot) = self.rails.get_mut(usize::from(path.rail)) {
-                taken = taken.wrapping_add(slot.rail.handed_over(path.peer).0);
+        for path in self.core.peers.get(to).iter().flat_map(|peer| &peer.paths) {
+            if let Some(rail) = self.rails.get_mut(path.rail) {
+                taken = taken.wrapping_add(rail.handed_over(path.peer).0);
             }
         }
         taken
@@ -385,8 +362,8 @@ impl<M: Message> Pml<M> {
             return false;
         }
         let mut closed = true;
-        for slot in &mut self.rails {
-            closed &= slot.rail.close(now, by);
+        for rail in self.rails.iter_mut() {
+            closed &= rail.close(now, by);
         }
         closed
     }
@@ -400,7 +377,7 @@ impl<M: Message> Pml<M> {
         std::mem::swap(&mut self.core.listed, &mut self.core.in_pass);
         for at in 0..self.core.in_pass.len() {
             let rank = self.core.in_pass[at];
-            self.core.hot[rank as usize].about &= !about::LISTED;
+            self.core.hot[rank].about &= !about::LISTED;
             work += self.drain_peer(rank);
         }
         self.core.in_pass.clear();
@@ -411,18 +388,17 @@ impl<M: Message> Pml<M> {
         work
     }
 
-    fn drain_peer(&mut self, rank: u32) -> Work {
+    fn drain_peer(&mut self, rank: Rank) -> Work {
         // What waits for a path that comes back is listed again then.
-        if self.core.hot[rank as usize].is(about::LOST) || self.core.peers[rank as usize].first_up().is_none()
-        {
+        if self.core.hot[rank].is(about::LOST) || self.core.peers[rank].first_up().is_none() {
             return 0;
         }
-        let before = self.core.peers[rank as usize].control.len();
+        let before = self.core.peers[rank].control.len();
         let mut again = !self.send_control(rank);
-        let mut work = before.saturating_sub(self.core.peers[rank as usize].control.len());
-        for _ in 0..self.core.peers[rank as usize].tasks.len() {
+        let mut work = before.saturating_sub(self.core.peers[rank].control.len());
+        for _ in 0..self.core.peers[rank].tasks.len() {
             // Gone, when the peer was lost in the middle.
-            let Some(task) = self.core.peers[rank as usize].tasks.pop_front() else {
+            let Some(task) = self.core.peers[rank].tasks.pop_front() else {
                 break;
             };
             match self.step(rank, task) {
@@ -430,8 +406,8 @@ impl<M: Message> Pml<M> {
                 Step::Again(moved) => {
                     work += usize::from(moved);
                     again = true;
-                    if !self.core.hot[rank as usize].is(about::LOST) {
-                        self.core.peers[rank as usize].tasks.push_back(task);
+                    if !self.core.hot[rank].is(about::LOST) {
+                        self.core.peers[rank].tasks.push_back(task);
                     }
                 }
             }
@@ -446,15 +422,15 @@ impl<M: Message> Pml<M> {
     }
 
     /// Starts the sends of which nothing has left, in order.
-    fn send_queued(&mut self, rank: u32, again: &mut bool) -> Work {
+    fn send_queued(&mut self, rank: Rank, again: &mut bool) -> Work {
         let mut work = 0;
-        while let Some(id) = self.core.peers[rank as usize].sends.front().copied() {
+        while let Some(id) = self.core.peers[rank].sends.front().copied() {
             let launch = self.launch(rank, id);
             if launch == Launch::Full || launch == Launch::NoCredit {
                 *again |= launch == Launch::Full;
                 return work;
             }
-            self.core.peers[rank as usize].sends.pop_front();
+            self.core.peers[rank].sends.pop_front();
             work += 1;
             if launch == Launch::Complete {
                 self.core.finish(id.index(), Outcome::Ok);

@@ -8,9 +8,11 @@ use crate::args::{Delivery, MultiArgs, RecvArgs, Target};
 use crate::core::Core;
 use crate::error::PmlError;
 use crate::pml::Pml;
-use crate::rank::{Rank, Source};
+use crate::rank::Source;
 use crate::receive::{Landing, pattern};
+use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, mark};
+use crate::unexpected::UnexpectedIndex;
 
 impl<M: Message> Pml<M> {
     /// Receives into one piece of borrowed memory: the fast path.
@@ -78,7 +80,7 @@ impl<M: Message> Pml<M> {
         let slot = self.core.requests.slot(id.index());
         slot.turn(Event::Opened);
         slot.marks |= mark::MULTI | mark::RECORD;
-        slot.peer = self.core.config.rank.0;
+        slot.peer = self.core.config.rank;
         let pattern = pattern(args.from, args.context, args.tag, args.ignore);
         let mut entry = Entry::persistent(pattern, room, id.to_bits()).managed(args.min_free.max(1));
         // As if a transfer went into it: one that ends at once does not end it before it is linked.
@@ -100,7 +102,8 @@ impl<M: Message> Pml<M> {
                         length: place.length,
                         unlinked: place.unlinked,
                     };
-                    self.core.deliver_recorded(&landing, kept.token as u32);
+                    self.core
+                        .deliver_recorded(&landing, UnexpectedIndex::of_token(kept.token));
                     if place.unlinked {
                         break;
                     }
@@ -121,7 +124,7 @@ impl<M: Message> Pml<M> {
     pub fn next_delivery(&mut self) -> Option<Delivery> {
         let (delivery, charge) = self.core.deliveries.pop_front()?;
         if charge > 0 {
-            self.core.consume(delivery.status.source.0, charge);
+            self.core.consume(delivery.status.source, charge);
         }
         Some(delivery)
     }
@@ -162,7 +165,7 @@ impl<M: Message> Pml<M> {
 
 impl Core {
     /// The room of a receive.
-    pub(crate) fn capacity(&self, index: usize) -> u64 {
+    pub(crate) fn capacity(&self, index: RequestIndex) -> u64 {
         let slot = self.requests.peek(index);
         match &self.requests.peek_record(index).target {
             Some(target) if slot.marks & mark::APART != 0 => target.len(),
@@ -171,9 +174,9 @@ impl Core {
     }
 
     /// How a request ended, in words for the user; the slot is not freed.
-    pub(crate) fn verdict(&self, index: usize) -> Result<crate::args::Status, PmlError> {
+    pub(crate) fn verdict(&self, index: RequestIndex) -> Result<crate::args::Status, PmlError> {
         let slot = self.requests.peek(index);
-        let source = Rank(slot.peer);
+        let source = slot.peer;
         match slot.outcome {
             Outcome::Ok => Ok(crate::args::Status {
                 source,
@@ -206,7 +209,7 @@ impl Core {
                 tag: slot.tag,
             }),
             Outcome::PeerLost => {
-                let reason = self.peers[source.index()].lost;
+                let reason = self.peers[source].lost;
                 // A request ends this way only after its peer was given a reason.
                 let reason = reason.unwrap_or(crate::error::LostReason::NotReclaimable);
                 Err(PmlError::PeerLost { rank: source, reason })

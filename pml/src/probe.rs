@@ -6,10 +6,11 @@ use crate::args::{Claimed, Envelope, MessageId, Target};
 use crate::core::Core;
 use crate::error::PmlError;
 use crate::pml::Pml;
-use crate::rank::{Rank, Source};
+use crate::rank::Source;
 use crate::receive::{Landing, SELF_WAIT, pattern};
 use crate::rendezvous::receiver::ack;
 use crate::request::RequestId;
+use crate::unexpected::UnexpectedIndex;
 use crate::unexpected::{self, Station};
 use crate::wire::{FinHeader, Head, MatchHeader, kind};
 
@@ -20,7 +21,12 @@ impl<M: Message> Pml<M> {
     #[doc(alias = "iprobe")]
     pub fn probe(&mut self, from: Source, context: u16, tag: u64, ignore: u64) -> Option<Envelope> {
         let found = self.core.matcher.peek(&pattern(from, context, tag, ignore))?;
-        Some(self.core.unexpected.envelope(found.token as u32).public())
+        Some(
+            self.core
+                .unexpected
+                .envelope(UnexpectedIndex::of_token(found.token))
+                .public(),
+        )
     }
 
     /// Takes that message out of matching: no other receive or probe finds it (`MPI_Improbe`, `FI_CLAIM`). It has
@@ -28,7 +34,7 @@ impl<M: Message> Pml<M> {
     #[doc(alias = "mprobe")]
     pub fn claim(&mut self, from: Source, context: u16, tag: u64, ignore: u64) -> Option<Claimed> {
         let found = self.core.matcher.claim(&pattern(from, context, tag, ignore))?;
-        let index = found.token as u32;
+        let index = UnexpectedIndex::of_token(found.token);
         self.core.unexpected.station(index, Station::Claimed);
         Some(Claimed {
             message: MessageId(self.core.unexpected.name(index)),
@@ -65,7 +71,7 @@ impl<M: Message> Pml<M> {
         let index = index.ok_or(PmlError::StaleMessage)?;
         let (envelope, buffer) = self.core.unexpected.take(index);
         self.core.pool.give(buffer);
-        self.core.peers[envelope.rank as usize].kept -= envelope.charge();
+        self.core.peers[envelope.rank].kept -= envelope.charge();
         self.core.consume(envelope.rank, envelope.charge());
         self.core.release_sender(&envelope);
         Ok(envelope.public())
@@ -101,7 +107,7 @@ impl Core {
 impl unexpected::Envelope {
     fn public(&self) -> Envelope {
         Envelope {
-            source: Rank(self.rank),
+            source: self.rank,
             tag: self.tag,
             length: self.length,
         }

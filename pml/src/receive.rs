@@ -8,8 +8,11 @@ use crate::args::{Delivery, Status, Target};
 use crate::convertor::to_usize;
 use crate::core::Core;
 use crate::peer::{ENVELOPE, about};
+use crate::rails::RailId;
 use crate::rank::{Rank, Source};
+use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
+use crate::unexpected::UnexpectedIndex;
 use crate::unexpected::{Envelope, Station};
 use crate::wire::{MATCH_LEN, kind};
 
@@ -19,12 +22,19 @@ pub(crate) const SELF_WAIT: u8 = 0;
 impl Core {
     /// The fast path: the expected message, whole.
     #[inline]
-    pub(crate) fn on_eager(&mut self, rank: u32, rail: u16, context: u16, tag: u64, inbound: &Inbound<'_>) {
+    pub(crate) fn on_eager(
+        &mut self,
+        rank: Rank,
+        rail: RailId,
+        context: u16,
+        tag: u64,
+        inbound: &Inbound<'_>,
+    ) {
         let length = inbound.len() - MATCH_LEN;
         self.counters.arrived += 1;
-        let key = MatchKey::new(u32::from(context), rank, tag);
+        let key = MatchKey::new(u32::from(context), rank.0, tag);
         if let Some(found) = self.matcher.arrive(key, length as u64) {
-            let slot = self.requests.slot(found.token as u32 as usize);
+            let slot = self.requests.slot(RequestId::from_bits(found.token).index());
             if slot.marks == 0 && length <= slot.room.len() {
                 inbound.copy_to_loan(MATCH_LEN, &slot.room, 0);
                 slot.peer = rank;
@@ -41,20 +51,20 @@ impl Core {
             let envelope = self.eager_envelope(rank, rail, context, tag, length);
             self.keep(&envelope, inbound, MATCH_LEN);
         }
-        if self.hot[rank as usize].is(about::HELD) {
+        if self.hot[rank].is(about::HELD) {
             self.release_held(rank);
         }
     }
 
     #[cold]
-    fn eager_envelope(&self, rank: u32, rail: u16, context: u16, tag: u64, length: usize) -> Envelope {
+    fn eager_envelope(&self, rank: Rank, rail: RailId, context: u16, tag: u64, length: usize) -> Envelope {
         Envelope {
             rank,
             rail,
             kind: kind::MATCH,
             flags: 0,
             context,
-            seq: self.hot[rank as usize].expected_seq().0.wrapping_sub(1),
+            seq: self.hot[rank].expected_seq().0.wrapping_sub(1),
             tag,
             length: length as u64,
             sender: 0,
@@ -75,7 +85,7 @@ impl Core {
     }
 
     /// A held message whose turn it is.
-    pub(crate) fn take_in_held(&mut self, index: u32) {
+    pub(crate) fn take_in_held(&mut self, index: UnexpectedIndex) {
         self.counters.arrived += 1;
         let envelope = *self.unexpected.envelope(index);
         match self.matcher.arrive(envelope.key(), envelope.length) {
@@ -83,8 +93,7 @@ impl Core {
             None => {
                 self.counters.unexpected += 1;
                 self.unexpected.station(index, Station::Kept);
-                self.matcher
-                    .keep(envelope.key(), envelope.length, u64::from(index));
+                self.matcher.keep(envelope.key(), envelope.length, index.token());
             }
         }
     }
@@ -96,7 +105,7 @@ impl Core {
         envelope: &Envelope,
         inbound: &Inbound<'_>,
         at: usize,
-    ) -> u32 {
+    ) -> UnexpectedIndex {
         let mut buffer = self.pool.take(envelope.body);
         inbound.copy_to(at, &mut buffer.bytes_mut()[..envelope.body]);
         self.unexpected.put(station, *envelope, buffer)
@@ -106,15 +115,14 @@ impl Core {
     fn keep(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
         self.counters.unexpected += 1;
         let index = self.record(Station::Kept, envelope, inbound, at);
-        self.matcher
-            .keep(envelope.key(), envelope.length, u64::from(index));
+        self.matcher.keep(envelope.key(), envelope.length, index.token());
         self.keep_charge(envelope.rank, envelope.charge());
     }
 
     /// Gives a recorded message to the receive that it matched.
-    pub(crate) fn deliver_recorded(&mut self, found: &Landing, index: u32) {
+    pub(crate) fn deliver_recorded(&mut self, found: &Landing, index: UnexpectedIndex) {
         let (envelope, buffer) = self.unexpected.take(index);
-        self.peers[envelope.rank as usize].kept -= envelope.charge();
+        self.peers[envelope.rank].kept -= envelope.charge();
         if envelope.kind == SELF_WAIT {
             self.deliver_own(found, &envelope);
             return;
@@ -141,7 +149,13 @@ impl Core {
     }
 
     /// The message of a receive is known: copies what came with it, and sees to the rest.
-    pub(crate) fn begin(&mut self, index: usize, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+    pub(crate) fn begin(
+        &mut self,
+        index: RequestIndex,
+        envelope: &Envelope,
+        inbound: &Inbound<'_>,
+        at: usize,
+    ) {
         let (slot, record) = self.requests.both(index);
         let capacity = match &record.target {
             Some(target) if slot.marks & mark::APART != 0 => target.len(),
@@ -172,7 +186,7 @@ impl Core {
     }
 
     /// Ends a receive whose bytes are all there.
-    pub(crate) fn finish_received(&mut self, index: usize) {
+    pub(crate) fn finish_received(&mut self, index: RequestIndex) {
         let outcome = self.judge(index);
         self.finish(index, outcome);
     }
@@ -235,7 +249,7 @@ impl Core {
         deliveries.retain(|(delivery, charge)| {
             let stays = delivery.request != id;
             if !stays && *charge > 0 {
-                self.consume(delivery.status.source.0, *charge);
+                self.consume(delivery.status.source, *charge);
             }
             stays
         });
@@ -243,7 +257,7 @@ impl Core {
     }
 
     /// A multi-receive that is not linked any more ends when no transfer goes into it.
-    pub(crate) fn release_multi(&mut self, index: usize, outcome: Outcome) {
+    pub(crate) fn release_multi(&mut self, index: RequestIndex, outcome: Outcome) {
         let (slot, record) = self.requests.both(index);
         slot.outcome = outcome;
         slot.length = record.filled;
@@ -253,7 +267,7 @@ impl Core {
     }
 
     /// A transfer into a multi-receive has ended.
-    pub(crate) fn child_finished(&mut self, index: usize) {
+    pub(crate) fn child_finished(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
         let delivered = record.until.min(slot.length);
         let (Some(parent), offset) = (record.parent, record.parent_at) else {
@@ -264,7 +278,7 @@ impl Core {
             offset,
             delivered,
             status: Status {
-                source: Rank(slot.peer),
+                source: slot.peer,
                 tag: slot.tag,
                 length: slot.length,
             },
@@ -295,7 +309,10 @@ impl Core {
 
     #[inline(never)]
     fn found_kept(&mut self, id: RequestId, kept: &Unexpected) {
-        self.deliver_recorded(&Landing::of(id, kept.length), kept.token as u32);
+        self.deliver_recorded(
+            &Landing::of(id, kept.length),
+            UnexpectedIndex::of_token(kept.token),
+        );
     }
 
     /// Posts the entry of a single receive whose slot is filled in. Finds a kept message, or links.
@@ -315,17 +332,18 @@ impl Core {
         if pattern.source_ignore != 0 {
             return;
         }
-        let lost = self.hot[pattern.source as usize].is(about::LOST);
+        let from = Rank(pattern.source);
+        let lost = self.hot[from].is(about::LOST);
         let slot = self.requests.slot(id.index());
         if slot.state() == State::Done {
             return;
         }
         if !lost {
-            self.want(pattern.source);
+            self.want(from);
             return;
         }
         let Some(entry) = slot.entry.take() else { return };
-        slot.peer = pattern.source;
+        slot.peer = from;
         slot.tag = pattern.bits;
         if self.matcher.cancel(entry).is_ok() {
             match self.requests.slot(id.index()).state() {
@@ -373,13 +391,13 @@ impl Envelope {
     /// What it is matched by.
     #[inline]
     pub(crate) fn key(&self) -> MatchKey {
-        MatchKey::new(u32::from(self.context), self.rank, self.tag)
+        MatchKey::new(u32::from(self.context), self.rank.0, self.tag)
     }
 
     /// As the user sees it.
     pub(crate) fn status(&self) -> Status {
         Status {
-            source: Rank(self.rank),
+            source: self.rank,
             tag: self.tag,
             length: self.length,
         }

@@ -12,6 +12,8 @@ use crate::convertor::{Cursor, Origin};
 use crate::fsm::is_listed;
 pub(crate) use crate::fsm::{Event, State};
 use crate::intervals::Intervals;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::restart::Phase;
 
 /// Names a request. A request that has ended and was tested leaves a stale id behind, which names nothing.
@@ -20,13 +22,13 @@ pub struct RequestId(u64);
 
 impl RequestId {
     #[inline]
-    pub(crate) const fn new(index: u32, generation: u32) -> Self {
-        Self(index as u64 | (generation as u64) << 32)
+    const fn new(index: RequestIndex, generation: u32) -> Self {
+        Self(index.0 as u64 | (generation as u64) << 32)
     }
 
     #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self.0 as u32 as usize
+    pub(crate) const fn index(self) -> RequestIndex {
+        RequestIndex(self.0 as u32)
     }
 
     #[inline]
@@ -51,7 +53,18 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "request {}.{}", self.index(), self.generation())
+        write!(out, "request {}.{}", self.index().0, self.generation())
+    }
+}
+
+/// Where a request is in the tables of [`Requests`]. Unlike a [`RequestId`], it is used only while its request lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestIndex(u32);
+
+impl RequestIndex {
+    #[inline]
+    const fn at(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -97,7 +110,7 @@ pub(crate) struct Slot {
     pub(crate) outcome: Outcome,
     pub(crate) marks: u8,
     /// The other side; in a free slot, the next free one.
-    pub(crate) peer: u32,
+    pub(crate) peer: Rank,
     pub(crate) context: u16,
     pub(crate) tag: u64,
     /// Length of the message.
@@ -141,9 +154,6 @@ impl Outcome {
     }
 }
 
-/// No rail: the announcement of exposed memory was given back.
-pub(crate) const NO_RAIL: u16 = u16::MAX;
-
 /// What only transfers, layouts and waiting sends need.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -161,8 +171,8 @@ pub(crate) struct Record {
     pub(crate) held_back: bool,
     /// Sequence number of the message.
     pub(crate) seq: u32,
-    /// The rail that one-sided access uses, or [`NO_RAIL`].
-    pub(crate) rail: u16,
+    /// The rail that one-sided access uses; none, when the announcement of exposed memory was given back.
+    pub(crate) rail: RailId,
     /// Receive: bytes that are wanted. Send: bytes that the receiver wants, as an end.
     pub(crate) until: u64,
     /// Receive: bytes that have arrived (in one-sided transfers, from the front). Send: the next byte to leave.
@@ -222,10 +232,10 @@ impl Record {
 }
 
 /// The rail's numbers of the last fragments of a transfer: a bounded pipeline (reference: bfo, section 5).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UnderWay {
     ids: [MsgId; Self::MOST],
-    rail: u16,
+    rail: RailId,
     count: usize,
 }
 
@@ -233,8 +243,16 @@ impl UnderWay {
     /// The deepest pipeline.
     pub(crate) const MOST: usize = 16;
 
+    const fn over_rail(rail: RailId) -> Self {
+        Self {
+            ids: [MsgId(0); Self::MOST],
+            rail,
+            count: 0,
+        }
+    }
+
     /// The fragment that must have been handed over before another one may leave over `rail`.
-    pub(crate) fn gate(&mut self, rail: u16, depth: usize) -> MsgId {
+    pub(crate) fn gate(&mut self, rail: RailId, depth: usize) -> MsgId {
         self.over(rail);
         if self.count < depth {
             return MsgId(0);
@@ -242,20 +260,23 @@ impl UnderWay {
         self.ids[(self.count - depth) % Self::MOST]
     }
 
-    fn over(&mut self, rail: u16) {
+    fn over(&mut self, rail: RailId) {
         if self.rail != rail {
-            *self = Self {
-                rail,
-                ..Self::default()
-            };
+            *self = Self::over_rail(rail);
         }
     }
 
     /// Notes one that left over `rail`.
-    pub(crate) fn note(&mut self, rail: u16, id: MsgId) {
+    pub(crate) fn note(&mut self, rail: RailId, id: MsgId) {
         self.over(rail);
         self.ids[self.count % Self::MOST] = id;
         self.count += 1;
+    }
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self::over_rail(RailId::NONE)
     }
 }
 
@@ -292,7 +313,7 @@ impl Requests {
             state: State::Free,
             outcome: Outcome::Ok,
             marks: 0,
-            peer: self.free,
+            peer: Rank(self.free),
             context: 0,
             tag: 0,
             length: 0,
@@ -309,9 +330,9 @@ impl Requests {
         if self.free == NONE {
             self.grow();
         }
-        let index = self.free;
-        let slot = &mut self.slots[index as usize];
-        self.free = slot.peer;
+        let index = RequestIndex(self.free);
+        let slot = &mut self.slots[index.at()];
+        self.free = slot.peer.0;
         self.live += 1;
         slot.outcome = Outcome::Ok;
         (RequestId::new(index, slot.generation), slot)
@@ -319,68 +340,68 @@ impl Requests {
 
     /// Gives a slot back; its id is stale from now on.
     #[inline]
-    pub(crate) fn free(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
+    pub(crate) fn free(&mut self, index: RequestIndex) {
+        let slot = &mut self.slots[index.at()];
         if slot.marks & !mark::NOTIFY != 0 {
-            self.records[index].reset();
+            self.records[index.at()].reset();
         }
         slot.generation = slot.generation.wrapping_add(1);
         slot.turn(Event::Freed);
         slot.marks = 0;
         slot.entry = None;
-        slot.peer = self.free;
-        self.free = index as u32;
+        slot.peer = Rank(self.free);
+        self.free = index.0;
         self.live -= 1;
     }
 
     /// The slot of a live request; `None` when the id is stale or never was.
     #[inline]
     pub(crate) fn get(&self, id: RequestId) -> Option<&Slot> {
-        let slot = self.slots.get(id.index())?;
+        let slot = self.slots.get(id.index().at())?;
         (slot.generation == id.generation() && slot.state != State::Free).then_some(slot)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(id.index())?;
+        let slot = self.slots.get_mut(id.index().at())?;
         (slot.generation == id.generation() && slot.state != State::Free).then_some(slot)
     }
 
     /// A slot that is known to be live.
     #[inline]
-    pub(crate) fn slot(&mut self, index: usize) -> &mut Slot {
-        &mut self.slots[index]
+    pub(crate) fn slot(&mut self, index: RequestIndex) -> &mut Slot {
+        &mut self.slots[index.at()]
     }
 
     #[inline]
-    pub(crate) fn peek(&self, index: usize) -> &Slot {
-        &self.slots[index]
+    pub(crate) fn peek(&self, index: RequestIndex) -> &Slot {
+        &self.slots[index.at()]
     }
 
     #[inline]
-    pub(crate) fn record(&mut self, index: usize) -> &mut Record {
-        &mut self.records[index]
+    pub(crate) fn record(&mut self, index: RequestIndex) -> &mut Record {
+        &mut self.records[index.at()]
     }
 
     #[inline]
-    pub(crate) fn peek_record(&self, index: usize) -> &Record {
-        &self.records[index]
+    pub(crate) fn peek_record(&self, index: RequestIndex) -> &Record {
+        &self.records[index.at()]
     }
 
     #[inline]
-    pub(crate) fn both(&mut self, index: usize) -> (&mut Slot, &mut Record) {
-        (&mut self.slots[index], &mut self.records[index])
+    pub(crate) fn both(&mut self, index: RequestIndex) -> (&mut Slot, &mut Record) {
+        (&mut self.slots[index.at()], &mut self.records[index.at()])
     }
 
     /// The id of a live slot.
     #[inline]
-    pub(crate) fn id(&self, index: usize) -> RequestId {
-        RequestId::new(index as u32, self.slots[index].generation)
+    pub(crate) fn id(&self, index: RequestIndex) -> RequestId {
+        RequestId::new(index, self.slots[index.at()].generation)
     }
 
     /// The slots that exist, live or not.
-    pub(crate) fn count(&self) -> usize {
-        self.slots.len()
+    pub(crate) fn indices(&self) -> impl Iterator<Item = RequestIndex> + use<> {
+        (0..self.slots.len() as u32).map(RequestIndex)
     }
 
     /// Those that have not been freed.
@@ -418,10 +439,10 @@ mod tests {
     fn the_pipeline_waits_for_the_fragment_that_left_depth_ago() {
         let mut under_way = UnderWay::default();
         for id in 1..=40 {
-            let gate = under_way.gate(3, 4);
+            let gate = under_way.gate(RailId(3), 4);
             assert_eq!(gate.0, u64::max(4, id - 1) - 4 + u64::from(id > 4));
-            under_way.note(3, MsgId(id));
+            under_way.note(RailId(3), MsgId(id));
         }
-        assert_eq!(under_way.gate(2, 4), MsgId(0), "another rail counts for itself");
+        assert_eq!(under_way.gate(RailId(2), 4), MsgId(0), "another rail counts for itself");
     }
 }

@@ -7,14 +7,16 @@ use doorbell_fabric::message::Remote;
 
 use crate::peer::ENVELOPE;
 use crate::pool::Buffer;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::request::RequestId;
 use crate::wire::kind;
 
 /// The envelope of a message, as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope {
-    pub(crate) rank: u32,
-    pub(crate) rail: u16,
+    pub(crate) rank: Rank,
+    pub(crate) rail: RailId,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) context: u16,
@@ -46,10 +48,36 @@ impl Envelope {
     }
 }
 
+/// Where a recorded message is in [`Unexpected`], while it is there; matching knows it by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnexpectedIndex(u32);
+
+impl UnexpectedIndex {
+    /// The end of the list of free records.
+    const NONE: Self = Self(u32::MAX);
+
+    /// As matching keeps it.
+    #[inline]
+    pub(crate) const fn token(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// Back from [`UnexpectedIndex::token`].
+    #[inline]
+    pub(crate) const fn of_token(token: u64) -> Self {
+        Self(token as u32)
+    }
+
+    #[inline]
+    const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Where a recorded message stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Station {
-    Free(u32),
+    Free(UnexpectedIndex),
     Held,
     Kept,
     Claimed,
@@ -67,25 +95,26 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     entries: Vec<Entry>,
-    free: u32,
+    free: UnexpectedIndex,
 }
-
-const NONE: u32 = u32::MAX;
 
 impl Unexpected {
     pub(crate) fn new(room: usize) -> Self {
         Self {
             entries: Vec::with_capacity(room),
-            free: NONE,
+            free: UnexpectedIndex::NONE,
         }
     }
 
     /// Records a message; returns its number.
-    pub(crate) fn put(&mut self, station: Station, envelope: Envelope, bytes: Buffer) -> u32 {
-        if self.free == NONE {
-            let index = self.entries.len() as u32;
+    pub(crate) fn put(&mut self, station: Station, envelope: Envelope, bytes: Buffer) -> UnexpectedIndex {
+        if self.free == UnexpectedIndex::NONE {
+            let index = UnexpectedIndex(self.entries.len() as u32);
             // Every record costs over 100 bytes: memory ends long before the numbers do.
-            assert!(index != NONE, "more unexpected messages than can be numbered");
+            assert!(
+                index != UnexpectedIndex::NONE,
+                "more unexpected messages than can be numbered"
+            );
             self.entries.push(Entry {
                 generation: 1,
                 station,
@@ -95,7 +124,7 @@ impl Unexpected {
             return index;
         }
         let index = self.free;
-        let entry = &mut self.entries[index as usize];
+        let entry = &mut self.entries[index.at()];
         if let Station::Free(next) = entry.station {
             self.free = next;
         }
@@ -106,8 +135,8 @@ impl Unexpected {
     }
 
     /// Takes a record out.
-    pub(crate) fn take(&mut self, index: u32) -> (Envelope, Buffer) {
-        let entry = &mut self.entries[index as usize];
+    pub(crate) fn take(&mut self, index: UnexpectedIndex) -> (Envelope, Buffer) {
+        let entry = &mut self.entries[index.at()];
         entry.station = Station::Free(self.free);
         entry.generation = entry.generation.wrapping_add(1);
         self.free = index;
@@ -121,17 +150,17 @@ impl Unexpected {
     }
 
     /// The envelope of a record.
-    pub(crate) fn envelope(&self, index: u32) -> &Envelope {
-        &self.entries[index as usize].envelope
+    pub(crate) fn envelope(&self, index: UnexpectedIndex) -> &Envelope {
+        &self.entries[index.at()].envelope
     }
 
     /// Moves a record on to another station.
-    pub(crate) fn station(&mut self, index: u32, station: Station) {
-        self.entries[index as usize].station = station;
+    pub(crate) fn station(&mut self, index: UnexpectedIndex, station: Station) {
+        self.entries[index.at()].station = station;
     }
 
     /// Whether an announcement of that request is recorded.
-    pub(crate) fn holds(&self, rank: u32, sender: u64) -> bool {
+    pub(crate) fn holds(&self, rank: Rank, sender: u64) -> bool {
         self.entries.iter().any(|entry| {
             !matches!(entry.station, Station::Free(_))
                 && (entry.envelope.rank, entry.envelope.sender) == (rank, sender)
@@ -139,7 +168,7 @@ impl Unexpected {
     }
 
     /// The announcement with this number that is held, kept or claimed.
-    pub(crate) fn find(&mut self, rank: u32, seq: u32) -> Option<&mut Envelope> {
+    pub(crate) fn find(&mut self, rank: Rank, seq: u32) -> Option<&mut Envelope> {
         let mut entries = self.entries.iter_mut();
         let found = entries.find(|entry| {
             !matches!(entry.station, Station::Free(_))
@@ -150,14 +179,14 @@ impl Unexpected {
     }
 
     /// The public name of a claimed message.
-    pub(crate) fn name(&self, index: u32) -> u64 {
-        u64::from(index) | u64::from(self.entries[index as usize].generation) << 32
+    pub(crate) fn name(&self, index: UnexpectedIndex) -> u64 {
+        index.token() | u64::from(self.entries[index.at()].generation) << 32
     }
 
     /// The claimed message of that name.
-    pub(crate) fn claimed(&self, name: u64) -> Option<u32> {
-        let index = name as u32;
-        let entry = self.entries.get(index as usize)?;
+    pub(crate) fn claimed(&self, name: u64) -> Option<UnexpectedIndex> {
+        let index = UnexpectedIndex::of_token(name);
+        let entry = self.entries.get(index.at())?;
         let live = entry.generation == (name >> 32) as u32 && entry.station == Station::Claimed;
         live.then_some(index)
     }

@@ -1,32 +1,33 @@
 //! The PML as a layer over several rails ([`doorbell_paths`]): what it sends, takes back, and ends.
 
-use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{EventKind, RailEvent};
 use doorbell_fabric::message::{Body, Message};
 use doorbell_paths::{
     Count, Layer, PathState, PeerPaths, Reason, Timers, Word, broken, given_back, on_event,
 };
 use zerocopy::IntoBytes;
 
-use crate::arrivals::NOBODY;
 use crate::core::Core;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::wire::{self, PATH_LEN, PathHeader, RNDV_LEN, RndvHeader, kind};
 
 impl Core {
     /// The paths of a peer, which are watched from now on, and the timers; `None` for a peer that is lost.
-    pub(crate) fn paths_of(&mut self, rank: u32) -> Option<(&mut PeerPaths, &mut Timers)> {
-        if self.hot[rank as usize].is(about::LOST) {
+    pub(crate) fn paths_of(&mut self, rank: Rank) -> Option<(&mut PeerPaths, &mut Timers)> {
+        if self.hot[rank].is(about::LOST) {
             return None;
         }
-        let states = &mut self.peers[rank as usize].watch().states;
+        let states = &mut self.peers[rank].watch().states;
         Some((states, &mut self.timers))
     }
 }
 
 impl<M: Message> Layer for Pml<M> {
     fn paths(&mut self, peer: u32) -> Option<(&mut PeerPaths, &mut Timers)> {
-        self.core.paths_of(peer)
+        self.core.paths_of(Rank(peer))
     }
 
     fn timers(&mut self) -> &mut Timers {
@@ -34,52 +35,52 @@ impl<M: Message> Layer for Pml<M> {
     }
 
     fn send_word(&mut self, peer: u32, at: usize, word: Word) -> bool {
-        let path = &self.core.peers[peer as usize].paths[at];
-        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let path = &self.core.peers[Rank(peer)].paths[at];
+        let rail = &mut self.rails[path.rail];
         let sent = rail
             .send(path.peer, PathHeader::of(word).as_bytes(), Body::Empty)
             .is_ok();
         if sent {
             rail.flush();
             // The time of the answer is what is to be measured, not that until the next look.
-            self.paces.expect(usize::from(path.rail));
+            self.rails.expect(path.rail);
         }
         sent
     }
 
     fn revive(&mut self, peer: u32, at: usize) {
-        let path = &self.core.peers[peer as usize].paths[at];
-        self.rails[usize::from(path.rail)].rail.revive(path.peer);
+        let path = &self.core.peers[Rank(peer)].paths[at];
+        self.rails[path.rail].revive(path.peer);
     }
 
     fn abandon(&mut self, peer: u32, at: usize) {
-        let path = &self.core.peers[peer as usize].paths[at];
-        self.rails[usize::from(path.rail)].rail.abandon(path.peer);
+        let path = &self.core.peers[Rank(peer)].paths[at];
+        self.rails[path.rail].abandon(path.peer);
     }
 
     fn proved_alive(&mut self, peer: u32, at: usize) {
-        let path = &self.core.peers[peer as usize].paths[at];
-        self.rails[usize::from(path.rail)].rail.proved_alive(path.peer);
+        let path = &self.core.peers[Rank(peer)].paths[at];
+        self.rails[path.rail].proved_alive(path.peer);
     }
 
     fn is_within_host(&self, peer: u32, at: usize) -> bool {
-        let path = &self.core.peers[peer as usize].paths[at];
+        let path = &self.core.peers[Rank(peer)].paths[at];
         path.can.features.within_host
     }
 
     fn loses(&mut self, peer: u32, at: usize) -> bool {
-        let path = &self.core.peers[peer as usize].paths[at];
+        let path = &self.core.peers[Rank(peer)].paths[at];
         !path.can.features.reclaim
     }
 
     /// What the rail had accepted and the peer has not taken waits for another path, and what named memory of
     /// this one begins anew.
     fn take_back(&mut self, peer: u32, at: usize) {
-        let path = &self.core.peers[peer as usize].paths[at];
-        let (index, rail) = (path.peer, usize::from(path.rail));
-        let rail = &mut self.rails[rail].rail;
+        let path = &self.core.peers[Rank(peer)].paths[at];
+        let (index, rail) = (path.peer, path.rail);
+        let rail = &mut self.rails[rail];
         let taken = rail.handed_over(index);
-        let control = &mut self.core.peers[peer as usize].control;
+        let control = &mut self.core.peers[Rank(peer)].control;
         let (mut announced, mut words) = (Vec::new(), Vec::new());
         rail.reclaim(index, &mut |_, bytes| match path_word(bytes) {
             Some(word) => words.push(word),
@@ -91,31 +92,31 @@ impl<M: Message> Layer for Pml<M> {
         for word in words {
             given_back(self, peer, word);
         }
-        self.break_transfers(peer, at, &announced, taken);
-        self.core.list(peer);
+        self.break_transfers(Rank(peer), at, &announced, taken);
+        self.core.list(Rank(peer));
     }
 
     fn moved(&mut self, peer: u32, at: usize, state: PathState) {
-        let known = &mut self.core.peers[peer as usize];
+        let known = &mut self.core.peers[Rank(peer)];
         known.paths[at].up = state.is_used();
         match state {
             // What waited for a path goes on.
-            PathState::Up => self.core.list(peer),
+            PathState::Up => self.core.list(Rank(peer)),
             PathState::Down => known.watch().flows[at].clear(),
             PathState::Suspect | PathState::Probing | PathState::Returning => {}
         }
     }
 
     fn choose(&mut self, peer: u32) {
-        self.core.refresh(peer);
+        self.core.refresh(Rank(peer));
     }
 
     fn wants_room(&mut self, peer: u32) {
-        self.core.list(peer);
+        self.core.list(Rank(peer));
     }
 
     fn lose(&mut self, peer: u32, reason: Reason) {
-        self.core.fail_peer(peer, reason.into());
+        self.core.fail_peer(Rank(peer), reason.into());
         self.apply_withdrawals();
     }
 
@@ -131,7 +132,7 @@ impl<M: Message> Layer for Pml<M> {
     }
 
     fn traffic(&self, peer: u32) -> Option<u64> {
-        let hot = &self.core.hot[peer as usize];
+        let hot = &self.core.hot[Rank(peer)];
         Some(hot.charged.wrapping_add(hot.consumed))
     }
 
@@ -143,11 +144,11 @@ impl<M: Message> Layer for Pml<M> {
 impl<M: Message> Pml<M> {
     /// Acts on an event of a rail.
     #[cold]
-    pub(crate) fn on_event(&mut self, rail: usize, event: RailEvent) {
+    pub(crate) fn on_event(&mut self, rail: RailId, event: RailEvent) {
         let now = self.core.now;
-        for rank in self.ranks_of(rail, event.scope) {
-            let peer = &self.core.peers[rank as usize];
-            let Some(at) = peer.path_of(rail as u16) else {
+        for rank in self.rails.ranks_of(rail, event.scope) {
+            let peer = &self.core.peers[rank];
+            let Some(at) = peer.path_of(rail) else {
                 continue;
             };
             // The only path of a peer, which never failed, has nothing to come back from.
@@ -156,26 +157,16 @@ impl<M: Message> Pml<M> {
                 EventKind::PeerUp | EventKind::PeerRecovered | EventKind::LinkUp
             );
             if peer.watch.is_some() || !good {
-                on_event(self, now, rank, at, event.kind, event.life);
+                on_event(self, now, rank.0, at, event.kind, event.life);
             }
         }
     }
 
-    fn ranks_of(&self, rail: usize, scope: Scope) -> Vec<u32> {
-        let ranks = &self.rails[rail].ranks;
-        let all = match scope {
-            Scope::Peer(peer) => ranks.get(peer.index()).map(std::slice::from_ref),
-            Scope::Rail => Some(&ranks[..]),
-        };
-        let known = all.unwrap_or_default().iter().copied();
-        known.filter(|rank| *rank != NOBODY).collect()
-    }
-
     /// A rail refused a message for good. If that was the end of the peer, the rail will report it.
     #[cold]
-    pub(crate) fn path_refused(&mut self, rank: u32, at: usize) {
+    pub(crate) fn path_refused(&mut self, rank: Rank, at: usize) {
         let now = self.core.now;
-        broken(self, now, rank, at, Reason::Link);
+        broken(self, now, rank.0, at, Reason::Link);
     }
 }
 

@@ -18,6 +18,7 @@ use doorbell_paths::{Flow, PathState, PeerPaths, as_good_as_best, each};
 use crate::core::Core;
 use crate::error::LostReason;
 use crate::peer::{Hot, Peer, about};
+use crate::rank::Rank;
 
 /// Bytes charged before small messages go on to the next of several equal paths. Longer ones never take the
 /// fast path then: it has to be long enough for that to cost nothing.
@@ -139,16 +140,16 @@ impl Peer {
 
 impl Core {
     /// Watches a peer from now on.
-    pub(crate) fn watch(&mut self, rank: u32) {
+    pub(crate) fn watch(&mut self, rank: Rank) {
         if let Some((states, timers)) = self.paths_of(rank) {
-            timers.watch(rank, states);
+            timers.watch(rank.0, states);
         }
     }
 
     /// Whether something that was accepted waits for a path that may come back.
     pub(crate) fn waits_for_a_path(&self) -> bool {
-        let waits = |rank: u32| {
-            let peer = &self.peers[rank as usize];
+        let waits = |rank: Rank| {
+            let peer = &self.peers[rank];
             let states = peer.watch.as_ref().map(|watch| &watch.states);
             states.is_some_and(|states| states.alone().is_some())
                 && !(peer.control.is_empty()
@@ -156,16 +157,16 @@ impl Core {
                     && peer.tasks.is_empty()
                     && peer.sends.is_empty())
         };
-        self.timers.watched().any(waits)
+        self.timers.watched().map(Rank).any(waits)
     }
 
     /// Decides again which path small messages take, and whether the fast path may be taken.
-    pub(crate) fn refresh(&mut self, rank: u32) {
-        self.hot[rank as usize].below = 0;
-        if self.hot[rank as usize].is(about::LOST) {
+    pub(crate) fn refresh(&mut self, rank: Rank) {
+        self.hot[rank].below = 0;
+        if self.hot[rank].is(about::LOST) {
             return;
         }
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[rank];
         if peer.watch.is_some() {
             self.compare(rank);
         } else {
@@ -177,9 +178,9 @@ impl Core {
 
     /// Finds the paths that are as good as the best for small messages; the one in use stays if it is among
     /// them.
-    fn compare(&mut self, rank: u32) {
+    fn compare(&mut self, rank: Rank) {
         let spread = self.config.spread;
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[rank];
         let usable = peer.usable();
         let known = peer.known(usable);
         let in_use = peer.watch.as_ref().map_or(0, |watch| watch.small);
@@ -199,8 +200,8 @@ impl Core {
     }
 
     /// Small messages go over the current path from now on, if it can be used.
-    fn use_current(&mut self, rank: u32) {
-        let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
+    fn use_current(&mut self, rank: Rank) {
+        let (hot, peer) = (&mut self.hot[rank], &mut self.peers[rank]);
         let Some(path) = peer.paths.get(peer.current()).filter(|path| path.up) else {
             return;
         };
@@ -218,8 +219,8 @@ impl Core {
     }
 
     /// Nothing waits any more: the fast path may be taken again, over the path that small messages take now.
-    pub(crate) fn reopen(&mut self, rank: u32) {
-        let (hot, peer) = (&mut self.hot[rank as usize], &self.peers[rank as usize]);
+    pub(crate) fn reopen(&mut self, rank: Rank) {
+        let (hot, peer) = (&mut self.hot[rank], &self.peers[rank]);
         let path = peer.paths.get(peer.current()).filter(|path| path.up);
         if let Some(path) = path.filter(|_| peer.sends.is_empty() && !self.config.checksum) {
             hot.below = u32::try_from(path.eager + 1).unwrap_or(u32::MAX);
@@ -227,8 +228,8 @@ impl Core {
     }
 
     /// The path that the next message to `rank` takes.
-    pub(crate) fn next_path(&mut self, rank: u32) -> Option<usize> {
-        let (hot, peer) = (&self.hot[rank as usize], &mut self.peers[rank as usize]);
+    pub(crate) fn next_path(&mut self, rank: Rank) -> Option<usize> {
+        let (hot, peer) = (&self.hot[rank], &mut self.peers[rank]);
         let over = peer
             .watch
             .as_ref()
@@ -236,14 +237,14 @@ impl Core {
         if over && peer.takes_turns() {
             self.next_in_turn(rank);
         }
-        let peer = &self.peers[rank as usize];
+        let peer = &self.peers[rank];
         let path = peer.paths.get(peer.current())?;
         path.up.then_some(peer.current())
     }
 
     /// The next of the paths that take turns.
-    fn next_in_turn(&mut self, rank: u32) {
-        let peer = &mut self.peers[rank as usize];
+    fn next_in_turn(&mut self, rank: Rank) {
+        let peer = &mut self.peers[rank];
         let Some(watch) = &peer.watch else { return };
         let (small, count) = (watch.small, peer.paths.len());
         let next = (1..=count)

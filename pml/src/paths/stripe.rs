@@ -6,6 +6,7 @@ use doorbell_paths::{Flow, Share, each, first_there};
 use crate::core::Core;
 use crate::peer::Peer;
 use crate::pml::Pml;
+use crate::rank::Rank;
 
 /// Fragments over one path, of all messages, for each of one message's pipeline.
 pub(crate) const DEEPER: usize = 2;
@@ -51,9 +52,9 @@ impl Peer {
 
 impl Core {
     /// A fragment of a striped message has left over path `at`.
-    pub(crate) fn flows(&mut self, rank: u32, at: usize, (number, bytes): (MsgId, usize)) {
+    pub(crate) fn flows(&mut self, rank: Rank, at: usize, (number, bytes): (MsgId, usize)) {
         let now = self.now;
-        let Some(watch) = &mut self.peers[rank as usize].watch else {
+        let Some(watch) = &mut self.peers[rank].watch else {
             return;
         };
         watch.flows[at].left(now, number, bytes);
@@ -63,8 +64,8 @@ impl Core {
     }
 
     /// Whether a message of this length goes over several paths.
-    pub(crate) fn is_striped(&self, rank: u32, length: u64) -> bool {
-        length >= STRIPED_FROM && self.peers[rank as usize].stripes().count_ones() > 1
+    pub(crate) fn is_striped(&self, rank: Rank, length: u64) -> bool {
+        length >= STRIPED_FROM && self.peers[rank].stripes().count_ones() > 1
     }
 }
 
@@ -74,9 +75,9 @@ impl<M: Message> Pml<M> {
     pub(crate) fn look_at_flows(&mut self) {
         let mut index = 0;
         while let Some(&rank) = self.core.flowing.get(index) {
-            let paths = self.core.peers[rank as usize].paths.len();
+            let paths = self.core.peers[rank].paths.len();
             self.look_at_flow(rank, !0 >> (64 - paths.clamp(1, 64)));
-            let watch = &self.core.peers[rank as usize].watch;
+            let watch = &self.core.peers[rank].watch;
             let is_flying = |flow: &Flow| flow.count() > 0;
             if watch
                 .as_ref()
@@ -89,15 +90,15 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn look_at_flow(&mut self, rank: u32, set: u64) {
+    fn look_at_flow(&mut self, rank: Rank, set: u64) {
         let now = self.core.now;
-        let peer = &mut self.core.peers[rank as usize];
+        let peer = &mut self.core.peers[rank];
         let Some(watch) = &mut peer.watch else { return };
         let mut measured = false;
         for at in each(set) {
             let (path, flow) = (&peer.paths[at], &mut watch.flows[at]);
             if flow.count() > 0 {
-                let rail = &mut self.rails[usize::from(path.rail)].rail;
+                let rail = &mut self.rails[path.rail];
                 measured |= flow.arrived(now, rail.handed_over(path.peer));
             }
         }
@@ -107,9 +108,9 @@ impl<M: Message> Pml<M> {
     }
 
     /// The path that the next fragment of a striped message takes.
-    pub(crate) fn stripe(&mut self, rank: u32, set: u64, left: u64) -> Option<usize> {
+    pub(crate) fn stripe(&mut self, rank: Rank, set: u64, left: u64) -> Option<usize> {
         self.look_at_flow(rank, set);
         let depth = self.core.config.pipeline * DEEPER;
-        self.core.peers[rank as usize].next_stripe(set, left, depth)
+        self.core.peers[rank].next_stripe(set, left, depth)
     }
 }

@@ -9,6 +9,8 @@ use crate::core::Core;
 use crate::counters::Drops;
 use crate::intervals::Rejected;
 use crate::peer::{Task, about};
+use crate::rank::Rank;
+use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::restart::Phase;
 use crate::unexpected::Envelope;
@@ -19,11 +21,11 @@ pub(crate) const HOLES_MOST: usize = 16;
 
 impl Core {
     /// A receive has met an announcement; what came with it is copied already.
-    pub(crate) fn begin_transfer(&mut self, index: usize, envelope: &Envelope) {
-        let lost = self.hot[envelope.rank as usize].is(about::LOST);
-        let can = self.peers[envelope.rank as usize]
+    pub(crate) fn begin_transfer(&mut self, index: RequestIndex, envelope: &Envelope) {
+        let lost = self.hot[envelope.rank].is(about::LOST);
+        let can = self.peers[envelope.rank]
             .path_of(envelope.rail)
-            .map(|at| &self.peers[envelope.rank as usize].paths[at])
+            .map(|at| &self.peers[envelope.rank].paths[at])
             .filter(|path| path.up)
             .map(|path| path.can.features);
         let id = self.requests.id(index);
@@ -65,7 +67,7 @@ impl Core {
     }
 
     /// It was matched after its sender had begun to restart it, and was told that we are ready.
-    fn await_restart(&mut self, index: usize) {
+    fn await_restart(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
         slot.turn(Event::Outdated);
         record.phase = Phase::Ready;
@@ -74,7 +76,7 @@ impl Core {
     }
 
     /// Answers with ACK: the sender is to send what is lacking as fragments; as a rule, all from `moved` on.
-    pub(crate) fn ask_for_fragments(&mut self, index: usize) {
+    pub(crate) fn ask_for_fragments(&mut self, index: RequestIndex) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         let (rank, until) = (slot.peer, record.until);
@@ -116,17 +118,17 @@ impl Core {
     }
 
     /// One-sided access failed: the rest comes as fragments.
-    pub(crate) fn fall_back(&mut self, index: usize) {
+    pub(crate) fn fall_back(&mut self, index: RequestIndex) {
         self.counters.fallbacks += 1;
         self.ask_for_fragments(index);
     }
 
     /// Tells the other side that the one-sided transfer is complete.
-    pub(crate) fn queue_fin(&mut self, index: usize, flags: u8) {
+    pub(crate) fn queue_fin(&mut self, index: RequestIndex, flags: u8) {
         self.queue_end(kind::FIN, index, flags);
     }
 
-    pub(crate) fn queue_end(&mut self, kind: u8, index: usize, flags: u8) {
+    pub(crate) fn queue_end(&mut self, kind: u8, index: RequestIndex, flags: u8) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         let own = id.to_bits();
@@ -148,7 +150,7 @@ impl Core {
     }
 
     /// A fragment has arrived.
-    pub(crate) fn on_frag(&mut self, rank: u32, inbound: &Inbound<'_>) {
+    pub(crate) fn on_frag(&mut self, rank: Rank, inbound: &Inbound<'_>) {
         let Some(bytes) = inbound.read::<FRAG_LEN>(0) else {
             self.counters.drops.runt += 1;
             return;
@@ -216,7 +218,7 @@ impl Core {
     }
 
     /// The sender cannot write our memory, and sends fragments instead.
-    pub(crate) fn put_became_fragments(&mut self, index: usize) {
+    pub(crate) fn put_became_fragments(&mut self, index: RequestIndex) {
         self.withdraw(index);
         let (slot, record) = self.requests.both(index);
         slot.turn(Event::Surprised);
@@ -225,7 +227,7 @@ impl Core {
     }
 
     /// A read of the sender's memory has ended.
-    pub(crate) fn get_ended(&mut self, index: usize, outcome: Result<u64, OpError>) {
+    pub(crate) fn get_ended(&mut self, index: RequestIndex, outcome: Result<u64, OpError>) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         record.operation = None;
@@ -258,7 +260,7 @@ impl Core {
     }
 
     /// FIN of a put: the bytes are in our memory. NACK: the sender gave the message up.
-    pub(crate) fn on_sender_word(&mut self, rank: u32, header: &FinHeader) {
+    pub(crate) fn on_sender_word(&mut self, rank: Rank, header: &FinHeader) {
         let id = RequestId::from_bits(header.receiver.get());
         let Some(slot) = self.requests.get(id) else {
             self.counters.drops.stale_request += 1;
@@ -293,7 +295,13 @@ impl Core {
     }
 
     /// Whether a message about a live request comes from its peer and is about its message.
-    pub(crate) fn is_from(&mut self, rank: u32, index: usize, matching: &MatchHeader, theirs: u64) -> bool {
+    pub(crate) fn is_from(
+        &mut self,
+        rank: Rank,
+        index: RequestIndex,
+        matching: &MatchHeader,
+        theirs: u64,
+    ) -> bool {
         let (slot, record) = self.requests.both(index);
         if slot.peer != rank {
             self.counters.drops.wrong_peer += 1;

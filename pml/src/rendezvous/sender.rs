@@ -6,13 +6,16 @@ use doorbell_fabric::message::{Inbound, OpError, Remote};
 
 use crate::core::Core;
 use crate::peer::Task;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::rendezvous::receiver::HOLES_MOST;
+use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::wire::{self, AckHeader, FinHeader, PutHeader, REMOTE_LEN, flag, kind};
 
 impl Core {
     /// ACK: the receiver has matched, and wants `[offset, until)` by fragments.
-    pub(crate) fn on_ack(&mut self, rank: u32, bytes: [u8; size_of::<AckHeader>()], inbound: &Inbound<'_>) {
+    pub(crate) fn on_ack(&mut self, rank: Rank, bytes: [u8; size_of::<AckHeader>()], inbound: &Inbound<'_>) {
         let header: AckHeader = wire::parse(bytes);
         let id = RequestId::from_bits(header.sender.get());
         let Some(slot) = self.requests.get(id) else {
@@ -66,7 +69,7 @@ impl Core {
 
     /// The receiver's first answer says how many bytes it has counted: fewer than we, when the announcement was sent again
     /// over a rail that takes less, without its bytes or with fewer.
-    fn settle(&mut self, index: usize, counted: u64) {
+    fn settle(&mut self, index: RequestIndex, counted: u64) {
         let (slot, record) = self.requests.both(index);
         let ours = std::mem::take(&mut record.counted);
         let rank = slot.peer;
@@ -76,7 +79,7 @@ impl Core {
     }
 
     /// The further ranges of an ACK: in order, apart, and within `bounds`.
-    fn take_wanted(&mut self, index: usize, inbound: &Inbound<'_>, bounds: Range<u64>) -> bool {
+    fn take_wanted(&mut self, index: RequestIndex, inbound: &Inbound<'_>, bounds: Range<u64>) -> bool {
         const ONE: usize = 16;
         let wanted = &mut self.requests.record(index).wanted;
         wanted.clear();
@@ -96,8 +99,8 @@ impl Core {
     /// PUT: the receiver has matched, and exposes its room.
     pub(crate) fn on_put(
         &mut self,
-        rank: u32,
-        rail: u16,
+        rank: Rank,
+        rail: RailId,
         bytes: [u8; size_of::<PutHeader>()],
         inbound: &Inbound<'_>,
     ) {
@@ -150,7 +153,7 @@ impl Core {
     }
 
     /// FIN of a get: the receiver has read our memory. NACK is only for receivers.
-    pub(crate) fn on_receiver_word(&mut self, rank: u32, header: &FinHeader) {
+    pub(crate) fn on_receiver_word(&mut self, rank: Rank, header: &FinHeader) {
         let id = RequestId::from_bits(header.sender.get());
         let Some(slot) = self.requests.get(id) else {
             self.counters.drops.stale_request += 1;
@@ -176,12 +179,12 @@ impl Core {
     }
 
     /// Tells the receiver that its message will not come.
-    pub(crate) fn give_up(&mut self, index: usize) {
+    pub(crate) fn give_up(&mut self, index: RequestIndex) {
         self.queue_end(kind::NACK, index, flag::TO_RECEIVER);
     }
 
     /// A write into the receiver's memory has ended.
-    pub(crate) fn put_ended(&mut self, index: usize, outcome: Result<u64, OpError>) {
+    pub(crate) fn put_ended(&mut self, index: RequestIndex, outcome: Result<u64, OpError>) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         let rank = slot.peer;
@@ -208,7 +211,7 @@ impl Core {
     }
 
     /// The receiver's memory cannot be written: everything that it was for goes by fragments.
-    pub(crate) fn put_failed(&mut self, index: usize) {
+    pub(crate) fn put_failed(&mut self, index: RequestIndex) {
         self.counters.fallbacks += 1;
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);

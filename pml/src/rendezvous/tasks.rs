@@ -9,6 +9,8 @@ use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
 use crate::paths::stripe::STRIPED_FROM;
 use crate::peer::Task;
 use crate::pml::Pml;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::request::{Outcome, RequestId, State, UnderWay};
 use crate::wire::{FragHeader, MatchHeader, PutHeader, kind};
 use doorbell_fabric::caps::Capabilities;
@@ -27,7 +29,7 @@ pub(crate) enum Step {
 
 impl<M: Message> Pml<M> {
     /// Does one task of a peer.
-    pub(crate) fn step(&mut self, rank: u32, task: Task) -> Step {
+    pub(crate) fn step(&mut self, rank: Rank, task: Task) -> Step {
         let (id, wanted) = match task {
             Task::Get(id) => (id, State::Getting),
             Task::Expose(id) => (id, State::PutExposed),
@@ -55,15 +57,15 @@ impl<M: Message> Pml<M> {
 
     /// The peer's number on the rail of a one-sided transfer, and the longest operation; `None` when that rail
     /// does not lead to it any more.
-    fn one_sided(&self, rank: u32, id: RequestId) -> Option<(usize, PeerIndex, u64)> {
+    fn one_sided(&self, rank: Rank, id: RequestId) -> Option<(RailId, PeerIndex, u64)> {
         let rail = self.core.requests.peek_record(id.index()).rail;
-        let peer = &self.core.peers[rank as usize];
+        let peer = &self.core.peers[rank];
         let path = &peer.paths[peer.path_of(rail)?];
         path.up
-            .then_some((usize::from(rail), path.peer, path.can.limits.one_sided.max(1)))
+            .then_some((rail, path.peer, path.can.limits.one_sided.max(1)))
     }
 
-    fn get(&mut self, rank: u32, id: RequestId) -> Step {
+    fn get(&mut self, rank: Rank, id: RequestId) -> Step {
         // One that was asked for before a restart, too.
         if self.core.requests.peek_record(id.index()).operation.is_some() {
             return Step::Finished;
@@ -87,7 +89,7 @@ impl<M: Message> Pml<M> {
             return Step::Finished;
         };
         let op = self.core.operations.start(id);
-        match self.rails[rail].rail.get(peer, op, &from, into) {
+        match self.rails[rail].get(peer, op, &from, into) {
             Ok(()) => {
                 let record = self.core.requests.record(id.index());
                 record.operation = Some(op);
@@ -111,7 +113,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn put(&mut self, rank: u32, id: RequestId) -> Step {
+    fn put(&mut self, rank: Rank, id: RequestId) -> Step {
         if self.core.requests.peek_record(id.index()).operation.is_some() {
             return Step::Finished;
         }
@@ -131,7 +133,7 @@ impl<M: Message> Pml<M> {
         let op = self.core.operations.start(id);
         let record = self.core.requests.peek_record(id.index());
         let (at, bytes) = (to_usize(record.moved), to_usize(length));
-        let rail = &mut self.rails[rail].rail;
+        let rail = &mut self.rails[rail];
         let posted = match &record.origin {
             Origin::User(Payload::Loan(loan)) => rail.put(peer, op, Body::Loan(loan.part(at, bytes)), &to),
             Origin::User(Payload::Region(slice)) => match slice.slice(at, bytes) {
@@ -165,7 +167,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// Exposes the room of a receive and asks its sender to write into it.
-    fn expose_room(&mut self, rank: u32, id: RequestId) -> Step {
+    fn expose_room(&mut self, rank: Rank, id: RequestId) -> Step {
         let Some((rail, peer, _)) = self.one_sided(rank, id) else {
             self.core.receive_broke(id.index());
             return Step::Finished;
@@ -178,7 +180,7 @@ impl<M: Message> Pml<M> {
                 _ => None,
             };
             let memory = region.map_or_else(|| Exposure::Write(slot.room.part(at, length)), Exposure::Region);
-            match self.rails[rail].rail.expose(memory, Access::Write, Some(peer)) {
+            match self.rails[rail].expose(memory, Access::Write, Some(peer)) {
                 Ok(remote) => {
                     record.exposed = Some(doorbell_fabric::message::RemoteKey(remote.key.get()));
                     record.remote = Some(remote);
@@ -202,7 +204,7 @@ impl<M: Message> Pml<M> {
             Some(remote) => Body::Bytes(remote.as_bytes()),
             None => Body::Empty,
         };
-        match self.rails[rail].rail.send(peer, head.as_bytes(), body) {
+        match self.rails[rail].send(peer, head.as_bytes(), body) {
             Ok(_) => Step::Finished,
             Err(Refused::Full) => Step::Again(false),
             Err(_) => {
@@ -214,7 +216,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// Sends the next fragments of a message.
-    fn stream(&mut self, rank: u32, id: RequestId) -> Step {
+    fn stream(&mut self, rank: Rank, id: RequestId) -> Step {
         let mut sent = false;
         for _ in 0..BURST {
             let record = self.core.requests.peek_record(id.index());
@@ -223,7 +225,7 @@ impl<M: Message> Pml<M> {
             }
             let left = record.until - record.moved;
             let length = self.core.requests.peek(id.index()).length;
-            let set = self.core.peers[rank as usize].stripes();
+            let set = self.core.peers[rank].stripes();
             let striped = length >= STRIPED_FROM && set.count_ones() > 1;
             let path = if striped {
                 self.stripe(rank, set, left)
@@ -255,7 +257,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// A range has left: goes on with the next one, or ends.
-    fn all_left(&mut self, rank: u32, id: RequestId, sent: bool) -> Step {
+    fn all_left(&mut self, rank: Rank, id: RequestId, sent: bool) -> Step {
         let record = self.core.requests.record(id.index());
         if !record.wanted.is_empty() {
             let (from, until) = record.wanted.remove(0);
@@ -271,18 +273,18 @@ impl<M: Message> Pml<M> {
     }
 
     /// Whether the pipeline of a message over its one way has room.
-    fn has_turn(&mut self, rank: u32, at: usize, id: RequestId) -> bool {
+    fn has_turn(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
         let depth = self.core.config.pipeline.clamp(1, UnderWay::MOST);
-        let path = &self.core.peers[rank as usize].paths[at];
+        let path = &self.core.peers[rank].paths[at];
         let record = self.core.requests.record(id.index());
         let gate = record.under_way.gate(path.rail, depth);
-        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let rail = &mut self.rails[path.rail];
         gate == MsgId(0) || rail.handed_over(path.peer) >= gate
     }
 
-    fn send_fragment(&mut self, rank: u32, at: usize, id: RequestId) -> Result<(MsgId, usize), Refused> {
-        let path = &self.core.peers[rank as usize].paths[at];
-        let rail = &mut self.rails[usize::from(path.rail)].rail;
+    fn send_fragment(&mut self, rank: Rank, at: usize, id: RequestId) -> Result<(MsgId, usize), Refused> {
+        let path = &self.core.peers[rank].paths[at];
+        let rail = &mut self.rails[path.rail];
         let record = self.core.requests.record(id.index());
         let head = FragHeader {
             kind: kind::FRAG,
@@ -313,7 +315,7 @@ impl<M: Message> Pml<M> {
     /// Keeps the books of a fragment that a rail took.
     fn fragment_left(
         &mut self,
-        (rank, at, striped): (u32, usize, bool),
+        (rank, at, striped): (Rank, usize, bool),
         id: RequestId,
         (number, bytes): (MsgId, usize),
     ) {
@@ -331,7 +333,7 @@ impl<M: Message> Pml<M> {
         } else {
             record
                 .under_way
-                .note(self.core.peers[rank as usize].paths[at].rail, number);
+                .note(self.core.peers[rank].paths[at].rail, number);
         }
     }
 }

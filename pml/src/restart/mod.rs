@@ -34,6 +34,7 @@ mod sender;
 use doorbell_paths::table::next;
 
 use crate::core::Core;
+use crate::request::RequestIndex;
 use crate::wire::{Head, MatchHeader, RestartHeader};
 
 /// Where a request is in the handshake.
@@ -103,7 +104,7 @@ pub(crate) const RECEIVER: &[(Phase, Word, Phase)] = {
 
 impl Core {
     /// Moves the handshake of a request on; `false`: the word is not for where it is.
-    fn shake_hands(&mut self, index: usize, moves: &[(Phase, Word, Phase)], word: Word) -> bool {
+    fn shake_hands(&mut self, index: RequestIndex, moves: &[(Phase, Word, Phase)], word: Word) -> bool {
         let record = self.requests.record(index);
         match next(moves, record.phase, word) {
             Some(next) => {
@@ -115,7 +116,7 @@ impl Core {
     }
 
     /// One of the four words about a live request.
-    fn queue_restart_head(&mut self, kind: u8, index: usize, is_sender: bool) {
+    fn queue_restart_head(&mut self, kind: u8, index: RequestIndex, is_sender: bool) {
         let own = self.requests.id(index).to_bits();
         let (slot, record) = self.requests.both(index);
         let (sender, receiver) = if is_sender {

@@ -5,7 +5,9 @@ use doorbell_paths::{Place, Seq};
 
 use crate::config::Resume;
 use crate::core::Core;
+use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
+use crate::request::RequestIndex;
 use crate::request::{Event, RequestId, State};
 use crate::unexpected::Envelope;
 use crate::wire::{Head, MatchHeader, RestartHeader, kind};
@@ -20,11 +22,11 @@ fn is_newer(this: u32, than: u32) -> bool {
 
 impl Core {
     /// The way that a transfer to us went over is broken.
-    pub(crate) fn receive_broke(&mut self, index: usize) {
+    pub(crate) fn receive_broke(&mut self, index: RequestIndex) {
         self.stop_receiving(index, Word::Broke);
     }
 
-    fn stop_receiving(&mut self, index: usize, word: Word) -> bool {
+    fn stop_receiving(&mut self, index: RequestIndex, word: Word) -> bool {
         if !self.shake_hands(index, RECEIVER, word) {
             return false;
         }
@@ -44,7 +46,7 @@ impl Core {
     }
 
     /// When nothing of ours is under way any more: asks the sender to restart, or tells it that we are ready.
-    fn receive_is_quiet(&mut self, index: usize) {
+    fn receive_is_quiet(&mut self, index: RequestIndex) {
         if self.requests.record(index).operation.is_some() || !self.shake_hands(index, RECEIVER, Word::Quiet)
         {
             return;
@@ -57,7 +59,7 @@ impl Core {
     }
 
     /// A fragment while we wait for a restart: our memory was withdrawn before the sender wrote it, so it sends fragments.
-    pub(crate) fn goes_on(&mut self, index: usize, restart: u32) -> bool {
+    pub(crate) fn goes_on(&mut self, index: RequestIndex, restart: u32) -> bool {
         if restart != self.requests.record(index).restart
             || !self.shake_hands(index, RECEIVER, Word::Fragment)
         {
@@ -70,7 +72,7 @@ impl Core {
     }
 
     /// A read that the handshake waited for has ended. What it brought is good if it succeeded.
-    pub(crate) fn restart_read_ended(&mut self, index: usize, arrived: bool) {
+    pub(crate) fn restart_read_ended(&mut self, index: RequestIndex, arrived: bool) {
         let (slot, record) = self.requests.both(index);
         record.operation = None;
         if let Some(doomed) = record.doomed {
@@ -89,7 +91,7 @@ impl Core {
     }
 
     /// NOTIFY: the sender wants to begin anew.
-    pub(crate) fn on_restart_notify(&mut self, rank: u32, header: &RestartHeader) {
+    pub(crate) fn on_restart_notify(&mut self, rank: Rank, header: &RestartHeader) {
         if let Some(index) =
             self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())
         {
@@ -106,7 +108,7 @@ impl Core {
     }
 
     /// NOTIFY about a message that no receive has: it is kept here; or it is complete; or it never came.
-    fn answer_without_request(&mut self, rank: u32, header: &RestartHeader) {
+    fn answer_without_request(&mut self, rank: Rank, header: &RestartHeader) {
         let seq = header.matching.seq.get();
         let restart = header.restart.get();
         let word = if let Some(kept) = self.unexpected.find(rank, seq) {
@@ -116,7 +118,7 @@ impl Core {
             }
             kept.restart = restart;
             kind::RESTART_ACK
-        } else if Seq(seq).place(self.hot[rank as usize].expected_seq()) == Place::Behind {
+        } else if Seq(seq).place(self.hot[rank].expected_seq()) == Place::Behind {
             kind::RESTART_NACK
         } else {
             kind::RESTART_ACK
@@ -152,7 +154,7 @@ impl Core {
             // What came with the first announcement stays, and what it counts against the window.
             (kept.kind, kept.flags, kept.rail) = (envelope.kind, envelope.flags, envelope.rail);
             (kept.remote, kept.restart) = (envelope.remote, envelope.restart);
-        } else if Seq(envelope.seq).place(self.hot[rank as usize].expected_seq()) == Place::Behind {
+        } else if Seq(envelope.seq).place(self.hot[rank].expected_seq()) == Place::Behind {
             // Complete, or given up here: either way its sender is done with it.
             let (all, nobody) = (envelope.length, RequestId::from_bits(0));
             let identity = (envelope.context, envelope.tag, envelope.seq);
@@ -165,7 +167,7 @@ impl Core {
     }
 
     /// Goes on with a transfer: with what is lacking, or from the start.
-    fn resume(&mut self, index: usize, envelope: &Envelope) {
+    fn resume(&mut self, index: RequestIndex, envelope: &Envelope) {
         let zero = self.config.resume == Resume::FromZero;
         let record = self.requests.record(index);
         record.restart = envelope.restart;
@@ -184,18 +186,18 @@ impl Core {
     /// does not know it.
     fn transfer_of(
         &mut self,
-        rank: u32,
+        rank: Rank,
         matching: &MatchHeader,
         sender: u64,
         receiver: u64,
-    ) -> Option<usize> {
+    ) -> Option<RequestIndex> {
         let receives = |state| {
             matches!(
                 state,
                 State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
             )
         };
-        let fits = |core: &Self, index: usize| {
+        let fits = |core: &Self, index: RequestIndex| {
             let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
             receives(slot.state())
                 && slot.peer == rank
@@ -208,6 +210,6 @@ impl Core {
             let live = self.requests.get(id).is_some();
             return (live && fits(self, id.index())).then_some(id.index());
         }
-        (0..self.requests.count()).find(|index| fits(self, *index))
+        self.requests.indices().find(|index| fits(self, *index))
     }
 }

@@ -9,19 +9,22 @@ use crate::convertor::Origin;
 use crate::core::Core;
 use crate::peer::Task;
 use crate::pml::Pml;
+use crate::rails::RailId;
+use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
-use crate::request::{Event, NO_RAIL, Outcome, RequestId, State, mark};
+use crate::request::RequestIndex;
+use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
 
 use super::{Phase, SENDER, Word};
 
 impl Core {
     /// The way that a transfer of ours went over is broken.
-    pub(crate) fn send_broke(&mut self, index: usize) {
+    pub(crate) fn send_broke(&mut self, index: RequestIndex) {
         self.stop_sending(index, Word::Broke);
     }
 
-    fn stop_sending(&mut self, index: usize, word: Word) {
+    fn stop_sending(&mut self, index: RequestIndex, word: Word) {
         if !self.shake_hands(index, SENDER, word) {
             return;
         }
@@ -36,7 +39,7 @@ impl Core {
     }
 
     /// A write that the handshake waited for has ended, however.
-    pub(crate) fn restart_write_ended(&mut self, index: usize) {
+    pub(crate) fn restart_write_ended(&mut self, index: RequestIndex) {
         let record = self.requests.record(index);
         record.operation = None;
         if let Some(doomed) = record.doomed {
@@ -46,7 +49,7 @@ impl Core {
     }
 
     /// ACK or NACK: the receiver waits for the message anew, or has it.
-    pub(crate) fn on_restart_answer(&mut self, rank: u32, header: &RestartHeader) {
+    pub(crate) fn on_restart_answer(&mut self, rank: Rank, header: &RestartHeader) {
         let Some(index) = self.restarting(rank, header) else {
             return;
         };
@@ -75,7 +78,7 @@ impl Core {
     }
 
     /// ERROR: the receiver cannot go on.
-    pub(crate) fn on_restart_error(&mut self, rank: u32, header: &RestartHeader) {
+    pub(crate) fn on_restart_error(&mut self, rank: Rank, header: &RestartHeader) {
         let Some(index) = self.restarting(rank, header) else {
             return;
         };
@@ -96,7 +99,7 @@ impl Core {
     }
 
     /// The live send that a word of its receiver is about.
-    fn restarting(&mut self, rank: u32, header: &RestartHeader) -> Option<usize> {
+    fn restarting(&mut self, rank: Rank, header: &RestartHeader) -> Option<RequestIndex> {
         let id = RequestId::from_bits(header.sender.get());
         if self.requests.get(id).is_none() {
             self.counters.drops.stale_request += 1;
@@ -115,7 +118,7 @@ impl Core {
 impl<M: Message> Pml<M> {
     /// Goes on with a handshake: tells the receiver when nothing is under way any more; announces the message anew
     /// when it has answered.
-    pub(crate) fn restart(&mut self, rank: u32, id: RequestId) -> Step {
+    pub(crate) fn restart(&mut self, rank: Rank, id: RequestId) -> Step {
         let index = id.index();
         let phase = self.core.requests.peek_record(index).phase;
         match phase {
@@ -135,23 +138,23 @@ impl<M: Message> Pml<M> {
     }
 
     /// Whether nothing of a transfer is under way: no write, and no fragment over a way that is up.
-    fn is_quiet(&mut self, rank: u32, index: usize) -> bool {
+    fn is_quiet(&mut self, rank: Rank, index: RequestIndex) -> bool {
         let record = self.core.requests.peek_record(index);
         record.operation.is_none() && self.is_over(rank, index)
     }
 
     /// Whether the peer has taken every fragment of a transfer that left over a way that is up still.
-    pub(crate) fn is_over(&mut self, rank: u32, index: usize) -> bool {
-        let peer = &self.core.peers[rank as usize];
+    pub(crate) fn is_over(&mut self, rank: Rank, index: RequestIndex) -> bool {
+        let peer = &self.core.peers[rank];
         let over = &self.core.requests.peek_record(index).over;
         over.iter().all(|&(at, number)| {
             let path = &peer.paths[usize::from(at)];
-            !path.up || self.rails[usize::from(path.rail)].rail.handed_over(path.peer) >= number
+            !path.up || self.rails[path.rail].handed_over(path.peer) >= number
         })
     }
 
     /// The announcement with RESTART, by what the way that is used now can do.
-    fn announce_anew(&mut self, rank: u32, id: RequestId) -> Step {
+    fn announce_anew(&mut self, rank: Rank, id: RequestId) -> Step {
         let Some(at) = self.core.next_path(rank) else {
             return Step::Again(false);
         };
@@ -159,7 +162,7 @@ impl<M: Message> Pml<M> {
             self.core.config.protocol,
             self.core.requests.peek(id.index()).length,
         );
-        let path = &self.core.peers[rank as usize].paths[at];
+        let path = &self.core.peers[rank].paths[at];
         let origin = &self.core.requests.peek_record(id.index()).origin;
         let long = origin.is_contiguous()
             && matches!(origin, Origin::User(_))
@@ -186,10 +189,8 @@ impl<M: Message> Pml<M> {
             Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
             _ => Body::Empty,
         };
-        let path = &self.core.peers[rank as usize].paths[at];
-        let sent = self.rails[usize::from(path.rail)]
-            .rail
-            .send(path.peer, head.as_bytes(), body);
+        let path = &self.core.peers[rank].paths[at];
+        let sent = self.rails[path.rail].send(path.peer, head.as_bytes(), body);
         match sent {
             Ok(_) => {
                 let slot = self.core.requests.slot(id.index());
@@ -206,15 +207,15 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn expose_anew(&mut self, rank: u32, at: usize, id: RequestId) -> bool {
-        let path = &self.core.peers[rank as usize].paths[at];
+    fn expose_anew(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
+        let path = &self.core.peers[rank].paths[at];
         let record = self.core.requests.record(id.index());
         let memory = match &record.origin {
             Origin::User(Payload::Loan(loan)) => Exposure::Read(*loan),
             Origin::User(Payload::Region(slice)) => Exposure::Region(slice.clone()),
             _ => return false,
         };
-        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let rail = &mut self.rails[path.rail];
         let Ok(remote) = rail.expose(memory, Access::Read, Some(path.peer)) else {
             return false;
         };
@@ -226,9 +227,9 @@ impl<M: Message> Pml<M> {
 
     /// A way is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
     /// `again`: announcements that were given back, and are sent again without the memory that they name.
-    pub(crate) fn break_transfers(&mut self, rank: u32, at: usize, again: &[u64], taken: MsgId) {
-        let rail = self.core.peers[rank as usize].paths[at].rail;
-        for index in 0..self.core.requests.count() {
+    pub(crate) fn break_transfers(&mut self, rank: Rank, at: usize, again: &[u64], taken: MsgId) {
+        let rail = self.core.peers[rank].paths[at].rail;
+        for index in self.core.requests.indices() {
             let slot = self.core.requests.peek(index);
             if slot.peer != rank {
                 continue;
@@ -247,7 +248,7 @@ impl<M: Message> Pml<M> {
                     if again.contains(&id) {
                         // It goes on as an announcement that names no memory, and over no way of its own.
                         self.core.withdraw(index);
-                        self.core.requests.record(index).rail = NO_RAIL;
+                        self.core.requests.record(index).rail = RailId::NONE;
                     } else {
                         self.core.send_broke(index);
                     }

@@ -1,20 +1,17 @@
-//! Rails: events, paths that go down and come back, and what a rail gives back to be sent over another.
+//! What waits for a rail is sent; what a rail gives back is sent over another.
 
-use std::sync::Arc;
-
-use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused, Remote};
 use doorbell_fabric::time::Time;
 use doorbell_paths::send_news;
 use zerocopy::IntoBytes;
 
-use crate::arrivals::NOBODY;
 use crate::convertor::Origin;
 use crate::core::Withdrawal;
 use crate::error::LostReason;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
+use crate::rails::RailId;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{Event, RequestId, mark};
@@ -23,39 +20,8 @@ use crate::wire::{
     REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
 };
 
-/// A rail of this PML: its number in the order of `add_rail`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RailId(pub u16);
-
-/// A rail, and what the PML keeps with it.
-#[derive(Debug)]
-pub(crate) struct RailSlot<M> {
-    pub(crate) rail: M,
-    /// What it can do, for the paths over it.
-    pub(crate) can: Arc<Capabilities>,
-    /// The rank of each of its peers.
-    pub(crate) ranks: Vec<u32>,
-}
-
 /// Passes for the last messages of a peer that has ended: more than its window holds, and an end to a flood of others.
 const LAST_PASSES: u32 = 10_000;
-
-impl<M: Message> RailSlot<M> {
-    pub(crate) fn new(rail: M) -> Self {
-        Self {
-            can: Arc::new(*rail.capabilities()),
-            rail,
-            ranks: Vec::new(),
-        }
-    }
-
-    pub(crate) fn assign(&mut self, peer: PeerIndex, rank: u32) {
-        if self.ranks.len() <= peer.index() {
-            self.ranks.resize(peer.index() + 1, NOBODY);
-        }
-        self.ranks[peer.index()] = rank;
-    }
-}
 
 impl<M: Message> Pml<M> {
     /// The process of a peer has ended, which is known from elsewhere than its rails: all of them end with it. What it
@@ -63,14 +29,14 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn peer_ended(&mut self, now: Time, rank: Rank, reason: DownReason) {
         for _ in 0..LAST_PASSES {
-            self.paces.expect_all();
+            self.rails.expect_all();
             // With the housekeeping: a peer that came, sent and went may not even have been met by its rail.
             if self.progress(now) == 0 {
                 break;
             }
         }
         if rank.0 < self.core.config.size && rank != self.core.config.rank {
-            self.core.fail_peer(rank.0, LostReason::Peer(reason));
+            self.core.fail_peer(rank, LostReason::Peer(reason));
             self.apply_withdrawals();
         }
     }
@@ -79,7 +45,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub(crate) fn read_last_words(&mut self) {
         for _ in 0..LAST_PASSES {
-            self.paces.expect_all();
+            self.rails.expect_all();
             if self.poll() == 0 {
                 break;
             }
@@ -87,11 +53,11 @@ impl<M: Message> Pml<M> {
     }
 
     /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.
-    pub(crate) fn send_control(&mut self, rank: u32) -> bool {
-        if self.core.peers[rank as usize].has_news() && !send_news(self, rank) {
+    pub(crate) fn send_control(&mut self, rank: Rank) -> bool {
+        if self.core.peers[rank].has_news() && !send_news(self, rank.0) {
             return false;
         }
-        while let Some(mut control) = self.core.peers[rank as usize].control.pop_front() {
+        while let Some(mut control) = self.core.peers[rank].control.pop_front() {
             let sent = match &mut control {
                 Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]).map(|()| false),
                 Control::Long(bytes) => self.send_long(rank, bytes).map(|()| false),
@@ -100,8 +66,8 @@ impl<M: Message> Pml<M> {
             match sent {
                 Ok(again) => self.core.counters.resent += u64::from(again),
                 Err(_) => {
-                    if !self.core.hot[rank as usize].is(about::LOST) {
-                        self.core.peers[rank as usize].control.push_front(control);
+                    if !self.core.hot[rank].is(about::LOST) {
+                        self.core.peers[rank].control.push_front(control);
                     }
                     return false;
                 }
@@ -111,7 +77,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// A header of the PML's own, and what follows it.
-    fn send_long(&mut self, rank: u32, bytes: &[u8]) -> Result<(), Refused> {
+    fn send_long(&mut self, rank: Rank, bytes: &[u8]) -> Result<(), Refused> {
         let split = bytes
             .first()
             .and_then(|kind| head_len(*kind))
@@ -120,10 +86,10 @@ impl<M: Message> Pml<M> {
         self.send_over(rank, head, rest)
     }
 
-    fn send_over(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+    fn send_over(&mut self, rank: Rank, head: &[u8], body: &[u8]) -> Result<(), Refused> {
         let at = self.core.next_path(rank).ok_or(Refused::Full)?;
-        let path = &self.core.peers[rank as usize].paths[at];
-        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let path = &self.core.peers[rank].paths[at];
+        let rail = &mut self.rails[path.rail];
         let body = if body.is_empty() {
             Body::Empty
         } else {
@@ -141,9 +107,9 @@ impl<M: Message> Pml<M> {
 
     /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request for
     /// fragments; what is too long for this rail is cut. Whether anything was sent: what a restart brings anew is not.
-    fn send_again(&mut self, rank: u32, bytes: &mut Vec<u8>) -> Result<bool, Refused> {
+    fn send_again(&mut self, rank: Rank, bytes: &mut Vec<u8>) -> Result<bool, Refused> {
         let at = self.core.next_path(rank).ok_or(Refused::Full)?;
-        let room = self.core.peers[rank as usize].paths[at].can.limits.message;
+        let room = self.core.peers[rank].paths[at].can.limits.message;
         let Some(split) = bytes
             .first()
             .and_then(|kind| head_len(*kind))
@@ -170,7 +136,7 @@ impl<M: Message> Pml<M> {
 
     /// The memory that a PUT named is withdrawn: its receive has asked for a restart, or was given up, and then its
     /// sender is to send nothing.
-    fn put_again(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<bool, Refused> {
+    fn put_again(&mut self, rank: Rank, head: &[u8], body: &[u8]) -> Result<bool, Refused> {
         let (Some(head), Some(remote)) = (head.first_chunk::<PUT_LEN>(), body.first_chunk::<REMOTE_LEN>())
         else {
             return Ok(false);
@@ -197,7 +163,7 @@ impl<M: Message> Pml<M> {
 
     /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, the rest is what
     /// is sent later: over whichever rail, no byte goes twice.
-    fn send_cut(&mut self, rank: u32, bytes: &mut Vec<u8>, room: usize) -> Result<(), Refused> {
+    fn send_cut(&mut self, rank: Rank, bytes: &mut Vec<u8>, room: usize) -> Result<(), Refused> {
         let Some((head, body)) = bytes.split_first_chunk::<FRAG_LEN>() else {
             return Ok(());
         };
@@ -217,7 +183,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// A whole message that is too long for the new rail: announced, its bytes kept in a request of our own.
-    fn announce_again(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+    fn announce_again(&mut self, rank: Rank, head: &[u8], body: &[u8]) -> Result<(), Refused> {
         let Some(header) = head
             .first_chunk::<MATCH_LEN>()
             .map(|bytes| wire::parse::<MatchHeader, _>(*bytes))
@@ -270,7 +236,7 @@ impl<M: Message> Pml<M> {
     pub(crate) fn apply_withdrawals(&mut self) {
         while let Some(withdrawal) = self.core.withdrawals.pop() {
             match withdrawal {
-                Withdrawal::Key(rail, key) => self.rails[usize::from(rail)].rail.withdraw(key),
+                Withdrawal::Key(rail, key) => self.rails[rail].withdraw(key),
                 Withdrawal::Peer(rail, peer) => self.let_go(rail, peer),
             }
         }
@@ -278,8 +244,8 @@ impl<M: Message> Pml<M> {
 
     /// A rail that does not know of the loss would go on to send again what nobody will answer, and keep it for ever.
     #[cold]
-    fn let_go(&mut self, rail: u16, peer: PeerIndex) {
-        let rail = &mut self.rails[usize::from(rail)].rail;
+    fn let_go(&mut self, rail: RailId, peer: PeerIndex) {
+        let rail = &mut self.rails[rail];
         rail.abandon(peer);
         rail.reclaim(peer, &mut |_, _| {});
     }
