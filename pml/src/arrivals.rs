@@ -5,8 +5,8 @@ use doorbell_paths::{Arrival, on_word};
 
 use crate::blocking_recv::BlockingRecv;
 use crate::core::Core;
+use crate::hot::about;
 use crate::operations::FOREIGN;
-use crate::peer::{EXPECTED_MASK, about};
 use crate::rails::{NO_RANK, RailId};
 use crate::rank::Rank;
 use crate::unexpected::Envelope;
@@ -36,7 +36,7 @@ impl Arrivals for ArrivalHandler<'_> {
         let (first, tag) = (u64::from_le_bytes(first), u64::from_le_bytes(tag));
         let rank = self.ranks.get(peer.index()).copied().unwrap_or(NO_RANK);
         match self.core.hot.get_mut(rank) {
-            Some(hot) if first & EXPECTED_MASK == hot.expected => {
+            Some(hot) if hot.expects(first) => {
                 hot.advance();
                 let context = (first >> 16) as u16;
                 if self.waiting.take(self.core, (rank, context, tag), &inbound) {
@@ -197,7 +197,7 @@ impl Core {
 
     /// A word about the paths themselves; housekeeping acts on it, which can send and has a clock.
     fn on_path_word(&mut self, rank: Rank, rail: RailId, header: &PathHeader) {
-        let over = self.peers[rank].path_of(rail);
+        let over = self.peers[rank].paths.over(rail);
         let Some((word, (states, timers))) = header.word().zip(self.paths_of(rank)) else {
             return;
         };

@@ -9,7 +9,8 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Inbound, Look, Message, Watch};
 
 use crate::core::Core;
-use crate::peer::{ENVELOPE, about};
+use crate::credit::ENVELOPE;
+use crate::hot::about;
 use crate::pml::Pml;
 use crate::rails::NO_RANK;
 use crate::rank::Rank;
@@ -117,7 +118,7 @@ impl<M: Message> Pml<M> {
         let (from, context, tag, room) = (waiting.rank, waiting.context, waiting.tag, waiting.room);
         for _ in 0..looks.div_ceil(ANSWERING.looks) {
             // Credits and answers do not wait for a poll that may not come for long.
-            if !self.core.listed.is_empty() {
+            if !self.core.work.is_empty() {
                 self.drain();
             }
             self.poll_for(1, &mut waiting);
@@ -147,24 +148,24 @@ impl<M: Message> Pml<M> {
         if others || hot.is(about::LOST | about::SELF | about::HELD | about::UNMET) {
             return None;
         }
-        if !core.listed.is_empty() {
+        if !core.work.is_empty() {
             return Some(Look::Other);
         }
-        let rail = self.rails.get_mut(hot.rail)?;
-        let head = [(hot.expected | u64::from(context) << 16).to_le(), tag.to_le()];
+        let (rail, peer) = hot.route();
+        let rail = self.rails.get_mut(rail)?;
+        let head = hot.expected_head(context, tag);
         let watch = if core.in_a_row > STREAM {
             STREAMING
         } else {
             ANSWERING
         };
-        let look = rail.look(hot.peer, head, room.into(), watch);
+        let look = rail.look(peer, head, room.into(), watch);
         if let Look::Taken(length) = look {
             hot.advance();
-            hot.consumed += length as u64 + ENVELOPE;
             core.in_a_row = core.in_a_row.wrapping_add(1);
             core.counters.arrived += 1;
             core.counters.matched += 1;
-            if hot.consumed >= hot.report_at {
+            if hot.consume(length as u64 + ENVELOPE) {
                 core.report(from);
             }
         }

@@ -11,14 +11,17 @@ use doorbell_matching::{Capacity, Matcher};
 use doorbell_paths::{Policy, Timers};
 
 use crate::args::Delivery;
+use crate::backlog::{Control, Task};
 use crate::by_rank::ByRank;
 use crate::config::PmlConfig;
 use crate::convertor::Origin;
 use crate::counters::Counters;
 use crate::error::LostReason;
+use crate::hot::{Hot, about};
 use crate::lazy_connect::LazyPeers;
 use crate::operations::Operations;
-use crate::peer::{Control, Hot, Peer, Task, about};
+use crate::paths::stripe::Flowing;
+use crate::peer::Peer;
 use crate::pool::Pool;
 use crate::rails::RailId;
 use crate::rank::Rank;
@@ -26,6 +29,7 @@ use crate::request::RequestIndex;
 use crate::request::{Outcome, RequestId, Requests, mark};
 use crate::unexpected::Unexpected;
 use crate::wire::Head;
+use crate::worklist::Worklist;
 
 /// A one-sided operation of the caller that ended: the rail's number, the operation, how.
 pub(crate) type Foreign = (RailId, OpId, Result<u64, OpError>);
@@ -52,9 +56,7 @@ pub(crate) struct Core {
     /// Messages that multi-receives took, and what they still count against their sender's window.
     pub(crate) deliveries: VecDeque<(Delivery, u64)>,
     /// Peers with something for a rail to take.
-    pub(crate) listed: Vec<Rank>,
-    /// Those of them that the current pass looks at.
-    pub(crate) in_pass: Vec<Rank>,
+    pub(crate) work: Worklist,
     /// What rails are to let go of before the poll that found out returns.
     pub(crate) withdrawals: Vec<Withdrawal>,
     pub(crate) operations: Operations,
@@ -71,7 +73,7 @@ pub(crate) struct Core {
     /// When which peer's paths are looked at.
     pub(crate) timers: Timers,
     /// Peers to whom fragments of striped messages are under way.
-    pub(crate) flowing: Vec<Rank>,
+    pub(crate) flowing: Flowing,
     /// The time of the last housekeeping, and whether a rail finds it old.
     pub(crate) now: Time,
     pub(crate) wants_time: bool,
@@ -83,12 +85,8 @@ const ANSWERS_MOST: usize = 1 << 16;
 
 impl Core {
     pub(crate) fn new(config: PmlConfig) -> Self {
-        let mut hot = ByRank::new(config.size, |rank| Hot::new(&config, rank == config.rank));
-        if let Some(own) = hot.get_mut(config.rank) {
-            own.report_at = u64::MAX;
-        }
         Self {
-            hot,
+            hot: ByRank::new(config.size, |rank| Hot::new(&config, rank == config.rank)),
             matcher: Matcher::new(
                 config.seed,
                 Capacity {
@@ -103,8 +101,7 @@ impl Core {
             pool: Pool::new(),
             completions: VecDeque::with_capacity(config.requests),
             deliveries: VecDeque::new(),
-            listed: Vec::with_capacity(config.size as usize),
-            in_pass: Vec::with_capacity(config.size as usize),
+            work: Worklist::new(config.size),
             withdrawals: Vec::with_capacity(16),
             operations: Operations::default(),
             foreign: VecDeque::new(),
@@ -119,7 +116,7 @@ impl Core {
                 silence: None,
                 waits_for_only_path: false,
             }),
-            flowing: Vec::new(),
+            flowing: Flowing::default(),
             now: Time::ZERO,
             wants_time: false,
             config,
@@ -129,17 +126,13 @@ impl Core {
     /// Puts a peer on the list of those with work.
     #[inline]
     pub(crate) fn list(&mut self, rank: Rank) {
-        let hot = &mut self.hot[rank];
-        if !hot.is(about::LISTED | about::LOST) {
-            hot.about |= about::LISTED;
-            self.listed.push(rank);
-        }
+        self.work.add(rank, &mut self.hot[rank]);
     }
 
     /// Queues a header for a peer.
     pub(crate) fn queue_head(&mut self, rank: Rank, head: Head) {
         if !self.hot[rank].is(about::LOST | about::SELF) {
-            self.peers[rank].control.push_back(Control::Head(head));
+            self.peers[rank].backlog.push_control(Control::Head(head));
             self.list(rank);
         }
     }
@@ -147,7 +140,7 @@ impl Core {
     /// Answers a word about a message that no request of ours knows. An honest peer takes its answers.
     #[cold]
     pub(crate) fn queue_answer(&mut self, rank: Rank, head: Head) {
-        if self.peers[rank].control.len() < ANSWERS_MOST {
+        if self.peers[rank].backlog.control_len() < ANSWERS_MOST {
             self.queue_head(rank, head);
         } else {
             self.fail_peer(rank, LostReason::Flood);
@@ -165,14 +158,14 @@ impl Core {
             bytes.extend_from_slice(&from.to_le_bytes());
             bytes.extend_from_slice(&to.to_le_bytes());
         }
-        self.peers[rank].control.push_back(Control::Long(bytes));
+        self.peers[rank].backlog.push_control(Control::Long(bytes));
         self.list(rank);
     }
 
     /// Queues something that needs a rail.
     pub(crate) fn queue_task(&mut self, rank: Rank, task: Task) {
         if !self.hot[rank].is(about::LOST) {
-            self.peers[rank].tasks.push_back(task);
+            self.peers[rank].backlog.push_task(task);
             self.list(rank);
         }
     }

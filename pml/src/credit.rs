@@ -14,40 +14,32 @@
 
 use crate::core::Core;
 use crate::error::LostReason;
-use crate::peer::{Hot, about};
+use crate::hot::about;
 use crate::rank::Rank;
 use crate::request::RequestIndex;
 use crate::wire::{self, CreditHeader, Head, kind};
 
-impl Hot {
-    /// Whether the window has room for that many more bytes, envelope included.
-    #[inline]
-    pub(crate) fn has_room(&self, charge: u64) -> bool {
-        self.charged + charge <= self.window_end
-    }
-}
+/// What one envelope counts against the window, in bytes, beside its payload.
+pub(crate) const ENVELOPE: u64 = 64;
 
 impl Core {
     /// A message of `rank` was consumed.
     #[inline]
     pub(crate) fn consume(&mut self, rank: Rank, charge: u64) {
-        let hot = &mut self.hot[rank];
-        hot.consumed += charge;
-        if hot.consumed >= hot.report_at {
+        if self.hot[rank].consume(charge) {
             self.report(rank);
         }
     }
 
     #[cold]
     pub(crate) fn report(&mut self, rank: Rank) {
-        let hot = &mut self.hot[rank];
-        hot.report_at = hot.consumed + self.config.window / 4;
+        let consumed = self.hot[rank].report(self.config.window);
         let head = Head::new(&CreditHeader {
             kind: kind::CREDIT,
             flags: 0,
             reserved: 0.into(),
             reserved2: 0.into(),
-            consumed: hot.consumed.into(),
+            consumed: consumed.into(),
         });
         self.counters.credits_sent += 1;
         self.queue_head(rank, head);
@@ -58,18 +50,17 @@ impl Core {
         let header: CreditHeader = wire::parse(bytes);
         let (hot, peer) = (&mut self.hot[rank], &mut self.peers[rank]);
         let consumed = header.consumed.get();
-        if consumed > hot.charged {
+        if consumed > hot.charged() {
             self.counters.drops.bad_range += 1;
             return;
         }
         self.counters.credits_received += 1;
-        if consumed <= peer.reported {
-            return; // an older report, overtaken or sent again
+        if !peer.take_report(consumed) {
+            return;
         }
-        peer.reported = consumed;
-        hot.window_end = consumed + self.config.window;
-        hot.limit(peer);
-        if !peer.sends.is_empty() {
+        hot.set_window_end(consumed + self.config.window);
+        hot.set_turn_end(peer.paths.turn_end());
+        if peer.backlog.has_sends() {
             self.list(rank);
         }
     }
@@ -77,10 +68,9 @@ impl Core {
     /// Bytes that were counted, and then did not arrive in the message that they were counted with.
     pub(crate) fn uncharge(&mut self, rank: Rank, bytes: u64) {
         // A peer that reported them as well gets them once.
-        let reported = self.peers[rank].reported;
-        let hot = &mut self.hot[rank];
-        hot.charged = hot.charged.saturating_sub(bytes).max(reported.min(hot.charged));
-        if !self.peers[rank].sends.is_empty() {
+        let peer = &self.peers[rank];
+        self.hot[rank].uncharge(bytes, peer.reported());
+        if peer.backlog.has_sends() {
             self.list(rank);
         }
     }
@@ -96,16 +86,15 @@ impl Core {
     /// Whether an announcement without bytes may leave.
     #[inline]
     pub(crate) fn may_announce(&self, rank: Rank) -> bool {
-        let hot = &self.hot[rank];
-        hot.charged + crate::peer::ENVELOPE <= hot.window_end - self.config.window + self.config.hard_window
+        self.hot[rank].may_announce(&self.config)
     }
 
     /// Counts bytes that are kept for `rank`. A peer that sends more than was agreed is cut off, because the only
     /// other choices are to lose a message or to fill our memory.
     pub(crate) fn keep_charge(&mut self, rank: Rank, charge: u64) {
         let peer = &mut self.peers[rank];
-        peer.kept += charge;
-        if peer.kept > self.config.hard_window + self.config.window && !self.hot[rank].is(about::SELF) {
+        peer.keep(charge);
+        if peer.kept() > self.config.hard_window + self.config.window && !self.hot[rank].is(about::SELF) {
             self.fail_peer(rank, LostReason::Flood);
         }
     }
@@ -113,6 +102,6 @@ impl Core {
     /// Messages that may be under way from one peer at a time, by the agreed limits.
     #[inline]
     pub(crate) fn reorder_limit(&self) -> u64 {
-        (self.config.hard_window + self.config.window) / crate::peer::ENVELOPE
+        (self.config.hard_window + self.config.window) / ENVELOPE
     }
 }

@@ -191,7 +191,7 @@ impl<M: Message> Pml<M> {
             State::Fragments => Waiting::Fragments,
             State::Getting => Waiting::Read,
             State::PutExposed => Waiting::Write,
-            State::Queued if self.core.peers[slot.peer].alone().is_some() => Waiting::Path,
+            State::Queued if self.core.peers[slot.peer].paths.alone().is_some() => Waiting::Path,
             State::Queued if self.is_unmet(slot.peer) => Waiting::Path,
             State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
             State::Queued => Waiting::Credit,
@@ -212,12 +212,12 @@ impl<M: Message> Pml<M> {
             Source::Any => (None, None, 0, self.core.matcher.unexpected_load().messages),
             Source::Rank(rank) => {
                 let known = &self.core.peers[rank];
-                let path = known.paths.get(known.current()).filter(|path| path.up);
+                let path = known.paths.current_up();
                 let load = self.core.matcher.unexpected_load_of(rank.0);
                 (
-                    path.map(|path| self.rail_name(path.rail)),
+                    path.map(|path| self.rail_name(path.rail())),
                     self.no_path(rank),
-                    known.sends.len(),
+                    known.backlog.send_count(),
                     load.messages,
                 )
             }
@@ -241,8 +241,8 @@ impl<M: Message> Pml<M> {
 
     fn no_path(&self, rank: Rank) -> Option<NoPath> {
         let peer = &self.core.peers[rank];
-        let (until, reason, called) = peer.alone()?;
-        let name = |at: usize| self.rail_name(peer.paths[at].rail);
+        let (until, reason, called) = peer.paths.alone()?;
+        let name = |at: usize| self.rail_name(peer.paths[at].rail());
         Some(NoPath {
             called: each(called).map(name).collect(),
             reason,
@@ -264,7 +264,7 @@ impl<M: Message> Pml<M> {
         if !self.core.any_apart {
             return None;
         }
-        self.core.peers.get(rank)?.lost
+        self.core.peers.get(rank)?.lost()
     }
 
     /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it allocates.
@@ -274,24 +274,24 @@ impl<M: Message> Pml<M> {
         let hot = &self.core.hot[rank];
         Some(PeerReport {
             rank,
-            lost: peer.lost,
+            lost: peer.lost(),
             paths: peer
                 .paths
                 .iter()
                 .enumerate()
                 .map(|(at, path)| PathReport {
-                    rail: path.rail,
-                    name: self.rail_name(path.rail),
-                    up: path.up,
+                    rail: path.rail(),
+                    name: self.rail_name(path.rail()),
+                    up: path.is_up(),
                     state: peer.state(at),
-                    latency_ns: peer.measured(at),
-                    bandwidth: peer.measured_rate(at),
-                    current: at == peer.current() && path.up,
-                    small: peer.takes_small(at),
+                    latency_ns: peer.paths.measured(at),
+                    bandwidth: peer.paths.measured_rate(at),
+                    current: at == peer.paths.current() && path.is_up(),
+                    small: peer.paths.takes_small(at),
                 })
                 .collect(),
-            queued: peer.sends.len(),
-            unreported: hot.charged.saturating_sub(peer.reported),
+            queued: peer.backlog.send_count(),
+            unreported: hot.charged().saturating_sub(peer.reported()),
             unexpected: self.core.matcher.unexpected_load_of(rank.0).messages,
             held: peer.held.count(),
         })
@@ -302,8 +302,8 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn path(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)> {
         let peer = self.core.peers.get(rank)?;
-        let at = peer.path_of(rail)?;
-        Some((peer.state(at), peer.measured(at)))
+        let at = peer.paths.over(rail)?;
+        Some((peer.state(at), peer.paths.measured(at)))
     }
 
     fn rail_name(&self, rail: RailId) -> String {

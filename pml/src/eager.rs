@@ -6,10 +6,11 @@ use zerocopy::IntoBytes;
 
 use crate::args::{Payload, SendArgs, SendMode, Sent};
 use crate::convertor::{Cursor, Origin, to_usize};
+use crate::credit::ENVELOPE;
 use crate::error::PmlError;
+use crate::hot::about;
 use crate::launch::Launch;
 use crate::local::Outgoing;
-use crate::peer::{ENVELOPE, about};
 use crate::pml::Pml;
 use crate::pool::Buffer;
 use crate::rank::Rank;
@@ -187,17 +188,17 @@ impl<M: Message> Pml<M> {
     ) -> Option<(&mut M, PeerIndex)> {
         let hot = self.core.hot.get_mut(to)?;
         let charge = length as u64 + ENVELOPE;
-        if length >= hot.below as usize || hot.charged + charge > hot.limit {
+        if !hot.is_fast(length, charge) {
             return None;
         }
-        let rail = self.rails.get_mut(hot.rail)?;
-        let head = MatchHeader::plain_words(context, hot.next.0, tag);
-        rail.send(hot.peer, head.as_bytes(), body).ok()?;
-        hot.next = hot.next.next();
-        hot.charged += charge;
+        let (rail, peer) = hot.route();
+        let rail = self.rails.get_mut(rail)?;
+        let head = MatchHeader::plain_words(context, hot.next_seq().0, tag);
+        rail.send(peer, head.as_bytes(), body).ok()?;
+        hot.sent(charge);
         self.core.counters.sent_eager += 1;
         self.core.in_a_row = 0;
-        Some((rail, hot.peer))
+        Some((rail, peer))
     }
 
     #[cold]
@@ -261,7 +262,7 @@ impl<M: Message> Pml<M> {
         slot.length = outgoing.origin.len();
         let record = self.core.requests.record(id.index());
         record.origin = outgoing.origin;
-        if self.core.peers[rank].sends.is_empty() {
+        if !self.core.peers[rank].backlog.has_sends() {
             match self.launch(rank, id) {
                 Launch::Complete => {
                     self.core.free(id.index());
@@ -277,8 +278,8 @@ impl<M: Message> Pml<M> {
             }
         }
         self.core.counters.sends_queued += 1;
-        self.core.peers[rank].sends.push_back(id);
-        self.core.hot[rank].below = 0;
+        self.core.peers[rank].backlog.push_send(id);
+        self.core.hot[rank].close_fast_path();
         Ok(Sent::Pending(id))
     }
 
@@ -287,7 +288,7 @@ impl<M: Message> Pml<M> {
         self.core.want(rank);
         let met = !self.core.hot[rank].is(about::UNMET);
         let peer = &self.core.peers[rank];
-        match peer.lost {
+        match peer.lost() {
             Some(reason) => Err(PmlError::PeerLost { rank, reason }),
             None if met && peer.paths.is_empty() => Err(PmlError::NoRail { rank }),
             None => Ok(()),

@@ -6,7 +6,7 @@ use crate::args::{Aborted, Status};
 use crate::convertor::Origin;
 use crate::core::Core;
 use crate::error::PmlError;
-use crate::peer::about;
+use crate::hot::about;
 use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
@@ -259,7 +259,7 @@ impl<M: Message> Pml<M> {
     /// Takes a send out of the queue of those of which nothing has left.
     fn unqueue(&mut self, rank: Rank, id: RequestId) {
         self.core.withdraw(id.index());
-        self.core.peers[rank].sends.retain(|queued| *queued != id);
+        self.core.peers[rank].backlog.remove_send(id);
         self.core.refresh(rank);
         self.apply_withdrawals();
     }
@@ -273,7 +273,7 @@ impl<M: Message> Pml<M> {
         let origin = match self.core.matcher.remove_unexpected(kept) {
             Ok(found) => {
                 let (envelope, _) = self.core.unexpected.take(UnexpectedIndex::of_token(found.token));
-                self.core.peers[envelope.rank].kept -= envelope.charge();
+                self.core.peers[envelope.rank].release(envelope.charge());
                 std::mem::replace(&mut self.core.requests.record(id.index()).origin, Origin::Nothing)
             }
             // Claimed: its receiver will find that we are gone.

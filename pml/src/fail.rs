@@ -2,7 +2,7 @@
 
 use crate::core::{Core, Withdrawal};
 use crate::error::LostReason;
-use crate::peer::about;
+use crate::hot::about;
 use crate::rank::Rank;
 use crate::request::RequestIndex;
 use crate::request::{Outcome, RequestId, State, mark};
@@ -21,20 +21,17 @@ impl Core {
         self.no_more_meeting(rank);
         self.counters.peers_lost += 1;
         let peer = &mut self.peers[rank];
-        peer.lost = Some(reason);
-        for path in &mut peer.paths {
-            path.up = false;
-            self.withdrawals.push(Withdrawal::Peer(path.rail, path.peer));
+        peer.lose(reason);
+        for path in peer.paths.iter() {
+            let (rail, index) = path.route();
+            self.withdrawals.push(Withdrawal::Peer(rail, index));
         }
-        peer.watch = None;
-        peer.control.clear();
-        peer.tasks.clear();
-        let sends = std::mem::take(&mut peer.sends);
+        let sends = peer.backlog.clear();
         let held = peer.held.take();
         for index in held {
             let (envelope, buffer) = self.unexpected.take(index);
             self.pool.give(buffer);
-            self.peers[rank].kept -= envelope.charge();
+            self.peers[rank].release(envelope.charge());
         }
         for id in sends {
             if self.requests.get(id).is_some() {

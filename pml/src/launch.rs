@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use crate::args::Payload;
 use crate::config::Protocol;
 use crate::convertor::{Origin, to_usize};
-use crate::peer::ENVELOPE;
+use crate::credit::ENVELOPE;
 use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::rendezvous::tasks::{Piece, send_piece};
@@ -35,7 +35,7 @@ impl<M: Message> Pml<M> {
         let path = &self.core.peers[rank].paths[at];
         let length = self.core.requests.peek(id.index()).length;
         let sync = self.core.requests.peek(id.index()).marks & mark::SYNC != 0;
-        let small = length <= path.eager as u64;
+        let small = length <= path.eager() as u64;
         let hot = &self.core.hot[rank];
         if small && !sync && hot.has_room(length + ENVELOPE) {
             self.cover(id);
@@ -59,7 +59,7 @@ impl<M: Message> Pml<M> {
         self.cover(id);
         let path = &self.core.peers[rank].paths[at];
         let can_put = long && path.wants_put(protocol);
-        let first = if can_put { 0 } else { path.first_part };
+        let first = if can_put { 0 } else { path.first_part() };
         self.launch_announced(rank, at, id, first, can_put)
     }
 
@@ -73,7 +73,7 @@ impl<M: Message> Pml<M> {
 
     fn launch_eager(&mut self, rank: Rank, at: usize, id: RequestId) -> Launch {
         let length = self.core.requests.peek(id.index()).length;
-        let seq = self.core.hot[rank].next;
+        let seq = self.core.hot[rank].next_seq();
         let slot = self.core.requests.peek(id.index());
         let head = MatchHeader::new(kind::MATCH, 0, slot.context, seq.0, slot.tag);
         let sent = match self.core.checksum_of(id.index()) {
@@ -109,7 +109,7 @@ impl<M: Message> Pml<M> {
         if full {
             body = 0;
         }
-        record.seq = hot.next.0;
+        record.seq = hot.next_seq().0;
         let flags = if can_put { flag::CAN_PUT } else { 0 };
         let head = RndvHeader {
             matching: MatchHeader::new(kind::RNDV, flags, slot.context, record.seq, slot.tag),
@@ -137,8 +137,7 @@ impl<M: Message> Pml<M> {
 
     /// RGET; `None` when the memory cannot be exposed.
     fn launch_exposed(&mut self, rank: Rank, at: usize, id: RequestId) -> Option<Launch> {
-        let path = &self.core.peers[rank].paths[at];
-        let (rail_index, peer) = (path.rail, path.peer);
+        let (rail_index, peer) = self.core.peers[rank].paths[at].route();
         let rail = &mut self.rails[rail_index];
         let record = self.core.requests.record(id.index());
         if record.exposed.is_some() && record.rail != rail_index {
@@ -158,7 +157,7 @@ impl<M: Message> Pml<M> {
             record.rail = rail_index;
         }
         let remote = record.remote?;
-        let seq = self.core.hot[rank].next.0;
+        let seq = self.core.hot[rank].next_seq().0;
         record.seq = seq;
         let checksum = self.core.checksum_of(id.index());
         let slot = self.core.requests.peek(id.index());
@@ -192,7 +191,8 @@ impl<M: Message> Pml<M> {
         body: usize,
     ) -> Result<(), Launch> {
         let path = &self.core.peers[rank].paths[at];
-        let rail = &mut self.rails[path.rail];
+        let (rail, peer) = path.route();
+        let rail = &mut self.rails[rail];
         let record = self.core.requests.record(id.index());
         let piece = Piece {
             offset: 0,
@@ -201,8 +201,8 @@ impl<M: Message> Pml<M> {
         };
         let sent = send_piece(
             rail,
-            &path.can,
-            path.peer,
+            path.can(),
+            peer,
             head,
             &record.origin,
             &mut record.cursor,
@@ -217,9 +217,7 @@ impl<M: Message> Pml<M> {
     fn first_sent(&mut self, rank: Rank, at: usize, sent: Result<usize, Refused>) -> Result<(), Launch> {
         match sent {
             Ok(bytes) => {
-                let hot = &mut self.core.hot[rank];
-                hot.next = hot.next.next();
-                hot.charged += bytes as u64 + ENVELOPE;
+                self.core.hot[rank].sent(bytes as u64 + ENVELOPE);
                 Ok(())
             }
             Err(Refused::Full) => Err(Launch::Full),

@@ -13,7 +13,7 @@ use doorbell_fabric::message::Message;
 
 use crate::core::Core;
 use crate::error::LostReason;
-use crate::peer::about;
+use crate::hot::about;
 use crate::pml::Pml;
 use crate::rank::Rank;
 
@@ -73,7 +73,7 @@ impl Core {
     pub(crate) fn want(&mut self, rank: Rank) {
         let hot = &mut self.hot[rank];
         if hot.is(about::UNMET) && !hot.is(about::WANTED | about::LOST) {
-            hot.about |= about::WANTED;
+            hot.set(about::WANTED);
             self.lazy.untold.push(rank);
             self.lazy.pending.push(rank);
         }
@@ -89,14 +89,14 @@ impl Core {
 
     /// A rank was met, or never will be.
     pub(crate) fn no_more_meeting(&mut self, rank: Rank) {
-        self.hot[rank].about &= !(about::UNMET | about::WANTED);
+        self.hot[rank].clear(about::UNMET | about::WANTED);
         self.lazy.untold.retain(|other| *other != rank);
         self.lazy.pending.retain(|other| *other != rank);
     }
 
     /// Whether something that was accepted waits for a rank to be met.
     pub(crate) fn waits_for_a_meeting(&self) -> bool {
-        let waits = |rank: &Rank| !self.peers[*rank].sends.is_empty();
+        let waits = |rank: &Rank| self.peers[*rank].backlog.has_sends();
         self.lazy.pending.iter().any(waits)
     }
 }

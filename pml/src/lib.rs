@@ -23,7 +23,7 @@
 //! | `diagnostics`, `leak_stats` | what each request waits for; what is taken |
 //! | `lazy_connect` | peers that are connected when they are needed |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `core`, `by_rank`, `wire`, `intervals`, `convertor`, `pool`, `request`, `fsm`, `peer`, `unexpected`, `operations` | the nouns |
+//! | `core`, `by_rank`, `hot`, `backlog`, `worklist`, `wire`, `intervals`, `convertor`, `pool`, `request`, `fsm`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;
@@ -47,6 +47,7 @@
 
 mod args;
 mod arrivals;
+mod backlog;
 mod blocking_recv;
 mod by_rank;
 mod checksum;
@@ -61,6 +62,7 @@ mod ending;
 mod error;
 mod fail;
 mod fsm;
+mod hot;
 mod intervals;
 mod launch;
 mod lazy_connect;
@@ -83,6 +85,7 @@ mod resend;
 mod restart;
 mod unexpected;
 mod wire;
+mod worklist;
 
 pub use args::{
     Aborted, Claimed, Delivery, Envelope, MessageId, MultiArgs, Payload, RecvArgs, SendArgs, SendMode, Sent,

@@ -52,7 +52,7 @@ impl Core {
             return Sent::Done;
         }
         self.counters.unexpected += 1;
-        let kept = self.peers[envelope.rank].kept;
+        let kept = self.peers[envelope.rank].kept();
         let own = matches!(outgoing.origin, Origin::Own(..));
         let copy = outgoing.marks & mark::SYNC == 0
             && (own || envelope.length <= COPY_UP_TO && kept + envelope.charge() <= self.config.window);
@@ -81,7 +81,7 @@ impl Core {
             self.unexpected
                 .put(Station::Kept, envelope, crate::pool::Buffer::empty())
         };
-        self.peers[envelope.rank].kept += envelope.charge();
+        self.peers[envelope.rank].keep(envelope.charge());
         let handle = self.matcher.keep(envelope.key(), envelope.length, index.token());
         if let Sent::Pending(id) = sent {
             self.requests.record(id.index()).kept = Some(handle);

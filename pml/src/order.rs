@@ -4,7 +4,7 @@ use doorbell_fabric::message::Inbound;
 use doorbell_paths::{Place, Seq};
 
 use crate::core::Core;
-use crate::peer::about;
+use crate::hot::about;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{RequestId, State};
@@ -72,7 +72,7 @@ impl Core {
         }
         let index = self.record(Station::Held, envelope, inbound, at);
         self.peers[envelope.rank].held.hold(distance, index);
-        self.hot[envelope.rank].about |= about::HELD;
+        self.hot[envelope.rank].set(about::HELD);
         self.counters.held += 1;
         self.keep_charge(envelope.rank, envelope.charge());
     }
@@ -85,7 +85,7 @@ impl Core {
             self.take_in_held(index);
         }
         if self.peers[rank].held.is_empty() {
-            self.hot[rank].about &= !about::HELD;
+            self.hot[rank].clear(about::HELD);
         }
     }
 }

@@ -16,8 +16,9 @@ use crate::config::PmlConfig;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::error::PmlError;
+use crate::hot::about;
 use crate::launch::Launch;
-use crate::peer::{Path, about};
+use crate::paths::Path;
 use crate::rails::{RailId, Rails};
 use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
@@ -108,8 +109,8 @@ impl<M: Message> Pml<M> {
         if rank == self.core.config.rank {
             return Ok(());
         }
-        let known = &self.core.peers[rank];
-        if known.paths.len() >= PATHS_MAX && known.path_of(rail).is_none() {
+        let paths = &self.core.peers[rank].paths;
+        if paths.len() >= PATHS_MAX && paths.over(rail).is_none() {
             return Err(PmlError::TooManyRails {
                 rank,
                 most: PATHS_MAX,
@@ -124,16 +125,9 @@ impl<M: Message> Pml<M> {
             })?;
         self.rails.assign(rail, peer, rank);
         let path = Path::new(&self.core.config, rail, peer, self.rails.capabilities(rail));
-        let known = &mut self.core.peers[rank];
-        match known.path_of(rail) {
-            Some(at) => known.paths[at] = path,
-            None => {
-                // One or two per peer: a vector that grows by itself makes room for four.
-                known.paths.reserve_exact(1);
-                known.paths.push(path);
-            }
-        }
-        if self.core.peers[rank].paths.len() > 1 {
+        let paths = &mut self.core.peers[rank].paths;
+        paths.put(path);
+        if paths.len() > 1 {
             self.core.watch(rank);
         }
         self.core.refresh(rank);
@@ -198,7 +192,7 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn is_far(&self, to: Rank) -> bool {
         let hot = self.core.hot.get(to);
-        let rail = hot.and_then(|hot| self.rails.get(hot.rail));
+        let rail = hot.and_then(|hot| self.rails.get(hot.route().0));
         rail.is_some_and(|rail| !rail.capabilities().features.within_host)
     }
 
@@ -228,7 +222,7 @@ impl<M: Message> Pml<M> {
         if !self.core.withdrawals.is_empty() {
             self.apply_withdrawals();
         }
-        if !self.core.listed.is_empty() {
+        if !self.core.work.is_empty() {
             work += self.drain();
         }
         work
@@ -291,7 +285,7 @@ impl<M: Message> Pml<M> {
     /// Whether there is work that only polling moves on, so that sleeping on the rails' descriptors would delay it.
     #[must_use]
     pub fn must_poll(&self) -> bool {
-        !self.core.listed.is_empty()
+        !self.core.work.is_empty()
     }
 
     /// Rings the doorbells of all rails. A poll does it, too.
@@ -320,14 +314,17 @@ impl<M: Message> Pml<M> {
     #[inline(never)]
     fn holds_back_for(&mut self, to: Option<Rank>) -> bool {
         let held = |rank: Rank| {
-            let paths = match self.core.hot.get(rank) {
-                Some(hot) if hot.next != Seq(0) => &self.core.peers[rank].paths[..],
-                _ => &[],
-            };
-            paths.iter().any(|path| {
-                let rail = self.rails.get_mut(path.rail);
-                rail.is_some_and(|rail| rail.holds_back(Some(path.peer)))
-            })
+            let was_sent = self
+                .core
+                .hot
+                .get(rank)
+                .is_some_and(|hot| hot.next_seq() != Seq(0));
+            was_sent
+                && self.core.peers[rank].paths.iter().any(|path| {
+                    let (rail, peer) = path.route();
+                    let rail = self.rails.get_mut(rail);
+                    rail.is_some_and(|rail| rail.holds_back(Some(peer)))
+                })
         };
         match to {
             Some(to) => std::iter::once(to).any(held),
@@ -339,9 +336,10 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn handed_over(&mut self, to: Rank) -> u64 {
         let mut taken = 0u64;
-        for path in self.core.peers.get(to).iter().flat_map(|peer| &peer.paths) {
-            if let Some(rail) = self.rails.get_mut(path.rail) {
-                taken = taken.wrapping_add(rail.handed_over(path.peer).0);
+        for path in self.core.peers.get(to).iter().flat_map(|peer| peer.paths.iter()) {
+            let (rail, peer) = path.route();
+            if let Some(rail) = self.rails.get_mut(rail) {
+                taken = taken.wrapping_add(rail.handed_over(peer).0);
             }
         }
         taken
@@ -374,13 +372,10 @@ impl<M: Message> Pml<M> {
     pub(crate) fn drain(&mut self) -> Work {
         let mut work = 0;
         // Peers that are listed again meanwhile are looked at in the next pass.
-        std::mem::swap(&mut self.core.listed, &mut self.core.in_pass);
-        for at in 0..self.core.in_pass.len() {
-            let rank = self.core.in_pass[at];
-            self.core.hot[rank].about &= !about::LISTED;
+        self.core.work.begin_pass();
+        while let Some(rank) = self.core.work.next_in_pass(&mut self.core.hot) {
             work += self.drain_peer(rank);
         }
-        self.core.in_pass.clear();
         self.apply_withdrawals();
         if work > 0 {
             self.flush();
@@ -390,15 +385,15 @@ impl<M: Message> Pml<M> {
 
     fn drain_peer(&mut self, rank: Rank) -> Work {
         // What waits for a path that comes back is listed again then.
-        if self.core.hot[rank].is(about::LOST) || self.core.peers[rank].first_up().is_none() {
+        if self.core.hot[rank].is(about::LOST) || self.core.peers[rank].paths.first_up().is_none() {
             return 0;
         }
-        let before = self.core.peers[rank].control.len();
+        let before = self.core.peers[rank].backlog.control_len();
         let mut again = !self.send_control(rank);
-        let mut work = before.saturating_sub(self.core.peers[rank].control.len());
-        for _ in 0..self.core.peers[rank].tasks.len() {
+        let mut work = before.saturating_sub(self.core.peers[rank].backlog.control_len());
+        for _ in 0..self.core.peers[rank].backlog.task_count() {
             // Gone, when the peer was lost in the middle.
-            let Some(task) = self.core.peers[rank].tasks.pop_front() else {
+            let Some(task) = self.core.peers[rank].backlog.pop_task() else {
                 break;
             };
             match self.step(rank, task) {
@@ -407,7 +402,7 @@ impl<M: Message> Pml<M> {
                     work += usize::from(moved);
                     again = true;
                     if !self.core.hot[rank].is(about::LOST) {
-                        self.core.peers[rank].tasks.push_back(task);
+                        self.core.peers[rank].backlog.push_task(task);
                     }
                 }
             }
@@ -424,13 +419,13 @@ impl<M: Message> Pml<M> {
     /// Starts the sends of which nothing has left, in order.
     fn send_queued(&mut self, rank: Rank, again: &mut bool) -> Work {
         let mut work = 0;
-        while let Some(id) = self.core.peers[rank].sends.front().copied() {
+        while let Some(id) = self.core.peers[rank].backlog.first_send() {
             let launch = self.launch(rank, id);
             if launch == Launch::Full || launch == Launch::NoCredit {
                 *again |= launch == Launch::Full;
                 return work;
             }
-            self.core.peers[rank].sends.pop_front();
+            self.core.peers[rank].backlog.pop_send();
             work += 1;
             if launch == Launch::Complete {
                 self.core.finish(id.index(), Outcome::Ok);

@@ -209,7 +209,7 @@ impl Core {
                 tag: slot.tag,
             }),
             Outcome::PeerLost => {
-                let reason = self.peers[source].lost;
+                let reason = self.peers[source].lost();
                 // A request ends this way only after its peer was given a reason.
                 let reason = reason.unwrap_or(crate::error::LostReason::NotReclaimable);
                 Err(PmlError::PeerLost { rank: source, reason })

@@ -71,7 +71,7 @@ impl<M: Message> Pml<M> {
         let index = index.ok_or(PmlError::StaleMessage)?;
         let (envelope, buffer) = self.core.unexpected.take(index);
         self.core.pool.give(buffer);
-        self.core.peers[envelope.rank].kept -= envelope.charge();
+        self.core.peers[envelope.rank].release(envelope.charge());
         self.core.consume(envelope.rank, envelope.charge());
         self.core.release_sender(&envelope);
         Ok(envelope.public())

@@ -7,7 +7,8 @@ use doorbell_matching::{Entry, MatchKey, Pattern, Posted, Unexpected};
 use crate::args::{Delivery, Status, Target};
 use crate::convertor::to_usize;
 use crate::core::Core;
-use crate::peer::{ENVELOPE, about};
+use crate::credit::ENVELOPE;
+use crate::hot::about;
 use crate::rails::RailId;
 use crate::rank::{Rank, Source};
 use crate::request::RequestIndex;
@@ -122,7 +123,7 @@ impl Core {
     /// Gives a recorded message to the receive that it matched.
     pub(crate) fn deliver_recorded(&mut self, found: &Landing, index: UnexpectedIndex) {
         let (envelope, buffer) = self.unexpected.take(index);
-        self.peers[envelope.rank].kept -= envelope.charge();
+        self.peers[envelope.rank].release(envelope.charge());
         if envelope.kind == SELF_WAIT {
             self.deliver_own(found, &envelope);
             return;

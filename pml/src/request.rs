@@ -443,6 +443,10 @@ mod tests {
             assert_eq!(gate.0, u64::max(4, id - 1) - 4 + u64::from(id > 4));
             under_way.note(RailId(3), MsgId(id));
         }
-        assert_eq!(under_way.gate(RailId(2), 4), MsgId(0), "another rail counts for itself");
+        assert_eq!(
+            under_way.gate(RailId(2), 4),
+            MsgId(0),
+            "another rail counts for itself"
+        );
     }
 }

@@ -6,10 +6,11 @@ use doorbell_fabric::time::Time;
 use doorbell_paths::send_news;
 use zerocopy::IntoBytes;
 
+use crate::backlog::Control;
 use crate::convertor::Origin;
 use crate::core::Withdrawal;
 use crate::error::LostReason;
-use crate::peer::{Control, about};
+use crate::hot::about;
 use crate::pml::Pml;
 use crate::rails::RailId;
 use crate::rank::Rank;
@@ -54,10 +55,10 @@ impl<M: Message> Pml<M> {
 
     /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.
     pub(crate) fn send_control(&mut self, rank: Rank) -> bool {
-        if self.core.peers[rank].has_news() && !send_news(self, rank.0) {
+        if self.core.peers[rank].paths.has_news() && !send_news(self, rank.0) {
             return false;
         }
-        while let Some(mut control) = self.core.peers[rank].control.pop_front() {
+        while let Some(mut control) = self.core.peers[rank].backlog.pop_control() {
             let sent = match &mut control {
                 Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]).map(|()| false),
                 Control::Long(bytes) => self.send_long(rank, bytes).map(|()| false),
@@ -67,7 +68,7 @@ impl<M: Message> Pml<M> {
                 Ok(again) => self.core.counters.resent += u64::from(again),
                 Err(_) => {
                     if !self.core.hot[rank].is(about::LOST) {
-                        self.core.peers[rank].control.push_front(control);
+                        self.core.peers[rank].backlog.put_back(control);
                     }
                     return false;
                 }
@@ -88,14 +89,14 @@ impl<M: Message> Pml<M> {
 
     fn send_over(&mut self, rank: Rank, head: &[u8], body: &[u8]) -> Result<(), Refused> {
         let at = self.core.next_path(rank).ok_or(Refused::Full)?;
-        let path = &self.core.peers[rank].paths[at];
-        let rail = &mut self.rails[path.rail];
+        let (rail, peer) = self.core.peers[rank].paths[at].route();
+        let rail = &mut self.rails[rail];
         let body = if body.is_empty() {
             Body::Empty
         } else {
             Body::Bytes(body)
         };
-        match rail.send(path.peer, head, body) {
+        match rail.send(peer, head, body) {
             Ok(_) => Ok(()),
             Err(Refused::Full) => Err(Refused::Full),
             Err(_) => {
@@ -109,7 +110,7 @@ impl<M: Message> Pml<M> {
     /// fragments; what is too long for this rail is cut. Whether anything was sent: what a restart brings anew is not.
     fn send_again(&mut self, rank: Rank, bytes: &mut Vec<u8>) -> Result<bool, Refused> {
         let at = self.core.next_path(rank).ok_or(Refused::Full)?;
-        let room = self.core.peers[rank].paths[at].can.limits.message;
+        let room = self.core.peers[rank].paths[at].can().limits.message;
         let Some(split) = bytes
             .first()
             .and_then(|kind| head_len(*kind))

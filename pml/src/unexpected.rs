@@ -5,7 +5,7 @@
 
 use doorbell_fabric::message::Remote;
 
-use crate::peer::ENVELOPE;
+use crate::credit::ENVELOPE;
 use crate::pool::Buffer;
 use crate::rails::RailId;
 use crate::rank::Rank;

@@ -7,8 +7,9 @@ use doorbell_paths::{
 };
 use zerocopy::IntoBytes;
 
+use crate::backlog::Control;
 use crate::core::Core;
-use crate::peer::{Control, about};
+use crate::hot::about;
 use crate::pml::Pml;
 use crate::rails::RailId;
 use crate::rank::Rank;
@@ -20,7 +21,7 @@ impl Core {
         if self.hot[rank].is(about::LOST) {
             return None;
         }
-        let states = &mut self.peers[rank].watch().states;
+        let states = self.peers[rank].paths.states();
         Some((states, &mut self.timers))
     }
 }
@@ -36,57 +37,60 @@ impl<M: Message> Layer for Pml<M> {
 
     fn send_word(&mut self, peer: u32, at: usize, word: Word) -> bool {
         let path = &self.core.peers[Rank(peer)].paths[at];
-        let rail = &mut self.rails[path.rail];
+        let (id, index) = path.route();
+        let rail = &mut self.rails[id];
         let sent = rail
-            .send(path.peer, PathHeader::of(word).as_bytes(), Body::Empty)
+            .send(index, PathHeader::of(word).as_bytes(), Body::Empty)
             .is_ok();
         if sent {
             rail.flush();
             // The time of the answer is what is to be measured, not that until the next look.
-            self.rails.expect(path.rail);
+            self.rails.expect(id);
         }
         sent
     }
 
     fn revive(&mut self, peer: u32, at: usize) {
         let path = &self.core.peers[Rank(peer)].paths[at];
-        self.rails[path.rail].revive(path.peer);
+        let (rail, index) = path.route();
+        self.rails[rail].revive(index);
     }
 
     fn abandon(&mut self, peer: u32, at: usize) {
         let path = &self.core.peers[Rank(peer)].paths[at];
-        self.rails[path.rail].abandon(path.peer);
+        let (rail, index) = path.route();
+        self.rails[rail].abandon(index);
     }
 
     fn proved_alive(&mut self, peer: u32, at: usize) {
         let path = &self.core.peers[Rank(peer)].paths[at];
-        self.rails[path.rail].proved_alive(path.peer);
+        let (rail, index) = path.route();
+        self.rails[rail].proved_alive(index);
     }
 
     fn is_within_host(&self, peer: u32, at: usize) -> bool {
         let path = &self.core.peers[Rank(peer)].paths[at];
-        path.can.features.within_host
+        path.can().features.within_host
     }
 
     fn loses(&mut self, peer: u32, at: usize) -> bool {
         let path = &self.core.peers[Rank(peer)].paths[at];
-        !path.can.features.reclaim
+        !path.can().features.reclaim
     }
 
     /// What the rail had accepted and the peer has not taken waits for another path, and what named memory of
     /// this one begins anew.
     fn take_back(&mut self, peer: u32, at: usize) {
-        let path = &self.core.peers[Rank(peer)].paths[at];
-        let (index, rail) = (path.peer, path.rail);
+        let (rail, index) = self.core.peers[Rank(peer)].paths[at].route();
         let rail = &mut self.rails[rail];
         let taken = rail.handed_over(index);
-        let control = &mut self.core.peers[Rank(peer)].control;
+        let backlog = &mut self.core.peers[Rank(peer)].backlog;
         let (mut announced, mut words) = (Vec::new(), Vec::new());
         rail.reclaim(index, &mut |_, bytes| match path_word(bytes) {
             Some(word) => words.push(word),
             None => {
                 announced.extend(announcer(bytes));
-                control.push_back(Control::Again(bytes.to_vec()));
+                backlog.push_control(Control::Again(bytes.to_vec()));
             }
         });
         for word in words {
@@ -97,12 +101,12 @@ impl<M: Message> Layer for Pml<M> {
     }
 
     fn moved(&mut self, peer: u32, at: usize, state: PathState) {
-        let known = &mut self.core.peers[Rank(peer)];
-        known.paths[at].up = state.is_used();
+        let paths = &mut self.core.peers[Rank(peer)].paths;
+        paths.set_up(at, state.is_used());
         match state {
             // What waited for a path goes on.
             PathState::Up => self.core.list(Rank(peer)),
-            PathState::Down => known.watch().flows[at].clear(),
+            PathState::Down => paths.forget_fragments(at),
             PathState::Suspect | PathState::Probing | PathState::Returning => {}
         }
     }
@@ -132,8 +136,7 @@ impl<M: Message> Layer for Pml<M> {
     }
 
     fn traffic(&self, peer: u32) -> Option<u64> {
-        let hot = &self.core.hot[Rank(peer)];
-        Some(hot.charged.wrapping_add(hot.consumed))
+        Some(self.core.hot[Rank(peer)].traffic())
     }
 
     fn last_words(&mut self) {
@@ -148,7 +151,7 @@ impl<M: Message> Pml<M> {
         let now = self.core.now;
         for rank in self.rails.ranks_of(rail, event.scope) {
             let peer = &self.core.peers[rank];
-            let Some(at) = peer.path_of(rail) else {
+            let Some(at) = peer.paths.over(rail) else {
                 continue;
             };
             // The only path of a peer, which never failed, has nothing to come back from.
@@ -156,7 +159,7 @@ impl<M: Message> Pml<M> {
                 event.kind,
                 EventKind::PeerUp | EventKind::PeerRecovered | EventKind::LinkUp
             );
-            if peer.watch.is_some() || !good {
+            if peer.paths.is_watched() || !good {
                 on_event(self, now, rank.0, at, event.kind, event.life);
             }
         }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use doorbell_fabric::message::{Inbound, OpError};
 
 use crate::args::Target;
+use crate::backlog::Task;
 use crate::core::Core;
 use crate::counters::Drops;
+use crate::hot::about;
 use crate::intervals::Rejected;
-use crate::peer::{Task, about};
 use crate::rank::Rank;
 use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
@@ -23,11 +24,9 @@ impl Core {
     /// A receive has met an announcement; what came with it is copied already.
     pub(crate) fn begin_transfer(&mut self, index: RequestIndex, envelope: &Envelope) {
         let lost = self.hot[envelope.rank].is(about::LOST);
-        let can = self.peers[envelope.rank]
-            .path_of(envelope.rail)
-            .map(|at| &self.peers[envelope.rank].paths[at])
-            .filter(|path| path.up)
-            .map(|path| path.can.features);
+        let paths = &self.peers[envelope.rank].paths;
+        let path = paths.over(envelope.rail).map(|at| &paths[at]);
+        let can = path.filter(|path| path.is_up()).map(|path| path.can().features);
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         record.remote_request = envelope.sender;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use doorbell_fabric::message::{Inbound, OpError, Remote};
 
+use crate::backlog::Task;
 use crate::core::Core;
-use crate::peer::Task;
 use crate::rails::RailId;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::HOLES_MOST;

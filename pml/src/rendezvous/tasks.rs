@@ -5,9 +5,9 @@ use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, MsgId, 
 use zerocopy::IntoBytes;
 
 use crate::args::{Payload, Target};
+use crate::backlog::Task;
 use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
 use crate::paths::stripe::STRIPED_FROM;
-use crate::peer::Task;
 use crate::pml::Pml;
 use crate::rails::RailId;
 use crate::rank::Rank;
@@ -59,10 +59,10 @@ impl<M: Message> Pml<M> {
     /// does not lead to it any more.
     fn one_sided(&self, rank: Rank, id: RequestId) -> Option<(RailId, PeerIndex, u64)> {
         let rail = self.core.requests.peek_record(id.index()).rail;
-        let peer = &self.core.peers[rank];
-        let path = &peer.paths[peer.path_of(rail)?];
-        path.up
-            .then_some((rail, path.peer, path.can.limits.one_sided.max(1)))
+        let paths = &self.core.peers[rank].paths;
+        let path = &paths[paths.over(rail)?];
+        let most = path.can().limits.one_sided.max(1);
+        path.is_up().then_some((rail, path.route().1, most))
     }
 
     fn get(&mut self, rank: Rank, id: RequestId) -> Step {
@@ -225,7 +225,7 @@ impl<M: Message> Pml<M> {
             }
             let left = record.until - record.moved;
             let length = self.core.requests.peek(id.index()).length;
-            let set = self.core.peers[rank].stripes();
+            let set = self.core.peers[rank].paths.stripes();
             let striped = length >= STRIPED_FROM && set.count_ones() > 1;
             let path = if striped {
                 self.stripe(rank, set, left)
@@ -277,14 +277,15 @@ impl<M: Message> Pml<M> {
         let depth = self.core.config.pipeline.clamp(1, UnderWay::MOST);
         let path = &self.core.peers[rank].paths[at];
         let record = self.core.requests.record(id.index());
-        let gate = record.under_way.gate(path.rail, depth);
-        let rail = &mut self.rails[path.rail];
-        gate == MsgId(0) || rail.handed_over(path.peer) >= gate
+        let (rail, peer) = path.route();
+        let gate = record.under_way.gate(rail, depth);
+        gate == MsgId(0) || self.rails[rail].handed_over(peer) >= gate
     }
 
     fn send_fragment(&mut self, rank: Rank, at: usize, id: RequestId) -> Result<(MsgId, usize), Refused> {
         let path = &self.core.peers[rank].paths[at];
-        let rail = &mut self.rails[path.rail];
+        let (rail, peer) = path.route();
+        let rail = &mut self.rails[rail];
         let record = self.core.requests.record(id.index());
         let head = FragHeader {
             kind: kind::FRAG,
@@ -301,8 +302,8 @@ impl<M: Message> Pml<M> {
         };
         send_piece(
             rail,
-            &path.can,
-            path.peer,
+            path.can(),
+            peer,
             head.as_bytes(),
             &record.origin,
             &mut record.cursor,
@@ -333,7 +334,7 @@ impl<M: Message> Pml<M> {
         } else {
             record
                 .under_way
-                .note(self.core.peers[rank].paths[at].rail, number);
+                .note(self.core.peers[rank].paths[at].rail(), number);
         }
     }
 }

@@ -4,10 +4,10 @@ use doorbell_fabric::message::{Access, Body, Exposure, Message, MsgId, Refused, 
 use zerocopy::IntoBytes;
 
 use crate::args::Payload;
+use crate::backlog::Task;
 use crate::config::Protocol;
 use crate::convertor::Origin;
 use crate::core::Core;
-use crate::peer::Task;
 use crate::pml::Pml;
 use crate::rails::RailId;
 use crate::rank::Rank;
@@ -149,7 +149,8 @@ impl<M: Message> Pml<M> {
         let over = &self.core.requests.peek_record(index).over;
         over.iter().all(|&(at, number)| {
             let path = &peer.paths[usize::from(at)];
-            !path.up || self.rails[path.rail].handed_over(path.peer) >= number
+            let (rail, peer) = path.route();
+            !path.is_up() || self.rails[rail].handed_over(peer) >= number
         })
     }
 
@@ -189,8 +190,8 @@ impl<M: Message> Pml<M> {
             Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
             _ => Body::Empty,
         };
-        let path = &self.core.peers[rank].paths[at];
-        let sent = self.rails[path.rail].send(path.peer, head.as_bytes(), body);
+        let (rail, peer) = self.core.peers[rank].paths[at].route();
+        let sent = self.rails[rail].send(peer, head.as_bytes(), body);
         match sent {
             Ok(_) => {
                 let slot = self.core.requests.slot(id.index());
@@ -208,27 +209,27 @@ impl<M: Message> Pml<M> {
     }
 
     fn expose_anew(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
-        let path = &self.core.peers[rank].paths[at];
+        let (rail_index, peer) = self.core.peers[rank].paths[at].route();
         let record = self.core.requests.record(id.index());
         let memory = match &record.origin {
             Origin::User(Payload::Loan(loan)) => Exposure::Read(*loan),
             Origin::User(Payload::Region(slice)) => Exposure::Region(slice.clone()),
             _ => return false,
         };
-        let rail = &mut self.rails[path.rail];
-        let Ok(remote) = rail.expose(memory, Access::Read, Some(path.peer)) else {
+        let rail = &mut self.rails[rail_index];
+        let Ok(remote) = rail.expose(memory, Access::Read, Some(peer)) else {
             return false;
         };
         record.exposed = Some(RemoteKey(remote.key.get()));
         record.remote = Some(remote);
-        record.rail = path.rail;
+        record.rail = rail_index;
         true
     }
 
     /// A way is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
     /// `again`: announcements that were given back, and are sent again without the memory that they name.
     pub(crate) fn break_transfers(&mut self, rank: Rank, at: usize, again: &[u64], taken: MsgId) {
-        let rail = self.core.peers[rank].paths[at].rail;
+        let rail = self.core.peers[rank].paths[at].rail();
         for index in self.core.requests.indices() {
             let slot = self.core.requests.peek(index);
             if slot.peer != rank {

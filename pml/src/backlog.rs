@@ -1,0 +1,121 @@
+//! What waits for a rail to a peer: messages of the PML itself, steps of transfers, and sends.
+
+use std::collections::VecDeque;
+
+use crate::request::RequestId;
+use crate::wire::Head;
+
+/// A message of the PML itself, waiting for a rail.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// A header without a body.
+    Head(Head),
+    /// A header with a body.
+    Long(Vec<u8>),
+    /// A whole message that a rail gave back: header and body.
+    Again(Vec<u8>),
+}
+
+/// A step of a request that needs a rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Read the next part of the sender's memory.
+    Get(RequestId),
+    /// Expose the room and request a write by the sender.
+    Expose(RequestId),
+    /// Write the next part into the receiver's memory.
+    Put(RequestId),
+    /// Send the next fragments.
+    Stream(RequestId),
+    /// Go on with the restart of a send.
+    Restart(RequestId),
+}
+
+/// What waits for a rail to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    control: VecDeque<Control>,
+    tasks: VecDeque<Task>,
+    /// Sends of which nothing has left, in order.
+    sends: VecDeque<RequestId>,
+}
+
+impl Backlog {
+    /// How many messages of the PML itself wait.
+    pub(crate) fn control_len(&self) -> usize {
+        self.control.len()
+    }
+
+    /// Adds a message of the PML itself.
+    pub(crate) fn push_control(&mut self, control: Control) {
+        self.control.push_back(control);
+    }
+
+    /// Takes the first message of the PML itself.
+    pub(crate) fn pop_control(&mut self) -> Option<Control> {
+        self.control.pop_front()
+    }
+
+    /// Puts back the message that was taken, for which there was no room.
+    pub(crate) fn put_back(&mut self, control: Control) {
+        self.control.push_front(control);
+    }
+
+    /// How many steps of transfers wait.
+    pub(crate) fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Adds a step of a transfer.
+    pub(crate) fn push_task(&mut self, task: Task) {
+        self.tasks.push_back(task);
+    }
+
+    /// Takes the first step of a transfer.
+    pub(crate) fn pop_task(&mut self) -> Option<Task> {
+        self.tasks.pop_front()
+    }
+
+    /// How many sends wait of which nothing has left.
+    pub(crate) fn send_count(&self) -> usize {
+        self.sends.len()
+    }
+
+    /// Whether sends wait of which nothing has left.
+    #[inline]
+    pub(crate) fn has_sends(&self) -> bool {
+        !self.sends.is_empty()
+    }
+
+    /// Adds a send.
+    pub(crate) fn push_send(&mut self, id: RequestId) {
+        self.sends.push_back(id);
+    }
+
+    /// The send that is next.
+    pub(crate) fn first_send(&self) -> Option<RequestId> {
+        self.sends.front().copied()
+    }
+
+    /// Takes out the send that was next.
+    pub(crate) fn pop_send(&mut self) {
+        self.sends.pop_front();
+    }
+
+    /// Takes out a send, wherever it is.
+    pub(crate) fn remove_send(&mut self, id: RequestId) {
+        self.sends.retain(|queued| *queued != id);
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.tasks.is_empty() && self.sends.is_empty()
+    }
+
+    /// Forgets everything. Returns the sends that waited.
+    pub(crate) fn clear(&mut self) -> VecDeque<RequestId> {
+        self.control.clear();
+        self.tasks.clear();
+        std::mem::take(&mut self.sends)
+    }
+}

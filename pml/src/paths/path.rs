@@ -1,0 +1,117 @@
+//! A peer over one rail.
+
+use std::sync::Arc;
+
+use doorbell_fabric::caps::Capabilities;
+use doorbell_fabric::message::PeerIndex;
+
+use crate::config::{PmlConfig, Protocol};
+use crate::rails::RailId;
+use crate::wire;
+
+/// A peer over one rail.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    rail: RailId,
+    peer: PeerIndex,
+    is_up: bool,
+    /// Longest payload that is sent at once.
+    eager: usize,
+    /// Bytes that travel with an announcement.
+    first_part: usize,
+    /// The rail's: all its paths share them, as idle peers are many.
+    can: Arc<Capabilities>,
+}
+
+impl Path {
+    /// The path to a peer that the rail numbers so.
+    pub(crate) fn new(config: &PmlConfig, rail: RailId, peer: PeerIndex, can: &Arc<Capabilities>) -> Self {
+        let head = if config.checksum {
+            wire::CHECKED_LEN
+        } else {
+            wire::MATCH_LEN
+        };
+        let room = can.limits.message.saturating_sub(head);
+        let by_rail = can.limits.eager.saturating_sub(head);
+        let eager = config.eager_limit.unwrap_or(by_rail).min(room);
+        let first_room = can.limits.message.saturating_sub(wire::RNDV_LEN);
+        let first_part = config.first_part.unwrap_or(eager).min(first_room);
+        Self {
+            rail,
+            peer,
+            is_up: true,
+            eager,
+            first_part,
+            can: Arc::clone(can),
+        }
+    }
+
+    /// The rail, and the peer's number there.
+    #[inline]
+    pub(crate) fn route(&self) -> (RailId, PeerIndex) {
+        (self.rail, self.peer)
+    }
+
+    /// The rail.
+    #[inline]
+    pub(crate) fn rail(&self) -> RailId {
+        self.rail
+    }
+
+    /// Whether it may carry messages.
+    #[inline]
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Notes whether it may carry messages.
+    pub(crate) fn set_up(&mut self, is_up: bool) {
+        self.is_up = is_up;
+    }
+
+    /// Longest payload that is sent at once.
+    pub(crate) fn eager(&self) -> usize {
+        self.eager
+    }
+
+    /// Bytes that travel with an announcement.
+    pub(crate) fn first_part(&self) -> usize {
+        self.first_part
+    }
+
+    /// The capabilities of the rail.
+    pub(crate) fn can(&self) -> &Capabilities {
+        &self.can
+    }
+
+    /// Whether a contiguous message of `length` bytes should be read by its receiver.
+    pub(crate) fn wants_get(&self, protocol: Protocol, length: u64) -> bool {
+        let get = self.can.features.get;
+        match protocol {
+            // Both limits are of a whole message, so that no length falls between them and goes by fragments.
+            Protocol::Auto => get && length + wire::MATCH_LEN as u64 >= self.can.limits.get_from as u64,
+            Protocol::Get => get,
+            Protocol::Put | Protocol::Fragments => false,
+        }
+    }
+
+    /// Whether a contiguous message should be written by its sender.
+    pub(crate) fn wants_put(&self, protocol: Protocol) -> bool {
+        let features = self.can.features;
+        match protocol {
+            Protocol::Auto => features.put && !features.get,
+            Protocol::Put => features.put,
+            Protocol::Get | Protocol::Fragments => false,
+        }
+    }
+
+    /// Payload bytes of one fragment.
+    pub(crate) fn fragment(&self) -> usize {
+        let limits = &self.can.limits;
+        limits
+            .fragment
+            .min(limits.message)
+            .saturating_sub(wire::FRAG_LEN)
+            .max(1)
+    }
+}

@@ -1,0 +1,57 @@
+//! The list of peers with something for a rail to take.
+
+use crate::by_rank::ByRank;
+use crate::hot::{Hot, about};
+use crate::rank::Rank;
+
+/// Peers with work, each at most once, which a flag of the peer records.
+#[derive(Debug)]
+pub(crate) struct Worklist {
+    listed: Vec<Rank>,
+    /// Those that the current pass looks at, and how many of them it has looked at.
+    in_pass: Vec<Rank>,
+    done: usize,
+}
+
+impl Worklist {
+    /// An empty list, with room for all ranks of a job of this size.
+    pub(crate) fn new(size: u32) -> Self {
+        Self {
+            listed: Vec::with_capacity(size as usize),
+            in_pass: Vec::with_capacity(size as usize),
+            done: 0,
+        }
+    }
+
+    /// Whether no peer has work.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// Adds a peer, unless it is there already or is lost.
+    #[inline]
+    pub(crate) fn add(&mut self, rank: Rank, hot: &mut Hot) {
+        if !hot.is(about::LISTED | about::LOST) {
+            hot.set(about::LISTED);
+            self.listed.push(rank);
+        }
+    }
+
+    /// Begins a pass over the peers that are there. Those that are added meanwhile are for the next one.
+    pub(crate) fn begin_pass(&mut self) {
+        std::mem::swap(&mut self.listed, &mut self.in_pass);
+        self.done = 0;
+    }
+
+    /// Takes out the next peer of the pass; `None` at its end.
+    pub(crate) fn next_in_pass(&mut self, hot: &mut ByRank<Hot>) -> Option<Rank> {
+        let Some(rank) = self.in_pass.get(self.done).copied() else {
+            self.in_pass.clear();
+            return None;
+        };
+        self.done += 1;
+        hot[rank].clear(about::LISTED);
+        Some(rank)
+    }
+}
