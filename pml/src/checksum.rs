@@ -13,7 +13,7 @@ use crate::convertor::{Cursor, Origin, to_usize};
 use crate::core::Core;
 use crate::receive::Landing;
 use crate::request::RequestIndex;
-use crate::request::{Outcome, mark};
+use crate::request::{Memory, Outcome, Slot, mark};
 use crate::unexpected::Envelope;
 
 /// Bytes copied at a time: memory that others may write is read once, and never by reference.
@@ -67,6 +67,43 @@ impl Target {
     }
 }
 
+/// The checksums of a message.
+#[derive(Debug, Default)]
+pub(crate) struct Checksums {
+    /// Of the whole message as it was sent, where it has one.
+    announced: Option<u32>,
+    /// As it arrived.
+    found: u32,
+}
+
+impl Checksums {
+    /// The checksum that was sent, if there is one.
+    pub(crate) fn announced(&self) -> Option<u32> {
+        self.announced
+    }
+
+    /// Notes the checksum that is sent, if there is one.
+    pub(crate) fn set_announced(&mut self, checksum: Option<u32>) {
+        self.announced = checksum;
+    }
+
+    /// The checksum of what arrived, once it was computed.
+    pub(crate) fn found(&self) -> u32 {
+        self.found
+    }
+}
+
+impl Memory {
+    /// Computes the checksum of `length` bytes of the room from `offset` on.
+    fn checksum(&self, slot: &Slot, offset: usize, length: usize) -> u32 {
+        match self.target(slot) {
+            Some(Target::Region(slice)) => append(0, slice.as_shared().skip(offset).take(length)),
+            Some(target) => target.checksum(length),
+            None => append(0, slot.room().part(offset, length).as_shared()),
+        }
+    }
+}
+
 impl Core {
     /// The checksum that a send carries: of its bytes as they were when it began. `None` when it carries none.
     pub(crate) fn checksum_of(&mut self, index: RequestIndex) -> Option<u32> {
@@ -74,27 +111,29 @@ impl Core {
             return None;
         }
         let record = self.requests.record(index);
-        Some(*record.checksum.get_or_insert_with(|| record.origin.checksum()))
+        let origin = record.memory.origin();
+        Some(
+            *record
+                .checksums
+                .announced
+                .get_or_insert_with(|| origin.checksum()),
+        )
     }
 
     /// How a receive ends whose bytes are all there.
     pub(crate) fn judge(&mut self, index: RequestIndex) -> Outcome {
         let (slot, record) = self.requests.both(index);
-        if slot.marks & mark::RECORD == 0 {
+        if !slot.is(mark::RECORD) {
             return Outcome::Ok;
         }
-        if record.until < slot.length {
+        if record.progress.until() < slot.length() {
             return Outcome::Truncated;
         }
-        let Some(announced) = record.checksum else {
+        let Some(announced) = record.checksums.announced else {
             return Outcome::Ok;
         };
-        let length = to_usize(slot.length);
-        let found = match &record.target {
-            Some(target) if slot.marks & mark::APART != 0 => target.checksum(length),
-            _ => append(0, slot.room.as_shared().take(length)),
-        };
-        record.found = found;
+        let found = record.memory.checksum(slot, 0, to_usize(slot.length()));
+        record.checksums.found = found;
         self.count_checked(announced == found)
     }
 
@@ -103,12 +142,10 @@ impl Core {
         let Some(announced) = envelope.checksum.filter(|_| found.length == envelope.length) else {
             return true;
         };
-        let (offset, length) = (to_usize(found.offset), to_usize(found.length));
         let (slot, record) = self.requests.both(index);
-        let there = match &record.target {
-            Some(Target::Region(slice)) => append(0, slice.as_shared().skip(offset).take(length)),
-            _ => append(0, slot.room.part(offset, length).as_shared()),
-        };
+        let there = record
+            .memory
+            .checksum(slot, to_usize(found.offset), to_usize(found.length));
         self.count_checked(announced == there) == Outcome::Ok
     }
 

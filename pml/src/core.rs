@@ -173,9 +173,7 @@ impl Core {
     /// Ends a request.
     pub(crate) fn finish(&mut self, index: RequestIndex, outcome: Outcome) {
         let slot = self.requests.slot(index);
-        slot.turn(outcome.event());
-        slot.outcome = outcome;
-        let marks = slot.marks;
+        let marks = slot.end(outcome);
         if marks & !mark::RECORD == 0 {
             return;
         }
@@ -191,8 +189,8 @@ impl Core {
 
     /// Frees a request, and gives its buffer back.
     pub(crate) fn free(&mut self, index: RequestIndex) {
-        if self.requests.peek(index).marks & mark::RECORD != 0 {
-            let origin = std::mem::take(&mut self.requests.record(index).origin);
+        if self.requests.peek(index).is(mark::RECORD) {
+            let origin = self.requests.record(index).memory.take_origin();
             self.drop_origin(origin);
         }
         self.requests.free(index);
@@ -208,9 +206,7 @@ impl Core {
 
     /// Revokes what a request has exposed, before the current call returns to the user.
     pub(crate) fn withdraw(&mut self, index: RequestIndex) {
-        let record = self.requests.record(index);
-        if let Some(key) = record.exposed.take() {
-            let rail = record.rail;
+        if let Some((rail, key)) = self.requests.record(index).one_sided.withdraw() {
             self.withdrawals.push(Withdrawal::Key(rail, key));
         }
     }

@@ -78,7 +78,7 @@ impl Core {
     /// The window is full for a send, which counts once.
     #[cold]
     pub(crate) fn held_back(&mut self, index: RequestIndex) {
-        if !std::mem::replace(&mut self.requests.record(index).held_back, true) {
+        if !self.requests.record(index).hold_back() {
             self.counters.window_full += 1;
         }
     }

@@ -191,9 +191,9 @@ impl<M: Message> Pml<M> {
             State::Fragments => Waiting::Fragments,
             State::Getting => Waiting::Read,
             State::PutExposed => Waiting::Write,
-            State::Queued if self.core.peers[slot.peer].paths.alone().is_some() => Waiting::Path,
-            State::Queued if self.is_unmet(slot.peer) => Waiting::Path,
-            State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
+            State::Queued if self.core.peers[slot.peer()].paths.alone().is_some() => Waiting::Path,
+            State::Queued if self.is_unmet(slot.peer()) => Waiting::Path,
+            State::Queued if self.core.may_announce(slot.peer()) => Waiting::Rail,
             State::Queued => Waiting::Credit,
             State::AwaitAck | State::SelfWait => Waiting::Match,
             State::AwaitFin => Waiting::Reader,
@@ -202,11 +202,11 @@ impl<M: Message> Pml<M> {
             State::SendRestart | State::RecvRestart => Waiting::Restart,
         };
         let posted = slot
-            .entry
+            .entry()
             .filter(|_| matches!(waiting, Waiting::Message | Waiting::Messages));
         let peer = match posted {
             Some(entry) => self.asked_for(entry),
-            None => Source::Rank(slot.peer),
+            None => Source::Rank(slot.peer()),
         };
         let (rail, no_path, queued, unexpected) = match peer {
             Source::Any => (None, None, 0, self.core.matcher.unexpected_load().messages),
@@ -227,11 +227,11 @@ impl<M: Message> Pml<M> {
             request: id,
             rank: self.core.me(),
             peer,
-            context: slot.context,
-            tag: slot.tag,
+            context: slot.context(),
+            tag: slot.tag(),
             waiting,
-            length: if known { slot.length } else { 0 },
-            moved: if known { record.moved } else { 0 },
+            length: if known { slot.length() } else { 0 },
+            moved: if known { record.progress.moved() } else { 0 },
             rail,
             no_path,
             unexpected,

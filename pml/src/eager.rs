@@ -254,14 +254,10 @@ impl<M: Message> Pml<M> {
             return Err(error);
         }
         let (id, slot) = self.core.requests.take();
-        slot.turn(Event::Sent);
-        slot.marks = outgoing.marks | mark::RECORD;
-        slot.peer = rank;
-        slot.context = outgoing.context;
-        slot.tag = outgoing.tag;
-        slot.length = outgoing.origin.len();
+        let (marks, length) = (outgoing.marks | mark::RECORD, outgoing.origin.len());
+        slot.send(Event::Sent, marks, rank, (outgoing.context, outgoing.tag), length);
         let record = self.core.requests.record(id.index());
-        record.origin = outgoing.origin;
+        record.memory.set_origin(outgoing.origin);
         if !self.core.peers[rank].backlog.has_sends() {
             match self.launch(rank, id) {
                 Launch::Complete => {

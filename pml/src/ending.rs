@@ -3,7 +3,6 @@
 use doorbell_fabric::message::Message;
 
 use crate::args::{Aborted, Status};
-use crate::convertor::Origin;
 use crate::core::Core;
 use crate::error::PmlError;
 use crate::hot::about;
@@ -19,9 +18,10 @@ impl Core {
     #[cold]
     pub(crate) fn has_promised(&self) -> bool {
         self.requests.each_live().any(|slot| {
-            slot.marks & (mark::DETACHED | mark::ABORTED) == mark::DETACHED
+            slot.is(mark::DETACHED)
+                && !slot.is(mark::ABORTED)
                 && slot.state().is_send()
-                && !self.hot[slot.peer].is(about::LOST)
+                && !self.hot[slot.peer()].is(about::LOST)
         })
     }
 }
@@ -32,7 +32,7 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn is_done(&self, id: RequestId) -> bool {
         match self.core.requests.get(id) {
-            Some(slot) => slot.state() == State::Done || slot.marks & mark::ABORTED != 0,
+            Some(slot) => slot.state() == State::Done || slot.is(mark::ABORTED),
             None => true,
         }
     }
@@ -42,14 +42,10 @@ impl<M: Message> Pml<M> {
     #[inline(always)]
     pub fn take_well_ended(&mut self, id: RequestId) -> Option<Status> {
         let slot = self.core.requests.get(id)?;
-        if slot.state() != State::Done || slot.marks != 0 || slot.outcome != Outcome::Ok {
+        if !slot.is_well_ended() {
             return None;
         }
-        let status = Status {
-            source: slot.peer,
-            tag: slot.tag,
-            length: slot.length,
-        };
+        let status = slot.status();
         self.core.requests.free(id.index());
         Some(status)
     }
@@ -76,7 +72,7 @@ impl<M: Message> Pml<M> {
             .core
             .requests
             .get(id)
-            .is_some_and(|slot| slot.marks & mark::ABORTED != 0);
+            .is_some_and(|slot| slot.is(mark::ABORTED));
         aborted.then_some(Err(PmlError::StaleRequest(id)))
     }
 
@@ -106,10 +102,10 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.core.requests.get_mut(id) else {
             return false;
         };
-        let (state, peer) = (slot.state(), slot.peer);
+        let (state, peer) = (slot.state(), slot.peer());
         match state {
             State::Posted | State::Multi => {
-                let Some(entry) = slot.entry.take() else {
+                let Some(entry) = slot.unlink() else {
                     return false;
                 };
                 if self.core.matcher.cancel(entry).is_err() {
@@ -145,9 +141,9 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.core.requests.get(id) else {
             return Aborted::Now;
         };
-        if slot.marks & mark::ABORTED != 0 && slot.state() != State::Done && slot.state() != State::Multi {
+        if slot.is(mark::ABORTED) && slot.state() != State::Done && slot.state() != State::Multi {
             // A send that was aborted lives on without its memory; everything else waits for its operation.
-            let busy = self.core.requests.peek_record(id.index()).operation.is_some();
+            let busy = self.core.requests.peek_record(id.index()).one_sided.is_busy();
             return if busy { Aborted::Wait } else { Aborted::Now };
         }
         let aborted = self.abort_live(id);
@@ -158,19 +154,19 @@ impl<M: Message> Pml<M> {
     fn abort_live(&mut self, id: RequestId) -> Aborted {
         let index = id.index();
         let (slot, record) = self.core.requests.both(index);
-        slot.marks |= mark::ABORTED | mark::RECORD;
-        let (state, peer) = (slot.state(), slot.peer);
-        let operation = record.operation.is_some();
+        slot.set(mark::ABORTED | mark::RECORD);
+        let (state, peer) = (slot.state(), slot.peer());
+        let operation = record.one_sided.is_busy();
         match state {
             State::Free => {}
             State::Done => {
-                if slot.marks & mark::MULTI != 0 {
+                if slot.is(mark::MULTI) {
                     self.core.drop_deliveries(id);
                 }
                 self.core.free(index);
             }
             State::Posted => {
-                if let Some(entry) = slot.entry.take() {
+                if let Some(entry) = slot.unlink() {
                     // Linked, because nothing has matched it.
                     let _ = self.core.matcher.cancel(entry);
                 }
@@ -186,19 +182,29 @@ impl<M: Message> Pml<M> {
                 self.core.free(index);
             }
             State::Getting | State::Putting | State::RecvRestart | State::SendRestart if operation => {
-                record.doomed = Some(Outcome::Cancelled);
+                record.one_sided.doom(Outcome::Cancelled);
                 return Aborted::Wait;
             }
             State::Getting => {
                 self.core.queue_fin(index, 0);
                 self.core.free(index);
             }
-            State::PutExposed if record.exposed.is_none() => {
+            State::PutExposed if !record.one_sided.is_exposed() => {
                 // The sender has not been told yet: it is to send nothing.
-                let (sender, until) = (record.remote_request, record.until);
-                let (identity, restart) = ((slot.context, slot.tag, record.seq), record.restart);
+                let (sender, until) = (record.remote_request(), record.progress.until());
+                let (identity, restart) = (
+                    (slot.context(), slot.tag(), record.seq()),
+                    record.handshake.attempt(),
+                );
                 let nobody = RequestId::from_bits(0);
-                let head = ack(identity, sender, nobody, until..until, restart, record.counted);
+                let head = ack(
+                    identity,
+                    sender,
+                    nobody,
+                    until..until,
+                    restart,
+                    record.progress.counted(),
+                );
                 self.core.queue_head(peer, head);
                 self.core.free(index);
             }
@@ -213,7 +219,7 @@ impl<M: Message> Pml<M> {
             State::AwaitAck | State::AwaitFin | State::SendRestart => {
                 // Lives on without its memory, until the receiver asks for it.
                 self.core.withdraw(index);
-                let origin = std::mem::take(&mut self.core.requests.record(index).origin);
+                let origin = self.core.requests.record(index).memory.take_origin();
                 self.core.drop_origin(origin);
             }
         }
@@ -222,21 +228,24 @@ impl<M: Message> Pml<M> {
 
     fn abort_multi(&mut self, id: RequestId) -> Aborted {
         let index = id.index();
-        if let Some(entry) = self.core.requests.slot(index).entry.take() {
+        if let Some(entry) = self.core.requests.slot(index).unlink() {
             // Linked, because the buffer is not released.
             let _ = self.core.matcher.cancel(entry);
         }
         for child in self.core.requests.indices() {
             let (slot, record) = self.core.requests.both(child);
-            if slot.state() != State::Free && record.parent == Some(id) && slot.marks & mark::ABORTED == 0 {
+            if slot.state() != State::Free
+                && record.multi.parent().is_some_and(|(parent, _)| parent == id)
+                && !slot.is(mark::ABORTED)
+            {
                 let child = self.core.requests.id(child);
                 if self.abort_live(child) == Aborted::Now {
-                    self.core.requests.record(index).children -= 1;
+                    self.core.requests.record(index).multi.child_ended();
                 }
             }
         }
         self.core.drop_deliveries(id);
-        if self.core.requests.record(index).children > 0 {
+        if self.core.requests.record(index).multi.children() > 0 {
             return Aborted::Wait;
         }
         self.core.free(index);
@@ -252,7 +261,7 @@ impl<M: Message> Pml<M> {
         if slot.state() == State::Done {
             self.core.free(id.index());
         } else {
-            slot.marks |= mark::DETACHED;
+            slot.set(mark::DETACHED);
         }
     }
 
@@ -267,14 +276,14 @@ impl<M: Message> Pml<M> {
     /// Takes a message to ourselves, whose bytes are still with its sender, out of matching.
     fn take_from_matching(&mut self, id: RequestId) -> bool {
         let record = self.core.requests.record(id.index());
-        let Some(kept) = record.kept.take() else {
+        let Some(kept) = record.take_kept() else {
             return false;
         };
         let origin = match self.core.matcher.remove_unexpected(kept) {
             Ok(found) => {
                 let (envelope, _) = self.core.unexpected.take(UnexpectedIndex::of_token(found.token));
                 self.core.peers[envelope.rank].release(envelope.charge());
-                std::mem::replace(&mut self.core.requests.record(id.index()).origin, Origin::Nothing)
+                self.core.requests.record(id.index()).memory.take_origin()
             }
             // Claimed: its receiver will find that we are gone.
             Err(_) => return false,

@@ -53,8 +53,8 @@ impl Core {
         let Some(slot) = self.requests.get_mut(id) else {
             return;
         };
-        slot.peer = rank;
-        slot.entry = None;
+        slot.set_peer(rank);
+        slot.unlink();
         if slot.state() == State::Multi {
             self.release_multi(id.index(), Outcome::PeerLost);
         } else {
@@ -76,17 +76,18 @@ impl Core {
                 | State::SendRestart
                 | State::RecvRestart
         );
-        if !under_way || slot.peer != rank {
+        if !under_way || slot.peer() != rank {
             return;
         }
-        let aborted = slot.marks & mark::ABORTED != 0;
-        if record.operation.is_some() {
+        let aborted = slot.is(mark::ABORTED);
+        if record.one_sided.is_busy() {
             // Its rail ends the operation; until then memory may be written.
-            record.doomed.get_or_insert(Outcome::PeerLost);
+            let outcome = record.one_sided.doomed().unwrap_or(Outcome::PeerLost);
+            record.one_sided.doom(outcome);
             return;
         }
         self.withdraw(index);
-        let child = self.requests.peek(index).marks & mark::CHILD != 0;
+        let child = self.requests.peek(index).is(mark::CHILD);
         if aborted && !child {
             self.free(index);
         } else {

@@ -3,12 +3,12 @@
 use doorbell_paths::PATHS_MAX;
 
 use crate::paths::stripe::DEEPER;
-use crate::request::UnderWay;
+use crate::request::Pipeline;
 
 /// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over each path; only
 /// where many that were given back are cut into many pieces, for paths with shorter ones, may there be more. What finds no
 /// place is not lost: the receiver asks the sender to begin anew.
-const MOST: usize = 2 * PATHS_MAX * DEEPER * UnderWay::MOST;
+const MOST: usize = 2 * PATHS_MAX * DEEPER * Pipeline::MOST;
 
 /// Why a range was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

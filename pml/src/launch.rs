@@ -1,11 +1,10 @@
 //! The start of a send: which protocol, and its first message (reference: bfo, section 5).
 
-use doorbell_fabric::message::{Access, Body, Exposure, Message, Refused, Remote, RemoteKey};
+use doorbell_fabric::message::{Access, Body, Message, Refused, Remote};
 use zerocopy::IntoBytes;
 
-use crate::args::Payload;
 use crate::config::Protocol;
-use crate::convertor::{Origin, to_usize};
+use crate::convertor::to_usize;
 use crate::credit::ENVELOPE;
 use crate::pml::Pml;
 use crate::rank::Rank;
@@ -33,8 +32,8 @@ impl<M: Message> Pml<M> {
             return Launch::Full;
         };
         let path = &self.core.peers[rank].paths[at];
-        let length = self.core.requests.peek(id.index()).length;
-        let sync = self.core.requests.peek(id.index()).marks & mark::SYNC != 0;
+        let length = self.core.requests.peek(id.index()).length();
+        let sync = self.core.requests.peek(id.index()).is(mark::SYNC);
         let small = length <= path.eager() as u64;
         let hot = &self.core.hot[rank];
         if small && !sync && hot.has_room(length + ENVELOPE) {
@@ -45,8 +44,8 @@ impl<M: Message> Pml<M> {
             self.core.held_back(id.index());
             return Launch::NoCredit;
         }
-        let origin = &self.core.requests.peek_record(id.index()).origin;
-        let long = !small && origin.is_contiguous() && matches!(origin, Origin::User(_));
+        let memory = &self.core.requests.peek_record(id.index()).memory;
+        let long = !small && memory.is_one_piece();
         let protocol = self.core.config.protocol;
         // Several paths together: as fragments, which can take any of them.
         let long = long && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
@@ -65,17 +64,17 @@ impl<M: Message> Pml<M> {
 
     /// It was to be read by its receiver over a rail that had no room, and takes another path now: nobody may read it.
     fn cover(&mut self, id: RequestId) {
-        if self.core.requests.peek_record(id.index()).exposed.is_some() {
+        if self.core.requests.peek_record(id.index()).one_sided.is_exposed() {
             self.core.withdraw(id.index());
             self.apply_withdrawals();
         }
     }
 
     fn launch_eager(&mut self, rank: Rank, at: usize, id: RequestId) -> Launch {
-        let length = self.core.requests.peek(id.index()).length;
+        let length = self.core.requests.peek(id.index()).length();
         let seq = self.core.hot[rank].next_seq();
         let slot = self.core.requests.peek(id.index());
-        let head = MatchHeader::new(kind::MATCH, 0, slot.context, seq.0, slot.tag);
+        let head = MatchHeader::new(kind::MATCH, 0, slot.context(), seq.0, slot.tag());
         let sent = match self.core.checksum_of(id.index()) {
             None => self.send_first(rank, at, id, head.as_bytes(), to_usize(length)),
             Some(sum) => {
@@ -104,16 +103,16 @@ impl<M: Message> Pml<M> {
         let checksum = self.core.checksum_of(id.index());
         let hot = &self.core.hot[rank];
         let (slot, record) = self.core.requests.both(id.index());
-        let mut body = slot.length.min(first as u64);
+        let mut body = slot.length().min(first as u64);
         let full = !hot.has_room(body + ENVELOPE);
         if full {
             body = 0;
         }
-        record.seq = hot.next_seq().0;
+        record.set_seq(hot.next_seq().0);
         let flags = if can_put { flag::CAN_PUT } else { 0 };
         let head = RndvHeader {
-            matching: MatchHeader::new(kind::RNDV, flags, slot.context, record.seq, slot.tag),
-            length: slot.length.into(),
+            matching: MatchHeader::new(kind::RNDV, flags, slot.context(), record.seq(), slot.tag()),
+            length: slot.length().into(),
             sender: id.to_bits().into(),
             receiver: 0.into(),
             restart: 0.into(),
@@ -122,7 +121,7 @@ impl<M: Message> Pml<M> {
         .with_checksum(checksum);
         match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
             Ok(()) => {
-                self.core.requests.record(id.index()).counted = body;
+                self.core.requests.record(id.index()).progress.set_counted(body);
                 self.core.requests.slot(id.index()).turn(Event::Announced);
                 self.core.counters.sent_rndv += 1;
                 // A receiver's memory is written after the announcement, whatever the window.
@@ -140,30 +139,24 @@ impl<M: Message> Pml<M> {
         let (rail_index, peer) = self.core.peers[rank].paths[at].route();
         let rail = &mut self.rails[rail_index];
         let record = self.core.requests.record(id.index());
-        if record.exposed.is_some() && record.rail != rail_index {
+        if record.one_sided.is_exposed() && record.one_sided.rail() != rail_index {
             self.core.withdraw(id.index());
             self.apply_withdrawals();
             return Some(Launch::Full);
         }
-        if record.exposed.is_none() {
-            let memory = match &record.origin {
-                Origin::User(Payload::Loan(loan)) => Exposure::Read(*loan),
-                Origin::User(Payload::Region(slice)) => Exposure::Region(slice.clone()),
-                _ => return None,
-            };
+        if !record.one_sided.is_exposed() {
+            let memory = record.memory.readable()?;
             let remote: Remote = rail.expose(memory, Access::Read, Some(peer)).ok()?;
-            record.exposed = Some(RemoteKey(remote.key.get()));
-            record.remote = Some(remote);
-            record.rail = rail_index;
+            record.one_sided.expose(rail_index, remote);
         }
-        let remote = record.remote?;
+        let remote = record.one_sided.remote()?;
         let seq = self.core.hot[rank].next_seq().0;
-        record.seq = seq;
+        record.set_seq(seq);
         let checksum = self.core.checksum_of(id.index());
         let slot = self.core.requests.peek(id.index());
         let head = RndvHeader {
-            matching: MatchHeader::new(kind::RGET, 0, slot.context, seq, slot.tag),
-            length: slot.length.into(),
+            matching: MatchHeader::new(kind::RGET, 0, slot.context(), seq, slot.tag()),
+            length: slot.length().into(),
             sender: id.to_bits().into(),
             receiver: 0.into(),
             restart: 0.into(),
@@ -204,8 +197,7 @@ impl<M: Message> Pml<M> {
             path.can(),
             peer,
             head,
-            &record.origin,
-            &mut record.cursor,
+            record.memory.walk(),
             piece,
             &mut self.core.scratch,
             &mut self.core.counters.packed_bytes,

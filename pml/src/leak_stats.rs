@@ -51,17 +51,17 @@ impl<M: Message> Pml<M> {
                 "{}: {:?} {:?} {} children of {:?}, peer {}, context {}, tag {}, number {}, of {} B, restart {}, marks {:#x}, other's {:#x}",
                 core.requests.id(index),
                 slot.state(),
-                record.phase,
-                record.children,
-                record.parent,
-                slot.peer,
-                slot.context,
-                slot.tag,
-                record.seq,
-                slot.length,
-                record.restart,
-                slot.marks,
-                record.remote_request
+                record.handshake.phase(),
+                record.multi.children(),
+                record.multi.parent(),
+                slot.peer(),
+                slot.context(),
+                slot.tag(),
+                record.seq(),
+                slot.length(),
+                record.handshake.attempt(),
+                slot.marks(),
+                record.remote_request()
             )
         })
         .collect()
@@ -73,7 +73,7 @@ impl<M: Message> Pml<M> {
         let core = &self.core;
         let (mut requests, mut own_requests) = (0, 0);
         for slot in core.requests.each_live() {
-            match slot.marks & (mark::DETACHED | mark::ABORTED | mark::CHILD) {
+            match slot.marks() & (mark::DETACHED | mark::ABORTED | mark::CHILD) {
                 0 => requests += 1,
                 _ => own_requests += 1,
             }

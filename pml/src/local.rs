@@ -67,13 +67,17 @@ impl Core {
             self.unexpected.put(Station::Kept, envelope, buffer)
         } else {
             let (id, slot) = self.requests.take();
-            slot.turn(Event::SentToSelf);
-            slot.marks = outgoing.marks | mark::RECORD;
-            slot.peer = envelope.rank;
-            slot.context = envelope.context;
-            slot.tag = envelope.tag;
-            slot.length = envelope.length;
-            self.requests.record(id.index()).origin = outgoing.origin;
+            slot.send(
+                Event::SentToSelf,
+                outgoing.marks | mark::RECORD,
+                envelope.rank,
+                (envelope.context, envelope.tag),
+                envelope.length,
+            );
+            self.requests
+                .record(id.index())
+                .memory
+                .set_origin(outgoing.origin);
             envelope.kind = SELF_WAIT;
             envelope.sender = id.to_bits();
             envelope.body = 0;
@@ -84,7 +88,7 @@ impl Core {
         self.peers[envelope.rank].keep(envelope.charge());
         let handle = self.matcher.keep(envelope.key(), envelope.length, index.token());
         if let Sent::Pending(id) = sent {
-            self.requests.record(id.index()).kept = Some(handle);
+            self.requests.record(id.index()).keep(handle);
         }
         sent
     }
@@ -130,13 +134,11 @@ impl Core {
         if !waits {
             // Its sender aborted it after it was claimed.
             let slot = self.requests.slot(found.request.index());
-            slot.peer = envelope.rank;
-            slot.tag = envelope.tag;
-            slot.length = 0;
+            slot.matched(envelope.rank, envelope.tag, 0);
             self.finish(found.request.index(), Outcome::SendAborted);
             return;
         }
-        let origin = std::mem::take(&mut self.requests.record(id.index()).origin);
+        let origin = self.requests.record(id.index()).memory.take_origin();
         envelope.body = to_usize(envelope.length);
         self.hand_over(found, &envelope, &origin);
         self.drop_origin(origin);

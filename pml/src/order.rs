@@ -54,8 +54,8 @@ impl Core {
                 State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
             );
             receives
-                && slot.peer == envelope.rank
-                && self.requests.peek_record(index).remote_request == envelope.sender
+                && slot.peer() == envelope.rank
+                && self.requests.peek_record(index).remote_request() == envelope.sender
         });
         under_way || self.unexpected.holds(envelope.rank, envelope.sender)
     }

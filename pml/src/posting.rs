@@ -34,10 +34,7 @@ impl<M: Message> Pml<M> {
             return Err(self.no_such_rank(rank));
         }
         let (id, slot) = self.core.requests.take();
-        slot.turn(Event::Posted);
-        slot.context = context;
-        slot.tag = tag;
-        slot.room = room;
+        slot.post(context, tag, room);
         let length = room.len() as u64;
         match from {
             // By value all the way: a pattern that is built in memory and read back by other words stalls the processor.
@@ -79,16 +76,16 @@ impl<M: Message> Pml<M> {
         let id = self.prepare(args.context, args.tag, target, args.notify)?;
         let slot = self.core.requests.slot(id.index());
         slot.turn(Event::Opened);
-        slot.marks |= mark::MULTI | mark::RECORD;
-        slot.peer = self.core.config.rank;
+        slot.set(mark::MULTI | mark::RECORD);
+        slot.set_peer(self.core.config.rank);
         let pattern = pattern(args.from, args.context, args.tag, args.ignore);
         let mut entry = Entry::persistent(pattern, room, id.to_bits()).managed(args.min_free.max(1));
         // As if a transfer went into it: one that ends at once does not end it before it is linked.
-        self.core.requests.record(id.index()).children += 1;
+        self.core.requests.record(id.index()).multi.child_begins();
         loop {
             match self.core.matcher.post(&entry) {
                 Posted::Linked(handle) => {
-                    self.core.requests.slot(id.index()).entry = Some(handle);
+                    self.core.requests.slot(id.index()).link(handle);
                     break;
                 }
                 Posted::Found(kept) => {
@@ -110,8 +107,8 @@ impl<M: Message> Pml<M> {
                 }
             }
         }
-        self.core.requests.record(id.index()).children -= 1;
-        if self.core.requests.slot(id.index()).entry.is_none() {
+        self.core.requests.record(id.index()).multi.child_ended();
+        if self.core.requests.slot(id.index()).entry().is_none() {
             self.core.release_multi(id.index(), Outcome::Ok);
         }
         if self.core.any_apart && self.core.requests.get(id).is_some() {
@@ -146,18 +143,18 @@ impl<M: Message> Pml<M> {
     ) -> Result<RequestId, PmlError> {
         let target = target.checked()?;
         let (id, slot) = self.core.requests.take();
-        slot.turn(Event::Posted);
-        slot.marks = if notify { mark::NOTIFY } else { 0 };
-        slot.context = context;
-        slot.tag = tag;
-        if let Target::Loan(room) = target {
-            slot.room = room;
-        } else {
-            slot.room = MutLoan::EMPTY;
-            slot.marks |= mark::APART | mark::RECORD;
-            let record = self.core.requests.record(id.index());
-            record.target = Some(target);
-            record.until = u64::MAX;
+        if notify {
+            slot.set(mark::NOTIFY);
+        }
+        match target {
+            Target::Loan(room) => slot.post(context, tag, room),
+            target => {
+                slot.post(context, tag, MutLoan::EMPTY);
+                slot.set(mark::APART | mark::RECORD);
+                let record = self.core.requests.record(id.index());
+                record.memory.set_target(target);
+                record.progress.set_unbounded();
+            }
         }
         Ok(id)
     }
@@ -167,46 +164,39 @@ impl Core {
     /// The room of a receive.
     pub(crate) fn capacity(&self, index: RequestIndex) -> u64 {
         let slot = self.requests.peek(index);
-        match &self.requests.peek_record(index).target {
-            Some(target) if slot.marks & mark::APART != 0 => target.len(),
-            _ => slot.room.len() as u64,
-        }
+        self.requests.peek_record(index).memory.capacity(slot)
     }
 
     /// How a request ended, in words for the user; the slot is not freed.
     pub(crate) fn verdict(&self, index: RequestIndex) -> Result<crate::args::Status, PmlError> {
         let slot = self.requests.peek(index);
-        let source = slot.peer;
-        match slot.outcome {
-            Outcome::Ok => Ok(crate::args::Status {
-                source,
-                tag: slot.tag,
-                length: slot.length,
-            }),
+        let source = slot.peer();
+        match slot.outcome() {
+            Outcome::Ok => Ok(slot.status()),
             Outcome::Truncated => Err(PmlError::Truncated {
                 source_rank: source,
-                tag: slot.tag,
-                length: slot.length,
-                room: self.requests.peek_record(index).until,
+                tag: slot.tag(),
+                length: slot.length(),
+                room: self.requests.peek_record(index).progress.until(),
             }),
             Outcome::Corrupt => {
                 let record = self.requests.peek_record(index);
                 Err(PmlError::Corrupt {
                     source_rank: source,
-                    tag: slot.tag,
-                    length: slot.length,
-                    announced: record.checksum.unwrap_or_default(),
-                    found: record.found,
+                    tag: slot.tag(),
+                    length: slot.length(),
+                    announced: record.checksums.announced().unwrap_or_default(),
+                    found: record.checksums.found(),
                 })
             }
             Outcome::Cancelled => Err(PmlError::Cancelled {
                 request: self.requests.id(index),
-                context: slot.context,
-                tag: slot.tag,
+                context: slot.context(),
+                tag: slot.tag(),
             }),
             Outcome::SendAborted => Err(PmlError::SendAborted {
                 source_rank: source,
-                tag: slot.tag,
+                tag: slot.tag(),
             }),
             Outcome::PeerLost => {
                 let reason = self.peers[source].lost();

@@ -4,7 +4,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Inbound;
 use doorbell_matching::{Entry, MatchKey, Pattern, Posted, Unexpected};
 
-use crate::args::{Delivery, Status, Target};
+use crate::args::{Delivery, Status};
 use crate::convertor::to_usize;
 use crate::core::Core;
 use crate::credit::ENVELOPE;
@@ -36,11 +36,9 @@ impl Core {
         let key = MatchKey::new(u32::from(context), rank.0, tag);
         if let Some(found) = self.matcher.arrive(key, length as u64) {
             let slot = self.requests.slot(RequestId::from_bits(found.token).index());
-            if slot.marks == 0 && length <= slot.room.len() {
-                inbound.copy_to_loan(MATCH_LEN, &slot.room, 0);
-                slot.peer = rank;
-                slot.tag = tag;
-                slot.length = length as u64;
+            if let Some(room) = slot.plain_room(length) {
+                inbound.copy_to_loan(MATCH_LEN, room, 0);
+                slot.matched(rank, tag, length as u64);
                 slot.turn(Event::Completed);
                 self.counters.matched += 1;
                 self.consume(rank, length as u64 + ENVELOPE);
@@ -138,13 +136,11 @@ impl Core {
         self.counters.matched += 1;
         let index = found.request.index();
         let slot = self.requests.slot(index);
-        if slot.marks & mark::MULTI != 0 {
+        if slot.is(mark::MULTI) {
             self.deliver_multi(found, envelope, inbound, at);
             return;
         }
-        slot.peer = envelope.rank;
-        slot.tag = envelope.tag;
-        slot.length = envelope.length;
+        slot.matched(envelope.rank, envelope.tag, envelope.length);
         self.begin(index, envelope, inbound, at);
         self.consume(envelope.rank, envelope.charge());
     }
@@ -158,26 +154,13 @@ impl Core {
         at: usize,
     ) {
         let (slot, record) = self.requests.both(index);
-        let capacity = match &record.target {
-            Some(target) if slot.marks & mark::APART != 0 => target.len(),
-            _ => slot.room.len() as u64,
-        };
-        let until = envelope.length.min(capacity);
+        let until = envelope.length.min(record.memory.capacity(slot));
         let body = until.min(envelope.body as u64);
-        match &record.target {
-            Some(target) if slot.marks & mark::APART != 0 => {
-                target.scatter(&mut record.cursor, 0, inbound, at, body as usize);
-            }
-            _ => {
-                let room = slot.room.part(0, body as usize);
-                inbound.copy_to_loan(at, &room, 0);
-            }
-        }
+        record.memory.fill(slot, 0, inbound, at, to_usize(body));
         if until < envelope.length || envelope.kind != kind::MATCH || envelope.checksum.is_some() {
-            slot.marks |= mark::RECORD;
-            record.until = until;
-            record.moved = body;
-            record.checksum = envelope.checksum;
+            slot.set(mark::RECORD);
+            record.progress.set(body, until);
+            record.checksums.set_announced(envelope.checksum);
         }
         if envelope.kind == kind::MATCH {
             self.finish_received(index);
@@ -195,14 +178,11 @@ impl Core {
     fn deliver_multi(&mut self, found: &Landing, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
         let index = found.request.index();
         let (slot, record) = self.requests.both(index);
-        record.filled += found.length;
-        let (offset, length) = (to_usize(found.offset), to_usize(found.length));
-        let room = slot.room.part(offset, length);
+        record.multi.fill(found.length);
         if envelope.kind == kind::MATCH {
-            match &record.target {
-                Some(Target::Region(slice)) => inbound.copy_to_region(at, slice, offset, length),
-                _ => inbound.copy_to_loan(at, &room, 0),
-            };
+            record
+                .memory
+                .fill(slot, found.offset, inbound, at, to_usize(found.length));
             let intact = self.is_intact(index, found, envelope);
             let delivery = Delivery {
                 request: found.request,
@@ -214,32 +194,28 @@ impl Core {
             // What it counts is given back when the delivery is taken: that bounds the queue.
             self.deliveries.push_back((delivery, envelope.charge()));
         } else {
-            record.children += 1;
-            let part = match &record.target {
-                Some(Target::Region(slice)) => slice.slice(offset, length).map(Target::Region),
-                _ => None,
-            };
-            let context = slot.context;
+            record.multi.child_begins();
+            let (context, room) = (
+                slot.context(),
+                slot.room().part(to_usize(found.offset), to_usize(found.length)),
+            );
+            let part = record.memory.region_part(found.offset, found.length);
             let (child, slot) = self.requests.take();
-            slot.turn(Event::Parted);
-            slot.marks = mark::CHILD | mark::RECORD;
-            slot.peer = envelope.rank;
-            slot.context = context;
-            slot.tag = envelope.tag;
-            slot.length = envelope.length;
-            slot.room = room;
+            slot.post_part(mark::CHILD | mark::RECORD, context, room);
+            slot.matched(envelope.rank, envelope.tag, envelope.length);
             if part.is_some() {
-                slot.marks |= mark::APART;
+                slot.set(mark::APART);
             }
             let record = self.requests.record(child.index());
-            record.target = part;
-            record.parent = Some(found.request);
-            record.parent_at = found.offset;
+            if let Some(part) = part {
+                record.memory.set_target(part);
+            }
+            record.multi.set_parent(found.request, found.offset);
             self.begin(child.index(), envelope, inbound, at);
             self.consume(envelope.rank, envelope.charge());
         }
         if found.unlinked {
-            self.requests.slot(index).entry = None;
+            self.requests.slot(index).unlink();
             self.release_multi(index, Outcome::Ok);
         }
     }
@@ -260,9 +236,8 @@ impl Core {
     /// A multi-receive that is not linked any more ends when no transfer goes into it.
     pub(crate) fn release_multi(&mut self, index: RequestIndex, outcome: Outcome) {
         let (slot, record) = self.requests.both(index);
-        slot.outcome = outcome;
-        slot.length = record.filled;
-        if record.children == 0 && slot.entry.is_none() {
+        slot.end_later(outcome, record.multi.filled());
+        if record.multi.children() == 0 && slot.entry().is_none() {
             self.finish(index, outcome);
         }
     }
@@ -270,29 +245,25 @@ impl Core {
     /// A transfer into a multi-receive has ended.
     pub(crate) fn child_finished(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
-        let delivered = record.until.min(slot.length);
-        let (Some(parent), offset) = (record.parent, record.parent_at) else {
+        let delivered = record.progress.until().min(slot.length());
+        let Some((parent, offset)) = record.multi.parent() else {
             return;
         };
         let delivery = Delivery {
             request: parent,
             offset,
             delivered,
-            status: Status {
-                source: slot.peer,
-                tag: slot.tag,
-                length: slot.length,
-            },
-            intact: matches!(slot.outcome, Outcome::Ok | Outcome::Truncated),
+            status: slot.status(),
+            intact: matches!(slot.outcome(), Outcome::Ok | Outcome::Truncated),
         };
-        let aborted = slot.marks & mark::ABORTED != 0;
+        let aborted = slot.is(mark::ABORTED);
         self.free(index);
         if !aborted {
             self.deliveries.push_back((delivery, 0));
         }
         let (slot, record) = self.requests.both(parent.index());
-        record.children -= 1;
-        let outcome = slot.outcome;
+        record.multi.child_ended();
+        let outcome = slot.outcome();
         self.release_multi(parent.index(), outcome);
     }
 
@@ -300,7 +271,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn post_exact(&mut self, id: RequestId, key: MatchKey, room: u64) {
         match self.matcher.post(&Entry::once(key.into(), room, id.to_bits())) {
-            Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
+            Posted::Linked(handle) => self.requests.slot(id.index()).link(handle),
             Posted::Found(kept) => self.found_kept(id, &kept),
         }
         if self.any_apart {
@@ -319,7 +290,7 @@ impl Core {
     /// Posts the entry of a single receive whose slot is filled in. Finds a kept message, or links.
     pub(crate) fn post(&mut self, id: RequestId, pattern: Pattern, room: u64) {
         match self.matcher.post(&Entry::once(pattern, room, id.to_bits())) {
-            Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
+            Posted::Linked(handle) => self.requests.slot(id.index()).link(handle),
             Posted::Found(kept) => self.found_kept(id, &kept),
         }
         if self.any_apart {
@@ -343,9 +314,8 @@ impl Core {
             self.want(from);
             return;
         }
-        let Some(entry) = slot.entry.take() else { return };
-        slot.peer = from;
-        slot.tag = pattern.bits;
+        let Some(entry) = slot.unlink() else { return };
+        slot.matched(from, pattern.bits, slot.length());
         if self.matcher.cancel(entry).is_ok() {
             match self.requests.slot(id.index()).state() {
                 State::Multi => self.release_multi(id.index(), Outcome::PeerLost),

@@ -195,12 +195,14 @@ impl<M: Message> Pml<M> {
             .first_chunk::<CHECKED_LEN>()
             .map(|bytes| wire::parse::<CheckedHeader, _>(*bytes).checksum.get());
         let (id, slot) = self.core.requests.take();
-        slot.turn(Event::Announced);
-        slot.marks = mark::DETACHED | mark::RECORD;
-        slot.peer = rank;
-        slot.context = header.context.get();
-        slot.tag = header.tag.get();
-        slot.length = body.len() as u64;
+        let identity = (header.context.get(), header.tag.get());
+        slot.send(
+            Event::Announced,
+            mark::DETACHED | mark::RECORD,
+            rank,
+            identity,
+            body.len() as u64,
+        );
         let announcement = RndvHeader {
             matching: MatchHeader {
                 kind: kind::RNDV,
@@ -225,10 +227,10 @@ impl<M: Message> Pml<M> {
         buffer.bytes_mut()[..body.len()].copy_from_slice(body);
         self.core.own_bytes += body.len();
         let record = self.core.requests.record(id.index());
-        record.seq = header.seq.get();
-        record.counted = body.len() as u64;
-        record.checksum = checked;
-        record.origin = Origin::Own(buffer, body.len());
+        record.set_seq(header.seq.get());
+        record.progress.set_counted(body.len() as u64);
+        record.checksums.set_announced(checked);
+        record.memory.set_origin(Origin::Own(buffer, body.len()));
         Ok(())
     }
 

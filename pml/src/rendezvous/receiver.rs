@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use doorbell_fabric::message::{Inbound, OpError};
 
-use crate::args::Target;
 use crate::backlog::Task;
 use crate::core::Core;
 use crate::counters::Drops;
@@ -13,12 +12,8 @@ use crate::intervals::Rejected;
 use crate::rank::Rank;
 use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
-use crate::restart::Phase;
 use crate::unexpected::Envelope;
 use crate::wire::{self, AckHeader, FRAG_LEN, FinHeader, FragHeader, Head, MatchHeader, flag, kind};
-
-/// Holes that one ACK names: more are asked for as one.
-pub(crate) const HOLES_MOST: usize = 16;
 
 impl Core {
     /// A receive has met an announcement; what came with it is copied already.
@@ -29,20 +24,20 @@ impl Core {
         let can = path.filter(|path| path.is_up()).map(|path| path.can().features);
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
-        record.remote_request = envelope.sender;
-        record.seq = envelope.seq;
-        record.rail = envelope.rail;
-        record.restart = envelope.restart;
-        record.counted = envelope.body as u64;
-        slot.context = envelope.context;
-        let whole = record.target.as_ref().is_none_or(Target::is_contiguous);
-        let done = record.moved >= record.until;
+        record.set_remote_request(envelope.sender);
+        record.set_seq(envelope.seq);
+        record.one_sided.set_rail(envelope.rail);
+        record.handshake.set_attempt(envelope.restart);
+        record.progress.set_counted(envelope.body as u64);
+        slot.set_context(envelope.context);
+        let whole = record.memory.is_whole();
+        let done = record.progress.is_done();
         if lost {
             self.finish(index, Outcome::PeerLost);
         } else if envelope.restart % 2 == 1 {
             self.await_restart(index);
         } else if envelope.kind == kind::RGET {
-            record.remote = envelope.remote;
+            record.one_sided.set_remote(envelope.remote);
             if done {
                 self.queue_fin(index, 0);
                 self.finish_received(index);
@@ -58,7 +53,7 @@ impl Core {
             }
         } else if !done && whole && envelope.flags & flag::CAN_PUT != 0 && can.is_some_and(|can| can.put) {
             slot.turn(Event::Invites);
-            record.remote_at = record.moved;
+            record.one_sided.start_at(record.progress.moved());
             self.queue_task(envelope.rank, Task::Expose(id));
         } else {
             self.ask_for_fragments(index);
@@ -69,47 +64,30 @@ impl Core {
     fn await_restart(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
         slot.turn(Event::Outdated);
-        record.phase = Phase::Ready;
-        record.arrived.clear();
-        let _ = record.arrived.add(0, record.moved); // the first range always has room
+        record.handshake.join();
+        record.progress.keep_front();
     }
 
     /// Answers with ACK: the sender is to send what is lacking as fragments; as a rule, all from `moved` on.
     pub(crate) fn ask_for_fragments(&mut self, index: RequestIndex) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
-        let (rank, until) = (slot.peer, record.until);
+        let rank = slot.peer();
         slot.turn(Event::Asks);
-        if record.arrived.front() != record.moved || record.restart == 0 {
-            record.arrived.clear();
-            let _ = record.arrived.add(0, record.moved); // an empty list always has room for its first range
-        }
-        let identity = (slot.context, slot.tag, record.seq);
-        let mut holes = [(until, until); HOLES_MOST];
-        let mut count = 0;
-        for (place, hole) in holes.iter_mut().zip(record.arrived.holes(until)) {
-            (*place, count) = (hole, count + 1);
-        }
-        if count == HOLES_MOST {
-            // The last one takes what is left, and what had arrived of it comes again.
-            holes[count - 1].1 = until;
-            record.arrived.cut(holes[count - 1].0);
-        }
-        record.moved = record.arrived.total();
-        let first = holes[0].0..holes[0].1;
+        let holes = record.progress.holes(record.handshake.attempt() == 0);
+        let identity = (slot.context(), slot.tag(), record.seq());
         let head = ack(
             identity,
-            record.remote_request,
+            record.remote_request(),
             id,
-            first,
-            record.restart,
-            record.counted,
+            holes.first(),
+            record.handshake.attempt(),
+            record.progress.counted(),
         );
-        let done = record.moved >= until;
-        if count > 1 {
-            self.queue_head_with(rank, head, &holes[1..count]);
-        } else {
-            self.queue_head(rank, head);
+        let done = record.progress.is_done();
+        match holes.rest() {
+            [] => self.queue_head(rank, head),
+            rest => self.queue_head_with(rank, head, rest),
         }
         if done {
             self.finish_received(index);
@@ -133,18 +111,18 @@ impl Core {
         let own = id.to_bits();
         let to_receiver = flags & flag::TO_RECEIVER != 0;
         let (sender, receiver) = if to_receiver {
-            (own, record.remote_request)
+            (own, record.remote_request())
         } else {
-            (record.remote_request, own)
+            (record.remote_request(), own)
         };
         let head = Head::new(&FinHeader {
-            matching: MatchHeader::new(kind, flags, slot.context, record.seq, slot.tag),
+            matching: MatchHeader::new(kind, flags, slot.context(), record.seq(), slot.tag()),
             sender: sender.into(),
             receiver: receiver.into(),
             status: 0.into(),
-            restart: record.restart.into(),
+            restart: record.handshake.attempt().into(),
         });
-        let rank = slot.peer;
+        let rank = slot.peer();
         self.queue_head(rank, head);
     }
 
@@ -161,19 +139,19 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        if slot.peer != rank {
+        if slot.peer() != rank {
             self.counters.drops.wrong_peer += 1;
             return;
         }
         let (state, offset) = (slot.state(), header.offset.get());
         let record = self.requests.record(id.index());
-        if header.restart.get() != record.restart {
+        if header.restart.get() != record.handshake.attempt() {
             self.counters.drops.late_word += 1;
             return;
         }
         let end = offset
             .checked_add(length as u64)
-            .filter(|end| *end <= record.until);
+            .filter(|end| *end <= record.progress.until());
         let Some(end) = end.filter(|_| length > 0) else {
             self.counters.drops.bad_range += 1;
             return;
@@ -188,7 +166,7 @@ impl Core {
             }
         }
         let (slot, record) = self.requests.both(id.index());
-        match record.arrived.add(offset, end) {
+        match record.progress.fragment(offset, end) {
             Ok(()) => {}
             Err(why) => {
                 count_rejected(&mut self.counters.drops, why);
@@ -199,19 +177,9 @@ impl Core {
                 return;
             }
         }
-        match &record.target {
-            Some(target) if slot.marks & mark::APART != 0 => {
-                target.scatter(&mut record.cursor, offset, inbound, FRAG_LEN, length);
-            }
-            _ => {
-                // `end` is within the room, whose length is a usize.
-                let part = slot.room.part(offset as usize, length);
-                inbound.copy_to_loan(FRAG_LEN, &part, 0);
-            }
-        }
+        record.memory.fill(slot, offset, inbound, FRAG_LEN, length);
         self.counters.frags_received += 1;
-        record.moved += length as u64;
-        if record.moved == record.until {
+        if record.progress.is_done() {
             self.finish_received(id.index());
         }
     }
@@ -221,17 +189,16 @@ impl Core {
         self.withdraw(index);
         let (slot, record) = self.requests.both(index);
         slot.turn(Event::Surprised);
-        record.arrived.clear();
-        let _ = record.arrived.add(0, record.moved); // the first range always has room
+        record.progress.keep_front();
     }
 
     /// A read of the sender's memory has ended.
     pub(crate) fn get_ended(&mut self, index: RequestIndex, outcome: Result<u64, OpError>) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
-        record.operation = None;
-        if let Some(doomed) = record.doomed {
-            if slot.marks & mark::ABORTED != 0 {
+        let bytes = record.one_sided.end();
+        if let Some(doomed) = record.one_sided.doomed() {
+            if slot.is(mark::ABORTED) {
                 self.queue_fin(index, 0);
             }
             self.finish(index, doomed);
@@ -243,14 +210,13 @@ impl Core {
             Err(OpError::NotDone | OpError::Indeterminate) => return self.receive_broke(index),
             Err(_) => {
                 // It may have written over what had arrived behind it.
-                record.arrived.clear();
-                let _ = record.arrived.add(0, record.moved); // the first range always has room
+                record.progress.keep_front();
                 return self.fall_back(index);
             }
         }
-        record.moved += record.operation_bytes;
-        if record.moved < record.until {
-            let rank = slot.peer;
+        record.progress.advance(bytes);
+        if !record.progress.is_done() {
+            let rank = slot.peer();
             self.queue_task(rank, Task::Get(id));
         } else {
             self.queue_fin(index, 0);
@@ -275,16 +241,18 @@ impl Core {
         // succeeded was complete before the memory was withdrawn.
         // A read of ours that is under way still writes into the room, whatever the sender says.
         let written = state == State::PutExposed
-            || state == State::RecvRestart && header.restart.get() == record.restart && record.put;
-        let exposed = written && record.operation.is_none();
+            || state == State::RecvRestart
+                && header.restart.get() == record.handshake.attempt()
+                && record.one_sided.has_invited();
+        let exposed = written && !record.one_sided.is_busy();
         match (state, given_up) {
             (State::PutExposed | State::RecvRestart, false) if exposed => {
-                record.moved = record.until;
+                record.progress.complete();
                 self.withdraw(id.index());
                 self.finish_received(id.index());
             }
             (State::PutExposed | State::Fragments | State::RecvRestart, true)
-                if record.operation.is_none() =>
+                if !record.one_sided.is_busy() =>
             {
                 self.withdraw(id.index());
                 self.finish(id.index(), Outcome::SendAborted);
@@ -302,7 +270,7 @@ impl Core {
         theirs: u64,
     ) -> bool {
         let (slot, record) = self.requests.both(index);
-        if slot.peer != rank {
+        if slot.peer() != rank {
             self.counters.drops.wrong_peer += 1;
             return false;
         }
@@ -322,8 +290,8 @@ impl Core {
             return false;
         }
         // Either side may not know the other's request, or have none any more.
-        let known = record.remote_request == 0 || theirs == 0 || record.remote_request == theirs;
-        let same = (slot.context, slot.tag, record.seq)
+        let known = record.remote_request() == 0 || theirs == 0 || record.remote_request() == theirs;
+        let same = (slot.context(), slot.tag(), record.seq())
             == (matching.context.get(), matching.tag.get(), matching.seq.get());
         if !(known && same) {
             self.counters.drops.wrong_identity += 1;

@@ -1,14 +1,11 @@
 //! The sending side of a rendezvous.
 
-use std::ops::Range;
-
 use doorbell_fabric::message::{Inbound, OpError, Remote};
 
 use crate::backlog::Task;
 use crate::core::Core;
 use crate::rails::RailId;
 use crate::rank::Rank;
-use crate::rendezvous::receiver::HOLES_MOST;
 use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::wire::{self, AckHeader, FinHeader, PutHeader, REMOTE_LEN, flag, kind};
@@ -22,7 +19,7 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let (state, length, aborted) = (slot.state(), slot.length, slot.marks & mark::ABORTED != 0);
+        let (state, length, aborted) = (slot.state(), slot.length(), slot.is(mark::ABORTED));
         let index = id.index();
         if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
             return;
@@ -32,7 +29,7 @@ impl Core {
             self.counters.drops.wrong_state += 1;
             return;
         }
-        if header.restart.get() != self.requests.record(index).restart {
+        if header.restart.get() != self.requests.record(index).handshake.attempt() {
             self.counters.drops.late_word += 1;
             return;
         }
@@ -41,15 +38,15 @@ impl Core {
             self.counters.drops.bad_range += 1;
             return;
         }
-        if !self.take_wanted(index, inbound, until..length) {
+        let progress = &mut self.requests.record(index).progress;
+        if !progress.want(inbound, size_of::<AckHeader>(), until..length) {
             self.counters.drops.bad_range += 1;
             return;
         }
         self.withdraw(index);
         let record = self.requests.record(index);
-        record.remote_request = header.receiver.get();
-        record.moved = offset;
-        record.until = until;
+        record.set_remote_request(header.receiver.get());
+        record.progress.set(offset, until);
         self.settle(index, header.counted.get().into());
         if aborted {
             if offset < until {
@@ -71,29 +68,11 @@ impl Core {
     /// over a rail that takes less, without its bytes or with fewer.
     fn settle(&mut self, index: RequestIndex, counted: u64) {
         let (slot, record) = self.requests.both(index);
-        let ours = std::mem::take(&mut record.counted);
-        let rank = slot.peer;
-        if record.restart == 0 && counted < ours {
+        let ours = record.progress.take_counted();
+        let rank = slot.peer();
+        if record.handshake.attempt() == 0 && counted < ours {
             self.uncharge(rank, ours - counted);
         }
-    }
-
-    /// The further ranges of an ACK: in order, apart, and within `bounds`.
-    fn take_wanted(&mut self, index: RequestIndex, inbound: &Inbound<'_>, bounds: Range<u64>) -> bool {
-        const ONE: usize = 16;
-        let wanted = &mut self.requests.record(index).wanted;
-        wanted.clear();
-        let (mut at, mut from) = (size_of::<AckHeader>(), bounds.start);
-        let word = |at| inbound.read::<8>(at).map(u64::from_le_bytes);
-        while let Some((start, end)) = word(at).zip(word(at + 8)) {
-            if wanted.len() == HOLES_MOST || start < from || start >= end || end > bounds.end {
-                wanted.clear();
-                return false;
-            }
-            wanted.push((start, end));
-            (at, from) = (at + ONE, end);
-        }
-        true
     }
 
     /// PUT: the receiver has matched, and exposes its room.
@@ -115,7 +94,7 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let (state, length, aborted) = (slot.state(), slot.length, slot.marks & mark::ABORTED != 0);
+        let (state, length, aborted) = (slot.state(), slot.length(), slot.is(mark::ABORTED));
         let index = id.index();
         if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
             return;
@@ -124,7 +103,7 @@ impl Core {
             self.counters.drops.wrong_state += 1;
             return;
         }
-        if header.restart.get() != self.requests.record(index).restart {
+        if header.restart.get() != self.requests.record(index).handshake.attempt() {
             self.counters.drops.late_word += 1;
             return;
         }
@@ -137,12 +116,9 @@ impl Core {
             return;
         };
         let record = self.requests.record(index);
-        record.remote_request = header.receiver.get();
-        record.rail = rail;
-        record.remote = Some(remote);
-        record.remote_at = offset;
-        record.moved = offset;
-        record.until = until;
+        record.set_remote_request(header.receiver.get());
+        record.one_sided.invite(rail, remote, offset);
+        record.progress.set(offset, until);
         if aborted {
             self.give_up(index);
             self.free(index);
@@ -159,13 +135,13 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let (state, aborted) = (slot.state(), slot.marks & mark::ABORTED != 0);
+        let (state, aborted) = (slot.state(), slot.is(mark::ABORTED));
         if !self.is_from(rank, id.index(), &header.matching, header.receiver.get()) {
             return;
         }
         // That the receiver has all of it stays true, whatever attempt it is about.
         let waits = matches!(state, State::AwaitFin | State::SendRestart);
-        if !waits || header.matching.kind != kind::FIN || self.requests.record(id.index()).operation.is_some()
+        if !waits || header.matching.kind != kind::FIN || self.requests.record(id.index()).one_sided.is_busy()
         {
             self.counters.drops.wrong_state += 1;
             return;
@@ -187,10 +163,10 @@ impl Core {
     pub(crate) fn put_ended(&mut self, index: RequestIndex, outcome: Result<u64, OpError>) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
-        let rank = slot.peer;
-        record.operation = None;
-        if let Some(doomed) = record.doomed {
-            if slot.marks & mark::ABORTED != 0 {
+        let rank = slot.peer();
+        let bytes = record.one_sided.end();
+        if let Some(doomed) = record.one_sided.doomed() {
+            if slot.is(mark::ABORTED) {
                 self.give_up(index);
             }
             self.finish(index, doomed);
@@ -201,8 +177,8 @@ impl Core {
             Err(OpError::NotDone | OpError::Indeterminate) => return self.send_broke(index),
             Err(_) => return self.put_failed(index),
         }
-        record.moved += record.operation_bytes;
-        if record.moved < record.until {
+        record.progress.advance(bytes);
+        if !record.progress.is_done() {
             self.queue_task(rank, Task::Put(id));
         } else {
             self.queue_fin(index, flag::TO_RECEIVER);
@@ -215,10 +191,9 @@ impl Core {
         self.counters.fallbacks += 1;
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
-        record.moved = record.remote_at;
-        record.remote = None;
+        record.progress.go_back(record.one_sided.refuse());
         slot.turn(Event::Refused);
-        let rank = slot.peer;
+        let rank = slot.peer();
         self.queue_task(rank, Task::Stream(id));
     }
 

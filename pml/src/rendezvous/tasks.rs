@@ -1,17 +1,17 @@
 //! The parts of a rendezvous that need a rail: reads, writes, exposures, fragments.
 
 use doorbell_fabric::memory::ConstLoan;
-use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, MsgId, PeerIndex, Refused};
+use doorbell_fabric::message::{Access, Body, Message, MsgId, PeerIndex, Refused};
 use zerocopy::IntoBytes;
 
-use crate::args::{Payload, Target};
+use crate::args::Payload;
 use crate::backlog::Task;
 use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
 use crate::paths::stripe::STRIPED_FROM;
 use crate::pml::Pml;
 use crate::rails::RailId;
 use crate::rank::Rank;
-use crate::request::{Outcome, RequestId, State, UnderWay};
+use crate::request::{Outcome, Pipeline, RequestId, State};
 use crate::wire::{FragHeader, MatchHeader, PutHeader, kind};
 use doorbell_fabric::caps::Capabilities;
 
@@ -58,7 +58,7 @@ impl<M: Message> Pml<M> {
     /// The peer's number on the rail of a one-sided transfer, and the longest operation; `None` when that rail
     /// does not lead to it any more.
     fn one_sided(&self, rank: Rank, id: RequestId) -> Option<(RailId, PeerIndex, u64)> {
-        let rail = self.core.requests.peek_record(id.index()).rail;
+        let rail = self.core.requests.peek_record(id.index()).one_sided.rail();
         let paths = &self.core.peers[rank].paths;
         let path = &paths[paths.over(rail)?];
         let most = path.can().limits.one_sided.max(1);
@@ -67,7 +67,7 @@ impl<M: Message> Pml<M> {
 
     fn get(&mut self, rank: Rank, id: RequestId) -> Step {
         // One that was asked for before a restart, too.
-        if self.core.requests.peek_record(id.index()).operation.is_some() {
+        if self.core.requests.peek_record(id.index()).one_sided.is_busy() {
             return Step::Finished;
         }
         let Some((rail, peer, most)) = self.one_sided(rank, id) else {
@@ -75,15 +75,12 @@ impl<M: Message> Pml<M> {
             return Step::Finished;
         };
         let (slot, record) = self.core.requests.both(id.index());
-        let length = (record.until - record.moved).min(most);
-        let from = record.remote.and_then(|remote| remote.part(record.moved, length));
-        let into = match &record.target {
-            Some(target) => target.landing(record.moved, length),
-            // `until` is within the room.
-            None => Some(Landing::Loan(
-                slot.room.part(to_usize(record.moved), to_usize(length)),
-            )),
-        };
+        let length = (record.progress.left()).min(most);
+        let from = record
+            .one_sided
+            .remote()
+            .and_then(|remote| remote.part(record.progress.moved(), length));
+        let into = record.memory.landing(slot, record.progress.moved(), length);
         let Some((from, into)) = from.zip(into) else {
             self.core.fall_back(id.index());
             return Step::Finished;
@@ -92,8 +89,7 @@ impl<M: Message> Pml<M> {
         match self.rails[rail].get(peer, op, &from, into) {
             Ok(()) => {
                 let record = self.core.requests.record(id.index());
-                record.operation = Some(op);
-                record.operation_bytes = length;
+                record.one_sided.begin(op, length);
                 self.core.counters.gets += 1;
                 Step::Finished
             }
@@ -114,7 +110,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn put(&mut self, rank: Rank, id: RequestId) -> Step {
-        if self.core.requests.peek_record(id.index()).operation.is_some() {
+        if self.core.requests.peek_record(id.index()).one_sided.is_busy() {
             return Step::Finished;
         }
         let Some((rail, peer, most)) = self.one_sided(rank, id) else {
@@ -122,19 +118,17 @@ impl<M: Message> Pml<M> {
             return Step::Finished;
         };
         let record = self.core.requests.record(id.index());
-        let length = (record.until - record.moved).min(most);
-        let to = record
-            .remote
-            .and_then(|remote| remote.part(record.moved - record.remote_at, length));
+        let length = (record.progress.left()).min(most);
+        let to = record.one_sided.part(record.progress.moved(), length);
         let Some(to) = to else {
             self.core.put_failed(id.index());
             return Step::Finished;
         };
         let op = self.core.operations.start(id);
         let record = self.core.requests.peek_record(id.index());
-        let (at, bytes) = (to_usize(record.moved), to_usize(length));
+        let (at, bytes) = (to_usize(record.progress.moved()), to_usize(length));
         let rail = &mut self.rails[rail];
-        let posted = match &record.origin {
+        let posted = match record.memory.origin() {
             Origin::User(Payload::Loan(loan)) => rail.put(peer, op, Body::Loan(loan.part(at, bytes)), &to),
             Origin::User(Payload::Region(slice)) => match slice.slice(at, bytes) {
                 Some(part) => rail.put(peer, op, Body::Region(&part), &to),
@@ -145,8 +139,7 @@ impl<M: Message> Pml<M> {
         match posted {
             Ok(()) => {
                 let record = self.core.requests.record(id.index());
-                record.operation = Some(op);
-                record.operation_bytes = length;
+                record.one_sided.begin(op, length);
                 self.core.counters.puts += 1;
                 Step::Finished
             }
@@ -173,18 +166,11 @@ impl<M: Message> Pml<M> {
             return Step::Finished;
         };
         let (slot, record) = self.core.requests.both(id.index());
-        if record.exposed.is_none() {
-            let (at, length) = (to_usize(record.moved), to_usize(record.until - record.moved));
-            let region = match &record.target {
-                Some(Target::Region(slice)) => slice.slice(at, length),
-                _ => None,
-            };
-            let memory = region.map_or_else(|| Exposure::Write(slot.room.part(at, length)), Exposure::Region);
+        if !record.one_sided.is_exposed() {
+            let (at, length) = (record.progress.moved(), record.progress.left());
+            let memory = record.memory.writable(slot, at, length);
             match self.rails[rail].expose(memory, Access::Write, Some(peer)) {
-                Ok(remote) => {
-                    record.exposed = Some(doorbell_fabric::message::RemoteKey(remote.key.get()));
-                    record.remote = Some(remote);
-                }
+                Ok(remote) => record.one_sided.expose(rail, remote),
                 Err(_) => {
                     self.core.fall_back(id.index());
                     return Step::Finished;
@@ -192,15 +178,16 @@ impl<M: Message> Pml<M> {
             }
         }
         let head = PutHeader {
-            matching: MatchHeader::new(kind::PUT, 0, slot.context, record.seq, slot.tag),
-            sender: record.remote_request.into(),
+            matching: MatchHeader::new(kind::PUT, 0, slot.context(), record.seq(), slot.tag()),
+            sender: record.remote_request().into(),
             receiver: id.to_bits().into(),
-            offset: record.moved.into(),
-            restart: record.restart.into(),
+            offset: record.progress.moved().into(),
+            restart: record.handshake.attempt().into(),
             reserved: 0.into(),
         };
-        record.put = true;
-        let body = match &record.remote {
+        record.one_sided.set_invited(true);
+        let remote = record.one_sided.remote();
+        let body = match &remote {
             Some(remote) => Body::Bytes(remote.as_bytes()),
             None => Body::Empty,
         };
@@ -220,11 +207,11 @@ impl<M: Message> Pml<M> {
         let mut sent = false;
         for _ in 0..BURST {
             let record = self.core.requests.peek_record(id.index());
-            if record.moved >= record.until {
+            if record.progress.is_done() {
                 return self.all_left(rank, id, sent);
             }
-            let left = record.until - record.moved;
-            let length = self.core.requests.peek(id.index()).length;
+            let left = record.progress.left();
+            let length = self.core.requests.peek(id.index()).length();
             let set = self.core.peers[rank].paths.stripes();
             let striped = length >= STRIPED_FROM && set.count_ones() > 1;
             let path = if striped {
@@ -250,7 +237,7 @@ impl<M: Message> Pml<M> {
             }
         }
         let record = self.core.requests.peek_record(id.index());
-        if record.moved >= record.until {
+        if record.progress.is_done() {
             return self.all_left(rank, id, sent);
         }
         Step::Again(sent)
@@ -259,9 +246,7 @@ impl<M: Message> Pml<M> {
     /// A range has left: goes on with the next one, or ends.
     fn all_left(&mut self, rank: Rank, id: RequestId, sent: bool) -> Step {
         let record = self.core.requests.record(id.index());
-        if !record.wanted.is_empty() {
-            let (from, until) = record.wanted.remove(0);
-            (record.moved, record.until) = (from, until);
+        if record.progress.next_range() {
             return Step::Again(true);
         }
         // Its rails give back what they took and the peer did not; without that, it ends with the last of it.
@@ -274,11 +259,11 @@ impl<M: Message> Pml<M> {
 
     /// Whether the pipeline of a message over its one way has room.
     fn has_turn(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
-        let depth = self.core.config.pipeline.clamp(1, UnderWay::MOST);
+        let depth = self.core.config.pipeline.clamp(1, Pipeline::MOST);
         let path = &self.core.peers[rank].paths[at];
         let record = self.core.requests.record(id.index());
         let (rail, peer) = path.route();
-        let gate = record.under_way.gate(rail, depth);
+        let gate = record.pipeline.gate(rail, depth);
         gate == MsgId(0) || self.rails[rail].handed_over(peer) >= gate
     }
 
@@ -291,13 +276,13 @@ impl<M: Message> Pml<M> {
             kind: kind::FRAG,
             flags: 0,
             reserved: 0.into(),
-            restart: record.restart.into(),
-            receiver: record.remote_request.into(),
-            offset: record.moved.into(),
+            restart: record.handshake.attempt().into(),
+            receiver: record.remote_request().into(),
+            offset: record.progress.moved().into(),
         };
         let piece = Piece {
-            offset: record.moved,
-            most: path.fragment().min(to_usize(record.until - record.moved)),
+            offset: record.progress.moved(),
+            most: path.fragment().min(to_usize(record.progress.left())),
             all: false,
         };
         send_piece(
@@ -305,8 +290,7 @@ impl<M: Message> Pml<M> {
             path.can(),
             peer,
             head.as_bytes(),
-            &record.origin,
-            &mut record.cursor,
+            record.memory.walk(),
             piece,
             &mut self.core.scratch,
             &mut self.core.counters.packed_bytes,
@@ -322,18 +306,15 @@ impl<M: Message> Pml<M> {
     ) {
         self.core.counters.frags_sent += 1;
         let record = self.core.requests.record(id.index());
-        record.moved += bytes as u64;
+        record.progress.advance(bytes as u64);
         if self.core.config.handshake {
-            match record.over.iter_mut().find(|(path, _)| usize::from(*path) == at) {
-                Some(last) => last.1 = number,
-                None => record.over.push((at as u16, number)),
-            }
+            record.handshake.fragment_left(at, number);
         }
         if striped {
             self.core.flows(rank, at, (number, bytes));
         } else {
             record
-                .under_way
+                .pipeline
                 .note(self.core.peers[rank].paths[at].rail(), number);
         }
     }
@@ -358,8 +339,7 @@ pub(crate) fn send_piece<M: Message>(
     can: &Capabilities,
     peer: PeerIndex,
     head: &[u8],
-    origin: &Origin,
-    cursor: &mut Cursor,
+    (origin, cursor): (&Origin, &mut Cursor),
     piece: Piece,
     scratch: &mut Vec<u8>,
     packed: &mut u64,

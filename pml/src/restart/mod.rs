@@ -31,6 +31,7 @@
 mod receiver;
 mod sender;
 
+use doorbell_fabric::message::MsgId;
 use doorbell_paths::table::next;
 
 use crate::core::Core;
@@ -102,17 +103,80 @@ pub(crate) const RECEIVER: &[(Phase, Word, Phase)] = {
     ]
 };
 
+/// The handshake of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Handshake {
+    /// The number of the attempt.
+    attempt: u32,
+    phase: Phase,
+    /// Send: the last fragment over each path, where fragments are restarted, too.
+    over: Vec<(u16, MsgId)>,
+}
+
+impl Handshake {
+    /// Makes it ready for the next request; keeps the memory of the list.
+    pub(crate) fn reset(&mut self) {
+        (self.attempt, self.phase) = (0, Phase::Run);
+        self.over.clear();
+    }
+
+    /// The number of the attempt.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Notes the number of the attempt.
+    pub(crate) fn set_attempt(&mut self, attempt: u32) {
+        self.attempt = attempt;
+    }
+
+    /// Goes on to the next number.
+    fn next_attempt(&mut self) {
+        self.attempt = self.attempt.wrapping_add(1);
+    }
+
+    /// The phase.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// A receive was matched after its sender had begun to restart it, and had been answered that we are ready.
+    pub(crate) fn join(&mut self) {
+        self.phase = Phase::Ready;
+    }
+
+    /// Goes on by a word, if one of these transitions does. Returns whether one did.
+    fn turn(&mut self, transitions: &[(Phase, Word, Phase)], word: Word) -> bool {
+        let next = next(transitions, self.phase, word);
+        self.phase = next.unwrap_or(self.phase);
+        next.is_some()
+    }
+
+    /// Notes a fragment that left over a path.
+    pub(crate) fn fragment_left(&mut self, at: usize, number: MsgId) {
+        match self.over.iter_mut().find(|(path, _)| usize::from(*path) == at) {
+            Some(last) => last.1 = number,
+            None => self.over.push((at as u16, number)),
+        }
+    }
+
+    /// The last fragment over each path.
+    pub(crate) fn fragments(&self) -> impl Iterator<Item = (usize, MsgId)> {
+        self.over
+            .iter()
+            .map(|(path, number)| (usize::from(*path), *number))
+    }
+
+    /// Forgets the fragments: nothing of the attempt is under way any more.
+    fn forget_fragments(&mut self) {
+        self.over.clear();
+    }
+}
+
 impl Core {
     /// Moves the handshake of a request on; `false`: the word is not for where it is.
     fn shake_hands(&mut self, index: RequestIndex, moves: &[(Phase, Word, Phase)], word: Word) -> bool {
-        let record = self.requests.record(index);
-        match next(moves, record.phase, word) {
-            Some(next) => {
-                record.phase = next;
-                true
-            }
-            None => false,
-        }
+        self.requests.record(index).handshake.turn(moves, word)
     }
 
     /// One of the four words about a live request.
@@ -120,18 +184,18 @@ impl Core {
         let own = self.requests.id(index).to_bits();
         let (slot, record) = self.requests.both(index);
         let (sender, receiver) = if is_sender {
-            (own, record.remote_request)
+            (own, record.remote_request())
         } else {
-            (record.remote_request, own)
+            (record.remote_request(), own)
         };
         let head = Head::new(&RestartHeader {
-            matching: MatchHeader::new(kind, 0, slot.context, record.seq, slot.tag),
+            matching: MatchHeader::new(kind, 0, slot.context(), record.seq(), slot.tag()),
             sender: sender.into(),
             receiver: receiver.into(),
-            restart: record.restart.into(),
+            restart: record.handshake.attempt().into(),
             reserved: 0.into(),
         });
-        let rank = slot.peer;
+        let rank = slot.peer();
         if is_sender {
             self.queue_head(rank, head);
         } else {

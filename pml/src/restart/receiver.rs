@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::RequestIndex;
-use crate::request::{Event, RequestId, State};
+use crate::request::{Event, RequestId, State, mark};
 use crate::unexpected::Envelope;
 use crate::wire::{Head, MatchHeader, RestartHeader, kind};
 
@@ -34,12 +34,11 @@ impl Core {
         let (slot, record) = self.requests.both(index);
         if slot.state() == State::Fragments {
             // Fragments may have left holes.
-            record.moved = record.arrived.total();
+            record.progress.count_arrived();
         } else if slot.state() != State::RecvRestart {
-            record.arrived.clear();
-            let _ = record.arrived.add(0, record.moved); // the first range always has room
+            record.progress.keep_front();
         }
-        record.remote = None;
+        record.one_sided.set_remote(None);
         slot.turn(Event::ReceiveStopped);
         self.receive_is_quiet(index);
         true
@@ -47,11 +46,11 @@ impl Core {
 
     /// When nothing of ours is under way any more: asks the sender to restart, or tells it that we are ready.
     fn receive_is_quiet(&mut self, index: RequestIndex) {
-        if self.requests.record(index).operation.is_some() || !self.shake_hands(index, RECEIVER, Word::Quiet)
+        if self.requests.record(index).one_sided.is_busy() || !self.shake_hands(index, RECEIVER, Word::Quiet)
         {
             return;
         }
-        let word = match self.requests.record(index).phase {
+        let word = match self.requests.record(index).handshake.phase() {
             Phase::Asked => kind::RESTART_ERROR,
             _ => kind::RESTART_ACK,
         };
@@ -60,13 +59,13 @@ impl Core {
 
     /// A fragment while we wait for a restart: our memory was withdrawn before the sender wrote it, so it sends fragments.
     pub(crate) fn goes_on(&mut self, index: RequestIndex, restart: u32) -> bool {
-        if restart != self.requests.record(index).restart
+        if restart != self.requests.record(index).handshake.attempt()
             || !self.shake_hands(index, RECEIVER, Word::Fragment)
         {
             return false;
         }
         let (slot, record) = self.requests.both(index);
-        record.moved = record.arrived.total();
+        record.progress.count_arrived();
         slot.turn(Event::Surprised);
         true
     }
@@ -74,18 +73,16 @@ impl Core {
     /// A read that the handshake waited for has ended. What it brought is good if it succeeded.
     pub(crate) fn restart_read_ended(&mut self, index: RequestIndex, arrived: bool) {
         let (slot, record) = self.requests.both(index);
-        record.operation = None;
-        if let Some(doomed) = record.doomed {
-            if slot.marks & crate::request::mark::ABORTED != 0 {
+        let bytes = record.one_sided.end();
+        if let Some(doomed) = record.one_sided.doomed() {
+            if slot.is(mark::ABORTED) {
                 self.queue_fin(index, 0);
             }
             self.finish(index, doomed);
             return;
         }
         if arrived {
-            let from = record.moved;
-            record.moved += record.operation_bytes;
-            let _ = record.arrived.add(from, record.moved);
+            record.progress.read(bytes);
         }
         self.receive_is_quiet(index);
     }
@@ -96,11 +93,11 @@ impl Core {
             self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())
         {
             let record = self.requests.record(index);
-            if !is_newer(header.restart.get(), record.restart) {
+            if !is_newer(header.restart.get(), record.handshake.attempt()) {
                 self.counters.drops.late_word += 1; // it came twice, or is of a cycle that is over
                 return;
             }
-            record.restart = header.restart.get();
+            record.handshake.set_attempt(header.restart.get());
             self.stop_receiving(index, Word::Notify);
             return;
         }
@@ -140,7 +137,7 @@ impl Core {
         let matching = MatchHeader::new(envelope.kind, 0, envelope.context, envelope.seq, envelope.tag);
         if let Some(index) = self.transfer_of(rank, &matching, envelope.sender, receiver) {
             let record = self.requests.record(index);
-            let fits = envelope.restart == record.restart.wrapping_add(1);
+            let fits = envelope.restart == record.handshake.attempt().wrapping_add(1);
             if !fits || !self.shake_hands(index, RECEIVER, Word::Restarted) {
                 self.counters.drops.late_word += 1;
                 return;
@@ -170,15 +167,9 @@ impl Core {
     fn resume(&mut self, index: RequestIndex, envelope: &Envelope) {
         let zero = self.config.resume == Resume::FromZero;
         let record = self.requests.record(index);
-        record.restart = envelope.restart;
-        record.put = false;
-        if zero {
-            record.arrived.clear();
-        }
-        // One-sided transfers go from the front; only fragments can fill holes.
-        let front = record.arrived.front();
-        self.counters.resumed_bytes += record.arrived.total();
-        record.moved = front;
+        record.handshake.set_attempt(envelope.restart);
+        record.one_sided.set_invited(false);
+        self.counters.resumed_bytes += record.progress.resume(zero);
         self.begin_transfer(index, envelope);
     }
 
@@ -200,10 +191,10 @@ impl Core {
         let fits = |core: &Self, index: RequestIndex| {
             let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
             receives(slot.state())
-                && slot.peer == rank
-                && record.remote_request == sender
-                && record.seq == matching.seq.get()
-                && slot.context == matching.context.get()
+                && slot.peer() == rank
+                && record.remote_request() == sender
+                && record.seq() == matching.seq.get()
+                && slot.context() == matching.context.get()
         };
         let id = RequestId::from_bits(receiver);
         if receiver != 0 {

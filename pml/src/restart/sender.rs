@@ -1,12 +1,10 @@
 //! The sender's part of the handshake.
 
-use doorbell_fabric::message::{Access, Body, Exposure, Message, MsgId, Refused, RemoteKey};
+use doorbell_fabric::message::{Access, Body, Message, MsgId, Refused};
 use zerocopy::IntoBytes;
 
-use crate::args::Payload;
 use crate::backlog::Task;
 use crate::config::Protocol;
-use crate::convertor::Origin;
 use crate::core::Core;
 use crate::pml::Pml;
 use crate::rails::RailId;
@@ -31,18 +29,18 @@ impl Core {
         self.withdraw(index);
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
-        record.remote = None;
-        record.wanted.clear();
+        record.one_sided.set_remote(None);
+        record.progress.forget_wanted();
         slot.turn(Event::SendStopped);
-        let rank = slot.peer;
+        let rank = slot.peer();
         self.queue_task(rank, Task::Restart(id));
     }
 
     /// A write that the handshake waited for has ended, however.
     pub(crate) fn restart_write_ended(&mut self, index: RequestIndex) {
         let record = self.requests.record(index);
-        record.operation = None;
-        if let Some(doomed) = record.doomed {
+        record.one_sided.end();
+        if let Some(doomed) = record.one_sided.doomed() {
             self.give_up(index);
             self.finish(index, doomed);
         }
@@ -55,7 +53,7 @@ impl Core {
         };
         let complete = header.matching.kind == kind::RESTART_NACK;
         let word = if complete { Word::Nack } else { Word::Ack };
-        let fits = self.requests.record(index).restart == header.restart.get();
+        let fits = self.requests.record(index).handshake.attempt() == header.restart.get();
         if !fits || !self.shake_hands(index, SENDER, word) {
             self.counters.drops.late_word += 1;
             return;
@@ -63,16 +61,16 @@ impl Core {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         if complete {
-            if slot.marks & mark::ABORTED != 0 {
+            if slot.is(mark::ABORTED) {
                 self.free(index);
             } else {
                 self.finish(index, Outcome::Ok);
             }
             return;
         }
-        record.restart = record.restart.wrapping_add(1);
+        record.handshake.next_attempt();
         if header.receiver.get() != 0 {
-            record.remote_request = header.receiver.get();
+            record.set_remote_request(header.receiver.get());
         }
         self.queue_task(rank, Task::Restart(id));
     }
@@ -83,7 +81,7 @@ impl Core {
             return;
         };
         let (slot, record) = self.requests.both(index);
-        let own = record.restart;
+        let own = record.handshake.attempt();
         // It may be ahead of what we know, never behind: that would be about an attempt that is over.
         let late = header.restart.get().wrapping_sub(own) > u32::MAX / 2;
         let sends = matches!(
@@ -94,7 +92,7 @@ impl Core {
             self.counters.drops.late_word += 1;
             return;
         }
-        record.remote_request = header.receiver.get();
+        record.set_remote_request(header.receiver.get());
         self.stop_sending(index, Word::Error);
     }
 
@@ -107,7 +105,7 @@ impl Core {
         }
         let theirs = match header.receiver.get() {
             // It has not matched the message.
-            0 => self.requests.record(id.index()).remote_request,
+            0 => self.requests.record(id.index()).remote_request(),
             theirs => theirs,
         };
         self.is_from(rank, id.index(), &header.matching, theirs)
@@ -120,14 +118,14 @@ impl<M: Message> Pml<M> {
     /// when it has answered.
     pub(crate) fn restart(&mut self, rank: Rank, id: RequestId) -> Step {
         let index = id.index();
-        let phase = self.core.requests.peek_record(index).phase;
+        let phase = self.core.requests.peek_record(index).handshake.phase();
         match phase {
             Phase::Draining if !self.is_quiet(rank, index) => Step::Again(false),
             Phase::Draining => {
                 self.core.shake_hands(index, SENDER, Word::Quiet);
                 let record = self.core.requests.record(index);
-                record.restart = record.restart.wrapping_add(1);
-                record.over.clear();
+                record.handshake.next_attempt();
+                record.handshake.forget_fragments();
                 self.core.counters.restarts += 1;
                 self.core.queue_restart_head(kind::RESTART_NOTIFY, index, true);
                 Step::Finished
@@ -140,15 +138,15 @@ impl<M: Message> Pml<M> {
     /// Whether nothing of a transfer is under way: no write, and no fragment over a way that is up.
     fn is_quiet(&mut self, rank: Rank, index: RequestIndex) -> bool {
         let record = self.core.requests.peek_record(index);
-        record.operation.is_none() && self.is_over(rank, index)
+        !record.one_sided.is_busy() && self.is_over(rank, index)
     }
 
     /// Whether the peer has taken every fragment of a transfer that left over a way that is up still.
     pub(crate) fn is_over(&mut self, rank: Rank, index: RequestIndex) -> bool {
         let peer = &self.core.peers[rank];
-        let over = &self.core.requests.peek_record(index).over;
-        over.iter().all(|&(at, number)| {
-            let path = &peer.paths[usize::from(at)];
+        let handshake = &self.core.requests.peek_record(index).handshake;
+        handshake.fragments().all(|(at, number)| {
+            let path = &peer.paths[at];
             let (rail, peer) = path.route();
             !path.is_up() || self.rails[rail].handed_over(peer) >= number
         })
@@ -161,13 +159,12 @@ impl<M: Message> Pml<M> {
         };
         let (protocol, length) = (
             self.core.config.protocol,
-            self.core.requests.peek(id.index()).length,
+            self.core.requests.peek(id.index()).length(),
         );
         let path = &self.core.peers[rank].paths[at];
-        let origin = &self.core.requests.peek_record(id.index()).origin;
-        let long = origin.is_contiguous()
-            && matches!(origin, Origin::User(_))
-            && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
+        let memory = &self.core.requests.peek_record(id.index()).memory;
+        let long =
+            memory.is_one_piece() && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
         let (get, put) = (
             long && path.wants_get(protocol, length),
             long && path.wants_put(protocol),
@@ -178,15 +175,16 @@ impl<M: Message> Pml<M> {
         let kind = if exposed { kind::RGET } else { kind::RNDV };
         let (slot, record) = self.core.requests.both(id.index());
         let head = RndvHeader {
-            matching: MatchHeader::new(kind, flags, slot.context, record.seq, slot.tag),
+            matching: MatchHeader::new(kind, flags, slot.context(), record.seq(), slot.tag()),
             length: length.into(),
             sender: id.to_bits().into(),
-            receiver: record.remote_request.into(),
-            restart: record.restart.into(),
+            receiver: record.remote_request().into(),
+            restart: record.handshake.attempt().into(),
             checksum: 0.into(),
         }
         .with_checksum(checksum);
-        let body = match &record.remote {
+        let remote = record.one_sided.remote();
+        let body = match &remote {
             Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
             _ => Body::Empty,
         };
@@ -211,18 +209,14 @@ impl<M: Message> Pml<M> {
     fn expose_anew(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
         let (rail_index, peer) = self.core.peers[rank].paths[at].route();
         let record = self.core.requests.record(id.index());
-        let memory = match &record.origin {
-            Origin::User(Payload::Loan(loan)) => Exposure::Read(*loan),
-            Origin::User(Payload::Region(slice)) => Exposure::Region(slice.clone()),
-            _ => return false,
+        let Some(memory) = record.memory.readable() else {
+            return false;
         };
         let rail = &mut self.rails[rail_index];
         let Ok(remote) = rail.expose(memory, Access::Read, Some(peer)) else {
             return false;
         };
-        record.exposed = Some(RemoteKey(remote.key.get()));
-        record.remote = Some(remote);
-        record.rail = rail_index;
+        record.one_sided.expose(rail_index, remote);
         true
     }
 
@@ -232,16 +226,16 @@ impl<M: Message> Pml<M> {
         let rail = self.core.peers[rank].paths[at].rail();
         for index in self.core.requests.indices() {
             let slot = self.core.requests.peek(index);
-            if slot.peer != rank {
+            if slot.peer() != rank {
                 continue;
             }
             let record = self.core.requests.peek_record(index);
-            let (here, live) = (record.rail == rail, record.operation.is_none());
+            let (here, live) = (record.one_sided.rail() == rail, !record.one_sided.is_busy());
             let flew = || {
                 record
-                    .over
-                    .iter()
-                    .any(|&(path, number)| usize::from(path) == at && number > taken)
+                    .handshake
+                    .fragments()
+                    .any(|(path, number)| path == at && number > taken)
             };
             match slot.state() {
                 State::AwaitFin if here => {
@@ -249,12 +243,12 @@ impl<M: Message> Pml<M> {
                     if again.contains(&id) {
                         // It goes on as an announcement that names no memory, and over no way of its own.
                         self.core.withdraw(index);
-                        self.core.requests.record(index).rail = RailId::NONE;
+                        self.core.requests.record(index).one_sided.set_rail(RailId::NONE);
                     } else {
                         self.core.send_broke(index);
                     }
                 }
-                State::Queued if here && record.exposed.is_some() => self.core.withdraw(index),
+                State::Queued if here && record.one_sided.is_exposed() => self.core.withdraw(index),
                 State::PutExposed if here => self.core.receive_broke(index),
                 State::Getting if here && live => self.core.receive_broke(index),
                 State::Putting if here && live => self.core.send_broke(index),

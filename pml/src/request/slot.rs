@@ -1,0 +1,287 @@
+//! The cache line of a request: what every message needs.
+
+use doorbell_fabric::memory::MutLoan;
+use doorbell_matching::EntryHandle;
+
+use crate::args::Status;
+use crate::fsm::{Event, State, is_listed};
+use crate::rank::Rank;
+
+/// The flags of a slot. A slot without any takes the fast path.
+pub(crate) mod mark {
+    /// Queue it when it ends.
+    pub(crate) const NOTIFY: u8 = 1;
+    /// Its record holds something that has to be released.
+    pub(crate) const RECORD: u8 = 2;
+    /// A transfer into a multi-receive.
+    pub(crate) const CHILD: u8 = 4;
+    /// It is never tested, and frees itself.
+    pub(crate) const DETACHED: u8 = 8;
+    /// Its owner aborted it.
+    pub(crate) const ABORTED: u8 = 16;
+    /// Synchronous send.
+    pub(crate) const SYNC: u8 = 32;
+    /// Its room is in the record, not in the slot: a layout, or a region, which only its slice may be reached
+    /// through.
+    pub(crate) const APART: u8 = 64;
+    /// A multi-receive.
+    pub(crate) const MULTI: u8 = 128;
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Outcome {
+    Ok,
+    Truncated,
+    Corrupt,
+    Cancelled,
+    PeerLost,
+    SendAborted,
+}
+
+impl Outcome {
+    /// The event that ends a request in this way.
+    #[inline]
+    const fn event(self) -> Event {
+        match self {
+            Self::Ok | Self::Truncated | Self::Corrupt => Event::Completed,
+            Self::Cancelled => Event::Cancelled,
+            Self::PeerLost => Event::PeerLost,
+            Self::SendAborted => Event::SendAborted,
+        }
+    }
+}
+
+/// The cache line of a request.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    generation: u32,
+    /// Changed by [`Slot::turn`] alone.
+    state: State,
+    outcome: Outcome,
+    marks: u8,
+    /// The other side; in a free slot, the number of the next free one.
+    peer: Rank,
+    context: u16,
+    tag: u64,
+    /// Length of the message.
+    length: u64,
+    /// Receive into one borrowed piece: the room.
+    room: MutLoan,
+    /// Receive: the entry that is linked.
+    entry: Option<EntryHandle>,
+}
+const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    /// A free slot, in front of another one.
+    pub(super) const fn free(next: u32) -> Self {
+        Self {
+            generation: 1,
+            state: State::Free,
+            outcome: Outcome::Ok,
+            marks: 0,
+            peer: Rank(next),
+            context: 0,
+            tag: 0,
+            length: 0,
+            room: MutLoan::EMPTY,
+            entry: None,
+        }
+    }
+
+    /// Takes a free slot. Returns its generation and the next free one.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> (u32, u32) {
+        self.outcome = Outcome::Ok;
+        (self.generation, self.peer.0)
+    }
+
+    /// Gives a slot back, in front of another free one; ids of this generation are stale from now on.
+    #[inline(always)]
+    pub(super) fn give(&mut self, next: u32) {
+        self.generation = self.generation.wrapping_add(1);
+        self.turn(Event::Freed);
+        self.marks = 0;
+        self.entry = None;
+        self.peer = Rank(next);
+    }
+
+    /// How often the slot was used.
+    #[inline(always)]
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The state.
+    #[inline(always)]
+    pub(crate) const fn state(&self) -> State {
+        self.state
+    }
+
+    /// An event of the request: the only way from one state to another.
+    #[inline(always)]
+    pub(crate) fn turn(&mut self, by: Event) {
+        debug_assert!(
+            is_listed(self.state, by),
+            "{:?} has no transition from {:?}",
+            by,
+            self.state
+        );
+        self.state = by.leads_to();
+    }
+
+    /// A send begins.
+    pub(crate) fn send(&mut self, by: Event, marks: u8, peer: Rank, (context, tag): (u16, u64), length: u64) {
+        self.turn(by);
+        self.marks = marks;
+        self.peer = peer;
+        self.context = context;
+        self.tag = tag;
+        self.length = length;
+    }
+
+    /// A receive begins, with its room, or with none where that is in the record.
+    #[inline(always)]
+    pub(crate) fn post(&mut self, context: u16, tag: u64, room: MutLoan) {
+        self.turn(Event::Posted);
+        self.context = context;
+        self.tag = tag;
+        self.room = room;
+    }
+
+    /// A transfer into a part of a multi-receive begins.
+    pub(crate) fn post_part(&mut self, marks: u8, context: u16, room: MutLoan) {
+        self.turn(Event::Parted);
+        self.marks = marks;
+        self.context = context;
+        self.room = room;
+    }
+
+    /// Whether one of these flags is set, of [`mark`].
+    #[inline(always)]
+    pub(crate) const fn is(&self, marks: u8) -> bool {
+        self.marks & marks != 0
+    }
+
+    /// Sets flags.
+    #[inline]
+    pub(crate) fn set(&mut self, marks: u8) {
+        self.marks |= marks;
+    }
+
+    /// All flags.
+    #[inline(always)]
+    pub(crate) const fn marks(&self) -> u8 {
+        self.marks
+    }
+
+    /// The other side.
+    #[inline(always)]
+    pub(crate) const fn peer(&self) -> Rank {
+        self.peer
+    }
+
+    /// Notes the other side, which is known now.
+    pub(crate) fn set_peer(&mut self, peer: Rank) {
+        self.peer = peer;
+    }
+
+    /// The context.
+    #[inline]
+    pub(crate) const fn context(&self) -> u16 {
+        self.context
+    }
+
+    /// Notes the context of the message.
+    pub(crate) fn set_context(&mut self, context: u16) {
+        self.context = context;
+    }
+
+    /// The tag: of the message, or that a receive waits for.
+    #[inline]
+    pub(crate) const fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Length of the message.
+    #[inline]
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The message of a receive is known.
+    #[inline(always)]
+    pub(crate) fn matched(&mut self, peer: Rank, tag: u64, length: u64) {
+        self.peer = peer;
+        self.tag = tag;
+        self.length = length;
+    }
+
+    /// How it ended, or is to end.
+    #[inline]
+    pub(crate) const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// The request ends. Returns its flags.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, outcome: Outcome) -> u8 {
+        self.turn(outcome.event());
+        self.outcome = outcome;
+        self.marks
+    }
+
+    /// Notes how a multi-receive is to end, whose buffer has been filled up to here.
+    pub(crate) fn end_later(&mut self, outcome: Outcome, filled: u64) {
+        self.outcome = outcome;
+        self.length = filled;
+    }
+
+    /// Whether it ended well, and nothing but its slot has to be released.
+    #[inline(always)]
+    pub(crate) fn is_well_ended(&self) -> bool {
+        self.state == State::Done && self.marks == 0 && self.outcome == Outcome::Ok
+    }
+
+    /// The status of the message.
+    #[inline(always)]
+    pub(crate) const fn status(&self) -> Status {
+        Status {
+            source: self.peer,
+            tag: self.tag,
+            length: self.length,
+        }
+    }
+
+    /// The room, where it is one borrowed piece.
+    #[inline(always)]
+    pub(crate) const fn room(&self) -> &MutLoan {
+        &self.room
+    }
+
+    /// The room of a plain receive, if a message of this length fits.
+    #[inline(always)]
+    pub(crate) fn plain_room(&self, length: usize) -> Option<&MutLoan> {
+        (self.marks == 0 && length <= self.room.len()).then_some(&self.room)
+    }
+
+    /// Notes the entry of matching that is linked for it.
+    #[inline(always)]
+    pub(crate) fn link(&mut self, entry: EntryHandle) {
+        self.entry = Some(entry);
+    }
+
+    /// The entry of matching that is linked for it.
+    #[inline]
+    pub(crate) const fn entry(&self) -> Option<EntryHandle> {
+        self.entry
+    }
+
+    /// Forgets the entry of matching, which is not linked any more, or is to be unlinked now.
+    pub(crate) fn unlink(&mut self) -> Option<EntryHandle> {
+        self.entry.take()
+    }
+}
