@@ -52,7 +52,7 @@ impl Arrivals for ArrivalHandler<'_> {
     #[inline]
     fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
         if op.0 & FOREIGN != 0 {
-            self.core.foreign.push_back((self.rail, op, outcome));
+            self.core.reports.push_operation((self.rail, op, outcome));
             return;
         }
         match self.core.operations.end(op) {

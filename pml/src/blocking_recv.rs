@@ -16,8 +16,33 @@ use crate::rails::NO_RANK;
 use crate::rank::Rank;
 use crate::wire::MATCH_LEN;
 
-/// Messages received in a row, without one sent, that make a stream.
-const STREAM: u32 = 32;
+/// Messages received directly in a row, since the last one was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Streak(u32);
+
+impl Streak {
+    /// So many make a stream.
+    const STREAM: u32 = 32;
+
+    /// A message was sent.
+    #[inline(always)]
+    pub(crate) fn sent(&mut self) {
+        self.0 = 0;
+    }
+
+    /// A message was received.
+    #[inline(always)]
+    fn received(&mut self) {
+        self.0 = self.0.wrapping_add(1);
+    }
+
+    /// Whether they make a stream.
+    #[inline(always)]
+    fn is_stream(&self) -> bool {
+        self.0 > Self::STREAM
+    }
+}
+
 /// The looks between two polls of everything: one to two microseconds, longer than a round trip between cores that are
 /// far apart, so that an answer that comes at once is not met in the middle of a poll.
 const ANSWERING: Watch = Watch {
@@ -125,7 +150,7 @@ impl<M: Message> Pml<M> {
             if waiting.length.is_some() {
                 return waiting.length;
             }
-            if self.core.wants_time {
+            if self.core.clock.is_old() {
                 return None;
             }
             if let Look::Taken(length) = self.look_directly(from, context, tag, room)? {
@@ -154,7 +179,7 @@ impl<M: Message> Pml<M> {
         let (rail, peer) = hot.route();
         let rail = self.rails.get_mut(rail)?;
         let head = hot.expected_head(context, tag);
-        let watch = if core.in_a_row > STREAM {
+        let watch = if core.streak.is_stream() {
             STREAMING
         } else {
             ANSWERING
@@ -162,7 +187,7 @@ impl<M: Message> Pml<M> {
         let look = rail.look(peer, head, room.into(), watch);
         if let Look::Taken(length) = look {
             hot.advance();
-            core.in_a_row = core.in_a_row.wrapping_add(1);
+            core.streak.received();
             core.counters.arrived += 1;
             core.counters.matched += 1;
             if hot.consume(length as u64 + ENVELOPE) {

@@ -33,6 +33,21 @@ pub(crate) struct Cursor {
     start: u64,
 }
 
+/// Where scattered bytes are packed for a rail that cannot gather.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch(Vec<u8>);
+
+impl Scratch {
+    /// Packs the bytes of a message from `offset` on, `most` of them at most.
+    pub(crate) fn pack(&mut self, origin: &Origin, cursor: &mut Cursor, offset: u64, most: usize) -> &[u8] {
+        if self.0.len() < most {
+            self.0.resize(most, 0);
+        }
+        let bytes = origin.pack(cursor, offset, &mut self.0[..most]);
+        &self.0[..bytes]
+    }
+}
+
 impl Origin {
     /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {

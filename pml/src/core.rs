@@ -3,18 +3,15 @@
 //! Arrivals are handled while their rail is borrowed by its own poll, so nothing here can send. What has to be
 //! sent is queued with the peer it goes to, and the peer is put on the list of those with work.
 
-use std::collections::VecDeque;
-
-use doorbell_fabric::message::{OpError, OpId, PeerIndex, RemoteKey};
-use doorbell_fabric::time::Time;
 use doorbell_matching::{Capacity, Matcher};
 use doorbell_paths::{Policy, Timers};
 
-use crate::args::Delivery;
 use crate::backlog::{Control, Task};
+use crate::blocking_recv::Streak;
 use crate::by_rank::ByRank;
+use crate::clock::Clock;
 use crate::config::PmlConfig;
-use crate::convertor::Origin;
+use crate::convertor::{Origin, Scratch};
 use crate::counters::Counters;
 use crate::error::LostReason;
 use crate::hot::{Hot, about};
@@ -23,61 +20,51 @@ use crate::operations::Operations;
 use crate::paths::stripe::Flowing;
 use crate::peer::Peer;
 use crate::pool::Pool;
-use crate::rails::RailId;
 use crate::rank::Rank;
-use crate::request::RequestIndex;
-use crate::request::{Outcome, RequestId, Requests, mark};
+use crate::reports::{Deliveries, Reports};
+use crate::request::{Outcome, RequestIndex, Requests, mark};
 use crate::unexpected::Unexpected;
 use crate::wire::Head;
+use crate::withdrawals::{Withdrawal, Withdrawals};
 use crate::worklist::Worklist;
 
-/// A one-sided operation of the caller that ended: the rail's number, the operation, how.
-pub(crate) type Foreign = (RailId, OpId, Result<u64, OpError>);
-
-/// What a rail is to let go of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Withdrawal {
-    /// Exposed memory.
-    Key(RailId, RemoteKey),
-    /// A peer that is lost, and everything that was accepted for it.
-    Peer(RailId, PeerIndex),
-}
-
+/// The state of a PML. Each part keeps its own fields, and what it does is its methods; what concerns several
+/// parts is a method of [`Core`], in the file of its subject.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) hot: ByRank<Hot>,
-    pub(crate) matcher: Matcher,
-    pub(crate) requests: Requests,
+    pub(crate) config: PmlConfig,
     pub(crate) counters: Counters,
+    pub(crate) clock: Clock,
+
+    // Peers.
+    /// The cache line of each peer.
+    pub(crate) hot: ByRank<Hot>,
+    /// The rest about each peer.
     pub(crate) peers: ByRank<Peer>,
-    pub(crate) unexpected: Unexpected,
-    pub(crate) pool: Pool,
-    pub(crate) completions: VecDeque<RequestId>,
-    /// Messages that multi-receives took, and what they still count against their sender's window.
-    pub(crate) deliveries: VecDeque<(Delivery, u64)>,
     /// Peers with something for a rail to take.
     pub(crate) work: Worklist,
-    /// What rails are to let go of before the poll that found out returns.
-    pub(crate) withdrawals: Vec<Withdrawal>,
-    pub(crate) operations: Operations,
-    pub(crate) foreign: VecDeque<Foreign>,
-    /// Where scattered bytes are packed for a rail that cannot gather.
-    pub(crate) scratch: Vec<u8>,
-    /// Bytes in buffers of our own that wait to be sent.
-    pub(crate) own_bytes: usize,
-    /// Some ranks cannot be reached: they are lost, or were not met yet.
-    pub(crate) any_apart: bool,
+    /// Peers that are connected when they are needed.
     pub(crate) lazy: LazyPeers,
-    /// Messages received directly since the last one was sent.
-    pub(crate) in_a_row: u32,
     /// When which peer's paths are looked at.
     pub(crate) timers: Timers,
     /// Peers to whom fragments of striped messages are under way.
     pub(crate) flowing: Flowing,
-    /// The time of the last housekeeping, and whether a rail finds it old.
-    pub(crate) now: Time,
-    pub(crate) wants_time: bool,
-    pub(crate) config: PmlConfig,
+
+    // Requests and messages.
+    pub(crate) requests: Requests,
+    pub(crate) matcher: Matcher,
+    pub(crate) unexpected: Unexpected,
+    pub(crate) operations: Operations,
+    pub(crate) streak: Streak,
+
+    // Buffers.
+    pub(crate) pool: Pool,
+    pub(crate) scratch: Scratch,
+
+    // What is reported to the owner, and to rails.
+    pub(crate) reports: Reports,
+    pub(crate) deliveries: Deliveries,
+    pub(crate) withdrawals: Withdrawals,
 }
 
 /// Words that may wait for a peer that asks and does not take the answers.
@@ -86,30 +73,12 @@ const ANSWERS_MOST: usize = 1 << 16;
 impl Core {
     pub(crate) fn new(config: PmlConfig) -> Self {
         Self {
-            hot: ByRank::new(config.size, |rank| Hot::new(&config, rank == config.rank)),
-            matcher: Matcher::new(
-                config.seed,
-                Capacity {
-                    posted: config.requests,
-                    unexpected: config.unexpected,
-                },
-            ),
-            requests: Requests::new(config.requests),
             counters: Counters::default(),
+            clock: Clock::new(),
+            hot: ByRank::new(config.size, |rank| Hot::new(&config, rank == config.rank)),
             peers: ByRank::new(config.size, |_| Peer::default()),
-            unexpected: Unexpected::new(config.unexpected),
-            pool: Pool::new(),
-            completions: VecDeque::with_capacity(config.requests),
-            deliveries: VecDeque::new(),
             work: Worklist::new(config.size),
-            withdrawals: Vec::with_capacity(16),
-            operations: Operations::default(),
-            foreign: VecDeque::new(),
-            scratch: Vec::new(),
-            own_bytes: 0,
-            any_apart: config.lazy,
-            lazy: LazyPeers::default(),
-            in_a_row: 0,
+            lazy: LazyPeers::new(config.lazy),
             timers: Timers::new(Policy {
                 patience: config.patience,
                 // A suspect is its rail's to judge: one that keeps nothing would take the peer along.
@@ -117,8 +86,22 @@ impl Core {
                 waits_for_only_path: false,
             }),
             flowing: Flowing::default(),
-            now: Time::ZERO,
-            wants_time: false,
+            requests: Requests::new(config.requests),
+            matcher: Matcher::new(
+                config.seed,
+                Capacity {
+                    posted: config.requests,
+                    unexpected: config.unexpected,
+                },
+            ),
+            unexpected: Unexpected::new(config.unexpected),
+            operations: Operations::default(),
+            streak: Streak::default(),
+            pool: Pool::new(),
+            scratch: Scratch::default(),
+            reports: Reports::new(config.requests),
+            deliveries: Deliveries::default(),
+            withdrawals: Withdrawals::new(),
             config,
         }
     }
@@ -183,7 +166,7 @@ impl Core {
             self.free(index);
         } else if marks & (mark::NOTIFY | mark::ABORTED) == mark::NOTIFY {
             let id = self.requests.id(index);
-            self.completions.push_back(id);
+            self.reports.push_request(id);
         }
     }
 
@@ -199,8 +182,7 @@ impl Core {
     /// Lets the bytes of a send go.
     pub(crate) fn drop_origin(&mut self, origin: Origin) {
         if let Origin::Own(buffer, used) = origin {
-            self.own_bytes = self.own_bytes.saturating_sub(used);
-            self.pool.give(buffer);
+            self.pool.release(buffer, used);
         }
     }
 

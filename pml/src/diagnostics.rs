@@ -246,7 +246,7 @@ impl<M: Message> Pml<M> {
         Some(NoPath {
             called: each(called).map(name).collect(),
             reason,
-            left: until.since(self.core.now),
+            left: until.since(self.core.clock.now()),
         })
     }
 
@@ -261,7 +261,7 @@ impl<M: Message> Pml<M> {
     /// Why a rank is lost, if it is: nothing of it will arrive any more.
     #[must_use]
     pub fn lost(&self, rank: Rank) -> Option<LostReason> {
-        if !self.core.any_apart {
+        if !self.core.lazy.any_apart() {
             return None;
         }
         self.core.peers.get(rank)?.lost()

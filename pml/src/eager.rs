@@ -197,7 +197,7 @@ impl<M: Message> Pml<M> {
         rail.send(peer, head.as_bytes(), body).ok()?;
         hot.sent(charge);
         self.core.counters.sent_eager += 1;
-        self.core.in_a_row = 0;
+        self.core.streak.sent();
         Some((rail, peer))
     }
 
@@ -227,15 +227,14 @@ impl<M: Message> Pml<M> {
     /// A buffer for bytes that are taken before a call returns, of which there may be so many.
     fn take_buffer(&mut self, length: u64) -> Result<Buffer, PmlError> {
         let (length, limit) = (to_usize(length), self.core.config.inject_limit);
-        let waiting = self.core.own_bytes;
+        let waiting = self.core.pool.held();
         if length > limit {
             return Err(PmlError::InjectTooLong { length, limit });
         }
         if waiting + length > limit {
             return Err(PmlError::InjectFull { waiting });
         }
-        self.core.own_bytes += length;
-        Ok(self.core.pool.take(length))
+        Ok(self.core.pool.hold(length))
     }
 
     /// Everything that the fast path does not do.

@@ -87,7 +87,7 @@ impl<M: Message> Pml<M> {
     #[inline]
     pub fn next_completion(&mut self) -> Option<RequestId> {
         loop {
-            let id = self.core.completions.pop_front()?;
+            let id = self.core.reports.pop_request()?;
             if self.core.requests.get(id).is_some() {
                 return Some(id);
             }

@@ -1,11 +1,12 @@
 //! The end of a peer: everything that needs it ends with a typed error, everything else goes on.
 
-use crate::core::{Core, Withdrawal};
+use crate::core::Core;
 use crate::error::LostReason;
 use crate::hot::about;
 use crate::rank::Rank;
 use crate::request::RequestIndex;
 use crate::request::{Outcome, RequestId, State, mark};
+use crate::withdrawals::Withdrawal;
 
 impl Core {
     /// A peer has no rail left, or broke the agreement.
@@ -17,7 +18,7 @@ impl Core {
             return;
         }
         self.hot[rank].refuse();
-        self.any_apart = true;
+        self.lazy.set_apart();
         self.no_more_meeting(rank);
         self.counters.peers_lost += 1;
         let peer = &mut self.peers[rank];

@@ -17,13 +17,60 @@ use crate::hot::about;
 use crate::pml::Pml;
 use crate::rank::Rank;
 
-/// Who is wanted.
-#[derive(Debug, Default)]
+/// Ranks that no rail is opened to.
+#[derive(Debug)]
 pub(crate) struct LazyPeers {
-    /// Those of which the owner was not told.
-    untold: Vec<Rank>,
-    /// All that are wanted and were not met.
+    /// Those that are wanted and were not reported to the owner.
+    unreported: Vec<Rank>,
+    /// All that are wanted and were not connected.
     pending: Vec<Rank>,
+    /// Some ranks cannot be reached: they are lost, or were not connected yet.
+    any_apart: bool,
+}
+
+impl LazyPeers {
+    /// No rank is wanted; `any_apart`, where ranks are connected when they are needed.
+    pub(crate) const fn new(any_apart: bool) -> Self {
+        Self {
+            unreported: Vec::new(),
+            pending: Vec::new(),
+            any_apart,
+        }
+    }
+
+    /// Whether some ranks cannot be reached: they are lost, or were not connected yet.
+    #[inline(always)]
+    pub(crate) fn any_apart(&self) -> bool {
+        self.any_apart
+    }
+
+    /// A rank is lost.
+    pub(crate) fn set_apart(&mut self) {
+        self.any_apart = true;
+    }
+
+    /// A rank is wanted.
+    fn want(&mut self, rank: Rank) {
+        self.unreported.push(rank);
+        self.pending.push(rank);
+    }
+
+    /// Takes a rank that is to be reported to the owner.
+    #[inline]
+    fn next_wanted(&mut self) -> Option<Rank> {
+        self.unreported.pop()
+    }
+
+    /// A rank is not wanted any more.
+    fn forget(&mut self, rank: Rank) {
+        self.unreported.retain(|other| *other != rank);
+        self.pending.retain(|other| *other != rank);
+    }
+
+    /// All ranks that are wanted and were not connected.
+    fn pending(&self) -> impl Iterator<Item = Rank> {
+        self.pending.iter().copied()
+    }
 }
 
 impl<M: Message> Pml<M> {
@@ -31,7 +78,7 @@ impl<M: Message> Pml<M> {
     /// with [`Pml::connect`], or that it cannot with [`Pml::not_met`]. Each is told once.
     #[inline]
     pub fn wanted(&mut self) -> Option<Rank> {
-        self.core.lazy.untold.pop()
+        self.core.lazy.next_wanted()
     }
 
     /// Whether no rail was opened yet to a rank of the job that is to be met when it is needed.
@@ -74,8 +121,7 @@ impl Core {
         let hot = &mut self.hot[rank];
         if hot.is(about::UNMET) && !hot.is(about::WANTED | about::LOST) {
             hot.set(about::WANTED);
-            self.lazy.untold.push(rank);
-            self.lazy.pending.push(rank);
+            self.lazy.want(rank);
         }
     }
 
@@ -90,13 +136,12 @@ impl Core {
     /// A rank was met, or never will be.
     pub(crate) fn no_more_meeting(&mut self, rank: Rank) {
         self.hot[rank].clear(about::UNMET | about::WANTED);
-        self.lazy.untold.retain(|other| *other != rank);
-        self.lazy.pending.retain(|other| *other != rank);
+        self.lazy.forget(rank);
     }
 
     /// Whether something that was accepted waits for a rank to be met.
     pub(crate) fn waits_for_a_meeting(&self) -> bool {
-        let waits = |rank: &Rank| self.peers[*rank].backlog.has_sends();
-        self.lazy.pending.iter().any(waits)
+        let waits = |rank: Rank| self.peers[rank].backlog.has_sends();
+        self.lazy.pending().any(waits)
     }
 }

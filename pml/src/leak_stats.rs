@@ -90,8 +90,8 @@ impl<M: Message> Pml<M> {
             tasks: of_peers(|peer| peer.backlog.task_count()),
             queued: of_peers(|peer| peer.backlog.send_count()),
             operations: core.operations.open(),
-            bytes: core.own_bytes,
-            untold: core.deliveries.len() + core.completions.len() + core.foreign.len(),
+            bytes: core.pool.held(),
+            untold: core.deliveries.len() + core.reports.len(),
             withdrawals: core.withdrawals.len(),
         }
     }

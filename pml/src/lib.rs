@@ -23,7 +23,8 @@
 //! | `diagnostics`, `leak_stats` | what each request waits for; what is taken |
 //! | `lazy_connect` | peers that are connected when they are needed |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `core`, `by_rank`, `hot`, `backlog`, `worklist`, `wire`, `intervals`, `convertor`, `pool`, `request`, `fsm`, `peer`, `unexpected`, `operations` | the nouns |
+//! | `core`, `hot`, `peer`, `request`, `unexpected`, `backlog`, `worklist`, `operations`, `reports`, `withdrawals`, `clock`, `pool` | the state, each part with fields of its own |
+//! | `wire`, `fsm`, `intervals`, `convertor`, `by_rank` | headers, state tables, ranges, layouts of memory, tables by rank |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;
@@ -51,6 +52,7 @@ mod backlog;
 mod blocking_recv;
 mod by_rank;
 mod checksum;
+mod clock;
 mod config;
 mod convertor;
 mod core;
@@ -80,11 +82,13 @@ mod rails;
 mod rank;
 mod receive;
 mod rendezvous;
+mod reports;
 mod request;
 mod resend;
 mod restart;
 mod unexpected;
 mod wire;
+mod withdrawals;
 mod worklist;
 
 pub use args::{

@@ -178,7 +178,7 @@ impl<M: Message> Pml<M> {
 
     /// The next one-sided operation of the caller (bit 63 of its id) that ended.
     pub fn next_operation(&mut self) -> Option<(RailId, OpId, Result<u64, OpError>)> {
-        let (rail, op, outcome) = self.core.foreign.pop_front()?;
+        let (rail, op, outcome) = self.core.reports.pop_operation()?;
         Some((rail, op, outcome))
     }
 
@@ -216,7 +216,7 @@ impl<M: Message> Pml<M> {
                 rail: id,
             };
             let found = rail.poll(budget, &mut arrivals);
-            core.wants_time |= rail.wants_time();
+            core.clock.note_old(rail.wants_time());
             found
         });
         if !self.core.withdrawals.is_empty() {
@@ -238,13 +238,12 @@ impl<M: Message> Pml<M> {
     /// for whom a poll would only move those behind the next one to where they cost more.
     pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
-        if now.since(self.core.now) > PAUSE {
+        if now.since(self.core.clock.now()) > PAUSE {
             self.rails.expect_all();
         }
-        let before = self.core.now;
+        let before = self.core.clock.now();
         extend_waits(self, before, now);
-        self.core.now = now;
-        self.core.wants_time = false;
+        self.core.clock.set(now);
         for rail in self.rails.ids() {
             work += self.rails[rail].progress(now);
             while let Some(event) = self.rails[rail].event() {
@@ -271,13 +270,13 @@ impl<M: Message> Pml<M> {
     #[must_use]
     #[inline]
     pub fn wants_time(&self) -> bool {
-        self.core.wants_time
+        self.core.clock.is_old()
     }
 
     /// The next time at which [`Pml::progress`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        let own = self.core.timers.next_deadline(self.core.now);
+        let own = self.core.timers.next_deadline(self.core.clock.now());
         let rails = self.rails.iter().filter_map(M::next_deadline);
         rails.chain(own).min()
     }

@@ -32,12 +32,15 @@ impl Buffer {
 #[derive(Debug)]
 pub(crate) struct Pool {
     classes: [Vec<Box<[u8]>>; (LAST - FIRST + 1) as usize],
+    /// Bytes in buffers that hold messages to be sent.
+    held: usize,
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
         Self {
             classes: Default::default(),
+            held: 0,
         }
     }
 
@@ -58,6 +61,23 @@ impl Pool {
             Some(bytes) => Buffer(bytes),
             None => Buffer(vec![0; 1 << (class as u32 + FIRST)].into_boxed_slice()),
         }
+    }
+
+    /// Bytes in buffers that hold messages to be sent.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// A buffer for `length` bytes of a message to be sent.
+    pub(crate) fn hold(&mut self, length: usize) -> Buffer {
+        self.held += length;
+        self.take(length)
+    }
+
+    /// Takes a buffer back that held `used` bytes of a message to be sent.
+    pub(crate) fn release(&mut self, buffer: Buffer, used: usize) {
+        self.held = self.held.saturating_sub(used);
+        self.give(buffer);
     }
 
     /// Takes a buffer back.

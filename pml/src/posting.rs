@@ -111,7 +111,7 @@ impl<M: Message> Pml<M> {
         if self.core.requests.slot(id.index()).entry().is_none() {
             self.core.release_multi(id.index(), Outcome::Ok);
         }
-        if self.core.any_apart && self.core.requests.get(id).is_some() {
+        if self.core.lazy.any_apart() && self.core.requests.get(id).is_some() {
             self.core.look_apart(id, pattern);
         }
         Ok(id)
@@ -119,7 +119,7 @@ impl<M: Message> Pml<M> {
 
     /// The next message that a multi-receive took, oldest first.
     pub fn next_delivery(&mut self) -> Option<Delivery> {
-        let (delivery, charge) = self.core.deliveries.pop_front()?;
+        let (delivery, charge) = self.core.deliveries.pop()?;
         if charge > 0 {
             self.core.consume(delivery.status.source, charge);
         }

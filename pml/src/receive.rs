@@ -191,8 +191,7 @@ impl Core {
                 status: envelope.status(),
                 intact,
             };
-            // What it counts is given back when the delivery is taken: that bounds the queue.
-            self.deliveries.push_back((delivery, envelope.charge()));
+            self.deliveries.push(delivery, envelope.charge());
         } else {
             record.multi.child_begins();
             let (context, room) = (
@@ -223,12 +222,10 @@ impl Core {
     /// Nobody will take the deliveries of a multi-receive: gives back what they count.
     pub(crate) fn drop_deliveries(&mut self, id: RequestId) {
         let mut deliveries = std::mem::take(&mut self.deliveries);
-        deliveries.retain(|(delivery, charge)| {
-            let stays = delivery.request != id;
-            if !stays && *charge > 0 {
-                self.consume(delivery.status.source, *charge);
+        deliveries.drop_of(id, |rank, charge| {
+            if charge > 0 {
+                self.consume(rank, charge);
             }
-            stays
         });
         self.deliveries = deliveries;
     }
@@ -259,7 +256,7 @@ impl Core {
         let aborted = slot.is(mark::ABORTED);
         self.free(index);
         if !aborted {
-            self.deliveries.push_back((delivery, 0));
+            self.deliveries.push(delivery, 0);
         }
         let (slot, record) = self.requests.both(parent.index());
         record.multi.child_ended();
@@ -274,7 +271,7 @@ impl Core {
             Posted::Linked(handle) => self.requests.slot(id.index()).link(handle),
             Posted::Found(kept) => self.found_kept(id, &kept),
         }
-        if self.any_apart {
+        if self.lazy.any_apart() {
             self.look_apart(id, key.into());
         }
     }
@@ -293,7 +290,7 @@ impl Core {
             Posted::Linked(handle) => self.requests.slot(id.index()).link(handle),
             Posted::Found(kept) => self.found_kept(id, &kept),
         }
-        if self.any_apart {
+        if self.lazy.any_apart() {
             self.look_apart(id, pattern);
         }
     }

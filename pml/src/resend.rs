@@ -8,7 +8,6 @@ use zerocopy::IntoBytes;
 
 use crate::backlog::Control;
 use crate::convertor::Origin;
-use crate::core::Withdrawal;
 use crate::error::LostReason;
 use crate::hot::about;
 use crate::pml::Pml;
@@ -20,6 +19,7 @@ use crate::wire::{
     self, CHECKED_LEN, CheckedHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader,
     REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
 };
+use crate::withdrawals::Withdrawal;
 
 /// Passes for the last messages of a peer that has ended: more than its window holds, and an end to a flood of others.
 const LAST_PASSES: u32 = 10_000;
@@ -223,9 +223,8 @@ impl<M: Message> Pml<M> {
             }
             return sent;
         }
-        let mut buffer = self.core.pool.take(body.len());
+        let mut buffer = self.core.pool.hold(body.len());
         buffer.bytes_mut()[..body.len()].copy_from_slice(body);
-        self.core.own_bytes += body.len();
         let record = self.core.requests.record(id.index());
         record.set_seq(header.seq.get());
         record.progress.set_counted(body.len() as u64);

@@ -148,7 +148,7 @@ impl<M: Message> Pml<M> {
     /// Acts on an event of a rail.
     #[cold]
     pub(crate) fn on_event(&mut self, rail: RailId, event: RailEvent) {
-        let now = self.core.now;
+        let now = self.core.clock.now();
         for rank in self.rails.ranks_of(rail, event.scope) {
             let peer = &self.core.peers[rank];
             let Some(at) = peer.paths.over(rail) else {
@@ -168,7 +168,7 @@ impl<M: Message> Pml<M> {
     /// A rail refused a message for good. If that was the end of the peer, the rail will report it.
     #[cold]
     pub(crate) fn path_refused(&mut self, rank: Rank, at: usize) {
-        let now = self.core.now;
+        let now = self.core.clock.now();
         broken(self, now, rank.0, at, Reason::Link);
     }
 }

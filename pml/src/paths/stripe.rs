@@ -33,7 +33,10 @@ impl Flowing {
 impl Core {
     /// A fragment of a striped message has left over path `at`.
     pub(crate) fn flows(&mut self, rank: Rank, at: usize, (number, bytes): (MsgId, usize)) {
-        if self.peers[rank].paths.fragment_left(self.now, at, number, bytes) {
+        if self.peers[rank]
+            .paths
+            .fragment_left(self.clock.now(), at, number, bytes)
+        {
             self.flowing.add(rank);
         }
     }
@@ -62,10 +65,12 @@ impl<M: Message> Pml<M> {
 
     fn look_at_flow(&mut self, rank: Rank, set: u64) {
         let (core, rails) = (&mut self.core, &mut self.rails);
-        let measured = core.peers[rank].paths.fragments_arrived(core.now, set, |path| {
-            let (rail, peer) = path.route();
-            rails[rail].handed_over(peer)
-        });
+        let measured = core.peers[rank]
+            .paths
+            .fragments_arrived(core.clock.now(), set, |path| {
+                let (rail, peer) = path.route();
+                rails[rail].handed_over(peer)
+            });
         if measured {
             core.refresh(rank);
         }

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use crate::args::Payload;
 use crate::backlog::Task;
-use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
+use crate::convertor::{Cursor, GATHER_MAX, Origin, Scratch, to_usize};
 use crate::paths::stripe::STRIPED_FROM;
 use crate::pml::Pml;
 use crate::rails::RailId;
@@ -341,7 +341,7 @@ pub(crate) fn send_piece<M: Message>(
     head: &[u8],
     (origin, cursor): (&Origin, &mut Cursor),
     piece: Piece,
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
     packed: &mut u64,
 ) -> Result<(MsgId, usize), Refused> {
     let at = to_usize(piece.offset);
@@ -375,13 +375,10 @@ pub(crate) fn send_piece<M: Message>(
                     return Ok((rail.send(peer, head, Body::Parts(&parts[..count]))?, bytes));
                 }
             }
-            if scratch.len() < piece.most {
-                scratch.resize(piece.most, 0);
-            }
-            let bytes = origin.pack(cursor, piece.offset, &mut scratch[..piece.most]);
-            let number = rail.send(peer, head, Body::Bytes(&scratch[..bytes]))?;
-            *packed += bytes as u64;
-            Ok((number, bytes))
+            let bytes = scratch.pack(origin, cursor, piece.offset, piece.most);
+            let number = rail.send(peer, head, Body::Bytes(bytes))?;
+            *packed += bytes.len() as u64;
+            Ok((number, bytes.len()))
         }
     }
 }
