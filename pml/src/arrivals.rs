@@ -18,11 +18,29 @@ use crate::wire::{
 /// What a rail's poll delivers to.
 #[derive(Debug)]
 pub(crate) struct ArrivalHandler<'a> {
-    pub(crate) core: &'a mut Core,
-    pub(crate) waiting: &'a mut BlockingRecv,
+    core: &'a mut Core,
+    waiting: &'a mut BlockingRecv,
     /// The rank of each peer of this rail.
-    pub(crate) ranks: &'a [Rank],
-    pub(crate) rail: RailId,
+    ranks: &'a [Rank],
+    rail: RailId,
+}
+
+impl<'a> ArrivalHandler<'a> {
+    /// Handles what arrives over a rail, whose peers have these ranks.
+    #[inline(always)]
+    pub(crate) fn new(
+        core: &'a mut Core,
+        waiting: &'a mut BlockingRecv,
+        ranks: &'a [Rank],
+        rail: RailId,
+    ) -> Self {
+        Self {
+            core,
+            waiting,
+            ranks,
+            rail,
+        }
+    }
 }
 
 impl Arrivals for ArrivalHandler<'_> {

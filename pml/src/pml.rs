@@ -209,12 +209,7 @@ impl<M: Message> Pml<M> {
         self.flush_gathered();
         let core = &mut self.core;
         let mut work = self.rails.poll_each(|id, rail, ranks| {
-            let mut arrivals = ArrivalHandler {
-                core,
-                waiting,
-                ranks,
-                rail: id,
-            };
+            let mut arrivals = ArrivalHandler::new(core, waiting, ranks, id);
             let found = rail.poll(budget, &mut arrivals);
             core.clock.note_old(rail.wants_time());
             found

@@ -42,6 +42,18 @@ impl Envelope {
         self.body as u64 + ENVELOPE
     }
 
+    /// Notes the number of an attempt that is to begin.
+    pub(crate) fn set_attempt(&mut self, attempt: u32) {
+        self.restart = attempt;
+    }
+
+    /// The message was announced once more. What came with the first announcement stays, and so does what it
+    /// counts against the window.
+    pub(crate) fn begin_again(&mut self, again: &Self) {
+        (self.kind, self.flags, self.rail) = (again.kind, again.flags, again.rail);
+        (self.remote, self.restart) = (again.remote, again.restart);
+    }
+
     /// The sender's request, of a message to ourselves.
     pub(crate) fn own_request(&self) -> RequestId {
         RequestId::from_bits(self.sender)

@@ -113,7 +113,7 @@ impl Core {
                 self.counters.drops.late_word += 1;
                 return;
             }
-            kept.restart = restart;
+            kept.set_attempt(restart);
             kind::RESTART_ACK
         } else if Seq(seq).place(self.hot[rank].expected_seq()) == Place::Behind {
             kind::RESTART_NACK
@@ -148,9 +148,7 @@ impl Core {
                 self.counters.drops.late_word += 1;
                 return;
             }
-            // What came with the first announcement stays, and what it counts against the window.
-            (kept.kind, kept.flags, kept.rail) = (envelope.kind, envelope.flags, envelope.rail);
-            (kept.remote, kept.restart) = (envelope.remote, envelope.restart);
+            kept.begin_again(envelope);
         } else if Seq(envelope.seq).place(self.hot[rank].expected_seq()) == Place::Behind {
             // Complete, or given up here: either way its sender is done with it.
             let (all, nobody) = (envelope.length, RequestId::from_bits(0));
