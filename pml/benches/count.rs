@@ -1,6 +1,7 @@
-//! Runs one operation so often, to count instructions: build with `cargo bench --no-run`, then
-//! `valgrind --tool=callgrind count-… receive 1000` and again with 21000; the difference of the totals divided by
-//! 20000 is the cost of one, with the loop. Operations: `send`, `receive` (post, poll, match, test), `poll` (empty).
+//! Runs one operation this often, to count instructions: build with `cargo bench --no-run`, then `valgrind
+//! --tool=callgrind count-… receive 1000` and again with 21000; the difference of the totals divided by 20000
+//! is the cost of one, with the loop. Operations: `send`, `receive` (post, poll, match, test), `poll`
+//! (empty).
 
 use std::env;
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! What the PML adds to one short message, the driver taken out (design, section 10: at most 100 ns for the pair).
+//! What the PML adds to one short message, the driver taken out (design, section 10: at most 100 ns for the
+//! pair).
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use doorbell_fabric::memory::{ConstLoan, MutLoan};

@@ -59,32 +59,33 @@ pub enum SendMode {
 /// The arguments of a send.
 #[derive(Clone, Debug)]
 pub struct SendArgs {
-    /// To whom; our own rank is allowed.
+    /// The destination; our own rank is allowed.
     pub to: Rank,
     /// The context (communicator): messages of one never match receives of another.
     pub context: u16,
     /// The tag, or match bits.
     pub tag: u64,
-    /// The bytes.
+    /// The bytes to be sent.
     pub payload: Payload,
     /// When it is complete.
     pub mode: SendMode,
-    /// Put the request on the completion queue when it ends. A send that answers [`Sent::Done`] is not queued.
+    /// Put the request on the completion queue when it ends. A send that answers [`Sent::Done`] is not
+    /// queued.
     pub notify: bool,
 }
 
 /// The arguments of a receive.
 #[derive(Clone, Debug)]
 pub struct RecvArgs {
-    /// From whom.
+    /// The ranks whose messages match.
     pub from: Source,
     /// The context (communicator).
     pub context: u16,
-    /// The tag asked for.
+    /// The tag that matches.
     pub tag: u64,
-    /// Tag bits that may differ; 0 asks for exactly `tag`, all ones for any.
+    /// Tag bits that may differ; 0 matches exactly `tag`, all ones match any tag.
     pub ignore: u64,
-    /// The room.
+    /// The room for the message.
     pub target: Target,
     /// Put the request on the completion queue when it ends.
     pub notify: bool,
@@ -93,11 +94,11 @@ pub struct RecvArgs {
 /// The arguments of a multi-receive: one buffer that takes many messages, one behind the other.
 #[derive(Clone, Debug)]
 pub struct MultiArgs {
-    /// From whom.
+    /// The ranks whose messages match.
     pub from: Source,
     /// The context (communicator).
     pub context: u16,
-    /// The tag asked for.
+    /// The tag that matches.
     pub tag: u64,
     /// Tag bits that may differ.
     pub ignore: u64,
@@ -115,14 +116,14 @@ pub struct MultiArgs {
 pub enum Sent {
     /// Complete: the bytes were taken, there is no request.
     Done,
-    /// Under way.
+    /// It is under way.
     Pending(RequestId),
 }
 
 /// How a request ended when it succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Receive: who sent the message. Send: to whom it went. Multi-receive: our own rank.
+    /// Receive: the sender of the message. Send: its destination. Multi-receive: our own rank.
     pub source: Rank,
     /// The message's tag.
     pub tag: u64,
@@ -133,31 +134,32 @@ pub struct Status {
 /// A message that a multi-receive buffer took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The multi-receive.
+    /// The multi-receive that took it.
     pub request: RequestId,
     /// Where in the buffer it lies.
     pub offset: u64,
     /// How many of its bytes lie there.
     pub delivered: u64,
-    /// Who sent it, its tag, its full length. Truncated when that is more than `delivered`.
+    /// Its sender, its tag, its full length. It is truncated when that is more than `delivered`.
     pub status: Status,
-    /// It arrived whole (up to truncation). False: its peer was lost or gave it up, or its checksum says that the bytes
-    /// are not those that were sent; they mean nothing.
+    /// It arrived whole (up to truncation). False: its peer was lost or gave it up, or its checksum does not
+    /// match; then the bytes mean nothing.
     pub intact: bool,
 }
 
 /// What a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The sender of the message.
     pub source: Rank,
-    /// Its tag.
+    /// The tag of the message.
     pub tag: u64,
     /// Its full length in bytes.
     pub length: u64,
 }
 
-/// A message taken out of matching by [`Pml::claim`](crate::Pml::claim): to be received or discarded by its owner.
+/// A message taken out of matching by [`Pml::claim`](crate::Pml::claim): to be received or discarded by its
+/// owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(pub(crate) u64);
 
@@ -178,7 +180,7 @@ impl MessageId {
 /// A claimed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// Names it.
+    /// The name by which it is received or discarded.
     pub message: MessageId,
     /// What it is.
     pub envelope: Envelope,

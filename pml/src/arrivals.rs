@@ -247,7 +247,8 @@ impl Core {
     }
 }
 
-/// Whether an announcement may have this number: the first one of a message has none, those that begin it anew even ones.
+/// Whether an announcement may have this number: the first one of a message has none, those that begin
+/// it again even ones.
 fn is_attempt(again: bool, restart: u32) -> bool {
     if again {
         restart != 0 && restart.is_multiple_of(2)

@@ -1,9 +1,10 @@
-//! The waiting receive: a caller that waits, in a call, for one message into one buffer, with nothing else posted and
-//! nothing kept. Then the next message that matches is the one, and there is nothing to look up and nothing to free.
+//! The blocking receive: a caller that waits, in a call, for one message into one buffer, with nothing else
+//! posted and nothing kept. Then the next message that matches is the one, and there is nothing to look up
+//! and nothing to free.
 //!
-//! The fast-path receive of the usNIC BTL goes as far: the first completion straight to the one who waits for it. What
-//! is different here is that matching stays exact: as soon as another receive is posted, or any message was kept, the
-//! general way is taken.
+//! The fast-path receive of the usNIC BTL goes as far: the first completion straight to the call that waits
+//! for it. What is different here is that matching stays exact: as soon as another receive is posted, or any
+//! message was kept, the general way is taken.
 
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Inbound, Look, Message, Watch};
@@ -21,7 +22,7 @@ use crate::wire::MATCH_LEN;
 pub(crate) struct Streak(u32);
 
 impl Streak {
-    /// So many make a stream.
+    /// More messages than these make a stream.
     const STREAM: u32 = 32;
 
     /// A message was sent.
@@ -43,25 +44,26 @@ impl Streak {
     }
 }
 
-/// The looks between two polls of everything: one to two microseconds, longer than a round trip between cores that are
-/// far apart, so that an answer that comes at once is not met in the middle of a poll.
+/// The looks between two polls of everything: one to two microseconds, longer than a round trip between cores
+/// that are far apart, so that an answer that comes at once is not met in the middle of a poll.
 const ANSWERING: Watch = Watch {
     looks: 64,
     pauses: 1,
     answer: true,
 };
-/// The same in a stream. The pauses are longer: the sender then fills some lines in peace, instead of losing its line
-/// to a look after every message.
+/// The same in a stream. The pauses are longer: the sender then fills some lines in peace, instead of losing
+/// its line to a look after every message.
 const STREAMING: Watch = Watch {
     looks: 8,
     pauses: 8,
     answer: false,
 };
 
-/// Who waits: lives on the stack of the waiting call, so that nothing of it is left when that call ends, however.
+/// The receive of a waiting call: it lives on the stack of that call, so that nothing of it is left when the
+/// call ends, in whatever way.
 #[derive(Debug)]
 pub(crate) struct BlockingRecv {
-    /// The rank waited for; [`NO_RANK`] when nobody waits, or no more.
+    /// The rank waited for; [`NO_RANK`] when no call waits, or no longer.
     rank: Rank,
     context: u16,
     tag: u64,
@@ -71,9 +73,9 @@ pub(crate) struct BlockingRecv {
 }
 
 impl BlockingRecv {
-    /// Nobody waits.
+    /// No call waits.
     #[inline]
-    pub(crate) fn nobody() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             rank: NO_RANK,
             context: 0,
@@ -109,9 +111,9 @@ impl BlockingRecv {
 }
 
 impl<M: Message> Pml<M> {
-    /// Looks up to `looks` times for a message of `from` with this context and tag, and takes it into `room`, which is
-    /// not touched any more when the call returns; its length. `None` says nothing about the message:
-    /// [`Pml::recv_loan`] is the way that always works, and from which it is found, wherever it is by then.
+    /// Looks up to `looks` times for a message of `from` with this context and tag, and takes it into `room`,
+    /// which is not touched any more when the call returns; its length. `None` decides nothing about the
+    /// message: [`Pml::recv_loan`] always works, and finds it wherever it is by then.
     #[inline(always)]
     pub fn recv_directly(
         &mut self,
@@ -160,10 +162,11 @@ impl<M: Message> Pml<M> {
         None
     }
 
-    /// Asks the rail that small messages go to, which is where they usually come from. `None`: this way is closed.
+    /// Looks at the rail that small messages take, which is where they usually come from. `None`: the general
+    /// way has to be taken.
     ///
-    /// Between a look and the caller's answer lies what counts for a round trip, so everything that is not for the
-    /// message in hand is done before or at another time.
+    /// Between a look and the caller's answer lies what counts for a round trip, so everything that is not
+    /// for the message in hand is done before or at another time.
     #[inline(always)]
     fn look_directly(&mut self, from: Rank, context: u16, tag: u64, room: MutLoan) -> Option<Look> {
         let core = &mut self.core;

@@ -26,7 +26,7 @@ impl<T> ByRank<T> {
         self.0.get_mut(rank.index())
     }
 
-    /// All ranks.
+    /// The ranks of all rows.
     pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + use<T> {
         (0..self.0.len() as u32).map(Rank)
     }

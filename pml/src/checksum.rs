@@ -1,10 +1,12 @@
-//! The checksum of a message, end to end: from the sender's memory to the receiver's, over everything between them.
+//! The checksum of a message, end to end: from the sender's memory to the receiver's, over everything between
+//! them.
 //!
-//! What a rail checks, it checks between its own two ends. What is damaged in a buffer between, or by a device that
-//! checks wrongly, or by a sender that writes its memory too early, it does not see. The sender computes CRC-32C over
-//! the bytes as they lie in its memory when the message begins, the receiver over what lies in its room when all have
-//! come, as Open MPI's `csum` PML does. Every message says whether it has one, so ranks need not agree on the setting.
-//! A message that does not fit its room is not checked: the receiver does not have its bytes.
+//! What a rail checks, it checks between its own two ends. What is damaged in a buffer between, or by a
+//! device that checks wrongly, or by a sender that writes its memory too early, it does not see. The sender
+//! computes CRC-32C over the bytes as they lie in its memory when the message begins, the receiver over what
+//! lies in its room when all have come, as Open MPI's `csum` PML does. Every message shows whether it has
+//! one, so ranks need not agree on the setting. A message that does not fit its room is not checked: the
+//! receiver does not have its bytes.
 
 use doorbell_fabric::memory::SharedBytes;
 
@@ -105,7 +107,8 @@ impl Memory {
 }
 
 impl Core {
-    /// The checksum that a send carries: of its bytes as they were when it began. `None` when it carries none.
+    /// The checksum that a send carries: of its bytes as they were when it began. `None` when it carries
+    /// none.
     pub(crate) fn checksum_of(&mut self, index: RequestIndex) -> Option<u32> {
         if !self.config.checksum {
             return None;

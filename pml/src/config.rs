@@ -14,7 +14,7 @@ pub enum Protocol {
     Get,
     /// The sender writes the receiver's memory, where the rail can; fragments otherwise.
     Put,
-    /// Fragments only.
+    /// Fragments, whatever the rail can do.
     Fragments,
 }
 
@@ -37,35 +37,35 @@ pub struct PmlConfig {
     pub size: u32,
     /// Seed of the matching hash: random, and unknown to the peers.
     pub seed: u64,
-    /// Longest payload that is sent at once. `None`: what the chosen rail says. A larger value than the rail can
-    /// carry in one message is cut to that.
+    /// Longest payload that is sent at once. `None`: the limit of the chosen rail. A larger value than the
+    /// rail can carry in one message is cut to that.
     pub eager_limit: Option<usize>,
-    /// How many bytes travel with the announcement of a message that goes by fragments. `None`: as many as the
-    /// eager limit.
+    /// How many bytes travel with the announcement of a message that goes by fragments. `None`: as many as
+    /// the eager limit.
     pub first_part: Option<usize>,
     /// The protocol of messages above the eager limit.
     pub protocol: Protocol,
-    /// Use all rails of the peer in turn, message by message, instead of those that are as quick as the quickest, for
-    /// a while each.
+    /// Use all rails of the peer in turn, message by message, instead of those that are as quick as the
+    /// quickest, for a while each.
     pub spread: bool,
-    /// Restart the rendezvous also for fragments that a rail gives back, instead of sending just those again. A send then
-    /// completes when the peer has taken its fragments, not when the rails have.
+    /// Restart the rendezvous also for fragments that a rail gives back, instead of sending just those again.
+    /// A send then completes when the peer has taken its fragments, not when the rails have.
     pub handshake: bool,
     /// With what a transfer goes on after a restart.
     pub resume: Resume,
-    /// Give every message to another rank a checksum over its bytes, computed in the sender's memory and checked in the
-    /// receiver's. Costs a pass over the bytes at either end, and the fast path of short ones. Messages that come with
-    /// one are checked whatever is set here.
+    /// Give every message to another rank a checksum over its bytes, computed in the sender's memory and
+    /// checked in the receiver's. Costs a pass over the bytes at either end, and the fast path of short ones.
+    /// Messages that come with one are checked whatever is set here.
     pub checksum: bool,
-    /// How long a peer is waited for when no path to it is up and one may come back: the last one lost its link, the peer gave
-    /// it up, or another one that broke before is called; zero: not at all. When the link is back, it is waited for the
-    /// answer as long again.
+    /// How long a peer is waited for when no path to it is up and one may come back: the last one lost its
+    /// link, the peer gave it up, or another one that broke before is called; zero: not at all. When the link
+    /// is back, it is waited for the answer as long again.
     pub patience: Duration,
-    /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
-    /// Above it, that peer sends announcements only. The same on all ranks of a job.
+    /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not
+    /// consumed. Above it, that peer sends announcements only. The same on all ranks of a job.
     pub window: u64,
-    /// Above this many bytes, counted in the same way, a peer keeps its sends to itself. At least `window`; the
-    /// same on all ranks of a job.
+    /// Above this many bytes, counted in the same way, a peer keeps its sends to itself. At least `window`;
+    /// the same on all ranks of a job.
     pub hard_window: u64,
     /// Fragments of one message that may be under way at a time; 1 to 16.
     pub pipeline: usize,
@@ -73,8 +73,8 @@ pub struct PmlConfig {
     pub inject_limit: usize,
     /// Arrivals shown by one rail in one poll, at most.
     pub poll_budget: usize,
-    /// Peers are opened when they are needed, and not all at the start: what is sent to one that is not open waits, and the
-    /// owner is asked to open it ([`Pml::wanted`](crate::Pml::wanted)).
+    /// Peers are opened when they are needed, and not all at the start: what is sent to one that is not open
+    /// waits, and the owner is notified ([`Pml::wanted`](crate::Pml::wanted)).
     pub lazy: bool,
     /// Requests to make room for up front. More are made when needed.
     pub requests: usize,

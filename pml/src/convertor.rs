@@ -1,8 +1,8 @@
 //! The convertor: where the bytes of a message lie in the user's memory, in pieces if need be.
 //!
-//! Both sides walk their own layout: a send gathers from it, a receive scatters into it, and neither knows the
-//! other's (reference: bfo, section 1). A [`Cursor`] remembers the piece it stopped at, so that fragments in
-//! order cost no search.
+//! Both sides walk their own layout: a send gathers from it, a receive scatters into it, and neither knows
+//! the other's (reference: bfo, section 1). A [`Cursor`] remembers the piece it stopped at, so that fragments
+//! in order cost no search.
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_fabric::message::{Inbound, Landing};
@@ -17,7 +17,7 @@ pub(crate) const GATHER_MAX: usize = 16;
 /// Where the bytes of a send come from.
 #[derive(Debug, Default)]
 pub(crate) enum Origin {
-    /// Nothing (left).
+    /// No bytes, or none any more.
     #[default]
     Nothing,
     /// The user's memory.
@@ -204,7 +204,7 @@ impl Target {
         (part.len() == length).then_some(part)
     }
 
-    /// As [`Payload::checked`].
+    /// Checks the layout, and turns layouts that are one piece in truth into one.
     pub(crate) fn checked(self) -> Result<Self, PmlError> {
         Ok(match self {
             Self::Parts(parts) if parts.len() <= 1 => {
@@ -229,8 +229,8 @@ impl Target {
         }
     }
 
-    /// Copies at most `most` bytes of `inbound` from its byte `at` to the message offset `offset` of this layout;
-    /// returns how many fitted.
+    /// Copies at most `most` bytes of `inbound` from its byte `at` to the message offset `offset` of this
+    /// layout; returns how many fitted.
     pub(crate) fn scatter(
         &self,
         cursor: &mut Cursor,

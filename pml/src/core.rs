@@ -1,7 +1,7 @@
 //! Everything of the PML but the rails: not generic, so that the protocol is compiled once.
 //!
-//! Arrivals are handled while their rail is borrowed by its own poll, so nothing here can send. What has to be
-//! sent is queued with the peer it goes to, and the peer is put on the list of those with work.
+//! Arrivals are handled while their rail is borrowed by its own poll, so nothing here can send. What has to
+//! be sent is queued with the peer it goes to, and the peer is put on the list of those with work.
 
 use doorbell_matching::{Capacity, Matcher};
 use doorbell_paths::{Policy, Timers};
@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub(crate) lazy: LazyPeers,
     /// When which peer's paths are looked at.
     pub(crate) timers: Timers,
-    /// Peers to whom fragments of striped messages are under way.
+    /// Peers to which fragments of striped messages are under way.
     pub(crate) flowing: Flowing,
 
     // Requests and messages.
@@ -67,7 +67,7 @@ pub(crate) struct Core {
     pub(crate) withdrawals: Withdrawals,
 }
 
-/// Words that may wait for a peer that asks and does not take the answers.
+/// Answers that may wait for a peer that sends requests and does not take them.
 const ANSWERS_MOST: usize = 1 << 16;
 
 impl Core {

@@ -26,11 +26,11 @@ pub struct Drops {
     pub bad_range: u64,
     /// Bytes that had arrived before (after a failover).
     pub repeated_bytes: u64,
-    /// A word of a restart, or a fragment, whose number says that it is late or came twice.
+    /// A word of a restart, or a fragment, whose number shows that it is late or came twice.
     pub late_word: u64,
     /// From a peer that was lost.
     pub lost_peer: u64,
-    /// An operation ended that nobody waits for.
+    /// An operation ended that no request waits for.
     pub unknown_operation: u64,
 }
 
@@ -46,7 +46,7 @@ impl Drops {
             + self.bad_range
     }
 
-    /// The sum.
+    /// Returns the sum of all.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.runt
@@ -78,8 +78,8 @@ pub struct Counters {
     pub sent_rget: u64,
     /// Messages to ourselves.
     pub sent_self: u64,
-    /// Sends that had to wait before anything of them left: for room in a rail, for a path that may come back, for the peer's
-    /// window, or for an earlier send that does.
+    /// Sends that had to wait before anything of them left: for room in a rail, for a path that may come
+    /// back, for the peer's window, or for an earlier send that does.
     pub sends_queued: u64,
     /// Messages taken from rails in order, whatever their protocol.
     pub arrived: u64,
@@ -89,9 +89,9 @@ pub struct Counters {
     pub unexpected: u64,
     /// Messages that arrived ahead of an earlier one and were held.
     pub held: u64,
-    /// Fragments sent.
+    /// Fragments that were sent.
     pub frags_sent: u64,
-    /// Fragments received.
+    /// Fragments that were received.
     pub frags_received: u64,
     /// One-sided reads started.
     pub gets: u64,
@@ -99,8 +99,8 @@ pub struct Counters {
     pub puts: u64,
     /// Transfers that began one-sided and went on as fragments.
     pub fallbacks: u64,
-    /// Sends that were announced without bytes, or kept, because the peer's window was full: each once, however often it was
-    /// tried.
+    /// Sends that were announced without bytes, or kept, because the peer's window was full: each once,
+    /// however often it was tried.
     pub window_full: u64,
     /// Credit reports sent.
     pub credits_sent: u64,
@@ -108,7 +108,8 @@ pub struct Counters {
     pub credits_received: u64,
     /// Bytes packed into a buffer because a rail cannot gather.
     pub packed_bytes: u64,
-    /// Messages given back by a rail that went down and sent over another, as they were or as what takes their place there.
+    /// Messages given back by a rail that went down and sent over another, as they were or as what takes
+    /// their place there.
     pub resent: u64,
     /// Rendezvous that were restarted over another path.
     pub restarts: u64,

@@ -1,12 +1,13 @@
-//! Back-pressure: how many bytes a peer may have sent us that nobody has received yet.
+//! Back-pressure: how many bytes of a peer may be here that no receive has taken.
 //!
 //! Every message counts its eager bytes and 64 for its envelope, at the sender when a rail takes it, at the
 //! receiver when a receive takes it. The receiver reports its sum after each quarter of the window; sums only
-//! grow, so a report that is lost with a rail and sent again does no harm. The messages of the PML itself never
-//! wait for credit: whatever has been matched goes on to its end, and that is why this cannot deadlock.
+//! grow, so a report that is lost with a rail and sent again does no harm. The messages of the PML itself
+//! never wait for credit: whatever has been matched goes on to its end, and that is why this cannot deadlock.
 //!
-//! Where the two do not count the same, because an announcement was sent again over a rail that takes less of it, or none,
-//! the receiver's answer to it says how many bytes it has counted, and the sender takes back the rest.
+//! Where the two do not count the same, because an announcement was sent again over a rail that takes less of
+//! it, or none, the receiver's answer to it contains the bytes that it has counted, and the sender takes back
+//! the rest.
 //!
 //! * below `window`: as the protocol likes;
 //! * above: announcements without bytes;
@@ -89,8 +90,8 @@ impl Core {
         self.hot[rank].may_announce(&self.config)
     }
 
-    /// Counts bytes that are kept for `rank`. A peer that sends more than was agreed is cut off, because the only
-    /// other choices are to lose a message or to fill our memory.
+    /// Counts bytes that are kept for `rank`. A peer that sends more than was agreed is cut off, because the
+    /// only other choices are to lose a message or to fill our memory.
     pub(crate) fn keep_charge(&mut self, rank: Rank, charge: u64) {
         let peer = &mut self.peers[rank];
         peer.keep(charge);

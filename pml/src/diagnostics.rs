@@ -1,4 +1,4 @@
-//! Who waits for what: for the errors of deadlines, as plain data and in words.
+//! What each request waits for: for the errors of deadlines, as plain data and in words.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum Waiting {
     Message,
     /// Multi-receive: messages, until the buffer is used up.
     Messages,
-    /// Receive: fragments.
+    /// Receive: further fragments of the message.
     Fragments,
     /// Receive: our own read of the sender's memory.
     Read,
@@ -57,18 +57,18 @@ pub struct NoPath {
     pub left: Duration,
 }
 
-/// Who waits for what.
+/// What a request waits for, and how far it has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The request.
+    /// The request that waits.
     pub request: RequestId,
-    /// Our rank.
+    /// The rank whose request it is.
     pub rank: Rank,
     /// The other side, when it is known.
     pub peer: Source,
-    /// The context.
+    /// The context of the request.
     pub context: u16,
-    /// The tag (asked for, or of the message).
+    /// The tag of the message, or that a receive waits for.
     pub tag: u64,
     /// What it waits for.
     pub waiting: Waiting,
@@ -141,9 +141,9 @@ impl fmt::Display for NoPath {
 /// A rail to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathReport {
-    /// The rail.
+    /// The number of the rail.
     pub rail: RailId,
-    /// Its name.
+    /// The name of the rail.
     pub name: String,
     /// Whether it may carry messages.
     pub up: bool,
@@ -162,11 +162,11 @@ pub struct PathReport {
 /// What is known of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {
-    /// The peer.
+    /// The rank of the peer.
     pub rank: Rank,
     /// Why it is lost, if it is.
     pub lost: Option<LostReason>,
-    /// Its rails.
+    /// The rails to the peer.
     pub paths: Vec<PathReport>,
     /// Sends of which nothing has left.
     pub queued: usize,
@@ -179,7 +179,7 @@ pub struct PeerReport {
 }
 
 impl<M: Message> Pml<M> {
-    /// Who waits for what, or `None` for a stale id. Not for the data path: it allocates.
+    /// Returns what a request waits for, or `None` for a stale id. Not for the data path: it allocates.
     #[must_use]
     pub fn explain(&self, id: RequestId) -> Option<Explanation> {
         let slot = self.core.requests.get(id)?;
@@ -267,7 +267,8 @@ impl<M: Message> Pml<M> {
         self.core.peers.get(rank)?.lost()
     }
 
-    /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it allocates.
+    /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it
+    /// allocates.
     #[must_use]
     pub fn peer(&self, rank: Rank) -> Option<PeerReport> {
         let peer = self.core.peers.get(rank)?;
@@ -297,8 +298,9 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// How a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was measured: what
-    /// [`Pml::peer`] says, for those who look often. `None` for a rail that does not lead there.
+    /// How a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was
+    /// measured: a part of [`Pml::peer`], for callers that look often. `None` for a rail that does not lead
+    /// there.
     #[must_use]
     pub fn path(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)> {
         let peer = self.core.peers.get(rank)?;

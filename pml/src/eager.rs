@@ -18,7 +18,7 @@ use crate::request::{Event, mark};
 use crate::wire::MatchHeader;
 
 /// When the doorbell rings for a message that the rail took: perhaps with those that follow; when the caller
-/// says so.
+/// requests it.
 const SOON: u8 = 1;
 const LATER: u8 = 2;
 
@@ -34,8 +34,8 @@ pub enum AtOnce {
 }
 
 impl<M: Message> Pml<M> {
-    /// Sends one piece of borrowed memory in standard mode: the fast path. A message that the rail takes at once
-    /// costs no request and no copy but the rail's.
+    /// Sends one piece of borrowed memory in standard mode: the fast path. A message that the rail takes at
+    /// once costs no request and no copy but the rail's.
     ///
     /// # Errors
     /// [`PmlError::NoSuchRank`], [`PmlError::NoRail`], [`PmlError::PeerLost`].
@@ -53,8 +53,8 @@ impl<M: Message> Pml<M> {
         self.send_loan_slowly(to, context, tag, bytes)
     }
 
-    /// As [`Pml::send_loan`], of which more may follow: it rings the doorbell itself, or leaves that to the next of them,
-    /// to [`Pml::flush`] or to a poll, as [`Message::flush_soon`] has it.
+    /// As [`Pml::send_loan`], of which more may follow: it rings the doorbell itself, or leaves that to the
+    /// next of them, to [`Pml::flush`] or to a poll, as [`Message::flush_soon`] has it.
     ///
     /// # Errors
     /// As [`Pml::send_loan`].
@@ -144,9 +144,8 @@ impl<M: Message> Pml<M> {
 
     /// Sends bytes that are taken before the call returns; there is never a request.
     ///
-    /// # Errors
-    /// As [`Pml::send_loan`]; [`PmlError::InjectFull`] when too many injected bytes wait for rails already: poll,
-    /// and try again; [`PmlError::InjectTooLong`] for more bytes than may wait.
+    /// # Errors As [`Pml::send_loan`]; [`PmlError::InjectFull`] when too many injected bytes wait for rails
+    /// already: poll, and try again; [`PmlError::InjectTooLong`] for more bytes than may wait.
     #[inline]
     pub fn inject(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
         if self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Bytes(bytes)) {
@@ -224,7 +223,7 @@ impl<M: Message> Pml<M> {
         Ok(Origin::Own(buffer, length))
     }
 
-    /// A buffer for bytes that are taken before a call returns, of which there may be so many.
+    /// A buffer for bytes that are taken before a call returns, of which a limited number may wait.
     fn take_buffer(&mut self, length: u64) -> Result<Buffer, PmlError> {
         let (length, limit) = (to_usize(length), self.core.config.inject_limit);
         let waiting = self.core.pool.held();

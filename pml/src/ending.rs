@@ -13,8 +13,8 @@ use crate::request::{Outcome, RequestId, State, mark};
 use crate::unexpected::UnexpectedIndex;
 
 impl Core {
-    /// Whether a send that nobody waits for any more, because it was reported as done, needs its peer still: it was
-    /// announced, or waits for the peer's window. A close alone asks, so that no message has to count.
+    /// Whether a send that was reported as done still needs its peer: it was announced, or waits for the
+    /// peer's window. It is looked up by a close alone, so that no message has to count.
     #[cold]
     pub(crate) fn has_promised(&self) -> bool {
         self.requests.each_live().any(|slot| {
@@ -37,8 +37,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// The status of a request that has ended well, and frees it. `None`: it is under way, or ended in another way, which
-    /// [`Pml::test`] tells.
+    /// The status of a request that has ended well, and frees it. `None`: it is under way, or ended in
+    /// another way, which [`Pml::test`] reports.
     #[inline(always)]
     pub fn take_well_ended(&mut self, id: RequestId) -> Option<Status> {
         let slot = self.core.requests.get(id)?;
@@ -83,7 +83,7 @@ impl<M: Message> Pml<M> {
         Some(verdict)
     }
 
-    /// The next request that ended, of those that asked for it (`notify`). It has still to be tested.
+    /// The next request that ended, of those that were made with `notify`. It has still to be tested.
     #[inline]
     pub fn next_completion(&mut self) -> Option<RequestId> {
         loop {
@@ -131,9 +131,9 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Ends a request at once, whatever its state, and makes its id stale. After [`Aborted::Now`] the PML never
-    /// touches the request's memory again. After [`Aborted::Wait`] a rail may still do so: poll, and call it
-    /// again.
+    /// Ends a request at once, whatever its state, and makes its id stale. After [`Aborted::Now`] the PML
+    /// never touches the request's memory again. After [`Aborted::Wait`] a rail may still do so: poll, and
+    /// call it again.
     ///
     /// A message that was under way is lost: a receive that it was matched with ends as
     /// [`PmlError::SendAborted`] at the other side; a send to an aborted receive completes.
@@ -190,17 +190,16 @@ impl<M: Message> Pml<M> {
                 self.core.free(index);
             }
             State::PutExposed if !record.one_sided.is_exposed() => {
-                // The sender has not been told yet: it is to send nothing.
+                // The sender has not been answered yet: it is to send nothing.
                 let (sender, until) = (record.remote_request(), record.progress.until());
                 let (identity, restart) = (
                     (slot.context(), slot.tag(), record.seq()),
                     record.handshake.attempt(),
                 );
-                let nobody = RequestId::from_bits(0);
                 let head = ack(
                     identity,
                     sender,
-                    nobody,
+                    RequestId::NONE,
                     until..until,
                     restart,
                     record.progress.counted(),
@@ -217,7 +216,7 @@ impl<M: Message> Pml<M> {
                 self.core.free(index);
             }
             State::AwaitAck | State::AwaitFin | State::SendRestart => {
-                // Lives on without its memory, until the receiver asks for it.
+                // Lives on without its memory, until the receiver requests it.
                 self.core.withdraw(index);
                 let origin = self.core.requests.record(index).memory.take_origin();
                 self.core.drop_origin(origin);
@@ -252,8 +251,8 @@ impl<M: Message> Pml<M> {
         Aborted::Now
     }
 
-    /// Lets a request run on by itself; it frees itself when it ends. Only for requests whose memory is regions,
-    /// or lives for ever.
+    /// Lets a request run on by itself; it frees itself when it ends. Only for requests whose memory is
+    /// regions, or lives for ever.
     pub fn detach(&mut self, id: RequestId) {
         let Some(slot) = self.core.requests.get_mut(id) else {
             return;

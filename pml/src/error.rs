@@ -21,7 +21,7 @@ pub enum LostReason {
     NotReclaimable,
     /// The peer sent more than the agreed limits allow.
     Flood,
-    /// It could not be met: nobody could say where it is, or no rail could be opened to it.
+    /// It could not be connected: its address is unknown, or no rail could be opened to it.
     Unmet,
 }
 
@@ -37,7 +37,7 @@ impl From<Reason> for LostReason {
 }
 
 impl LostReason {
-    /// In words.
+    /// Returns the reason in words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl LostReason {
             Self::Device => "the device of its last rail is gone",
             Self::NotReclaimable => "a rail went down that cannot give back what was under way",
             Self::Unmet => "it could not be met when it was needed",
-            Self::Flood => "it sent more unexpected bytes, or asked for more answers, than was agreed",
+            Self::Flood => "it sent more unexpected bytes, or caused more answers, than was agreed",
         }
     }
 
@@ -65,7 +65,7 @@ impl LostReason {
             Self::Peer(DownReason::Closed) => {
                 "call a barrier before the end: a rank that closes takes along what the others have not received yet"
             }
-            Self::Peer(DownReason::Died) => "see what it said last, and with which status it ended",
+            Self::Peer(DownReason::Died) => "see its last output, and with which status it ended",
             Self::Peer(DownReason::Hostile) => {
                 "see that both run the same version, and who else is on that network"
             }
@@ -85,7 +85,7 @@ impl LostReason {
                  would take over"
             }
             Self::NotReclaimable => "use several rails only of kinds that can give back",
-            Self::Unmet => "see whether it still runs, and what its launcher says",
+            Self::Unmet => "see whether it still runs, and the output of its launcher",
             Self::Flood => "see that `window` and `hard_window` are the same on all ranks",
         }
     }
@@ -98,7 +98,7 @@ pub enum PmlError {
     /// A rank outside the job.
     #[error("rank {rank} is not in this job of {size}; ranks go from 0 to {}", size.saturating_sub(1))]
     NoSuchRank {
-        /// The rank asked for.
+        /// The rank that was named.
         rank: u32,
         /// Size of the job.
         size: u32,
@@ -106,31 +106,31 @@ pub enum PmlError {
     /// A peer has more rails than one can have.
     #[error("{rank} has {most} rails already, as many as one peer can have: name fewer rails")]
     TooManyRails {
-        /// The peer.
+        /// The rank of the peer.
         rank: Rank,
-        /// The most.
+        /// The limit on rails.
         most: usize,
     },
     /// No rail was ever opened to this rank.
     #[error("no rail leads to {rank}: its address was not exchanged, or no rail could open it; see `doorbell why {}`", rank.0)]
     NoRail {
-        /// The rank.
+        /// The rank of the peer.
         rank: Rank,
     },
     /// A rail could not open a peer.
     #[error("rail `{rail}` could not open {rank}: {source}")]
     Open {
-        /// The rank.
+        /// The rank of the peer.
         rank: Rank,
         /// The rail's name.
         rail: String,
-        /// What the rail said.
+        /// The error of the rail.
         source: RailError,
     },
     /// A rail number that was not given out.
     #[error("there is no rail number {rail}; {rails} were added")]
     NoSuchRail {
-        /// The number asked for.
+        /// The number that was named.
         rail: u16,
         /// How many there are.
         rails: usize,
@@ -138,9 +138,9 @@ pub enum PmlError {
     /// The peer has no rail left.
     #[error("{rank} is lost: {}; the message may or may not have arrived; {}", reason.as_str(), reason.advice())]
     PeerLost {
-        /// The rank.
+        /// The rank of the peer.
         rank: Rank,
-        /// Why.
+        /// Why it is lost.
         reason: LostReason,
     },
     /// The message was longer than the room of the receive; what fitted was delivered.
@@ -148,25 +148,26 @@ pub enum PmlError {
         "a message of {length} bytes (tag {tag:#x}) from {source_rank} did not fit in {room}; receive into a larger buffer, or probe first"
     )]
     Truncated {
-        /// Who sent it.
+        /// The sender of the message.
         source_rank: Rank,
-        /// Its tag.
+        /// The tag of the message.
         tag: u64,
-        /// Its full length.
+        /// The full length of the message.
         length: u64,
         /// How many bytes were delivered.
         room: u64,
     },
-    /// The bytes that arrived are not those that were sent: their checksum differs. They lie in the receive's room.
+    /// The bytes that arrived are not those that were sent: their checksum differs. They lie in the receive's
+    /// room.
     #[error(
         "a message of {length} bytes (tag {tag:#x}) from {source_rank} arrived damaged: its checksum is {found:#010x}, and {announced:#010x} was sent; look at that sender's memory and devices, and that it leaves its buffer alone until the send has ended"
     )]
     Corrupt {
-        /// Who sent it.
+        /// The sender of the message.
         source_rank: Rank,
-        /// Its tag.
+        /// The tag of the message.
         tag: u64,
-        /// Its length.
+        /// The length of the message.
         length: u64,
         /// CRC-32C of the bytes that were sent.
         announced: u32,
@@ -178,21 +179,21 @@ pub enum PmlError {
         "{request} (context {context}, tag {tag:#x}) was cancelled by this rank, and takes part in no message any more: make it again if it is still wanted"
     )]
     Cancelled {
-        /// The request.
+        /// The request that was cancelled.
         request: RequestId,
-        /// Its context.
+        /// The context of the request.
         context: u16,
-        /// Its tag.
+        /// The tag of the request.
         tag: u64,
     },
     /// The sender gave its message up after the receive had been matched with it.
     #[error(
-        "{source_rank} aborted the message with tag {tag:#x} while it was under way: what arrived of it is no message; see why the sender gave it up (a deadline, or a request that was dropped), and receive again if it sends anew"
+        "{source_rank} aborted the message with tag {tag:#x} while it was under way: what arrived of it is no message; see why the sender gave it up (a deadline, or a request that was dropped), and receive again if it sends again"
     )]
     SendAborted {
-        /// Who sent it.
+        /// The sender of the message.
         source_rank: Rank,
-        /// Its tag.
+        /// The tag of the message.
         tag: u64,
     },
     /// A request id that names nothing: it ended before, or never was.
@@ -226,25 +227,25 @@ pub enum PmlError {
     /// Too many injected bytes wait for a rail.
     #[error("{waiting} injected bytes wait for a rail already; poll and try again, or send with a request")]
     InjectFull {
-        /// Bytes waiting.
+        /// The bytes that wait.
         waiting: usize,
     },
     /// An injected message that is too long to be taken in one piece.
     #[error("{length} bytes cannot be injected: at most {limit}; send with a request")]
     InjectTooLong {
-        /// Its length.
+        /// The length of the message.
         length: usize,
-        /// The limit.
+        /// The most bytes that may wait.
         limit: usize,
     },
     /// A setting that cannot be.
     #[error("the setting {name} = {value} is refused: {reason}")]
     BadConfig {
-        /// The setting.
+        /// The name of the setting.
         name: &'static str,
-        /// Its value.
+        /// The value of the setting.
         value: u64,
-        /// Why.
+        /// Why it is refused.
         reason: &'static str,
     },
 }

@@ -1,13 +1,13 @@
 //! The states of requests, and what moves them: every move that there is.
 //!
-//! A move is made by [`Slot::turn`](crate::request::Slot::turn) and by nothing else. The event says where it leads, so
-//! that a release build just stores it; a debug build looks the move up in the tables, and panics over one that is not
-//! there. The tables are text and graphs in `snapshots/request-*`.
+//! A move is made by [`Slot::turn`](crate::request::Slot::turn) and by nothing else. The event determines
+//! where it leads, so that a release build just stores it; a debug build looks the move up in the tables, and
+//! panics over one that is not there. The tables are text and graphs in `snapshots/request-*`.
 //!
 //! ```text
-//!   send     Queued ─► AwaitAck ─► Streaming ─► Done       fragments
-//!               │          └─────► Putting ───► Done       writes (or Streaming, when they are refused)
-//!               └────► AwaitFin ──────────────► Done       reads by the receiver (or Streaming, when they are refused)
+//!   send     Queued ─► AwaitAck ─► Streaming ─► Done    fragments
+//!               │          └─────► Putting ───► Done    writes (or Streaming, when refused)
+//!               └────► AwaitFin ──────────────► Done    reads by the receiver (or Streaming, when refused)
 //!   receive  Posted ─► Fragments | Getting | PutExposed ─► Done
 //!   both     a path breaks ─► SendRestart, RecvRestart ─► where an announcement leads
 //! ```
@@ -16,7 +16,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// No request.
+    /// There is no request.
     Free,
     /// Ended; the outcome waits to be tested.
     Done,
@@ -72,7 +72,7 @@ pub(crate) enum Event {
     /// Send: the announcement has left; with exposed memory.
     Announced,
     Exposed,
-    /// Send: the receiver asks for fragments, or lets us write.
+    /// Send: the receiver requests fragments, or lets us write.
     Asked,
     Invited,
     /// Send: the receiver's memory refuses our write.
@@ -83,7 +83,7 @@ pub(crate) enum Event {
     Posted,
     Opened,
     Parted,
-    /// Receive: we ask for fragments, read, or let the sender write.
+    /// Receive: we request fragments, read, or let the sender write.
     Asks,
     Reads,
     Invites,
@@ -93,7 +93,8 @@ pub(crate) enum Event {
     Outdated,
     /// Receive: its path broke, at one of the ends.
     ReceiveStopped,
-    /// It ends: with all its bytes (that they were cut off, or are wrong, is its outcome), by its owner, with its peer, by the other side.
+    /// It ends: with all its bytes (that they were cut off, or are wrong, is its outcome), by its owner, with
+    /// its peer, by the other side.
     Completed,
     Cancelled,
     PeerLost,

@@ -207,8 +207,8 @@ impl Hot {
         self.consumed >= self.report_at
     }
 
-    /// Returns the bytes that were consumed, which are reported; the next report is due a quarter of the window
-    /// later.
+    /// Returns the bytes that were consumed, which are reported; the next report is due a quarter of the
+    /// window later.
     pub(crate) fn report(&mut self, window: u64) -> u64 {
         self.report_at = self.consumed + window / 4;
         self.consumed

@@ -5,9 +5,9 @@ use doorbell_paths::PATHS_MAX;
 use crate::paths::stripe::DEEPER;
 use crate::request::Pipeline;
 
-/// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over each path; only
-/// where many that were given back are cut into many pieces, for paths with shorter ones, may there be more. What finds no
-/// place is not lost: the receiver asks the sender to begin anew.
+/// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over
+/// each path; only where many that were given back are cut into many pieces, for paths with shorter ones, may
+/// there be more. What finds no place is not lost: the receiver has the sender begin again.
 const MOST: usize = 2 * PATHS_MAX * DEEPER * Pipeline::MOST;
 
 /// Why a range was not taken.
@@ -24,7 +24,7 @@ pub(crate) enum Rejected {
 pub(crate) struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
-    /// Forgets everything.
+    /// Forgets all ranges.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

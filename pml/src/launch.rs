@@ -62,7 +62,8 @@ impl<M: Message> Pml<M> {
         self.launch_announced(rank, at, id, first, can_put)
     }
 
-    /// It was to be read by its receiver over a rail that had no room, and takes another path now: nobody may read it.
+    /// It was to be read by its receiver over a rail that had no room, and takes another path now: it may not
+    /// be read any more.
     fn cover(&mut self, id: RequestId) {
         if self.core.requests.peek_record(id.index()).one_sided.is_exposed() {
             self.core.withdraw(id.index());

@@ -1,13 +1,15 @@
-//! Peers that are met when they are needed, and not all at the start ([`PmlConfig::lazy`](crate::PmlConfig::lazy)).
+//! Peers that are connected when they are needed, and not all at the start
+//! ([`PmlConfig::lazy`](crate::PmlConfig::lazy)).
 //!
 //! ```text
-//!   send to 7, or receive from 7      the owner                              rank 7
-//!     waits, and 7 is wanted   ──►      asks where 7 is
-//!                                       connect(7, …)   ─── opened ───►
-//!     is sent                  ◄──                                            a stranger calls: who is it? connect(…)
+//!   send to 7, or receive from 7   the owner                         rank 7
+//!     waits, and 7 is wanted  ──►    looks up where 7 is
+//!                                    connect(7, …)  ─── opened ───►
+//!     is sent                 ◄──                                      a stranger calls: connect(…)
 //! ```
 //!
-//! Nothing of this is on the way of a message to a peer that was met: one that was not has the fast paths closed.
+//! Nothing of this is on the way of a message to a peer that was connected: to one that was not, the fast
+//! paths are closed.
 
 use doorbell_fabric::message::Message;
 
@@ -74,8 +76,8 @@ impl LazyPeers {
 }
 
 impl<M: Message> Pml<M> {
-    /// The next rank for which something waits and to which no rail is opened: the owner finds out where it is, and says so
-    /// with [`Pml::connect`], or that it cannot with [`Pml::not_met`]. Each is told once.
+    /// The next rank for which something waits and to which no rail is opened: the owner finds out where it
+    /// is, and calls [`Pml::connect`], or [`Pml::not_met`] when it cannot. Each is returned once.
     #[inline]
     pub fn wanted(&mut self) -> Option<Rank> {
         self.core.lazy.next_wanted()
@@ -103,8 +105,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// A rank cannot be met, or not over all of the rails that both ends count on: what waits for it ends with
-    /// [`LostReason::Unmet`], and so does what is asked of it from now on.
+    /// A rank cannot be met, or not over all of the rails that both ends count on: what waits for it ends
+    /// with [`LostReason::Unmet`], and so does what needs it from now on.
     #[cold]
     pub fn not_met(&mut self, rank: Rank) {
         if rank.0 < self.core.config.size && rank != self.core.config.rank {
@@ -115,7 +117,7 @@ impl<M: Message> Pml<M> {
 }
 
 impl Core {
-    /// Something waits for a rank: who was not met is wanted.
+    /// Something waits for a rank, which is wanted if it was not connected.
     #[inline]
     pub(crate) fn want(&mut self, rank: Rank) {
         let hot = &mut self.hot[rank];

@@ -5,17 +5,17 @@
 //!              (announced) ◄── ACK, PUT, FIN ── rendezvous ── ACK, PUT, FIN ──► (long ones)
 //! ```
 //!
-//! [`Pml`] is generic over the rail ([`doorbell_fabric::message::Message`]) and does no input or output of its own:
-//! no socket, clock, thread or file. One thread owns it. Messages of one sender match in the order in which they
-//! were sent, whatever the rails do; each is delivered once; a receive gets the earliest message that matches, a
-//! message the earliest receive.
+//! [`Pml`] is generic over the rail ([`doorbell_fabric::message::Message`]) and does no input or output of
+//! its own: no socket, clock, thread or file. One thread owns it. Messages of one sender match in the order
+//! in which they were sent, whatever the rails do; each is delivered once; a receive gets the earliest
+//! message that matches, a message the earliest receive.
 //!
 //! | file | job |
 //! |---|---|
 //! | `eager`, `launch` | sends: the fast path; the choice of a protocol |
 //! | `arrivals`, `order`, `receive` | arrivals: parsed, put in order, matched |
 //! | `posting`, `blocking_recv`, `probe`, `ending` | receives, those that wait in the call, probes, the end of requests |
-//! | `rendezvous`, `restart` | long messages; how both ends begin anew over another path |
+//! | `rendezvous`, `restart` | long messages; how both ends begin again over another path |
 //! | `credit` | back-pressure |
 //! | `paths` | a peer over each of its rails: which carries what; states and probes are [`doorbell_paths`]'s |
 //! | `rails`, `resend`, `fail` | the rails; what one gives back, sent over another; peers that are lost |
@@ -23,13 +23,17 @@
 //! | `diagnostics`, `leak_stats` | what each request waits for; what is taken |
 //! | `lazy_connect` | peers that are connected when they are needed |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `core`, `hot`, `peer`, `request`, `unexpected`, `backlog`, `worklist`, `operations`, `reports`, `withdrawals`, `clock`, `pool` | the state, each part with fields of its own |
-//! | `wire`, `fsm`, `intervals`, `convertor`, `by_rank` | headers, state tables, ranges, layouts of memory, tables by rank |
+//! | `core` | the state, as a list of parts that keep their own fields: |
+//! | `hot`, `peer`, `backlog`, `worklist` | … of peers |
+//! | `request`, `unexpected`, `operations` | … of requests and messages |
+//! | `reports`, `withdrawals`, `clock`, `pool` | … of all |
+//! | `wire`, `fsm`, `intervals`, `convertor`, `by_rank` | headers, state tables, ranges, layouts, tables |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;
 //! use doorbell_pml::{Pml, PmlConfig, Rank, Sent, Source};
-//! # fn with_rails_of_some_kind<M: doorbell_fabric::message::Message>() -> Result<(), doorbell_pml::PmlError> {
+//! # use doorbell_fabric::message::Message;
+//! # fn with_rails_of_some_kind<M: Message>() -> Result<(), doorbell_pml::PmlError> {
 //! let mut pml: Pml<M> = Pml::new(PmlConfig::new(Rank(0), 1, 0x5eed))?;
 //! let room = MutLoan::of_static(vec![0; 16].leak());
 //! let receive = pml.recv_loan(Source::Any, 0, 7, 0, room)?;

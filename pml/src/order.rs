@@ -12,8 +12,8 @@ use crate::unexpected::{Envelope, Station};
 use crate::wire::{flag, kind};
 
 impl Core {
-    /// A message of the MATCH class has arrived: takes it, holds it, or drops it as a duplicate. Its bytes start
-    /// at `at`.
+    /// A message of the MATCH class has arrived: takes it, holds it, or drops it as a duplicate. Its bytes
+    /// start at `at`.
     pub(crate) fn sequence(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
         let rank = envelope.rank;
         match Seq(envelope.seq).place(self.hot[rank].expected_seq()) {
@@ -29,8 +29,8 @@ impl Core {
         }
     }
 
-    /// A message that is here already. When it came whole and comes again as an announcement, nobody waits for its
-    /// bytes; its sender is told so, unless it is the announcement that came twice.
+    /// A message that is here already. When it came whole and comes again as an announcement, no receive
+    /// waits for its bytes; its sender is answered so, unless it is the announcement that came twice.
     #[cold]
     fn duplicate(&mut self, envelope: &Envelope) {
         self.counters.drops.duplicate += 1;
@@ -38,10 +38,16 @@ impl Core {
             return;
         }
         let all = envelope.length;
-        let nobody = RequestId::from_bits(0);
         let identity = (envelope.context, envelope.tag, envelope.seq);
         // It came whole, and was counted so.
-        let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart, all);
+        let head = ack(
+            identity,
+            envelope.sender,
+            RequestId::NONE,
+            all..all,
+            envelope.restart,
+            all,
+        );
         self.queue_answer(envelope.rank, head);
     }
 

@@ -1,4 +1,4 @@
-//! What we know of each peer beside its cache line ([`Hot`](crate::hot::Hot)).
+//! What is kept of each peer beside its cache line ([`Hot`](crate::hot::Hot)).
 
 use doorbell_paths::{Ahead, PathState};
 
@@ -8,7 +8,7 @@ use crate::hot::Hot;
 use crate::paths::{Path, Paths};
 use crate::unexpected::UnexpectedIndex;
 
-/// One peer.
+/// What is kept of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) paths: Paths,

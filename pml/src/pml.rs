@@ -24,7 +24,7 @@ use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
 
-/// A caller that has not looked for so long is shown every rail at once.
+/// After a longer pause between two looks, all rails are polled at once.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
@@ -85,12 +85,11 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// Makes a peer known over a rail. The order in which this is called for the rails of a peer numbers them, and is the
-    /// same at both ends; which of them carries what is measured. Our own rank needs none.
+    /// Makes a peer known over a rail. The order in which this is called for the rails of a peer numbers
+    /// them, and is the same at both ends; which of them carries what is measured. Our own rank needs none.
     ///
-    /// # Errors
-    /// [`PmlError::NoSuchRank`], [`PmlError::NoSuchRail`]; [`PmlError::Open`] when the rail refuses the address;
-    /// [`PmlError::TooManyRails`].
+    /// # Errors [`PmlError::NoSuchRank`], [`PmlError::NoSuchRail`]; [`PmlError::Open`] when the rail refuses
+    /// the address; [`PmlError::TooManyRails`].
     pub fn connect(
         &mut self,
         rank: Rank,
@@ -135,19 +134,19 @@ impl<M: Message> Pml<M> {
         Ok(())
     }
 
-    /// A rail.
+    /// Returns a rail.
     #[must_use]
     pub fn rail(&self, rail: RailId) -> Option<&M> {
         self.rails.get(rail)
     }
 
-    /// A rail, to be armed, or for one-sided access of the caller's own. Operation ids of the caller have bit 63
-    /// set, and end in [`Pml::next_operation`]; all others belong to the PML.
+    /// A rail, to be armed, or for one-sided access of the caller's own. Operation ids of the caller have bit
+    /// 63 set, and end in [`Pml::next_operation`]; all others belong to the PML.
     pub fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
         self.rails.get_mut(rail)
     }
 
-    /// All rails.
+    /// Returns all rails.
     pub fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
         self.rails.ids().zip(self.rails.iter())
     }
@@ -158,13 +157,13 @@ impl<M: Message> Pml<M> {
         self.rails.ids().zip(self.rails.iter_mut())
     }
 
-    /// The settings.
+    /// Returns the settings.
     #[must_use]
     pub fn config(&self) -> &PmlConfig {
         &self.core.config
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.core.counters
@@ -185,10 +184,11 @@ impl<M: Message> Pml<M> {
     /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
     #[inline]
     pub fn poll(&mut self) -> Work {
-        self.poll_for(self.core.config.poll_budget, &mut BlockingRecv::nobody())
+        self.poll_for(self.core.config.poll_budget, &mut BlockingRecv::none())
     }
 
-    /// Whether small messages to a rank leave this host: over a rail that keeps them until they are acknowledged.
+    /// Whether small messages to a rank leave this host: over a rail that keeps them until they are
+    /// acknowledged.
     #[must_use]
     pub fn is_far(&self, to: Rank) -> bool {
         let hot = self.core.hot.get(to);
@@ -196,7 +196,8 @@ impl<M: Message> Pml<M> {
         rail.is_some_and(|rail| !rail.capabilities().features.within_host)
     }
 
-    /// As [`Pml::poll`], of every rail, whatever that costs: what it is to find, acknowledgements, makes no rail busy.
+    /// As [`Pml::poll`], of every rail, whatever that costs: what it is to find, acknowledgements, makes no
+    /// rail busy.
     #[inline]
     pub fn poll_all(&mut self) -> Work {
         self.rails.expect_all();
@@ -223,14 +224,14 @@ impl<M: Message> Pml<M> {
         work
     }
 
-    /// Housekeeping of the rails, their events, and a pass of [`Pml::poll`]. To be called every few microseconds
-    /// of idling, and by [`Pml::next_deadline`].
+    /// Housekeeping of the rails, their events, and a pass of [`Pml::poll`]. To be called every few
+    /// microseconds of idling, and by [`Pml::next_deadline`].
     pub fn progress(&mut self, now: Time) -> Work {
         self.housekeep(now) + self.poll()
     }
 
-    /// Housekeeping of the rails and their events, without a poll: for a caller that takes its messages one by one, and
-    /// for whom a poll would only move those behind the next one to where they cost more.
+    /// Housekeeping of the rails and their events, without a poll: for a caller that takes its messages one
+    /// by one, where a poll would only move those behind the next one to where they cost more.
     pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
         if now.since(self.core.clock.now()) > PAUSE {
@@ -258,8 +259,8 @@ impl<M: Message> Pml<M> {
         work
     }
 
-    /// Whether a rail finds the time of the last housekeeping old ([`Rail::wants_time`]): who polls without reading the
-    /// clock calls [`Pml::housekeep`] or [`Pml::progress`] then.
+    /// Whether a rail finds the time of the last housekeeping old ([`Rail::wants_time`]): who polls without
+    /// reading the clock calls [`Pml::housekeep`] or [`Pml::progress`] then.
     ///
     /// [`Rail::wants_time`]: doorbell_fabric::rail::Rail::wants_time
     #[must_use]
@@ -276,7 +277,8 @@ impl<M: Message> Pml<M> {
         rails.chain(own).min()
     }
 
-    /// Whether there is work that only polling moves on, so that sleeping on the rails' descriptors would delay it.
+    /// Whether there is work that only polling moves on, so that sleeping on the rails' descriptors would
+    /// delay it.
     #[must_use]
     pub fn must_poll(&self) -> bool {
         !self.core.work.is_empty()
@@ -288,8 +290,8 @@ impl<M: Message> Pml<M> {
         self.rails.flush();
     }
 
-    /// The same, where anything was left to wait for company ([`Pml::post_loan`], [`Pml::send_with_more`]): for calls that
-    /// neither send nor poll, and after which nobody may come by for long.
+    /// The same, where anything was left to wait for company ([`Pml::post_loan`], [`Pml::send_with_more`]):
+    /// for calls that neither send nor poll, and after which there may be no call for long.
     #[inline]
     pub fn flush_gathered(&mut self) {
         self.rails.flush_gathered();
@@ -339,9 +341,9 @@ impl<M: Message> Pml<M> {
         taken
     }
 
-    /// Orderly end: pushes out what waits, also for a path that may come back, and waits for the peers to receive those sends
-    /// that were reported as done and still need an answer of theirs; then closes the rails. To be called with a fresh
-    /// `now` until it answers `true`, which it does at `by` at the latest.
+    /// Orderly end: pushes out what waits, also for a path that may come back, and waits for the peers to
+    /// receive those sends that were reported as done and still need an answer of theirs; then closes the
+    /// rails. To be called with a fresh `now` until it answers `true`, which it does at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);
         let waits = || {

@@ -1,4 +1,4 @@
-//! Buffers for bytes that nobody waits for yet: size classes, kept and used again.
+//! Buffers for bytes that no receive waits for yet, in size classes, kept and used again.
 
 /// The smallest class holds 64 bytes, each further one twice as many.
 const FIRST: u32 = 6;

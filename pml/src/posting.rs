@@ -18,7 +18,7 @@ impl<M: Message> Pml<M> {
     /// Receives into one piece of borrowed memory: the fast path.
     ///
     /// # Errors
-    /// [`PmlError::NoSuchRank`]. That the peer is lost is told by the request.
+    /// [`PmlError::NoSuchRank`]. That the peer is lost is reported by the request.
     #[inline]
     pub fn recv_loan(
         &mut self,
@@ -37,7 +37,8 @@ impl<M: Message> Pml<M> {
         slot.post(context, tag, room);
         let length = room.len() as u64;
         match from {
-            // By value all the way: a pattern that is built in memory and read back by other words stalls the processor.
+            // By value all the way: a pattern that is built in memory and read back by other words stalls the
+            // processor.
             Source::Rank(rank) if ignore == 0 => {
                 let key = MatchKey::new(u32::from(context), rank.0, tag);
                 self.core.post_exact(id, key, length);
@@ -60,11 +61,11 @@ impl<M: Message> Pml<M> {
         Ok(id)
     }
 
-    /// Posts a buffer that takes many messages, one behind the other, until fewer than `min_free` bytes are left.
-    /// Each is told by [`Pml::next_delivery`]; the request ends when the buffer is released.
+    /// Posts a buffer that takes many messages, one behind the other, until fewer than `min_free` bytes are
+    /// left. Each is returned by [`Pml::next_delivery`]; the request ends when the buffer is released.
     ///
-    /// # Errors
-    /// [`PmlError::NoSuchRank`]; [`PmlError::MultiPieces`] for a target of several pieces, and [`PmlError::BadLayout`].
+    /// # Errors [`PmlError::NoSuchRank`]; [`PmlError::MultiPieces`] for a target of several pieces, and
+    /// [`PmlError::BadLayout`].
     pub fn recv_multi(&mut self, args: MultiArgs) -> Result<RequestId, PmlError> {
         self.check_source(args.from)?;
         let target = args.target.checked()?;

@@ -1,4 +1,5 @@
-//! Messages that have arrived and are not received yet: probe (peek), claim, receive of a claimed one, discard.
+//! Messages that have arrived and are not received yet: probe (peek), claim, receive of a claimed one,
+//! discard.
 
 use doorbell_fabric::message::Message;
 
@@ -29,8 +30,8 @@ impl<M: Message> Pml<M> {
         )
     }
 
-    /// Takes that message out of matching: no other receive or probe finds it (`MPI_Improbe`, `FI_CLAIM`). It has
-    /// to be received or discarded.
+    /// Takes that message out of matching: no other receive or probe finds it (`MPI_Improbe`, `FI_CLAIM`). It
+    /// has to be received or discarded.
     #[doc(alias = "mprobe")]
     pub fn claim(&mut self, from: Source, context: u16, tag: u64, ignore: u64) -> Option<Claimed> {
         let found = self.core.matcher.claim(&pattern(from, context, tag, ignore))?;
@@ -79,22 +80,27 @@ impl<M: Message> Pml<M> {
 }
 
 impl Core {
-    /// Tells the sender of a message that nobody will receive that it is done with.
+    /// Notifies the sender of a message that will not be received that it is done with.
     fn release_sender(&mut self, envelope: &unexpected::Envelope) {
-        // No request of ours: a number that names none.
-        let nobody = RequestId::from_bits(0);
         let head = match envelope.kind {
             SELF_WAIT => return self.discard_own(envelope.own_request()),
             kind::RNDV => {
                 let identity = (envelope.context, envelope.tag, envelope.seq);
                 let all = envelope.length..envelope.length;
                 let counted = envelope.body as u64;
-                ack(identity, envelope.sender, nobody, all, envelope.restart, counted)
+                ack(
+                    identity,
+                    envelope.sender,
+                    RequestId::NONE,
+                    all,
+                    envelope.restart,
+                    counted,
+                )
             }
             kind::RGET => Head::new(&FinHeader {
                 matching: MatchHeader::new(kind::FIN, 0, envelope.context, envelope.seq, envelope.tag),
                 sender: envelope.sender.into(),
-                receiver: nobody.to_bits().into(),
+                receiver: RequestId::NONE.to_bits().into(),
                 status: 0.into(),
                 restart: envelope.restart.into(),
             }),

@@ -38,7 +38,7 @@ struct RailSlot<M> {
     ranks: Vec<Rank>,
 }
 
-/// All rails.
+/// The rails of a PML.
 #[derive(Debug)]
 pub(crate) struct Rails<M> {
     slots: Vec<RailSlot<M>>,
@@ -49,7 +49,7 @@ pub(crate) struct Rails<M> {
 }
 
 impl<M: Message> Rails<M> {
-    /// No rails.
+    /// Makes a set without rails.
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -140,8 +140,8 @@ impl<M: Message> Rails<M> {
         self.paces.expect(rail.at());
     }
 
-    /// Polls the rails whose turn it is, each by `poll`, which is given its number and the ranks of its peers, and
-    /// returns what it found.
+    /// Polls the rails whose turn it is, each by `poll`, which is given its number and the ranks of its
+    /// peers, and returns what it found.
     #[inline(always)]
     pub(crate) fn poll_each(&mut self, mut poll: impl FnMut(RailId, &mut M, &[Rank]) -> Work) -> Work {
         let mut work = 0;

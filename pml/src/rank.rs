@@ -1,4 +1,4 @@
-//! Who talks to whom: ranks, and the source that a receive asks for.
+//! Ranks, and the sources that a receive matches.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Whose messages a receive or probe takes.
+/// The ranks whose messages a receive or probe takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Only those of this rank.

@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Nobody will take the deliveries of a multi-receive: gives back what they count.
+    /// The deliveries of a multi-receive will not be taken: gives back what they count.
     pub(crate) fn drop_deliveries(&mut self, id: RequestId) {
         let mut deliveries = std::mem::take(&mut self.deliveries);
         deliveries.drop_of(id, |rank, charge| {
@@ -295,7 +295,8 @@ impl Core {
         }
     }
 
-    /// A receive that waits for a lost peer ends at once; one that waits for a peer that was not met wants it met.
+    /// A receive that waits for a lost peer ends at once; one that waits for a peer that was not met wants it
+    /// met.
     #[cold]
     pub(crate) fn look_apart(&mut self, id: RequestId, pattern: Pattern) {
         if pattern.source_ignore != 0 {
@@ -372,7 +373,7 @@ impl Envelope {
     }
 }
 
-/// What a receive or probe asks for.
+/// What a receive or probe matches.
 #[inline]
 pub(crate) fn pattern(from: Source, context: u16, tag: u64, ignore: u64) -> Pattern {
     let table = u32::from(context);

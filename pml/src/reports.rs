@@ -77,7 +77,8 @@ impl Deliveries {
         self.0.len()
     }
 
-    /// Drops the messages of a multi-receive. `dropped` is called with the sender of each, and what it counts.
+    /// Drops the messages of a multi-receive. `dropped` is called with the sender of each, and what it
+    /// counts.
     pub(crate) fn drop_of(&mut self, id: RequestId, mut dropped: impl FnMut(Rank, u64)) {
         self.0.retain(|(delivery, charge)| {
             let stays = delivery.request != id;

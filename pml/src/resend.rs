@@ -21,12 +21,14 @@ use crate::wire::{
 };
 use crate::withdrawals::Withdrawal;
 
-/// Passes for the last messages of a peer that has ended: more than its window holds, and an end to a flood of others.
+/// Passes for the last messages of a peer that has ended: more than its window holds, and an end to a flood
+/// of others.
 const LAST_PASSES: u32 = 10_000;
 
 impl<M: Message> Pml<M> {
-    /// The process of a peer has ended, which is known from elsewhere than its rails: all of them end with it. What it
-    /// had sent before, and what is here, is delivered first. Without effect for a rank that is lost, or is not there.
+    /// The process of a peer has ended, which is known from elsewhere than its rails: all of them end with
+    /// it. What it had sent before, and what is here, is delivered first. Without effect for a rank that is
+    /// lost, or is not there.
     #[cold]
     pub fn peer_ended(&mut self, now: Time, rank: Rank, reason: DownReason) {
         for _ in 0..LAST_PASSES {
@@ -106,8 +108,9 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request for
-    /// fragments; what is too long for this rail is cut. Whether anything was sent: what a restart brings anew is not.
+    /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request
+    /// for fragments; what is too long for this rail is cut. Whether anything was sent: what a restart brings
+    /// again is not.
     fn send_again(&mut self, rank: Rank, bytes: &mut Vec<u8>) -> Result<bool, Refused> {
         let at = self.core.next_path(rank).ok_or(Refused::Full)?;
         let room = self.core.peers[rank].paths[at].can().limits.message;
@@ -123,7 +126,7 @@ impl<M: Message> Pml<M> {
             kind::RGET => self.send_over(rank, as_announcement(head).as_bytes(), &[]),
             kind::PUT => return self.put_again(rank, head, body),
             kind::FRAG if self.core.config.handshake => return Ok(false),
-            // The receiver's answer says where to go on, so the first part may be shorter than it was.
+            // The receiver's answer contains where to go on, so the first part may be shorter than it was.
             kind::RNDV => {
                 let body = &body[..body.len().min(room.saturating_sub(RNDV_LEN))];
                 self.send_over(rank, head, body)
@@ -135,8 +138,8 @@ impl<M: Message> Pml<M> {
         sent.map(|()| true)
     }
 
-    /// The memory that a PUT named is withdrawn: its receive has asked for a restart, or was given up, and then its
-    /// sender is to send nothing.
+    /// The memory that a PUT named is withdrawn: its receive has requested a restart, or was given up, and
+    /// then its sender is to send nothing.
     fn put_again(&mut self, rank: Rank, head: &[u8], body: &[u8]) -> Result<bool, Refused> {
         let (Some(head), Some(remote)) = (head.first_chunk::<PUT_LEN>(), body.first_chunk::<REMOTE_LEN>())
         else {
@@ -150,11 +153,10 @@ impl<M: Message> Pml<M> {
         let matching = header.matching;
         let identity = (matching.context.get(), matching.tag.get(), matching.seq.get());
         let end = header.offset.get() + remote.length.get();
-        let nobody = RequestId::from_bits(0);
         let ack = ack(
             identity,
             header.sender.get(),
-            nobody,
+            RequestId::NONE,
             end..end,
             header.restart.get(),
             0, // who may write brings no bytes with the announcement
@@ -162,8 +164,8 @@ impl<M: Message> Pml<M> {
         self.send_over(rank, ack.as_bytes(), &[]).map(|()| true)
     }
 
-    /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, the rest is what
-    /// is sent later: over whichever rail, no byte goes twice.
+    /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, the
+    /// rest is what is sent later: over whichever rail, no byte goes twice.
     fn send_cut(&mut self, rank: Rank, bytes: &mut Vec<u8>, room: usize) -> Result<(), Refused> {
         let Some((head, body)) = bytes.split_first_chunk::<FRAG_LEN>() else {
             return Ok(());
@@ -244,7 +246,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// A rail that does not know of the loss would go on to send again what nobody will answer, and keep it for ever.
+    /// A rail that is not notified of the loss would go on to send again what will not be answered, and keep
+    /// it for ever.
     #[cold]
     fn let_go(&mut self, rail: RailId, peer: PeerIndex) {
         let rail = &mut self.rails[rail];

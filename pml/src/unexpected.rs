@@ -1,7 +1,7 @@
-//! Messages that arrived before anybody wanted them: their envelopes and buffered bytes.
+//! Messages that arrived before a receive matched them: their envelopes and buffered bytes.
 //!
-//! One record serves three stations of a message's life: *held* (an earlier one is missing), *kept* (no receive
-//! matches yet) and *claimed* (taken out of matching, not yet received).
+//! One record serves three stations of a message's life: *held* (an earlier one is missing), *kept* (no
+//! receive matches yet) and *claimed* (taken out of matching, not yet received).
 
 use doorbell_fabric::message::Remote;
 
@@ -29,7 +29,7 @@ pub(crate) struct Envelope {
     /// Bytes that came with it.
     pub(crate) body: usize,
     pub(crate) remote: Option<Remote>,
-    /// The attempt.
+    /// The number of the attempt.
     pub(crate) restart: u32,
     /// Of the whole message.
     pub(crate) checksum: Option<u32>,
@@ -103,7 +103,7 @@ struct Entry {
     bytes: Buffer,
 }
 
-/// The records.
+/// The records of all such messages.
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     entries: Vec<Entry>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0     1      2        4     8           16
-//! kind  flags  context  seq   tag         …        every header of the MATCH class, and the identity of the others
+//! kind  flags  context  seq   tag         …     headers of the MATCH class, and the identity of the others
 //! ```
 //!
 //! | kind | bytes | after the first 16 | body |
@@ -19,8 +19,9 @@
 //! | CHECKED 18 | 24 | checksum, reserved | the message |
 //! | PROBE 15, ECHO 16, BROKEN 17 | 16 | (0: kind, flags, path u16, number u32) reserved | |
 //!
-//! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by itself).
-//! Requests travel as index and generation, never as addresses. The source is the rail peer it arrives from.
+//! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by
+//! itself). Requests travel as index and generation, never as addresses. The source is the rail peer it
+//! arrives from.
 
 use doorbell_fabric::event::Life;
 use doorbell_fabric::message::Remote;
@@ -54,11 +55,11 @@ pub(crate) mod kind {
     pub(crate) const RESTART_NACK: u8 = 12;
     /// Receiver: an error on this side, please restart.
     pub(crate) const RESTART_ERROR: u8 = 13;
-    /// Bytes consumed.
+    /// The bytes that were consumed.
     pub(crate) const CREDIT: u8 = 14;
     /// Please answer over this path.
     pub(crate) const PROBE: u8 = 15;
-    /// The answer.
+    /// The answer to a probe.
     pub(crate) const ECHO: u8 = 16;
     /// A path (another one than this) was given up at this end.
     pub(crate) const BROKEN: u8 = 17;
@@ -68,15 +69,15 @@ pub(crate) mod kind {
 
 /// The flags of headers.
 pub(crate) mod flag {
-    /// RNDV, RGET: the rendezvous begins anew, for a receiver that knows the message.
+    /// RNDV, RGET: the rendezvous begins again, for a receiver that knows the message.
     pub(crate) const RESTART: u8 = 0x01;
     /// RNDV, RGET: the checksum holds.
     pub(crate) const CHECKED: u8 = 0x02;
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
-    /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it is to be
-    /// answered all the same, by ACK that wants none and has counted all its bytes, because its sender keeps them until
-    /// it is.
+    /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it
+    /// is to be answered all the same, by ACK that wants none and has counted all its bytes, because its
+    /// sender keeps them until it is.
     pub(crate) const AGAIN: u8 = 0x20;
     /// FIN: from the sender to the receiver (of a put); otherwise the other way (of a get).
     pub(crate) const TO_RECEIVER: u8 = 0x40;
@@ -107,7 +108,7 @@ pub(crate) struct CheckedHeader {
     pub(crate) reserved: U32,
 }
 
-/// RNDV and RGET. The checksum is of the whole message, where the flag says that there is one.
+/// RNDV and RGET. The checksum is of the whole message, where the flag is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct RndvHeader {
@@ -119,8 +120,9 @@ pub(crate) struct RndvHeader {
     pub(crate) checksum: U32,
 }
 
-/// ACK: the receiver wants the bytes from `offset` to `until` as fragments. `counted` is how many bytes came with the
-/// announcement that it took, as far as they count against the sender's window: the sender takes back what it counted more.
+/// ACK: the receiver wants the bytes from `offset` to `until` as fragments. `counted` is how many bytes came
+/// with the announcement that it took, as far as they count against the sender's window: the sender takes
+/// back what it counted more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct AckHeader {
@@ -145,7 +147,7 @@ pub(crate) struct PutHeader {
     pub(crate) reserved: U32,
 }
 
-/// FIN and NACK. They carry the match identity, so that a late duplicate is told from a new message's
+/// FIN and NACK. They carry the match identity, so that a late duplicate differs from a new message's
 /// (reference: bfo, section 2, "The FIN change").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -168,7 +170,7 @@ pub(crate) struct RestartHeader {
     pub(crate) reserved: U32,
 }
 
-/// FRAG.
+/// FRAG: some bytes of an announced message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct FragHeader {
@@ -180,7 +182,7 @@ pub(crate) struct FragHeader {
     pub(crate) offset: U64,
 }
 
-/// CREDIT.
+/// CREDIT: the bytes that were consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct CreditHeader {
@@ -191,9 +193,9 @@ pub(crate) struct CreditHeader {
     pub(crate) consumed: U64,
 }
 
-/// PROBE, ECHO and BROKEN: about the paths themselves. A path is its number in the order of `connect`; the other number is
-/// that of the question, or, in BROKEN, that of the connection which is given up
-/// ([`Life`](doorbell_fabric::event::Life)): it says of no later one that it is broken.
+/// PROBE, ECHO and BROKEN: about the paths themselves. A path is its number in the order of `connect`; the
+/// other number is that of the question, or, in BROKEN, that of the connection which is given up
+/// ([`Life`](doorbell_fabric::event::Life)): no later one is broken by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct PathHeader {
@@ -293,8 +295,8 @@ impl MatchHeader {
         }
     }
 
-    /// The bytes of a plain MATCH header, as the two words they are: written field by field and read back as words
-    /// at once by a rail, they would wait for the store buffer.
+    /// The bytes of a plain MATCH header, as the two words they are: written field by field and read back as
+    /// words at once by a rail, they would wait for the store buffer.
     #[inline]
     pub(crate) fn plain_words(context: u16, seq: u32, tag: u64) -> [u64; 2] {
         let first = u64::from(kind::MATCH) | u64::from(context) << 16 | u64::from(seq) << 32;

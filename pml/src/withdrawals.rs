@@ -7,7 +7,7 @@ use crate::rails::RailId;
 /// What a rail is to release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Withdrawal {
-    /// Exposed memory.
+    /// A key of exposed memory.
     Key(RailId, RemoteKey),
     /// A peer that is lost, and everything that was accepted for it.
     Peer(RailId, PeerIndex),
@@ -23,7 +23,7 @@ impl Withdrawals {
         Self(Vec::with_capacity(16))
     }
 
-    /// Adds something.
+    /// Adds what is to be released.
     pub(crate) fn push(&mut self, withdrawal: Withdrawal) {
         self.0.push(withdrawal);
     }

@@ -1,5 +1,5 @@
-//! A rail that costs nothing: what is sent is swallowed, and one prepared frame is handed over by each poll, its
-//! sequence number going up.
+//! A rail that costs nothing: what is sent is swallowed, and one prepared frame is handed over by each poll,
+//! its sequence number going up.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
@@ -149,7 +149,7 @@ impl Message for NullRail {
     }
 }
 
-/// Rank 0 of two, over the null rail. The window is never full: nobody reports.
+/// Rank 0 of two, over the null rail. The window is never full, since nothing is reported.
 pub(crate) fn pml(tag: u64, payload: usize) -> Pml<NullRail> {
     let mut config = PmlConfig::new(Rank(0), 2, 0x5eed);
     config.window = 1 << 36;

@@ -79,7 +79,7 @@ impl<M: Message> Layer for Pml<M> {
     }
 
     /// What the rail had accepted and the peer has not taken waits for another path, and what named memory of
-    /// this one begins anew.
+    /// this one begins again.
     fn take_back(&mut self, peer: u32, at: usize) {
         let (rail, index) = self.core.peers[Rank(peer)].paths[at].route();
         let rail = &mut self.rails[rail];

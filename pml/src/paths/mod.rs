@@ -8,8 +8,9 @@
 //! | `stripe` | long messages over several paths at a time, by what each carries |
 //! | `layer` | what [`doorbell_paths`] needs of the PML when a path breaks, returns, or is probed |
 //!
-//! A peer with one path that never failed has nothing of this (what is watched of it is allocated when there is a
-//! second one, or trouble), and a message sees nothing of it but the rail that [`Hot`](crate::hot::Hot) names.
+//! A peer with one path that never failed has nothing of this (what is watched of it is allocated when there
+//! is a second one, or trouble), and a message sees nothing of it but the rail that [`Hot`](crate::hot::Hot)
+//! names.
 
 mod layer;
 mod path;

@@ -52,7 +52,7 @@ impl Path {
         (self.rail, self.peer)
     }
 
-    /// The rail.
+    /// The rail of the path.
     #[inline]
     pub(crate) fn rail(&self) -> RailId {
         self.rail

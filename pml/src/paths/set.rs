@@ -215,8 +215,8 @@ impl Paths {
         latency + rate.map_or(0, |rate| TYPICAL * 1_000_000_000 / rate)
     }
 
-    /// Finds the paths that are as good as the best for small messages, or with `spread` all that can be used;
-    /// the one in use stays if it is among them.
+    /// Finds the paths that are as good as the best for small messages, or with `spread` all that can be
+    /// used; the one in use stays if it is among them.
     pub(crate) fn compare(&mut self, spread: bool) {
         let usable = self.usable();
         let known = self.known(usable);

@@ -12,7 +12,7 @@ pub(crate) const DEEPER: usize = 2;
 /// bring.
 pub(crate) const STRIPED_FROM: u64 = 128 << 10;
 
-/// Peers to whom fragments of striped messages are under way.
+/// Peers to which fragments of striped messages are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Flowing(Vec<Rank>);
 

@@ -60,7 +60,7 @@ impl Core {
         }
     }
 
-    /// It was matched after its sender had begun to restart it, and was told that we are ready.
+    /// It was matched after its sender had begun to restart it, and had been answered that we are ready.
     fn await_restart(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
         slot.turn(Event::Outdated);
@@ -100,7 +100,7 @@ impl Core {
         self.ask_for_fragments(index);
     }
 
-    /// Tells the other side that the one-sided transfer is complete.
+    /// Notifies the other side that the one-sided transfer is complete.
     pub(crate) fn queue_fin(&mut self, index: RequestIndex, flags: u8) {
         self.queue_end(kind::FIN, index, flags);
     }
@@ -206,7 +206,7 @@ impl Core {
         }
         match outcome {
             Ok(_) => {}
-            // The way is gone, not the memory: another one will do.
+            // The path is gone, not the memory: another one will do.
             Err(OpError::NotDone | OpError::Indeterminate) => return self.receive_broke(index),
             Err(_) => {
                 // It may have written over what had arrived behind it.
@@ -237,9 +237,9 @@ impl Core {
         }
         let given_up = header.matching.kind == kind::NACK;
         let record = self.requests.record(id.index());
-        // When the way of our PUT broke we asked for a restart, but the sender may have written by then: a write that
-        // succeeded was complete before the memory was withdrawn.
-        // A read of ours that is under way still writes into the room, whatever the sender says.
+        // When the path of our PUT broke we requested a restart, but the sender may have written by then: a
+        // write that succeeded was complete before the memory was withdrawn. A read of ours that is under way
+        // still writes into the room, whatever the sender reports.
         let written = state == State::PutExposed
             || state == State::RecvRestart
                 && header.restart.get() == record.handshake.attempt()

@@ -24,7 +24,7 @@ impl Core {
         if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
             return;
         }
-        // After a put was refused by its own rail the receiver may ask for fragments, too.
+        // After a put was refused by its own rail the receiver may request fragments, too.
         if !matches!(state, State::AwaitAck | State::AwaitFin) {
             self.counters.drops.wrong_state += 1;
             return;
@@ -64,8 +64,8 @@ impl Core {
         }
     }
 
-    /// The receiver's first answer says how many bytes it has counted: fewer than we, when the announcement was sent again
-    /// over a rail that takes less, without its bytes or with fewer.
+    /// The receiver's first answer contains the bytes that it has counted: fewer than we, when the
+    /// announcement was sent again over a rail that takes less, without its bytes or with fewer.
     fn settle(&mut self, index: RequestIndex, counted: u64) {
         let (slot, record) = self.requests.both(index);
         let ours = record.progress.take_counted();
@@ -154,7 +154,7 @@ impl Core {
         }
     }
 
-    /// Tells the receiver that its message will not come.
+    /// Notifies the receiver that its message will not come.
     pub(crate) fn give_up(&mut self, index: RequestIndex) {
         self.queue_end(kind::NACK, index, flag::TO_RECEIVER);
     }

@@ -23,7 +23,7 @@ const BURST: usize = 4;
 pub(crate) enum Step {
     /// It needs no further pass.
     Finished,
-    /// It waits for the rail; the flag tells whether something was done.
+    /// It waits for the rail; the flag is whether something was done.
     Again(bool),
 }
 
@@ -55,8 +55,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// The peer's number on the rail of a one-sided transfer, and the longest operation; `None` when that rail
-    /// does not lead to it any more.
+    /// The peer's number on the rail of a one-sided transfer, and the longest operation; `None` when that
+    /// rail does not lead to it any more.
     fn one_sided(&self, rank: Rank, id: RequestId) -> Option<(RailId, PeerIndex, u64)> {
         let rail = self.core.requests.peek_record(id.index()).one_sided.rail();
         let paths = &self.core.peers[rank].paths;
@@ -66,7 +66,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn get(&mut self, rank: Rank, id: RequestId) -> Step {
-        // One that was asked for before a restart, too.
+        // It may have been requested before a restart.
         if self.core.requests.peek_record(id.index()).one_sided.is_busy() {
             return Step::Finished;
         }
@@ -159,7 +159,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Exposes the room of a receive and asks its sender to write into it.
+    /// Exposes the room of a receive and invites its sender to write into it.
     fn expose_room(&mut self, rank: Rank, id: RequestId) -> Step {
         let Some((rail, peer, _)) = self.one_sided(rank, id) else {
             self.core.receive_broke(id.index());
@@ -257,7 +257,7 @@ impl<M: Message> Pml<M> {
         Step::Finished
     }
 
-    /// Whether the pipeline of a message over its one way has room.
+    /// Whether the pipeline of a message over its one path has room.
     fn has_turn(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
         let depth = self.core.config.pipeline.clamp(1, Pipeline::MOST);
         let path = &self.core.peers[rank].paths[at];
@@ -331,8 +331,8 @@ pub(crate) struct Piece {
     pub(crate) all: bool,
 }
 
-/// Sends `head` and a piece of a message, without a copy of our own where the rail can gather; returns the rail's
-/// number and the bytes that left.
+/// Sends `head` and a piece of a message, without a copy of our own where the rail can gather; returns the
+/// rail's number and the bytes that left.
 #[allow(clippy::too_many_arguments)] // disjoint parts of the PML, borrowed one by one
 pub(crate) fn send_piece<M: Message>(
     rail: &mut M,

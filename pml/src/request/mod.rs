@@ -1,5 +1,5 @@
-//! Requests: one cache line each for what every message needs, and a longer record beside it for the rest. Their states
-//! are those of `fsm`.
+//! Requests: one cache line each for what every message needs, and a longer record beside it for the rest.
+//! Their states are those of `fsm`.
 
 use std::fmt;
 
@@ -25,6 +25,9 @@ pub(crate) use crate::fsm::{Event, State};
 pub struct RequestId(u64);
 
 impl RequestId {
+    /// In the place of a request where there is none: no slot has this generation at first.
+    pub(crate) const NONE: Self = Self(0);
+
     #[inline]
     const fn new(index: RequestIndex, generation: u32) -> Self {
         Self(index.0 as u64 | (generation as u64) << 32)
@@ -61,7 +64,8 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Where a request is in the tables of [`Requests`]. Unlike a [`RequestId`], it is used only while its request lives.
+/// Where a request is in the tables of [`Requests`]. Unlike a [`RequestId`], it is used only while its
+/// request lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestIndex(u32);
 
@@ -72,7 +76,7 @@ impl RequestIndex {
     }
 }
 
-/// All requests.
+/// The requests of a PML.
 #[derive(Debug)]
 pub(crate) struct Requests {
     slots: Vec<Slot>,

@@ -29,12 +29,12 @@ impl Multi {
         self.children -= 1;
     }
 
-    /// Bytes filled.
+    /// How many bytes are filled.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }
 
-    /// A message takes so many bytes of the buffer.
+    /// A message takes this many bytes of the buffer.
     pub(crate) fn fill(&mut self, bytes: u64) {
         self.filled += bytes;
     }

@@ -22,7 +22,7 @@ impl Holes {
         self.ranges[0].0..self.ranges[0].1
     }
 
-    /// All others.
+    /// All but the first.
     pub(crate) fn rest(&self) -> &[(u64, u64)] {
         &self.ranges[1..self.count.max(1)]
     }
@@ -33,7 +33,8 @@ impl Holes {
 pub(crate) struct Progress {
     /// Receive: bytes that are wanted. Send: end of the range that is leaving.
     until: u64,
-    /// Receive: bytes that have arrived (in one-sided transfers, from the front). Send: the next byte to leave.
+    /// Receive: bytes that have arrived (in one-sided transfers, from the front). Send: the next byte to
+    /// leave.
     moved: u64,
     /// Receive by fragments: what has arrived.
     arrived: Intervals,
@@ -82,7 +83,7 @@ impl Progress {
         self.moved >= self.until
     }
 
-    /// So many bytes more have moved.
+    /// This many bytes more have moved.
     pub(crate) fn advance(&mut self, bytes: u64) {
         self.moved += bytes;
     }

@@ -13,18 +13,18 @@ pub(crate) mod mark {
     pub(crate) const NOTIFY: u8 = 1;
     /// Its record holds something that has to be released.
     pub(crate) const RECORD: u8 = 2;
-    /// A transfer into a multi-receive.
+    /// It is a transfer into a multi-receive.
     pub(crate) const CHILD: u8 = 4;
     /// It is never tested, and frees itself.
     pub(crate) const DETACHED: u8 = 8;
     /// Its owner aborted it.
     pub(crate) const ABORTED: u8 = 16;
-    /// Synchronous send.
+    /// It is a synchronous send.
     pub(crate) const SYNC: u8 = 32;
     /// Its room is in the record, not in the slot: a layout, or a region, which only its slice may be reached
     /// through.
     pub(crate) const APART: u8 = 64;
-    /// A multi-receive.
+    /// It is a multi-receive.
     pub(crate) const MULTI: u8 = 128;
 }
 
@@ -115,7 +115,7 @@ impl Slot {
         self.generation
     }
 
-    /// The state.
+    /// Where the request is on its way.
     #[inline(always)]
     pub(crate) const fn state(&self) -> State {
         self.state
@@ -166,13 +166,13 @@ impl Slot {
         self.marks & marks != 0
     }
 
-    /// Sets flags.
+    /// Sets these flags, of [`mark`].
     #[inline]
     pub(crate) fn set(&mut self, marks: u8) {
         self.marks |= marks;
     }
 
-    /// All flags.
+    /// All flags together.
     #[inline(always)]
     pub(crate) const fn marks(&self) -> u8 {
         self.marks
@@ -189,7 +189,7 @@ impl Slot {
         self.peer = peer;
     }
 
-    /// The context.
+    /// The context of the request.
     #[inline]
     pub(crate) const fn context(&self) -> u16 {
         self.context

@@ -1,32 +1,34 @@
-//! The restart handshake: how both ends of a rendezvous agree to go on over another way (reference: bfo, section 10).
+//! The restart handshake: how both ends of a rendezvous agree to go on over another path (reference: bfo,
+//! section 10).
 //!
 //! ```text
 //!   sender                                              receiver
-//!   its way breaks: nothing new leaves                  its way breaks: nothing new is asked for
+//!   its path breaks: nothing new leaves                 its path breaks: nothing new is requested
 //!   what is under way has ended                         what is under way has ended
-//!                         ◄──────────── ERROR ───────   (its own failure; the sender may know of none)
-//!   ──────────────────────── NOTIFY n+1 ────────────►   its memory is withdrawn, and what is under way has ended
+//!                         ◄──────────── ERROR ───────   (its own failure; the sender may see none)
+//!   ──────────────────────── NOTIFY n+1 ────────────►   its memory is withdrawn, what is under way has ended
 //!                         ◄──────────── ACK n+1 ─────
 //!                         ◄──────────── NACK n+1 ────   or: the message is complete
-//!   ───── RNDV or RGET, RESTART n+2, another way ───►   goes on with what it lacks
+//!   ──── RNDV or RGET, RESTART n+2, another path ───►   goes on with what it lacks
 //! ```
 //!
-//! `restart` counts by two for each cycle, at both ends; 32 bits do not wrap within the life of a message. A word whose
-//! number does not fit is late or came twice, and is dropped; but ways promise no order, so a NOTIFY may overtake the
-//! announcement of the cycle before, which is late then. Every word goes over any way: what a way that breaks had
-//! accepted and the peer has not taken is sent again over another, with the same number.
+//! `restart` counts by two for each cycle, at both ends; 32 bits do not wrap within the life of a message. A
+//! word whose number does not fit is late or came twice, and is dropped; but paths promise no order, so a
+//! NOTIFY may overtake the announcement of the cycle before, which is late then. Every word goes over any
+//! path: what one that breaks had accepted and the peer has not taken is sent again over another, with the
+//! same number.
 //!
 //! What is different from BFO:
-//! * one condition instead of two after NOTIFY: its answer says that it arrived, so nobody waits for the completion of
-//!   the send as well;
+//! * one condition instead of two after NOTIFY: its answer proves that it arrived, so the completion of the
+//!   send is not waited for as well;
 //! * the receiver keeps what it has, and the answer to the restarted announcement names only what it lacks
 //!   ([`Resume`](crate::Resume));
-//! * a message that the receiver has not matched yet can be restarted, too: NOTIFY then names no request of the
-//!   receiver, and the announcement that is kept there is exchanged.
+//! * a message that the receiver has not matched yet can be restarted, too: NOTIFY then names no request of
+//!   the receiver, and the announcement that is kept there is exchanged.
 //!
-//! One-sided transfers are restarted so. Fragments usually are not: a rail gives back exactly those that the peer has
-//! not taken, and they are sent over the other ways, without a round trip
-//! ([`PmlConfig::handshake`](crate::PmlConfig::handshake) is for those who want it otherwise).
+//! One-sided transfers are restarted so. Fragments usually are not: a rail gives back exactly those that the
+//! peer has not taken, and they are sent over the other paths, without a round trip
+//! ([`PmlConfig::handshake`](crate::PmlConfig::handshake) changes that).
 
 mod receiver;
 mod sender;
@@ -41,14 +43,14 @@ use crate::wire::{Head, MatchHeader, RestartHeader};
 /// Where a request is in the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// In none.
+    /// No handshake is under way.
     #[default]
     Run,
     /// Sender: what is under way has to end.
     Draining,
     /// Sender: NOTIFY has left.
     Notified,
-    /// Receiver: what is under way has to end, then the sender is told.
+    /// Receiver: what is under way has to end, then the sender is notified.
     Stopping,
     /// Receiver: ERROR has left.
     Asked,
@@ -58,10 +60,10 @@ pub(crate) enum Phase {
     Ready,
 }
 
-/// What moves it.
+/// What moves the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Word {
-    /// The way of this end broke.
+    /// The path of this end broke.
     Broke,
     /// Nothing of this end is under way any more.
     Quiet,
@@ -135,12 +137,13 @@ impl Handshake {
         self.attempt = self.attempt.wrapping_add(1);
     }
 
-    /// The phase.
+    /// Where the handshake is.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// A receive was matched after its sender had begun to restart it, and had been answered that we are ready.
+    /// A receive was matched after its sender had begun to restart it, and had been answered that we are
+    /// ready.
     pub(crate) fn join(&mut self) {
         self.phase = Phase::Ready;
     }
@@ -199,7 +202,7 @@ impl Core {
         if is_sender {
             self.queue_head(rank, head);
         } else {
-            // What a peer asks for as often as it likes.
+            // A peer may cause these as often as it likes.
             self.queue_answer(rank, head);
         }
     }

@@ -21,7 +21,7 @@ fn is_newer(this: u32, than: u32) -> bool {
 }
 
 impl Core {
-    /// The way that a transfer to us went over is broken.
+    /// The path that a transfer to us went over is broken.
     pub(crate) fn receive_broke(&mut self, index: RequestIndex) {
         self.stop_receiving(index, Word::Broke);
     }
@@ -44,7 +44,8 @@ impl Core {
         true
     }
 
-    /// When nothing of ours is under way any more: asks the sender to restart, or tells it that we are ready.
+    /// When nothing of ours is under way any more: requests a restart of the sender, or answers that we are
+    /// ready.
     fn receive_is_quiet(&mut self, index: RequestIndex) {
         if self.requests.record(index).one_sided.is_busy() || !self.shake_hands(index, RECEIVER, Word::Quiet)
         {
@@ -57,7 +58,8 @@ impl Core {
         self.queue_restart_head(word, index, false);
     }
 
-    /// A fragment while we wait for a restart: our memory was withdrawn before the sender wrote it, so it sends fragments.
+    /// A fragment while we wait for a restart: our memory was withdrawn before the sender wrote it, so it
+    /// sends fragments.
     pub(crate) fn goes_on(&mut self, index: RequestIndex, restart: u32) -> bool {
         if restart != self.requests.record(index).handshake.attempt()
             || !self.shake_hands(index, RECEIVER, Word::Fragment)
@@ -87,7 +89,7 @@ impl Core {
         self.receive_is_quiet(index);
     }
 
-    /// NOTIFY: the sender wants to begin anew.
+    /// NOTIFY: the sender wants to begin again.
     pub(crate) fn on_restart_notify(&mut self, rank: Rank, header: &RestartHeader) {
         if let Some(index) =
             self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())
@@ -131,7 +133,7 @@ impl Core {
         self.queue_answer(rank, head);
     }
 
-    /// An announcement with RESTART. It bypasses matching, except for a message that nobody has ever seen here.
+    /// An announcement with RESTART. It bypasses matching, except for a message that was never seen here.
     pub(crate) fn restarted(&mut self, envelope: &Envelope, receiver: u64, inbound: &Inbound<'_>, at: usize) {
         let rank = envelope.rank;
         let matching = MatchHeader::new(envelope.kind, 0, envelope.context, envelope.seq, envelope.tag);
@@ -151,10 +153,17 @@ impl Core {
             kept.begin_again(envelope);
         } else if Seq(envelope.seq).place(self.hot[rank].expected_seq()) == Place::Behind {
             // Complete, or given up here: either way its sender is done with it.
-            let (all, nobody) = (envelope.length, RequestId::from_bits(0));
+            let all = envelope.length;
             let identity = (envelope.context, envelope.tag, envelope.seq);
             // The books of its first announcement are closed.
-            let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart, 0);
+            let head = ack(
+                identity,
+                envelope.sender,
+                RequestId::NONE,
+                all..all,
+                envelope.restart,
+                0,
+            );
             self.queue_answer(rank, head);
         } else {
             self.sequence(envelope, inbound, at);
@@ -171,8 +180,8 @@ impl Core {
         self.begin_transfer(index, envelope);
     }
 
-    /// The receive that is in the middle of this message of `rank`: by its number, or by the message, when the sender
-    /// does not know it.
+    /// The receive that is in the middle of this message of `rank`: by its number, or by the message, when
+    /// the sender does not know it.
     fn transfer_of(
         &mut self,
         rank: Rank,

@@ -17,7 +17,7 @@ use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
 use super::{Phase, SENDER, Word};
 
 impl Core {
-    /// The way that a transfer of ours went over is broken.
+    /// The path that a transfer of ours went over is broken.
     pub(crate) fn send_broke(&mut self, index: RequestIndex) {
         self.stop_sending(index, Word::Broke);
     }
@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    /// ACK or NACK: the receiver waits for the message anew, or has it.
+    /// ACK or NACK: the receiver waits for the message once more, or has it.
     pub(crate) fn on_restart_answer(&mut self, rank: Rank, header: &RestartHeader) {
         let Some(index) = self.restarting(rank, header) else {
             return;
@@ -114,8 +114,8 @@ impl Core {
 }
 
 impl<M: Message> Pml<M> {
-    /// Goes on with a handshake: tells the receiver when nothing is under way any more; announces the message anew
-    /// when it has answered.
+    /// Goes on with a handshake: notifies the receiver when nothing is under way any more; announces the
+    /// message again when it has answered.
     pub(crate) fn restart(&mut self, rank: Rank, id: RequestId) -> Step {
         let index = id.index();
         let phase = self.core.requests.peek_record(index).handshake.phase();
@@ -130,18 +130,18 @@ impl<M: Message> Pml<M> {
                 self.core.queue_restart_head(kind::RESTART_NOTIFY, index, true);
                 Step::Finished
             }
-            Phase::Run => self.announce_anew(rank, id),
+            Phase::Run => self.announce_once_more(rank, id),
             _ => Step::Finished,
         }
     }
 
-    /// Whether nothing of a transfer is under way: no write, and no fragment over a way that is up.
+    /// Whether nothing of a transfer is under way: no write, and no fragment over a path that is up.
     fn is_quiet(&mut self, rank: Rank, index: RequestIndex) -> bool {
         let record = self.core.requests.peek_record(index);
         !record.one_sided.is_busy() && self.is_over(rank, index)
     }
 
-    /// Whether the peer has taken every fragment of a transfer that left over a way that is up still.
+    /// Whether the peer has taken every fragment of a transfer that left over a path that is up still.
     pub(crate) fn is_over(&mut self, rank: Rank, index: RequestIndex) -> bool {
         let peer = &self.core.peers[rank];
         let handshake = &self.core.requests.peek_record(index).handshake;
@@ -152,8 +152,8 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// The announcement with RESTART, by what the way that is used now can do.
-    fn announce_anew(&mut self, rank: Rank, id: RequestId) -> Step {
+    /// The announcement with RESTART, by what the path that is used now can do.
+    fn announce_once_more(&mut self, rank: Rank, id: RequestId) -> Step {
         let Some(at) = self.core.next_path(rank) else {
             return Step::Again(false);
         };
@@ -169,7 +169,7 @@ impl<M: Message> Pml<M> {
             long && path.wants_get(protocol, length),
             long && path.wants_put(protocol),
         );
-        let exposed = get && self.expose_anew(rank, at, id);
+        let exposed = get && self.expose_once_more(rank, at, id);
         let checksum = self.core.checksum_of(id.index());
         let flags = flag::RESTART | if put { flag::CAN_PUT } else { 0 };
         let kind = if exposed { kind::RGET } else { kind::RNDV };
@@ -206,7 +206,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn expose_anew(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
+    fn expose_once_more(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
         let (rail_index, peer) = self.core.peers[rank].paths[at].route();
         let record = self.core.requests.record(id.index());
         let Some(memory) = record.memory.readable() else {
@@ -220,7 +220,7 @@ impl<M: Message> Pml<M> {
         true
     }
 
-    /// A way is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
+    /// A path is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
     /// `again`: announcements that were given back, and are sent again without the memory that they name.
     pub(crate) fn break_transfers(&mut self, rank: Rank, at: usize, again: &[u64], taken: MsgId) {
         let rail = self.core.peers[rank].paths[at].rail();
@@ -241,7 +241,7 @@ impl<M: Message> Pml<M> {
                 State::AwaitFin if here => {
                     let id = self.core.requests.id(index).to_bits();
                     if again.contains(&id) {
-                        // It goes on as an announcement that names no memory, and over no way of its own.
+                        // It goes on as an announcement that names no memory, and over no path of its own.
                         self.core.withdraw(index);
                         self.core.requests.record(index).one_sided.set_rail(RailId::NONE);
                     } else {

@@ -1,4 +1,5 @@
-//! The checksum of a message: right whatever way it takes, and told where the bytes are not those that were sent.
+//! The checksum of a message: right over every path, and an error where the bytes are not those that were
+//! sent.
 
 use doorbell_fabric::memory::ConstLoan;
 use doorbell_pml::{MultiArgs, Payload, Pml, PmlError, Protocol, Rank, Sent, Source, Target};
@@ -60,7 +61,7 @@ fn bytes_that_change_under_way_are_told_by_the_receiver() {
         from.write(99_999, &[!pattern(100_000, 3)[99_999]]);
         let id = world.recv(1, Rank(0), 1, &into);
         let Err(error) = world.wait(1, id) else {
-            panic!("{protocol:?}: damage that nobody tells");
+            panic!("{protocol:?}: damage that is not reported");
         };
         let PmlError::Corrupt {
             source_rank,

@@ -1,5 +1,5 @@
-//! Credit comes back, however a message ends: at rest, a sender has no more to its charge than what its receiver has not
-//! reported yet, a quarter of the window.
+//! Credit comes back, however a message ends: at rest, a sender has no more to its charge than what its
+//! receiver has not reported yet, a quarter of the window.
 
 use doorbell_fabric::message::Message;
 use doorbell_pml::{Aborted, MultiArgs, Pml, Protocol, Rank, Sent, Source, Target};
@@ -30,8 +30,8 @@ fn multi(room: &crate::world::Memory) -> MultiArgs {
     }
 }
 
-/// What a multi-receive took, and nobody fetched, is given back when it is aborted: while it takes more, and when it is
-/// used up.
+/// What a multi-receive took, and was not fetched, is given back when it is aborted: while it takes more, and
+/// when it is used up.
 #[test]
 fn an_aborted_multi_receive_gives_back_what_it_took() {
     for room in [4000, 1500] {
@@ -198,7 +198,7 @@ fn a_send_for_which_the_window_is_full_counts_once() {
     }
 }
 
-/// Where restarts bring fragments anew, those that a rail gives back are not sent again.
+/// Where restarts bring fragments again, those that a rail gives back are not sent again.
 #[test]
 fn only_what_is_sent_again_counts_as_that() {
     let mut restarts = 0;

@@ -79,8 +79,8 @@ impl Receiver {
     }
 }
 
-/// What was injected beyond the window is announced, and beyond the hard one it has not even left; with `handshake`,
-/// fragments wait until the peer has them.
+/// What was injected beyond the window is announced, and beyond the hard one it has not even left; with
+/// `handshake`, fragments wait until the peer has them.
 #[test]
 fn a_close_waits_until_what_was_reported_as_sent_has_been_received() {
     for hard in [4096, 8192, 1 << 20] {
@@ -245,7 +245,8 @@ fn a_close_ends_by_its_bound_whatever_is_under_way() {
                 let limit = Duration::from_millis(2);
                 let took = close(&mut world, limit);
                 assert!(took <= limit + Duration::from_micros(1), "{took:?}");
-                // The other side hears of it, and its requests end, well or badly; a PML that is dropped is no peer.
+                // The other side is notified of it, and its requests end, well or badly; a PML that is
+                // dropped is no peer.
                 drop(world.pmls.remove(0));
                 let mut open = theirs;
                 for _ in 0..200_000 {

@@ -179,7 +179,7 @@ fn peer_lost_ends_what_names_the_peer_and_nothing_else() {
         let kept = world.recv(0, Rank(1), 77, &a);
         assert_eq!(world.wait(0, kept).unwrap().length, 8);
         assert_eq!(bytes(&a), b"kept one");
-        // A receive from anybody stays, and gets its message from somebody else.
+        // A receive from any rank stays, and gets its message from another one.
         assert!(!world.pmls[0].is_done(any));
         world.pmls[2].inject(Rank(0), 0, 1, b"from two").unwrap();
         assert_eq!(world.wait(0, any).unwrap().source, Rank(2));

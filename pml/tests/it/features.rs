@@ -143,7 +143,7 @@ fn claim_takes_a_message_out_of_matching_until_it_is_received() {
         world.passes(10);
         assert!(
             !world.pmls[1].is_done(other),
-            "a claimed message is nobody else's"
+            "a claimed message matches no other receive"
         );
         let request = world.pmls[1]
             .recv_claimed(claimed.message, Target::Region(into.whole()), false)
@@ -269,7 +269,8 @@ fn multi_receive_can_be_cancelled_and_aborted() {
     assert!(world.pmls[1].probe(Source::Any, 0, 3, 0).is_some());
 }
 
-/// Synchronous messages are announced with all of their bytes, so the transfers of those that wait end with the posting.
+/// Synchronous messages are announced with all of their bytes, so the transfers of those that wait end with
+/// the posting.
 #[test]
 fn a_multi_receive_goes_on_after_what_had_waited_for_it() {
     let mut world = pair();
@@ -603,7 +604,7 @@ fn an_aborted_receive_is_never_written_again() {
                 assert!(waited < 1000, "{protocol:?}");
             }
             into.write(0, &vec![0xee; LONG]);
-            // Aborted before the announcement came: it waits for somebody else.
+            // Aborted before the announcement came: it waits for another message.
             world.passes(200);
             world.discard_all(1);
             world.wait_sent(0, sent).unwrap();

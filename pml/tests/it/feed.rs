@@ -1,4 +1,4 @@
-//! A rail without a network: it hands prepared frames to whoever polls, and swallows what is sent.
+//! A rail without a network: it hands prepared frames to every poll, and swallows what is sent.
 
 use std::collections::VecDeque;
 

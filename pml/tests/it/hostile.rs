@@ -290,7 +290,7 @@ const NOTIFY: u8 = 10;
 const TO_RECEIVER: u8 = 0x40;
 const CAN_PUT: u8 = 0x10;
 const RESTART: u8 = 0x01;
-/// The request that the sender says it has.
+/// The request that the sender claims to have.
 const THEIRS: u64 = 7;
 
 /// A victim that waits for a long message of the first peer; the region lives as long as the receive.
@@ -316,7 +316,8 @@ fn memory_is_not_handed_back_while_a_read_may_still_write_into_it() {
     let (mut pml, id) = waiting(Protocol::Auto);
     let mine = id.to_bits();
     pml.rail_mut(RailId(0)).unwrap().holds = true;
-    // Announced to be written, then restarted to be read, then restarted again; and said to be written after all.
+    // Announced to be written, then restarted to be read, then restarted again; and reported as written after
+    // all.
     let rget = told(RGET, RESTART, 0, 1, &[60_000, THEIRS, mine, 2, 5, 0, 60_000]);
     let frames = [
         told(RNDV, CAN_PUT, 0, 1, &[60_000, THEIRS, 0, 0]),

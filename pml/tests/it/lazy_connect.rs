@@ -10,7 +10,7 @@ use crate::world::{bytes, empty};
 
 const SIZE: u32 = 3;
 
-/// Ranks that nobody has introduced to each other.
+/// Ranks that were not introduced to each other.
 struct Strangers {
     net: SimNet,
     pmls: Vec<Pml<SimRail>>,
@@ -62,11 +62,11 @@ fn what_is_sent_before_the_peer_was_met_waits_and_is_sent_then_in_order() {
         all.pmls[0].inject(Rank(1), 0, 7, &[number; 40]).unwrap();
     }
     assert_eq!(all.pmls[0].wanted(), Some(Rank(1)));
-    assert_eq!(all.pmls[0].wanted(), None, "told once");
+    assert_eq!(all.pmls[0].wanted(), None, "reported once");
     assert!(all.pmls[0].is_wanted(Rank(1)) && !all.pmls[0].is_wanted(Rank(2)));
     all.run();
     assert_eq!(all.pmls[0].peer(Rank(1)).unwrap().queued, 5);
-    // Whoever is called is met by its own side.
+    // A rank that is called is connected by its own side.
     all.meet(1, 0);
     all.meet(0, 1);
     assert!(!all.pmls[0].is_unmet(Rank(1)) && !all.pmls[0].is_wanted(Rank(1)));
@@ -80,7 +80,7 @@ fn what_is_sent_before_the_peer_was_met_waits_and_is_sent_then_in_order() {
     }
     assert!(
         all.pmls[1].wanted().is_none(),
-        "a receive from anybody needs nobody"
+        "a receive from any rank needs none"
     );
 }
 
@@ -147,7 +147,7 @@ fn who_was_opened_over_one_rail_and_not_over_the_other_is_lost() {
     all.meet(0, 1);
     all.pmls[0].not_met(Rank(1));
     assert_eq!(all.pmls[0].lost(Rank(1)), Some(LostReason::Unmet));
-    // Nobody is lost to itself, and who is not in the job is nobody.
+    // No rank is lost to itself, and one that is not in the job is none.
     all.pmls[0].not_met(Rank(0));
     all.pmls[0].not_met(Rank(9));
     assert_eq!(all.pmls[0].lost(Rank(0)), None);
@@ -180,7 +180,7 @@ fn a_send_that_waits_for_a_meeting_says_so() {
     let word = empty(8);
     let sent = all.pmls[0].send_loan(Rank(1), 0, 7, word.loan()).unwrap();
     let doorbell_pml::Sent::Pending(sent) = sent else {
-        panic!("nobody can take it");
+        panic!("no rank can take it");
     };
     assert_eq!(all.pmls[0].explain(sent).unwrap().waiting, Waiting::Path);
 }

@@ -32,8 +32,9 @@ pub(crate) const WINDOW: u64 = 110_000;
 
 const LONG: usize = 4000;
 
-/// Whole messages that the first rail took are too long for the second: they are announced, and go in pieces. `passes`
-/// before the first rail dies, some of them have arrived, and their watermark may not have come back.
+/// Whole messages that the first rail took are too long for the second: they are announced, and go in pieces.
+/// `passes` before the first rail dies, some of them have arrived, and their watermark may not have come
+/// back.
 fn announced_again(seed: u64, passes: usize, received_early: bool) -> (u64, u64) {
     let checksum = passes % 2 == 1;
     let mut world = narrow(seed, 600, sim(true, true, true), checksum);
@@ -69,7 +70,7 @@ fn announced_again(seed: u64, passes: usize, received_early: bool) -> (u64, u64)
     assert_eq!(
         (world.pmls[0].live_requests(), world.pmls[1].live_requests()),
         (0, 0),
-        "seed {seed}, {passes} passes: an announcement that nobody answers keeps its bytes for ever"
+        "seed {seed}, {passes} passes: an announcement that is not answered keeps its bytes for ever"
     );
     // The bytes that were kept are given back: as much as before may be injected.
     let full = world.pmls[0].counters().window_full;

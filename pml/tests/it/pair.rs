@@ -30,7 +30,7 @@ struct Wire {
     keys: u64,
 }
 
-/// One end.
+/// One end of a pair.
 pub(crate) struct PairRail {
     name: RailName,
     can: Capabilities,

@@ -30,7 +30,7 @@ fn current(world: &World, rank: usize) -> usize {
     paths.iter().position(|path| path.current).unwrap()
 }
 
-/// Messages back and forth for so long, one every 100 microseconds; each arrives.
+/// Messages back and forth for this time, one every 100 microseconds; each arrives.
 fn chat(world: &mut World, time: Duration) {
     let end = world.net.now() + time;
     let mut at = 0;
@@ -218,7 +218,7 @@ fn a_link_that_flaps_does_not_flap_the_way() {
     assert_eq!(states(&world, 0), [PathState::Up; 2]);
 }
 
-/// The cable at one end: the other one sees silence, and nothing of its own would tell it for long.
+/// The cable at one end: the other one sees silence, and nothing of its own would show it for long.
 #[test]
 fn the_other_way_tells_the_peer_that_this_one_is_broken() {
     let mut world = world(2, |config| config.silence = Duration::from_secs(3600));
@@ -322,7 +322,7 @@ fn a_way_that_is_on_its_way_back_is_used_at_once_when_the_last_one_breaks() {
         assert!(steps < 1000, "{:?}", states(&world, 0));
     }
     world.net.change(Change::PlaneDown(second));
-    // The first one has 500 ms to prove itself; nobody can wait for that now.
+    // The first one has 500 ms to prove itself; there is no time for that now.
     chat(&mut world, 50 * MS);
     assert_eq!(states(&world, 0), [PathState::Up; 2]);
 }
@@ -375,7 +375,7 @@ fn what_is_to_be_done_about_ways_is_a_deadline() {
     world.leap(300 * MS);
     let plane = world.planes[0];
     world.net.change(Change::LinkDown(plane, 0));
-    // The other end hears the word over the second way in a poll that has no clock.
+    // The other end receives the word over the second path in a poll that has no clock.
     let now = world.net.now() + MS;
     world.net.advance_to(now);
     world.pmls[0].progress(now);

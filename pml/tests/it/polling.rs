@@ -1,5 +1,5 @@
-//! How often a rail is polled: one whose poll costs a system call every n-th pass by its cost, one of several in memory
-//! rarely while it is quiet; at once while it has something, and at once after it was armed.
+//! How often a rail is polled: one whose poll costs a system call every n-th pass by its cost, one of several
+//! in memory rarely while it is quiet; at once while it has something, and at once after it was armed.
 
 use doorbell_fabric::message::Message;
 use doorbell_fabric::rail::{PollCost, Rail};

@@ -18,7 +18,8 @@ fn above_the_window_only_announcements_travel_and_above_the_hard_one_nothing() {
     let sends: Vec<Sent> = (0..1000).map(|_| world.send(0, 1, 1, &from)).collect();
     world.passes(500);
     let counters = *world.pmls[1].counters();
-    // 15 whole messages of 1064 bytes fill the window; announcements of 64 bytes fill the rest of the hard one.
+    // 15 whole messages of 1064 bytes fill the window; announcements of 64 bytes fill the rest of the hard
+    // one.
     assert_eq!(counters.unexpected, 15 + (32 * 1024 - 15 * 1064) / 64);
     assert_eq!(world.pmls[0].counters().sent_eager, 15);
     let Sent::Pending(last) = sends[999] else {
@@ -39,7 +40,8 @@ fn above_the_window_only_announcements_travel_and_above_the_hard_one_nothing() {
 
 #[test]
 fn a_flood_and_a_long_message_against_it_do_not_deadlock() {
-    // Rank 0 sends a flood, then receives; rank 1 sends a long message first, and only then receives the flood.
+    // Rank 0 sends a flood, then receives; rank 1 sends a long message first, and only then receives the
+    // flood.
     for length in [1000, 100_000] {
         let mut world = tight();
         let from: Vec<Memory> = (0..2000).map(|at| filled(500, at)).collect();

@@ -102,7 +102,7 @@ fn one_sided_transfers_longer_than_one_operation_go_in_several() {
     }
 }
 
-/// Peers are told a key that does not exist: what a revoked or evicted one looks like to them.
+/// Peers are sent a key that does not exist: what a revoked or evicted one looks like to them.
 fn forged(protocol: Protocol, sim: SimConfig) -> World<Forger> {
     World::wrapped(2, 1, 7, sim, Forger, |config| config.protocol = protocol)
 }

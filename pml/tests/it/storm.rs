@@ -1,5 +1,5 @@
-//! Random traffic while ways die, return, and are cut at random: everything arrives once, whole, in order; nothing is
-//! left. `DOORBELL_STORMS=N` runs N seeds instead of some.
+//! Random traffic while ways die, return, and are cut at random: everything arrives once, whole, in order;
+//! nothing is left. `DOORBELL_STORMS=N` runs N seeds instead of some.
 
 use std::time::Duration;
 

@@ -31,7 +31,7 @@ fn set_rate(world: &World, plane: doorbell_sim::Plane, rate: u64) {
     world.net.change(Change::Faults(plane, faults));
 }
 
-/// Sends messages of so many bytes one after the other; bytes per second of the virtual clock.
+/// Sends messages of this length one after the other; bytes per second of the virtual clock.
 fn bandwidth(world: &mut World, length: usize, count: u64) -> f64 {
     let began = world.net.now();
     for salt in 0..count {

@@ -78,7 +78,7 @@ fn run(seed: u64, ranks: u32, planes: usize, protocol: Protocol, reorder: f64, s
             1..=4 => dice.below(65) as usize,
             5..=7 => dice.below(5000) as usize,
             _ => dice.below(MOST as u64) as usize,
-        } + 8; // long enough to be told apart
+        } + 8; // long enough to be distinct
         let tag = dice.below(4);
         let number = sizes[&(from, to)].len();
         let memory = filled(length, salt(from, to, number));
@@ -104,7 +104,7 @@ fn run(seed: u64, ranks: u32, planes: usize, protocol: Protocol, reorder: f64, s
             world.pass();
         }
     }
-    // What is left is taken by receives from anybody; receives that nothing matches are cancelled.
+    // What is left is taken by receives from any rank; receives that nothing matches are cancelled.
     for _ in 0..100_000 {
         world.pass();
         let mut open = 0;
@@ -204,8 +204,8 @@ fn collect(world: &mut World, rank: usize, list: &mut [Receive], sizes: &HashMap
     }
 }
 
-/// No receive may have got a later message of a rank while an earlier one, which it would have taken, went to a
-/// receive that was posted later.
+/// No receive may have got a later message of a rank while an earlier one, which it would have taken, went to
+/// a receive that was posted later.
 fn check_order(rank: u32, list: &[Receive], tags: &HashMap<(u32, u32), Vec<u64>>, seed: u64) {
     let takes = |receive: &Receive, source: u32, number: u64| {
         let tag = tags[&(source, rank)][number as usize];

@@ -12,7 +12,7 @@ use doorbell_pml::{
 };
 use doorbell_sim::{Plane, SimConfig, SimNet, SimRail};
 
-/// A job.
+/// A whole job in one process.
 pub(crate) struct World<M: Message = SimRail> {
     pub(crate) net: SimNet,
     pub(crate) pmls: Vec<Pml<M>>,
@@ -94,7 +94,7 @@ impl<M: Message> World<M> {
         }
     }
 
-    /// So long, in steps of 50 microseconds.
+    /// Lets this time pass, in steps of 50 microseconds.
     pub(crate) fn leap(&mut self, by: Duration) {
         let end = self.net.now() + by;
         while self.net.now() < end {
@@ -165,7 +165,7 @@ impl<M: Message> World<M> {
             .unwrap()
     }
 
-    /// Throws away what nobody received.
+    /// Throws away what was not received.
     pub(crate) fn discard_all(&mut self, rank: usize) {
         while let Some(claimed) = self.pmls[rank].claim(Source::Any, 0, 0, u64::MAX) {
             self.pmls[rank].discard(claimed.message).unwrap();
@@ -199,8 +199,8 @@ pub(crate) fn recv_args(from: impl Into<Source>, tag: u64, target: Target) -> Re
     }
 }
 
-/// Memory of a test. A test lends it, which is safe because it is leaked; or it asks for a region, and from then on the
-/// region holds the bytes.
+/// Memory of a test. A test lends it, which is safe because it is leaked; or it requests a region, and from
+/// then on the region holds the bytes.
 pub(crate) struct Memory {
     lent: MutLoan,
     region: OnceCell<Region>,
@@ -254,7 +254,7 @@ impl Memory {
     }
 }
 
-/// Memory with bytes that tell where they come from.
+/// Memory with bytes that show where they come from.
 pub(crate) fn filled(length: usize, salt: u64) -> Memory {
     Memory::of(pattern(length, salt))
 }

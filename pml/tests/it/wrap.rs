@@ -22,7 +22,7 @@ pub(crate) struct Withdrawer(pub(crate) SimRail);
 /// Flips a bit of the last byte of every whole message.
 pub(crate) struct Spoiler(pub(crate) SimRail);
 
-/// Says other things of itself, and counts its polls.
+/// Reports other capabilities, and counts its polls.
 pub(crate) struct Tuned {
     pub(crate) rail: SimRail,
     pub(crate) can: Capabilities,
@@ -41,7 +41,7 @@ impl Tuned {
     }
 }
 
-/// What they do to an exposure and to its withdrawal, and what they say of themselves.
+/// What they do to an exposure and to its withdrawal, and which capabilities they report.
 trait Twist {
     fn inner(&self) -> &SimRail;
     fn inner_mut(&mut self) -> &mut SimRail;

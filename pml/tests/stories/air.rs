@@ -1,7 +1,8 @@
-//! What lies between the rails of all ranks. Nothing in it moves by itself: each frame, each one-sided operation and each
-//! completion waits until the script lets it go.
+//! What lies between the rails of all ranks. Nothing in it moves by itself: each frame, each one-sided
+//! operation and each completion waits until the script lets it go.
 //!
-//! It keeps the promises of the `Message` contract, except where a script breaks one on purpose (`duplicate`).
+//! It keeps the promises of the `Message` contract, except where a script breaks one on purpose
+//! (`duplicate`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +26,7 @@ pub(crate) struct Flying {
     pub(crate) held: Option<String>,
     /// The target has it; its completion has not come back.
     pub(crate) arrived: bool,
-    /// Its initiator has been told an end already.
+    /// An end was reported to its initiator already.
     orphan: bool,
 }
 
@@ -104,7 +105,7 @@ pub(crate) struct Air {
     keys: u64,
     /// Links that the rail of the speaker has given up.
     down: BTreeSet<Link>,
-    /// Of these, the ones whose operations end only when the script says so.
+    /// Of these, the ones whose operations end only by a line of the script.
     lingering: BTreeSet<Link>,
     /// How often a rail between two ranks was mended: by its number, and the ranks in order.
     mended: BTreeMap<Link, u32>,
@@ -143,7 +144,7 @@ impl Air {
         id
     }
 
-    /// Something leaves.
+    /// A frame or an operation leaves.
     pub(crate) fn fly(&mut self, link: Link, what: What) {
         let flying = Flying {
             link,
@@ -156,7 +157,7 @@ impl Air {
         self.flying.push(flying);
     }
 
-    /// Something reaches its target; nobody else knows.
+    /// Something reaches its target, which is all that happens.
     pub(crate) fn arrive(&mut self, at: usize) {
         let (link, said) = (self.flying[at].link, self.flying[at].said());
         let (rail, from, to) = link;
@@ -174,7 +175,7 @@ impl Air {
         }
     }
 
-    /// The target's device does what an operation asks for, if its key allows it.
+    /// The target's device does what an operation requests, if its key allows it.
     fn execute(&mut self, at: usize) {
         let (rail, from, to) = self.flying[at].link;
         let exposed = &self.exposed;

@@ -1,4 +1,4 @@
-//! What a script may expect, and what it is told when it is not so.
+//! What a script may expect, and the error when it is not so.
 
 use std::fmt::Write;
 
@@ -94,7 +94,7 @@ impl Stage {
             .iter()
             .find(|(_, tale)| tale.sent.is_some() || tale.received.is_some());
         ensure(unseen.is_none(), || {
-            format!("nobody looked at the end of {:?}", unseen.map(|(name, _)| name))
+            format!("no line looked at the end of {:?}", unseen.map(|(name, _)| name))
         })?;
         let air = self.air.borrow();
         ensure(air.flying.is_empty(), || "something is on its way".to_string())?;
@@ -145,7 +145,7 @@ impl Stage {
     }
 }
 
-/// Whether a request ended as a script says.
+/// Whether a request ended as a script expects.
 fn judge(how: &str, good: &str, ended: Option<Result<(), PmlError>>) -> Told {
     let fits = match (how, &ended) {
         ("waits", None) => true,

@@ -1,9 +1,9 @@
-//! Frames by name: what a script may say of one that is on its way. Written from the table at the head of `wire.rs`,
-//! and from nothing of its code.
+//! Frames by name: how a script describes one that is on its way. Written from the table at the head of
+//! `wire.rs`, and from nothing of its code.
 
 use std::fmt;
 
-/// What a frame or an operation says of itself.
+/// What a frame or an operation contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) name: &'static str,
@@ -120,7 +120,7 @@ impl Said {
         }
     }
 
-    /// Whether this is what a script asks for: a name, and numbers of some fields.
+    /// Whether this is what a script describes: a name, and numbers of some fields.
     pub(crate) fn is(&self, asked: &[&str]) -> bool {
         let Some((name, wanted)) = asked.split_first() else {
             return true;

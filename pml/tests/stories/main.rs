@@ -1,12 +1,12 @@
 //! Stories of failover: one file, one story. Each `*.story` in this folder is a test of the same name.
 //!
-//! In a story nothing moves by itself: it says which frame arrives, which is lost, and who learns of it when. The races
-//! of Open MPI's BFO are told here (reference: bfo, section 10), the ones that this PML's design makes impossible too:
-//! as far as they can be played, and with what happens instead.
+//! In a story nothing moves by itself: each line is a frame that arrives or is lost, or an end that is
+//! reported. The races of Open MPI's BFO are played here (reference: bfo, section 10), the ones that this
+//! PML's design makes impossible too: as far as they can be played, and with what happens instead.
 //!
 //! ```text
 //! # prose to the end of the line
-//! ranks 3                                  the stage, before anything else is said; otherwise two ranks, two rails
+//! ranks 3                                  the stage, before all else; otherwise two ranks, two rails
 //! rails 3                                  the first is the quickest and the widest, by far
 //! rail 1 cannot get                        (or put, or reclaim)
 //! set protocol get                         put, fragments; otherwise by what the rails can do
@@ -25,20 +25,20 @@
 //! drop rail 0 0->1 MATCH                   it never arrives
 //! hold rail 0 1->0 READ as late            it is not seen by `settle`, and outlives its rail
 //! release late
-//! fail rail 0 1->0 READ as indeterminate   a read or write (of the rank that is named first) ends with an error; of
-//!                                          one that is held (it is named so), its initiator is told, and it goes on
-//! break rail 0 at 0                        rank 0 finds it broken: [to 1] [because link] [keeping operations]
+//! fail rail 0 1->0 READ as indeterminate   a read or write (of the first rank) ends in an error; that
+//!                                          of one that is held is reported, and it goes on
+//! break rail 0 at 0                        it breaks for rank 0: [to 1] [because link] [keeping operations]
 //! mend rail 0 0->1                         both directions stand again
 //! full rail 0 at 1                         it takes nothing more of rank 1, until
 //! free rail 0 at 1
-//! mute rail 0 at 1                         it tells rank 1 nothing of what happens to it, until
+//! mute rail 0 at 1                         nothing of what happens to it is reported to rank 1, until
 //! unmute rail 0 at 1
 //! unseen break rail 0 at 0                 (or any other line) no rank looks before the line after it
 //! poll at 0                                this rank takes what has arrived, and looks at no event
 //! settle                                   everything arrives and is completed, until nothing is on its way
 //! settle for 600 ms                        the same, and time goes by
 //! wait 100 ms                              time goes by, nothing arrives
-//! away 100 ms                              the same, and nobody looks
+//! away 100 ms                              the same, and no rank looks
 //! repeat 300 ... end
 //!
 //! expect wire rail 1 0->1 NOTIFY restart 1     it is on its way
@@ -51,8 +51,8 @@
 //! expect nothing left                      no request, no frame, no exposed memory; each story ends so
 //! ```
 //!
-//! Frames go by the names in `wire.rs`; the four words of the restart handshake are NOTIFY, RESTART-ACK, RESTART-NACK
-//! and ERROR. Operations are READ and WRITE.
+//! Frames go by the names in `wire.rs`; the four words of the restart handshake are NOTIFY, RESTART-ACK,
+//! RESTART-NACK and ERROR. Operations are READ and WRITE.
 
 mod air;
 mod expect;

@@ -28,8 +28,8 @@ pub(crate) struct StoryRail {
     air: Rc<RefCell<Air>>,
 }
 
-/// What the rails of a story can do. The first is the quickest and the widest, by far, so that the order in which they
-/// are used is that of their numbers.
+/// What the rails of a story can do. The first is the quickest and the widest, by far, so that the order in
+/// which they are used is that of their numbers.
 pub(crate) fn capabilities(number: usize) -> Capabilities {
     let slower = 1000_u64.pow(number.min(4) as u32);
     Capabilities {

@@ -1,4 +1,4 @@
-//! Plays one script: sets the stage, then does line by line what it says. The words are explained in `main.rs`.
+//! Plays one script: sets the stage, then does it line by line. The words are explained in `main.rs`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub(crate) fn play(file: &str, script: &str) {
     }
     assert!(
         script.lines().any(|line| line.trim() == "expect nothing left"),
-        "{file} does not say that nothing is left"
+        "{file} does not expect that nothing is left"
     );
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn number<N: std::str::FromStr>(word: &str) -> Result<N, String> {
     word.parse().map_err(|_| format!("`{word}` is no number"))
 }
 
-/// `0->1`.
+/// The two ends of a link, as in `0->1`.
 fn ends_of(word: &str) -> Result<(usize, usize), String> {
     let (from, to) = word.split_once("->").ok_or(format!("`{word}` is no direction"))?;
     Ok((number(from)?, number(to)?))
@@ -219,7 +219,7 @@ impl Stage {
         }
     }
 
-    /// Every rank progresses until nobody has anything to do.
+    /// Every rank progresses until none has anything to do.
     fn pump(&mut self) -> Told {
         for _ in 0..PASSES {
             self.now += Duration::from_nanos(1);
@@ -254,7 +254,7 @@ impl Stage {
         Err("the conversation never ends".to_string())
     }
 
-    /// The oldest on its way of those that a line asks for.
+    /// The oldest on its way of those that a line describes.
     pub(crate) fn find(&self, link: Link, what: &[&str], arrived: bool) -> Result<usize, String> {
         let air = self.air.borrow();
         let wanted = |one: &crate::air::Flying| {
