@@ -1,4 +1,4 @@
-//! The door: every byte that arrives comes in here, is copied once, and is parsed once.
+//! Arrivals: every byte that arrives comes in here, is copied once, and is parsed once.
 
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex, Remote};
 use doorbell_paths::{Arrival, on_word};

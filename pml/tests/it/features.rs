@@ -723,7 +723,7 @@ fn explain_says_that_no_rail_is_up_which_are_called_and_until_when() {
     });
     let from = filled(8, 1);
     let Sent::Pending(sent) = world.send(0, 1, 7, &from) else {
-        panic!("there is no way")
+        panic!("there is no path")
     };
     let told = world.pmls[0].explain(sent).unwrap();
     assert_eq!(told.waiting, Waiting::Path);
@@ -742,7 +742,7 @@ fn explain_says_that_no_rail_is_up_which_are_called_and_until_when() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    // Whatever else is waited for from this peer waits for a way, too.
+    // Whatever else is waited for from this peer waits for a path, too.
     let told = world.pmls[0].explain(receive).unwrap();
     assert_eq!(told.waiting, Waiting::Message);
     assert!(told.to_string().contains("no rail to it is up"), "{told}");

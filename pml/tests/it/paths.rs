@@ -16,13 +16,13 @@ fn world(planes: usize, configure: impl Fn(&mut SimConfig)) -> World {
     World::with_planes(2, planes, 11, config, |_| ())
 }
 
-fn state(world: &World, rank: usize, way: usize) -> PathState {
+fn state(world: &World, rank: usize, path: usize) -> PathState {
     let other = Rank(1 - rank as u32);
-    world.pmls[rank].peer(other).unwrap().paths[way].state
+    world.pmls[rank].peer(other).unwrap().paths[path].state
 }
 
-fn states(world: &World, way: usize) -> [PathState; 2] {
-    [0, 1].map(|rank| state(world, rank, way))
+fn states(world: &World, path: usize) -> [PathState; 2] {
+    [0, 1].map(|rank| state(world, rank, path))
 }
 
 fn current(world: &World, rank: usize) -> usize {
@@ -170,7 +170,7 @@ fn a_way_that_came_back_is_probed_and_used_again_within_five_seconds() {
     );
 }
 
-/// One way returns and has yet to prove itself when the other one breaks: it is taken at once.
+/// One path returns and has yet to prove itself when the other one breaks: it is taken at once.
 #[test]
 fn a_way_that_returns_is_better_than_none() {
     let mut world = world(2, |_| ());

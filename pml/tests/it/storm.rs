@@ -1,4 +1,4 @@
-//! Random traffic while ways die, return, and are cut at random: everything arrives once, whole, in order;
+//! Random traffic while paths die, return, and are cut at random: everything arrives once, whole, in order;
 //! nothing is left. `DOORBELL_STORMS=N` runs N seeds instead of some.
 
 use std::time::Duration;
@@ -183,7 +183,7 @@ impl Storm {
                 self.weather();
             }
             if self.dice.below(150) == 0 {
-                // Long enough for ways to return.
+                // Long enough for paths to return.
                 (0..1500).for_each(|_| self.advance(Duration::from_micros(400)));
             }
             flows.iter_mut().for_each(|flow| self.step(flow));

@@ -1,4 +1,4 @@
-//! Long messages over several ways at a time.
+//! Long messages over several paths at a time.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn bandwidth(world: &mut World, length: usize, count: u64) -> f64 {
 fn two_equal_ways_carry_nearly_twice_as_much_as_one() {
     let one = bandwidth(&mut world(&[GB]), 4 << 20, 8);
     let two = bandwidth(&mut world(&[GB, GB]), 4 << 20, 8);
-    println!("two equal ways: {:.3} times one", two / one);
+    println!("two equal paths: {:.3} times one", two / one);
     assert!(two >= 1.9 * one, "{two:.3e} against {one:.3e}");
 }
 
@@ -93,7 +93,7 @@ fn a_much_slower_way_is_no_brake() {
     assert!(together >= 0.97 * alone, "{together:.3e} against {alone:.3e}");
 }
 
-/// A way that moves bytes within the host is not joined by others: the same processors copy for all.
+/// A path that moves bytes within the host is not joined by others: the same processors copy for all.
 #[test]
 fn a_way_within_the_host_goes_alone() {
     let mut config = sim(true, true, true);

@@ -47,7 +47,7 @@
 //! expect received m whole                  the same
 //! expect m untouched                       its memory is as its owner left it after `reuse`
 //! expect 1 counter late_word 1             by the names in `counters.rs`
-//! expect 1 rail 0 to 0 down                the state of a way
+//! expect 1 rail 0 to 0 down                the state of a path
 //! expect nothing left                      no request, no frame, no exposed memory; each story ends so
 //! ```
 //!
