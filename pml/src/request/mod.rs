@@ -117,10 +117,10 @@ impl Requests {
         }
         let index = RequestIndex(self.free);
         let slot = &mut self.slots[index.at()];
-        let (generation, next) = slot.take();
-        self.free = next;
+        self.free = slot.next_free();
         self.live += 1;
-        (RequestId::new(index, generation), slot)
+        // After them: its first store and that of the state, by the caller, are one then.
+        (RequestId::new(index, slot.take()), slot)
     }
 
     /// Gives a slot back; its id is stale from now on.

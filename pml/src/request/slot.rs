@@ -92,11 +92,17 @@ impl Slot {
         }
     }
 
-    /// Takes a free slot. Returns its generation and the next free one.
+    /// The number of the free slot behind this one.
     #[inline(always)]
-    pub(super) fn take(&mut self) -> (u32, u32) {
+    pub(super) const fn next_free(&self) -> u32 {
+        self.peer.0
+    }
+
+    /// Takes a free slot. Returns its generation.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> u32 {
         self.outcome = Outcome::Ok;
-        (self.generation, self.peer.0)
+        self.generation
     }
 
     /// Gives a slot back, in front of another free one; ids of this generation are stale from now on.
