@@ -212,7 +212,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_remedy_is_said_once() {
+    fn a_remedy_is_printed_once() {
         let io = doorbell::Error::Io {
             step: "listen",
             object: "@root".into(),

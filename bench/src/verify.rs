@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_duplicates_and_wrong_turns_are_told_apart() {
+    fn loss_duplicates_and_wrong_order_are_counted_apart() {
         for bytes in [1, 2, 4, 8, 12, 100] {
             let all = messages(bytes, 12);
             let of = |order: &[usize]| {

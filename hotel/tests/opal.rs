@@ -158,7 +158,7 @@ fn a_late_check_out_is_refused_even_when_the_room_is_taken_again() {
 
 // destructor: "cancels all timers, no callbacks, frees arrays"
 #[test]
-fn guests_are_dropped_once_by_the_hotel_or_by_whoever_has_them() {
+fn guests_are_dropped_once_by_the_hotel_or_by_their_owner() {
     let guest = Rc::new(());
     let mut hotel = Hotel::new(4, 0).unwrap();
     let keys: Vec<Key> = (0..4)

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_told_as_a_folder() {
+    fn a_folder_is_reported_as_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let key = JobKey::generate().unwrap();
         for force in [false, true] {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_replaced_only_when_that_is_asked_for() {
+    fn a_key_is_replaced_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let (old, new) = (JobKey::generate().unwrap(), JobKey::generate().unwrap());

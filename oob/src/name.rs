@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_match_what_they_say() {
+    fn wildcards_match_what_they_name() {
         let name = Name::new(7, 3);
         let rank = From {
             job: None,

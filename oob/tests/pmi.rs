@@ -84,7 +84,7 @@ fn ranks_exchange_values_over_pmi_2() {
 }
 
 #[test]
-fn an_abort_is_heard_and_nothing_follows_it() {
+fn an_abort_is_received_and_nothing_follows_it() {
     fn abort<D: Dialect>(speaks: Speaks, heard: &str) {
         let (mut sockets, mut servers) = serve(speaks, 1, 1024);
         let mut door = open::<D>(sockets.remove(0), 0, 1).unwrap();
@@ -99,7 +99,7 @@ fn an_abort_is_heard_and_nothing_follows_it() {
 }
 
 #[test]
-fn a_process_that_ends_without_leave_is_seen_to() {
+fn an_end_without_finalize_is_seen_by_the_server() {
     let (mut sockets, mut servers) = serve(Speaks::One, 1, 1024);
     drop(open::<Pmi1>(sockets.remove(0), 0, 1).unwrap());
     let seen = servers.remove(0).join().unwrap();
@@ -241,7 +241,7 @@ fn a_value_whose_rest_is_missing_is_absent() {
 }
 
 #[test]
-fn a_server_that_closes_is_told_apart_from_one_that_is_silent() {
+fn a_server_that_closes_is_distinguished_from_one_that_is_silent() {
     let closed = fault::<Pmi1>(OPENING_1, &[], true, LIMIT);
     assert_eq!((closed.code(), closed.exit().number()), ("launch.closed", 4));
     assert!(sentence(&closed).contains("closed its descriptor"), "{closed}");
@@ -259,7 +259,7 @@ fn a_server_that_closes_is_told_apart_from_one_that_is_silent() {
 }
 
 #[test]
-fn a_beginning_that_fails_says_at_which_step() {
+fn a_beginning_that_fails_names_the_step() {
     for (answers, closes, limit, code, word) in [
         (&[][..], false, SHORT, "launch.late", "`init`"),
         (&[][..], true, LIMIT, "launch.closed", "`init`"),
@@ -290,7 +290,7 @@ fn a_server_that_does_not_read_is_not_waited_for() {
 }
 
 #[test]
-fn a_descriptor_that_is_closed_before_the_first_word_is_told() {
+fn a_descriptor_that_is_closed_before_the_first_word_is_reported() {
     let (client, server) = UnixStream::pair().unwrap();
     drop(server);
     let error = open::<Pmi2>(client.into(), 0, 1).unwrap_err();

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_on_purpose_are_the_first_thing_that_is_told() {
+    fn faults_on_purpose_are_the_first_caveat() {
         assert_eq!(injected(""), None);
         let doubt = injected("shm:7").unwrap();
         assert!(
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_in_mid_run_is_told_with_its_time() {
+    fn what_changed_in_mid_run_is_reported_with_its_time() {
         let mut environment = quiet();
         environment.ranks[1].moved = to(&[2]);
         let found = caveats(&environment, &[]);

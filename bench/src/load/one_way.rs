@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_tells_each_direction() {
+    fn one_clock_measures_each_direction() {
         let clock = side("a", 1e9);
         let all = exchanges(4_000.0, 6_000.0, 0.0, 0.0, 1e9);
         let one_way = figures(&all, &clock, &clock, 25.0).unwrap();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_says_so_and_ends() {
+    fn without_a_limit_the_search_ends_as_not_reached() {
         assert_eq!(of(f64::INFINITY, 1.0).limit, KneeLimit::NotReached);
         let never = of(0.0, 1e6);
         assert_eq!(never.limit, KneeLimit::NotSustained);

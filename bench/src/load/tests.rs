@@ -488,7 +488,7 @@ fn open_loop(asked: Asked, seconds: f64, pair: (Channels, Channels)) -> Vec<Row>
 }
 
 #[test]
-fn an_open_loop_asks_at_the_rate_it_was_told() {
+fn an_open_loop_sends_at_the_given_rate() {
     let rows = open_loop(
         Asked::PerSecond(2_000.0),
         0.5,
@@ -691,7 +691,7 @@ fn an_open_loop_is_verified_like_the_others() {
 }
 
 #[test]
-fn one_way_is_told_by_one_clock_and_not_by_two_that_are_not_compared_well() {
+fn one_way_is_measured_by_one_clock_and_not_by_two_that_are_not_compared_well() {
     let one_way = |other: bool| {
         let (mut near, mut far) = pair(Fault::Corrupt, u64::MAX, false);
         let following = std::thread::spawn(move || {

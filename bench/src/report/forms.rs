@@ -359,7 +359,7 @@ fn check_picture(report: &Report, curves: &[Pick<'_>]) {
 }
 
 #[test]
-fn every_form_says_the_same() {
+fn every_form_has_the_same_contents() {
     let (closed, open, stream, rate) = (
         samples::pingpong(),
         samples::open(),

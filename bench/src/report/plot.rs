@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_is_said_and_is_no_error() {
+    fn nothing_to_draw_is_stated_and_is_no_error() {
         let mut report = samples::pingpong();
         report.results.clear();
         assert!(by_percentile(&report).unwrap().contains("no samples"));

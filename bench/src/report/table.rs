@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_an_open_loop_asked_is_told() {
+    fn how_long_an_open_loop_sent_is_stated() {
         let mut report = samples::open();
         let text = |report: &Report| {
             let text = table(report, 200);

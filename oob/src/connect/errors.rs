@@ -99,7 +99,7 @@ fn an_attempt_without_an_address_or_without_time_ends_at_once() {
 }
 
 #[test]
-fn a_call_that_was_heard_before_is_stale() {
+fn a_call_that_was_received_before_is_stale() {
     let mut meeting = meeting();
     let first = comes(&mut meeting, from_lower(HelloKind::Call, 5, 0));
     let up = format!("up {} None", first.0);
@@ -254,7 +254,7 @@ fn what_is_no_hello_or_comes_out_of_turn_ends_the_connection() {
 }
 
 #[test]
-fn what_is_told_of_connections_that_are_gone_changes_nothing() {
+fn events_of_connections_that_are_gone_change_nothing() {
     let mut meeting = meeting();
     let nobody = Conn(99);
     meeting.dialled(Time::ZERO, nobody);

@@ -250,7 +250,7 @@ fn simultaneous_connects_a_thousand_times_leave_one_link_which_the_higher_name_m
 }
 
 #[test]
-fn who_can_be_called_in_one_direction_only_is_connected_all_the_same() {
+fn peers_that_can_call_in_one_direction_only_are_connected() {
     for (deaf, seed) in [0, 1]
         .into_iter()
         .flat_map(|deaf| (1..50).map(move |seed| (deaf, seed)))
@@ -301,7 +301,7 @@ fn a_better_way_takes_the_place_of_the_link() {
 }
 
 #[test]
-fn nobody_listens_and_every_address_is_tried_twice() {
+fn without_a_listener_every_address_is_tried_twice() {
     let mut world = World::new();
     world.listens[1] = false;
     world.connect(0, 1);
@@ -407,7 +407,7 @@ fn strangers_have_a_deadline_and_a_limit() {
 }
 
 #[test]
-fn an_attempt_ends_at_its_deadline_when_nobody_answers() {
+fn an_attempt_ends_at_its_deadline_without_an_answer() {
     let mut meeting = Meeting::new(LOW, Epoch(1), 1, Limits::default());
     let deadline = Time::ZERO + Duration::from_secs(3);
     meeting.connect(
@@ -492,7 +492,7 @@ fn a_cancelled_attempt_ends_once_and_late_news_of_it_changes_nothing() {
 
 /// One that has lost the tie waits for the peer's own call, takes it, and calls again when it does not come.
 #[test]
-fn who_has_lost_the_tie_waits_for_the_call_and_not_for_ever() {
+fn the_loser_of_a_tie_waits_for_the_call_and_not_for_ever() {
     for comes in [true, false] {
         let limits = Limits::default();
         let mut meeting = Meeting::new(LOW, Epoch(1), 1, limits);

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_slurm_tells_only_its_own_tasks_how_many_they_are() {
+    fn the_size_of_a_step_of_slurm_counts_only_for_its_own_tasks() {
         let step = with(
             SLURM,
             &[("PMIX_NAMESPACE", "slurm.pmix.17.0"), ("PMIX_RANK", "2")],
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_say_nonsense_are_named() {
+    fn variables_with_invalid_values_are_named() {
         for set in [
             &[("PMI_FD", "six"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")][..],
             &[("PMI_FD", "-1"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")],

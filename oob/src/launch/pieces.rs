@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_texts_are_told_apart() {
+    fn damaged_texts_are_distinguished() {
         let take = |pieces: &[&str]| {
             let mut all = Collected::default();
             pieces.iter().map(|piece| all.take(piece)).last().unwrap()

@@ -184,7 +184,7 @@ fn an_answer_may_come_byte_by_byte() {
 
 /// Every question at every stage: what is let through.
 #[test]
-fn what_may_be_asked_when() {
+fn requests_are_valid_in_their_stages_only() {
     let all = || {
         [
             Request::Greet,
@@ -434,7 +434,7 @@ fn a_beginning_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn who_speaks_without_being_asked_is_not_heard() {
+fn unsolicited_input_is_not_accepted() {
     let mut session = opened1();
     let error = session.take(b"cmd=barrier_out\n").unwrap_err().to_string();
     assert!(error.contains("without a request"), "{error}");

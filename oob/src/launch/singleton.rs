@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_starts_has_the_invitation_and_is_ended_when_nobody_waits() {
+    fn what_it_starts_has_the_invitation_and_is_ended_when_it_is_abandoned() {
         let limit = Duration::from_secs(60);
         let mut alone = Singleton::new();
         let args = ["-c", "read word; test \"$word\" = come || exit 9; exit 3"].map(str::to_owned);

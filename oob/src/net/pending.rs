@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_too_often_is_not_heard_until_that_is_forgotten() {
+    fn a_source_that_fails_too_often_is_refused_until_that_is_forgotten() {
         let (mut pending, settings) = (Pending::default(), settings());
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         for io in 0..3 {

@@ -48,7 +48,7 @@ impl Node {
         if tag <= RESERVED {
             return Err(SendError::Reserved(tag));
         }
-        if !self.is_somebody(to) {
+        if !self.is_process(to) {
             return Err(SendError::Nobody(to));
         }
         if self.ended {
@@ -172,7 +172,7 @@ impl Node {
     /// ours.
     pub fn look_up(&mut self, now: Time, name: Name) {
         self.at(now);
-        if self.is_somebody(name) && name != self.config.name {
+        if self.is_process(name) && name != self.config.name {
             let ix = self.peer(name);
             let mut writer = Writer::default();
             self.contact().encode(&mut writer.0);

@@ -82,7 +82,7 @@ impl Node {
         attempt: Option<Attempt>,
     ) {
         let ix = self.peer(name);
-        if self.ended || !self.is_somebody(name) || name == self.config.name || epoch < self.of(ix).epoch {
+        if self.ended || !self.is_process(name) || name == self.config.name || epoch < self.of(ix).epoch {
             let why = if self.ended {
                 Loss::Finished
             } else {
@@ -170,7 +170,7 @@ impl Node {
         let Some(link) = self.links.get(&key) else { return };
         let (ix, job) = (link.peer, link.job);
         match Head::read(frame, job, self.config.longest) {
-            Ok((head, body)) if self.is_somebody(head.origin) && self.is_somebody(head.destination) => {
+            Ok((head, body)) if self.is_process(head.origin) && self.is_process(head.destination) => {
                 if head.destination == self.config.name {
                     self.mine(&head, body);
                 } else {

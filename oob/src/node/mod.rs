@@ -363,7 +363,7 @@ impl Node {
     }
 
     /// Whether a process can have this name.
-    fn is_somebody(&self, name: Name) -> bool {
+    fn is_process(&self, name: Name) -> bool {
         name.rank != u32::MAX && (name.job != self.config.name.job || name.rank < self.config.ranks)
     }
 

@@ -10,7 +10,7 @@ use crate::wire::Lane;
 
 impl Node {
     pub(super) fn learned(&mut self, contact: Contact) {
-        if contact.name == self.config.name || !self.is_somebody(contact.name) {
+        if contact.name == self.config.name || !self.is_process(contact.name) {
             return;
         }
         let ix = self.peer(contact.name);

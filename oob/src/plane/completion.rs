@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_promise_is_kept_once_or_says_that_it_was_not() {
+    fn a_completion_is_set_once_or_reports_its_end() {
         let (answer, completion) = promise(|| 0);
         assert_eq!(completion.wait(Duration::ZERO), None);
         answer.give(7);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_awaits_it_is_woken() {
+    fn a_task_that_awaits_it_is_woken() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (answer, completion) = promise(|| 0);
         std::thread::scope(|scope| {

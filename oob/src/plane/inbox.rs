@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_comes_after_what_is_there_and_wakes_all_who_wait() {
+    fn the_end_comes_after_what_is_there_and_wakes_all_waiters() {
         let inbox = Inbox::new(10, Wants::Nothing);
         let filler = inbox.inner();
         let limit = Duration::from_secs(60);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_await_are_woken() {
+    fn all_waiting_tasks_are_woken() {
         let inbox = Inbox::new(10, Wants::Nothing);
         let filler = inbox.inner();
         let awaits = || {

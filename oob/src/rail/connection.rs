@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_in_its_place_and_what_was_cut_is_known() {
+    fn the_end_is_reported_in_its_place_and_a_cut_is_known() {
         let (mut one, mut two) = pair();
         one.order(Order::Frame(frame(vec![1; 10])));
         one.order(Order::Leave);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_told_to_both_and_the_refusal_goes_out_of_a_line_that_is_over() {
+    fn a_wrong_key_is_reported_to_both_and_the_refusal_goes_out_of_a_line_that_is_over() {
         let (mut one, mut two) = (line(true, 7), line(false, 8));
         let said = pieces(&mut one, 1000);
         let end = two.take(0, &said[0].1).unwrap_err();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lands_is_told_up_to_the_watermark_and_every_line_has_its_turn() {
+    fn what_lands_is_reported_up_to_the_watermark_and_every_line_has_its_turn() {
         let mut peer = Peer::new(Time::ZERO);
         peer.lines = vec![LineId(1), LineId(2)];
         let turns: Vec<_> = (0..4).filter_map(|_| peer.next_line()).collect();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_asked_and_then_given_up() {
+    fn a_silent_peer_is_probed_and_then_given_up() {
         let settings = Settings::default();
         let mut peer = Peer::new(Time::ZERO);
         assert_eq!(peer.due(&settings), (Time::ZERO + settings.idle, false));

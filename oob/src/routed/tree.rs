@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_and_children_agree_and_everybody_is_below_the_root() {
+    fn parents_and_children_agree_and_every_rank_is_below_the_root() {
         for (ranks, radix) in [
             (1, 64),
             (2, 64),

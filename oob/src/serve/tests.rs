@@ -104,7 +104,7 @@ fn lines(asked: &str) -> String {
 }
 
 #[test]
-fn values_are_everybodys_after_the_barrier() {
+fn values_are_visible_to_all_after_the_barrier() {
     let mut hosts = Hosts::new();
     hosts.open();
     assert_eq!(hosts.clients[3].terms().job, JOB);
@@ -265,7 +265,7 @@ fn the_lines_are_those_of_mpich() {
 }
 
 #[test]
-fn an_order_for_processes_is_heard_as_a_client_of_ours_says_it() {
+fn a_spawn_request_is_read_as_our_client_sends_it() {
     let program = Program {
         name: "/bin/a b".to_owned(),
         args: vec!["x y=z".to_owned(), String::new(), "endcm".to_owned()],
@@ -474,7 +474,7 @@ fn an_abort_carries_its_status_and_reason_at_any_time() {
 }
 
 #[test]
-fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
+fn a_barrier_waits_for_ranks_that_live_and_not_for_those_that_finalized() {
     let mut server = Server::new(JOB, 3, [0, 1, 2], &[(0, 1, 3)]);
     for rank in 0..3 {
         server.received(rank, b"cmd=init pmi_version=1 pmi_subversion=1\n");

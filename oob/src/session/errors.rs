@@ -57,7 +57,7 @@ fn a_refusal_of_the_version_that_both_have_makes_no_sense() {
 }
 
 #[test]
-fn an_answer_to_nobody_and_a_call_for_an_answer_make_no_sense() {
+fn an_answer_without_a_call_and_a_call_for_an_answer_are_refused() {
     let mut call = side(Role::Caller).take_outgoing();
     let mut caller = side(Role::Caller);
     assert_eq!(
@@ -76,7 +76,7 @@ fn an_answer_to_nobody_and_a_call_for_an_answer_make_no_sense() {
 }
 
 #[test]
-fn each_refusal_is_told_to_the_caller_as_what_it_is() {
+fn each_refusal_is_reported_to_the_caller_as_what_it_is() {
     let refused = |refusal, keyed, purpose| {
         let mut caller = side(Role::Caller);
         let head = Head::of(Kind::Refuse(refusal), keyed, purpose);
@@ -114,7 +114,7 @@ fn a_first_record_that_proves_nothing_is_forged() {
 }
 
 #[test]
-fn records_that_nobody_seals_are_forged_with_their_number() {
+fn records_that_no_session_seals_are_forged_with_their_number() {
     let confirm = Piece::Confirm.number();
     let (more, close) = (Piece::More.number(), Piece::Close.number());
     let cases: [(&str, &[&[u8]]); 5] = [
@@ -176,7 +176,7 @@ fn records_come_to_an_end_before_their_numbers_do() {
 }
 
 #[test]
-fn a_session_says_how_far_it_is() {
+fn a_session_reports_its_progress() {
     let (mut caller, mut answerer) = (side(Role::Caller), side(Role::Answerer));
     let mut seen = vec![format!("{caller:?}"), format!("{answerer:?}")];
     answerer.receive(&caller.take_outgoing()).unwrap();

@@ -98,7 +98,7 @@ fn both_ends_of_a_session_and_no_others_share_a_binding() {
 }
 
 #[test]
-fn each_side_is_told_what_does_not_fit() {
+fn each_side_learns_what_does_not_fit() {
     let told = |caller: Option<JobKey>, answerer: Option<JobKey>| {
         let (mut caller, mut answerer) = (side(Role::Caller, caller), side(Role::Answerer, answerer));
         let (one, other) = talk(&mut caller, &mut answerer);
@@ -185,7 +185,7 @@ fn repeated_reordered_dropped_and_changed_records_end_the_session() {
 }
 
 #[test]
-fn a_leave_is_told_from_a_cut() {
+fn a_close_is_distinguished_from_a_cut() {
     let (mut caller, mut answerer) = open();
     caller.send(b"last").unwrap();
     caller.close();
@@ -263,7 +263,7 @@ fn the_keys_change_on_the_way_and_the_records_are_counted() {
 }
 
 #[test]
-fn what_nobody_reads_is_limited() {
+fn output_that_is_not_taken_is_limited() {
     let (mut caller, _) = open();
     let message = vec![0; 1 << 20];
     let refused = (0..10).find_map(|_| caller.send(&message).err());
@@ -308,7 +308,7 @@ fn stages() -> [(Session, Vec<u8>); 4] {
 }
 
 #[test]
-fn a_million_mutated_bytes_panic_nobody_and_deliver_nothing() {
+fn a_million_mutated_bytes_cause_no_panic_and_deliver_nothing() {
     let mut random = doorbell_testing::Random::new(1);
     let mut random = || random.next_u64();
     let (mut fed, mut sessions) = (0, 0);

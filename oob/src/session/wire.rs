@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn who_somebody_is_stands_there_so() {
+    fn the_identity_is_written_in_its_fixed_form() {
         let bytes = payload(Name::new(0x0102, 3), 4);
         let golden = [4, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
         assert_eq!(bytes, golden);

@@ -117,7 +117,7 @@ fn a_new_path_replays_what_is_not_acknowledged_and_silence_one_message_first() {
 }
 
 #[test]
-fn a_relay_without_a_way_is_asked_again_later_and_less_and_less_often() {
+fn a_relay_without_a_path_is_tried_again_less_and_less_often() {
     let mut tx = Tx::new(&config(), Seq(0));
     push(&mut tx, 1, 10);
     let mut now = Time::ZERO;
@@ -181,7 +181,7 @@ fn a_closed_window_keeps_messages_with_the_sender_until_it_opens() {
 }
 
 #[test]
-fn the_receiver_holds_what_is_beyond_a_gap_within_bounds_and_says_so() {
+fn the_receiver_holds_what_is_beyond_a_gap_within_bounds_and_reports_it() {
     let mut rx = Rx::new(Seq(u32::MAX));
     let item = |length: usize| Item {
         tag: 200,

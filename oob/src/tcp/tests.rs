@@ -41,7 +41,7 @@ fn pair(address: &str) -> (Connection, Connection) {
 }
 
 #[test]
-fn messages_cross_and_a_leave_is_heard_over_both_families() {
+fn messages_cross_and_a_close_is_received_over_both_families() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let (mut caller, mut answerer) = pair(address);
         assert_eq!(caller.binding(), answerer.binding());
@@ -85,7 +85,7 @@ fn waits_end_by_time_by_another_descriptor_and_by_the_end_of_the_other() {
 }
 
 #[test]
-fn a_leave_is_told_as_often_as_it_is_asked_for_and_both_may_take_it() {
+fn a_close_is_reported_on_every_call_and_both_sides_may_close() {
     let (caller, mut answerer) = pair("127.0.0.1:0");
     caller.close(AMPLE).unwrap();
     for _ in 0..3 {
@@ -245,7 +245,7 @@ fn exactly_the_address_is_served() {
 }
 
 #[test]
-fn what_the_system_refuses_is_told_with_the_cause() {
+fn what_the_system_refuses_is_reported_with_the_cause() {
     let taken = at("127.0.0.1:0", terms(1));
     let again = Listener::bind(taken.address(), terms(1)).unwrap_err().to_string();
     assert!(
@@ -285,7 +285,7 @@ fn what_the_system_refuses_is_told_with_the_cause() {
 }
 
 #[test]
-fn strangers_slow_ones_and_crowds_keep_nobody_out() {
+fn strangers_slow_ones_and_crowds_keep_no_member_out() {
     let mut listener = at("127.0.0.1:0", terms(1));
     let to = listener.address();
     // More than have room, each a few bytes into a call; and some that talk about something else.

@@ -149,7 +149,7 @@ fn the_last_handle_may_be_dropped_on_the_progress_thread() {
 }
 
 #[test]
-fn a_function_that_panics_ends_the_control_plane_and_nobody_waits_for_ever() {
+fn a_function_that_panics_ends_the_control_plane_and_no_caller_waits_for_ever() {
     let one = start(config(0, 1), Settings::default());
     let waits = one.receive(From::ANYBODY, TAG + 1).unwrap();
     let events = one.events();
@@ -162,7 +162,7 @@ fn a_function_that_panics_ends_the_control_plane_and_nobody_waits_for_ever() {
 }
 
 #[test]
-fn what_is_asked_for_before_the_end_is_carried_out() {
+fn requests_before_the_end_are_carried_out() {
     let all = job(2);
     let inbox = all[1].inbox(From::ANYBODY, TAG, 1 << 20).unwrap();
     let sends: Vec<_> = (0..2_000)

@@ -85,7 +85,7 @@ pub fn is_lost(event: &Event) -> bool {
 }
 
 /// Checks that no peer was reported lost.
-pub fn assert_nobody_was_lost(events: &Inbox<Event>) {
+pub fn assert_no_peer_was_lost(events: &Inbox<Event>) {
     while let Some(event) = events.take() {
         assert!(!is_lost(&event), "{event:?}");
     }
@@ -123,7 +123,7 @@ fn a_hundred_thousand_messages_over_nics_that_are_killed_one_after_the_other() {
     let counters = counters(&all[0]);
     eprintln!("{counters:?}");
     assert!(counters.tcp.meeting.links >= 3, "{counters:?}");
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     finish(all.into());
 }
 
@@ -216,7 +216,7 @@ fn when_all_nics_are_killed_the_peer_is_lost_once_and_each_send_ends_once() {
     }
     // Attempts go on for a while, and fail.
     std::thread::sleep(Duration::from_millis(1500));
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     ["v0", "v1"]
         .iter()
         .for_each(|nic| lab.ip(0, &format!("link set {nic} up")));

@@ -49,7 +49,7 @@ async fn flood(one: &mut Side, two: &mut Side, count: u32, length: impl Fn(u32) 
 }
 
 #[test]
-fn ten_thousand_messages_each_way_arrive_once_and_in_order_and_are_said_to_be_sent() {
+fn ten_thousand_messages_each_way_arrive_once_and_in_order_and_are_reported_as_sent() {
     runtime().block_on(async {
         let (mut one, mut two) = pair(Settings::default()).await;
         flood(&mut one, &mut two, 10_000, |nth| (nth * 37 % 1500) as usize).await;
@@ -98,7 +98,7 @@ fn long_messages_arrive_and_longer_ones_end_the_link() {
 /// The rest of a frame never comes: nothing of it is delivered, and the link is lost once (the book checks
 /// that).
 #[test]
-fn who_ends_in_the_middle_of_a_frame_is_lost_and_nothing_of_it_delivered() {
+fn a_peer_that_ends_in_the_middle_of_a_frame_is_lost_and_nothing_of_it_delivered() {
     runtime().block_on(async {
         let (mut one, mut two) = pair(Settings::default()).await;
         let link = one.link().unwrap();
@@ -120,7 +120,7 @@ fn who_ends_in_the_middle_of_a_frame_is_lost_and_nothing_of_it_delivered() {
 }
 
 #[test]
-fn a_link_that_is_closed_says_the_rest_before_and_both_know_that_it_was_closed() {
+fn a_link_that_is_closed_sends_the_rest_before_and_both_know_that_it_was_closed() {
     runtime().block_on(async {
         let (mut one, mut two) = pair(Settings::default()).await;
         let link = one.link().unwrap();
@@ -149,7 +149,7 @@ fn a_link_that_is_closed_says_the_rest_before_and_both_know_that_it_was_closed()
 }
 
 #[test]
-fn who_leaves_closes_everything() {
+fn a_process_that_leaves_closes_everything() {
     runtime().block_on(async {
         let (mut one, mut two) = pair(Settings::default()).await;
         one.tcp.leave(one.clock.now());
@@ -213,7 +213,7 @@ fn another_key_none_another_name_and_an_old_life_are_refused_with_the_reason_on_
 }
 
 #[test]
-fn an_earlier_life_that_comes_late_is_told_that_it_is_over() {
+fn an_earlier_life_that_comes_late_is_refused_as_over() {
     runtime().block_on(async {
         let (_one, mut two) = pair(Settings::default()).await;
         let old = Who {

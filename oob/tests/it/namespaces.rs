@@ -76,8 +76,8 @@ fn talk(hosts: &mut Hosts) {
 }
 
 #[test]
-fn nothing_listens_beyond_what_is_said() {
-    let Some(lab) = Lab::pair("nothing_listens_beyond_what_is_said", 1500) else {
+fn nothing_listens_beyond_what_is_configured() {
+    let Some(lab) = Lab::pair("nothing_listens_beyond_what_is_configured", 1500) else {
         return;
     };
     const LOOPBACK: [&str; 2] = ["00000000000000000000000001000000", "0100007F"];
@@ -273,8 +273,8 @@ fn what_is_sent_by_a_module_leaves_by_its_nic() {
 }
 
 #[test]
-fn who_is_dropped_by_a_firewall_is_told_what_lets_him_in() {
-    let Some(lab) = Lab::pair("who_is_dropped_by_a_firewall_is_told_what_lets_him_in", 1500) else {
+fn a_peer_dropped_by_a_firewall_is_reported_with_the_remedy() {
+    let Some(lab) = Lab::pair("a_peer_dropped_by_a_firewall_is_reported_with_the_remedy", 1500) else {
         return;
     };
     let mut hosts = Hosts::start(&lab, &both(&nics(&["v0"], Families::V4)));

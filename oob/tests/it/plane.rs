@@ -217,7 +217,7 @@ fn messages_to_unknown_peers_end_with_the_reason_and_can_be_given_up() {
 }
 
 #[test]
-fn broadcasts_and_gathers_reach_all_and_who_is_gone_is_named() {
+fn broadcasts_and_gathers_reach_all_and_missing_ranks_are_named() {
     let mut all = job(5);
     let broadcasts: Vec<_> = all.iter().map(Oob::broadcasts).collect();
     let events = all[0].events();
@@ -268,7 +268,7 @@ fn everything_can_be_awaited() {
 }
 
 #[test]
-fn a_mailbox_that_is_full_says_so_and_what_it_took_is_carried_out() {
+fn a_full_mailbox_refuses_and_what_it_took_is_carried_out() {
     let settings = runner::Settings {
         mailbox: 4,
         ..Default::default()

@@ -15,7 +15,7 @@ use doorbell_oob::rail::{self, Endpoint, endpoint};
 use doorbell_oob::runner;
 use doorbell_udp::{UdpConfig, UdpRail};
 
-use crate::hosts::{assert_nobody_was_lost, begin, is_lost, nics, wait_until};
+use crate::hosts::{assert_no_peer_was_lost, begin, is_lost, nics, wait_until};
 use crate::job::{TAG, finish, introduce, number, receive_all, say, send_all, until};
 use crate::namespaces::second_cable;
 use crate::rails::{both, carriage, linked, rail_counters, with};
@@ -95,7 +95,7 @@ fn the_nic_of_the_rail_is_killed_and_returns_and_nothing_is_lost() {
     wait_until("by the rail", || {
         carriage(&all[0], "rail").frames_sent >= before + 1_000
     });
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     finish(all);
 }
 
@@ -115,7 +115,7 @@ fn the_nic_of_tcp_is_killed_and_the_rail_carries_on() {
     wait_until("the rail carried", || {
         carriage(&all[0], "rail").frames_sent >= 1_000
     });
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     finish(all);
 }
 
@@ -152,7 +152,7 @@ fn both_cables_are_cut_and_the_peer_is_lost_once_and_comes_back_by_either() {
         assert!(fits && sent.take().is_none(), "{ended:?}");
     }
     std::thread::sleep(Duration::from_millis(1500));
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     lab.ip(0, "link set v1 up");
     for events in &events {
         until(events, "its return", |event| {
@@ -202,6 +202,6 @@ fn a_rail_that_falls_silent_is_given_up_and_tcp_carries_on() {
     assert!(rail_counters(&all[0]).peers_down >= 1);
     lab.lose(0);
     wait_until("the rail is back", || all.iter().all(|oob| linked(oob, "rail")));
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     finish(all);
 }

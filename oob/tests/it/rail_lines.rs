@@ -186,7 +186,7 @@ fn five_hundred_times_both_connect_at_once_and_there_is_one_link() {
 }
 
 #[test]
-fn what_is_closed_has_been_said_and_both_know() {
+fn what_was_queued_before_a_close_is_sent_and_both_know() {
     let (mut one, mut two) = two();
     one.connect(1);
     turns(&mut [&mut one, &mut two], "a link", |ends| {
@@ -419,7 +419,7 @@ fn a_message_longer_than_the_limit_ends_the_link_before_memory_is_taken() {
 }
 
 #[test]
-fn calls_without_end_are_limited_and_who_fails_too_often_is_not_heard() {
+fn calls_without_end_are_limited_and_a_peer_that_fails_too_often_is_refused() {
     let clock = Clock::start();
     let mut end = End::new(who(0), clock);
     let mut stranger = Stranger::of(&mut end);

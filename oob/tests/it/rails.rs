@@ -28,7 +28,7 @@ use doorbell_oob::{JobKey, net};
 use doorbell_shm::{ShmConfig, ShmRail};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::hosts::{assert_nobody_was_lost, begin, counters, is_lost, wait_until};
+use crate::hosts::{assert_no_peer_was_lost, begin, counters, is_lost, wait_until};
 use crate::job::{TAG, config, contact, finish, introduce, receive_all, say, send_all, until};
 use crate::side::{PATIENCE, key};
 
@@ -320,7 +320,7 @@ fn a_rail_killed_among_ten_thousand_messages_loses_none_and_is_used_again_when_i
         sent_by(&all[0], "tcp") <= before.1 + 10,
         "but for acknowledgements"
     );
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     let counted = rail_counters(&all[0]);
     assert!(
         counted.peers_down >= 1 && counted.peers_back >= 1 && counted.revivals >= 1,
@@ -330,7 +330,7 @@ fn a_rail_killed_among_ten_thousand_messages_loses_none_and_is_used_again_when_i
 }
 
 #[test]
-fn who_cannot_be_reached_by_the_rail_is_reached_by_the_tree_of_tcp() {
+fn a_peer_without_the_rail_is_reached_by_the_tree_of_tcp() {
     let fate = Fate::default();
     let transports = vec![Transport::direct("rail"), Transport::tree("tcp")];
     let all: Vec<Oob> = (0..3)
@@ -382,7 +382,7 @@ fn who_cannot_be_reached_by_the_rail_is_reached_by_the_tree_of_tcp() {
 
 /// Two that have no contact of each other's rails look it up through the tree, and then both have it.
 #[test]
-fn who_looks_another_one_up_is_known_to_it_and_the_rail_is_used() {
+fn a_look_up_makes_both_known_and_the_rail_is_used() {
     let transports = vec![Transport::direct("rail"), Transport::tree("tcp")];
     let all: Vec<Oob> = (0..3)
         .map(|rank| {
@@ -449,7 +449,7 @@ fn when_the_rail_and_tcp_are_gone_the_peer_is_lost_once() {
     }
     // Attempts and calls go on for a while, over both.
     std::thread::sleep(Duration::from_millis(1500));
-    assert_nobody_was_lost(&events);
+    assert_no_peer_was_lost(&events);
     finish(all);
 }
 
@@ -625,7 +625,7 @@ fn of_two_rails_the_other_one_carries_when_the_first_is_cut() {
     assert!(pieces > 0 && carriage(&all[0], "rail").modules == 2);
     assert!(carriage(&all[0], "rail").lost >= 1, "{:?}", all[0].carriages());
     assert!(sent_by(&all[0], "tcp") <= 10, "{:?}", all[0].carriages());
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     finish(all);
 }
 

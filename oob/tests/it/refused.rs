@@ -103,7 +103,7 @@ async fn beside<T: Send + 'static>(
 }
 
 #[test]
-fn a_caller_of_another_version_is_told_so() {
+fn a_caller_of_another_version_is_refused_as_such() {
     runtime().block_on(async {
         let mut side = Side::start(settings(), who(1));
         let (to, name) = (at(&side), Name::new(JOB, 9));

@@ -9,7 +9,7 @@ use doorbell_oob::event::Status;
 use doorbell_oob::name::{From, Name};
 use doorbell_oob::plane::{Inbox, Message, Oob};
 
-use crate::hosts::{assert_nobody_was_lost, begin, counters, started, wait_for_address};
+use crate::hosts::{assert_no_peer_was_lost, begin, counters, started, wait_for_address};
 use crate::job::{TAG, config, finish, introduce, number, receive_all, say, send_all};
 use crate::side::{JOB, PATIENCE};
 use doorbell_testing::netns::Lab;
@@ -149,13 +149,13 @@ fn relays_whose_cables_are_cut_one_after_the_other_lose_nothing() {
         _ => {}
     };
     there_and_back(&all, 5_000, trouble);
-    events.iter().for_each(assert_nobody_was_lost);
+    events.iter().for_each(assert_no_peer_was_lost);
     finish(all);
 }
 
 #[test]
-fn who_shares_no_network_is_unreachable_where_nobody_passes_on() {
-    let Some(row) = Row::new("who_shares_no_network_is_unreachable_where_nobody_passes_on") else {
+fn peers_without_a_shared_network_are_unreachable_without_a_relay() {
+    let Some(row) = Row::new("peers_without_a_shared_network_are_unreachable_without_a_relay") else {
         return;
     };
     let all = row.job(&Transport::direct("tcp"));

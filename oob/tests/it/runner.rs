@@ -198,7 +198,7 @@ fn a_core_is_pinned_and_one_that_is_not_there_is_refused() {
 
 /// No caller waits: a request that finds no room is returned.
 #[test]
-fn a_full_mailbox_says_so_and_an_ended_thread_too() {
+fn a_full_mailbox_and_an_ended_thread_refuse_requests() {
     let settings = Settings {
         mailbox: 4,
         ..Settings::default()
@@ -217,7 +217,7 @@ fn a_full_mailbox_says_so_and_an_ended_thread_too() {
 
 /// Requests made before the end are carried out, and then no thread is left.
 #[test]
-fn the_end_comes_after_what_was_asked_for_and_leaves_nothing() {
+fn the_end_comes_after_earlier_requests_and_leaves_nothing() {
     let (one, told) = start(0, Settings::default()).unwrap();
     let (two, _) = start(1, Settings::default()).unwrap();
     let there = addresses(&two);

@@ -89,12 +89,15 @@ fn a_hundred_thousand_messages_while_the_nics_die_in_turn_arrive_once_and_in_ord
         _ => {}
     });
     assert_eq!((world.received, delivered(&world)), (COUNT, COUNT));
-    assert_eq!(world.told_of(|event| matches!(event, Event::PeerLost { .. })), 0);
+    assert_eq!(
+        world.events_of(|event| matches!(event, Event::PeerLost { .. })),
+        0
+    );
 }
 
 /// A rank that was lost and lives again has its children back.
 #[test]
-fn who_had_to_attach_further_up_comes_home() {
+fn a_rank_that_attached_further_up_comes_home() {
     let mut world = running(tree(15, 2, 1));
     let children = |world: &mut World, rank| node(world, rank).children().collect::<Vec<u32>>();
     assert_eq!(children(&mut world, 2), [4, 6]);
@@ -132,7 +135,7 @@ fn children_are(world: &World, rank: u32, children: &[u32]) -> bool {
 
 /// Each of two hosts may think another of its NICs the better one.
 #[test]
-fn who_think_different_ways_the_best_do_not_replace_each_others_links_for_ever() {
+fn peers_with_different_best_paths_do_not_replace_each_others_links_for_ever() {
     let mut world = World::new(Shape {
         transports: vec![Transport::direct("tcp")],
         ..tree(2, 64, 3)
@@ -159,7 +162,7 @@ fn who_think_different_ways_the_best_do_not_replace_each_others_links_for_ever()
 
 /// A NIC that was not there at the start is where the peer calls when the first one fails.
 #[test]
-fn peers_are_told_of_new_addresses() {
+fn peers_learn_new_addresses() {
     let mut world = World::new(tree(2, 64, 2));
     world.network.down.insert((1, 0, 1));
     world.begin(0);
@@ -181,7 +184,10 @@ fn peers_are_told_of_new_addresses() {
     }
     world.run_for(SECOND * 5);
     assert_eq!((world.received, delivered(&world)), (10, 10));
-    assert_eq!(world.told_of(|event| matches!(event, Event::PeerLost { .. })), 0);
+    assert_eq!(
+        world.events_of(|event| matches!(event, Event::PeerLost { .. })),
+        0
+    );
 }
 
 /// List, 2: no subnet leads from one end to the other.
@@ -221,7 +227,7 @@ fn a_peer_is_lost_once_and_only_when_all_transports_have_failed() {
         world.send(0, 1, 100);
         world.run_for(SECOND * 2);
         assert_eq!(
-            world.told_of(|event| matches!(event, Event::PeerLost { .. })),
+            world.events_of(|event| matches!(event, Event::PeerLost { .. })),
             0,
             "there is another path"
         );
@@ -285,7 +291,10 @@ fn unmatched_then_posted_persistent_and_one_shot() {
     assert!(matches!(twice, Err(RecvError::Twice { .. })));
     node(&mut world, 1).cancel(now, From::job(JOB), TAG);
     world.after(1);
-    assert_eq!(world.told_of(|event| matches!(event, Event::Cancelled { .. })), 1);
+    assert_eq!(
+        world.events_of(|event| matches!(event, Event::Cancelled { .. })),
+        1
+    );
     world.send(0, 1, 100);
     world.run_for(SECOND);
     assert_eq!(world.received, 4, "no receive is posted any more");
@@ -332,12 +341,12 @@ fn a_receiver_that_does_not_receive_costs_bounded_memory_and_loses_nothing() {
     world.after(1);
     world.run_for(SECOND * 20);
     assert_eq!((world.received, delivered(&world)), (accepted, accepted));
-    assert_eq!(world.told_of(|event| matches!(event, Event::Room { .. })), 1);
+    assert_eq!(world.events_of(|event| matches!(event, Event::Room { .. })), 1);
 }
 
 /// Number 8 of the list.
 #[test]
-fn a_message_to_somebody_unknown_waits_for_the_contact_and_not_for_ever() {
+fn a_message_to_an_unknown_rank_waits_for_the_contact_and_not_for_ever() {
     let shape = Shape {
         transports: vec![Transport::direct("tcp")],
         ..tree(4, 1, 1)
@@ -428,7 +437,7 @@ fn a_relay_dies_and_its_children_attach_to_their_grandparent_and_nothing_is_lost
     for orphan in [7, 11] {
         assert_eq!(node(&mut world, orphan).parent(), Some(1));
     }
-    let told = world.told_of(|event| matches!(event, Event::PeerLost { peer, .. } if *peer == name(3)));
+    let told = world.events_of(|event| matches!(event, Event::PeerLost { peer, .. } if *peer == name(3)));
     assert_eq!(told, 14, "every rank is notified, once");
 }
 
@@ -474,7 +483,7 @@ fn a_broadcast_and_a_gather_get_around_a_relay_that_dies_in_the_middle() {
 }
 
 #[test]
-fn who_does_not_take_part_is_named_at_the_deadline() {
+fn ranks_that_do_not_take_part_are_named_at_the_deadline() {
     let mut world = running(tree(10, 2, 1));
     for rank in (0..10).filter(|rank| ![4, 9].contains(rank)) {
         world.gather(rank, 1, &Bytes::from(&[1]), SECOND * 3);
@@ -502,7 +511,7 @@ fn a_partition_heals_and_both_sides_know_the_same_again() {
         .filter(|(by, event)| *by == 2 && matches!(event, Event::PeerLost { .. }))
         .count();
     assert_eq!(lost, branch.len(), "the other side is lost, each of them once");
-    assert!(world.told_of(|event| *event == Event::LifelineLost) > 0);
+    assert!(world.events_of(|event| *event == Event::LifelineLost) > 0);
     world.part(BTreeSet::new());
     world.run_for(SECOND * 30);
     assert!(world.is_attached());
@@ -588,7 +597,7 @@ fn a_look_up_through_the_tree_finds_the_contact_and_the_next_message_goes_direct
     world.after(13);
     world.run_for(SECOND);
     assert_eq!(
-        world.told_of(|event| matches!(event, Event::Found { contact } if contact.name == name(11))),
+        world.events_of(|event| matches!(event, Event::Found { contact } if contact.name == name(11))),
         1
     );
     assert!(world.send(13, 11, 100));
@@ -621,7 +630,10 @@ fn a_rail_that_falls_silent_is_used_again_when_the_peer_answers() {
         assert_eq!(by(&mut world), Some(0), "and back");
     }
     assert_eq!(delivered(&world), 151);
-    assert_eq!(world.told_of(|event| matches!(event, Event::PeerLost { .. })), 0);
+    assert_eq!(
+        world.events_of(|event| matches!(event, Event::PeerLost { .. })),
+        0
+    );
 }
 
 /// A caller that the other side does not know is not answered, and the tree is used at once.
@@ -702,7 +714,7 @@ fn sends_to_oneself_and_cancelled_ones_end_once() {
 }
 
 #[test]
-fn peers_that_nobody_talks_to_take_little_memory() {
+fn idle_peers_take_little_memory() {
     let config = Config::new(name(0), Epoch(1), 10_001, vec![Transport::direct("tcp")]);
     let mut node = Node::new(config, Time::ZERO);
     let before = node.memory();

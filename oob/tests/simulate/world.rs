@@ -556,7 +556,7 @@ impl World {
     }
 
     #[allow(dead_code)] // of the stories
-    pub(crate) fn told_of(&self, is: impl Fn(&Event) -> bool) -> usize {
+    pub(crate) fn events_of(&self, is: impl Fn(&Event) -> bool) -> usize {
         self.events.iter().filter(|(_, event)| is(event)).count()
     }
 

@@ -60,7 +60,7 @@ fn a_process_left_behind_in_another_session_dies_too() {
 }
 
 #[test]
-fn an_interrupt_ends_the_child_and_says_so() {
+fn an_interrupt_ends_the_child_and_is_reported() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let nursery = Nursery::new().unwrap();
     let us = rustix::process::getpid();
@@ -111,7 +111,7 @@ fn one_beside_outlives_the_others_and_leaves_nothing_either() {
 }
 
 #[test]
-fn one_beside_that_nobody_waits_for_is_ended() {
+fn one_beside_without_a_waiter_is_ended() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let nursery = Nursery::new().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -146,7 +146,7 @@ fn fails() {
 "#;
 
 #[test]
-fn what_fails_is_run_once_more_alone_and_told_if_it_passes() {
+fn what_fails_is_run_once_more_alone_and_listed_if_it_passes() {
     let root = workspace(BESIDE_OTHERS);
     let (output, text) = xtask(root.path(), true, &["--only", "test"]);
     assert_eq!(

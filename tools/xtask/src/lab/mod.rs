@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_scenario_is_told_with_those_that_there_are() {
+    fn an_unknown_scenario_is_reported_with_those_that_there_are() {
         let error = choose(&["nosuch".to_owned()]).unwrap_err().to_string();
         assert!(
             error.contains("nosuch") && error.contains("xdp-zero-copy"),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told_with_the_console() {
+    fn what_failed_is_printed_with_the_console() {
         let mut verdict = Verdict {
             scenario: "s".to_owned(),
             guest: "g".to_owned(),

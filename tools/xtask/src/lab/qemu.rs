@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_status_is_told_from_qemus_own() {
+    fn the_scripts_status_is_distinguished_from_qemus_own() {
         for wanted in [0, 1, 7, 63] {
             assert_eq!(status((wanted + OFFSET) << 1 | 1), Some(wanted));
         }

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_tell_whose_they_are() {
+    fn namespaces_name_their_makers() {
         assert_eq!(maker("doorbell-links-71-a"), Some(71));
         for other in [
             "doorbell-links-71-c",

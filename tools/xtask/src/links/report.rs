@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told_and_is_not_good() {
+    fn what_failed_is_printed_and_is_not_good() {
         let good = Report::new(1500, false, 1.0, vec![repetition(1.5)]);
         assert!(good.is_good(), "{}", good.table());
         let mut failed = repetition(1.5);

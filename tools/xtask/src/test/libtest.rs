@@ -368,7 +368,7 @@ Caused by:
     }
 
     #[test]
-    fn a_test_that_is_ignored_without_a_reason_is_told_apart() {
+    fn a_test_that_is_ignored_without_a_reason_is_listed_as_such() {
         let text = "     Running tests/a.rs (x/a-0)\ntest b ... ignored\ntest result: ok. 0 passed; 0 failed; 1 ignored\n";
         assert_eq!(parse(text).ignored[0].reason, "ignored without a reason");
     }

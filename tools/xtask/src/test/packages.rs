@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_listen_is_not_installed_unasked() {
+    fn what_would_listen_is_installed_only_on_request() {
         assert!(!may_come("openssh-server", true, false));
         assert!(may_come("openssh-server", false, false) && may_come("openssh-server", true, true));
         assert!(may_come("tshark", true, false));

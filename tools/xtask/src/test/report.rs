@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_only_alone_is_told_and_is_no_failure() {
+    fn what_passed_only_alone_is_printed_and_is_no_failure() {
         let mut step = outcome("test", 7, &[], &[]);
         step.alone = outcome("", 0, &["a"], &[]).failures;
         assert!(step.line().ends_with("7 passed, 1 only alone"), "{}", step.line());
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_test_said_comes_first_however_much_follows() {
+    fn the_output_of_a_failed_test_comes_first_however_much_follows() {
         let said: String = (0..WORDS).map(|line| format!("said {line}\n")).collect();
         let after: String = (0..SHOWN).map(|line| format!("line {line}\n")).collect();
         let log = format!("failures:\n\n---- a::b stdout ----\n{said}\nfailures:\n    a::b\n{after}");

@@ -30,7 +30,7 @@ fn trouble(what: &str) -> Vec<Failure> {
 const PASSED: &str = "     Running tests/a.rs (x/a-0)\ntest result: ok. 3 passed; 0 failed; 0 ignored\n";
 
 #[test]
-fn a_test_that_says_it_could_not_run_moves_from_passed_to_skipped() {
+fn a_test_that_could_not_run_moves_from_passed_to_skipped() {
     let skips = skips::parse("a::b: no huge pages\n");
     let outcome = count(PASSED, skips, Vec::new(), true);
     assert_eq!(
@@ -77,7 +77,7 @@ fn what_does_not_compile_is_one_failure_with_its_output() {
 }
 
 #[test]
-fn failing_tests_explain_cargos_status_and_a_limit_is_told_beside_them() {
+fn failing_tests_explain_cargos_status_and_a_limit_is_listed_beside_them() {
     let log = "     Running tests/a.rs (x/a-0)\ntest b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
     let outcome = count(log, Vec::new(), trouble("cargo ended with 101"), false);
     assert_eq!((outcome.passed, outcome.failures.len()), (1, 1));
@@ -86,7 +86,7 @@ fn failing_tests_explain_cargos_status_and_a_limit_is_told_beside_them() {
 }
 
 #[test]
-fn a_test_that_passes_alone_is_no_failure_and_is_told() {
+fn a_test_that_passes_alone_is_no_failure_and_is_listed() {
     let log = "     Running tests/a.rs (x/a-0)\ntest b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n\
                error: test failed, to rerun pass `-p x --test a`\n";
     let tally = || libtest::parse(log);
