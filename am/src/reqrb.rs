@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   attached ──(less than a chunk is free: AUTO_UNLINK)──► unlinked
-//!   unlinked ──(all that landed in it is done)──► attached anew
+//!   unlinked ──(all that landed in it is done)──► attached again
 //! ```
 //!
 //! Each is a match entry that places messages itself and is unlinked when less than one chunk is left; so a

@@ -195,7 +195,7 @@ impl Ni for Direct {
         let memory = one(&entry.memory);
         assert!(
             entries.len() < entries.capacity(),
-            "entries are made anew, and room was made for them"
+            "entries are made again, and room was made for them"
         );
         entries.push(Linked {
             memory,

@@ -686,7 +686,7 @@ fn where_an_endpoint_has_changed_what_is_looked_for_is_looked_for_anew() {
     a.collect();
     assert_eq!((a.answer(1), a.resolver.waiting()), (None, 1));
     a.exchange(&mut b);
-    let (id, large) = probe_of(&mut a).expect("it is tried anew");
+    let (id, large) = probe_of(&mut a).expect("it is tried again");
     a.resolver.probed(a.now, id, Ok(Probed { largest: large }));
     a.collect();
     for told in [a.answer(1), a.resolve(2, &ip(2))] {

@@ -59,7 +59,7 @@ impl Running {
         running
     }
 
-    /// Writes its options anew.
+    /// Writes new options.
     pub fn write(&self, options: &str) {
         std::fs::write(self.folder.path().join(OPTIONS_FILE), options).unwrap();
     }

@@ -145,7 +145,7 @@ fn a_host_that_lost_its_last_ipv4_address_is_found_over_ipv6() {
         (back.dgid.to_string(), back.sgid.to_string()),
         ("fd77::1".into(), "fd77::2".into())
     );
-    // Each is queried anew, and still there.
+    // Each is queried again, and still there.
     for _ in 0..3 {
         std::thread::sleep(std::time::Duration::from_millis(1100));
         let there = a.resolve("fd77::2").map(|route| route.path);

@@ -79,7 +79,7 @@ impl<M: Message> Node<M> {
     ///
     /// # Errors
     /// [`NodeError`]. What the peer had before is as it was; of a new one the name is remembered, and no
-    /// more: it is not known ([`Node::knows`]), cannot be reached, and may be connected anew.
+    /// more: it is not known ([`Node::knows`]), cannot be reached, and may be connected again.
     pub fn connect(
         &mut self,
         peer: Process,

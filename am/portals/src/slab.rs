@@ -127,8 +127,8 @@ impl<T> Slab<T> {
         if slots >= 1 << self.index_bits {
             return false;
         }
-        // From wherever the others are: a slot that is made anew after the limits changed must not repeat old
-        // handles.
+        // From wherever the others are: a slot that is made again after the limits changed must not repeat
+        // old handles.
         let generation = self.slots.first().map_or(0, |slot| slot.generation);
         self.slots.push(Slot {
             handle: 0,

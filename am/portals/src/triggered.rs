@@ -197,7 +197,7 @@ impl Iface {
             .is_some_and(|slot| slot.standing == Standing::Reserved)
     }
 
-    /// What was set and will not be done lets go of what it held.
+    /// Releases what an operation held that was set and will not be done.
     fn give_up(&mut self, mut held: Held) {
         for md in held.descriptors().into_iter().flatten() {
             self.md_unref(md.0);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   ours:   take the buffer (VFU) ─► write ─► REQ ─► … PFACK ─► … PFSTS ─► take, read, ACK
-//!   theirs: PFSTS at any time: "I am here", with or without "clear to send"; RSTI, RSTD: it began anew
+//!   theirs: PFSTS at any time: "I am here", with or without "clear to send"; RSTI, RSTD: it was reset
 //! ```
 
 use std::time::{Duration, Instant};

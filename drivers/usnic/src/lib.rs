@@ -38,7 +38,7 @@
 //! | `wq`, `rq`, `cq` | the queues |
 //! | `queue`, `bringup` | turning them on and off, step by step |
 //! | `open` | everything of a rail |
-//! | `health`, `restart` | looking after it, and beginning anew |
+//! | `health`, `restart` | looking after it, and restarting it |
 //! | `rx` | the receive queues with their completion queues |
 //! | `sleep` | interrupts, and the device's leave |
 //! | `rail` | the function while it is open |

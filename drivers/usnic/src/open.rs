@@ -157,8 +157,8 @@ fn table_error(name: &RailName, bad: rail_name::BadResources) -> RailError {
     unusable(
         name,
         trouble.to_string(),
-        "the model is set up so: take the rule out of its script (`table-cut`, `missing`, `count-zero`, `bad-magic`, ...), leave its \
-         options for queues (--wq, --rq, --cq) to themselves, and usnic.commands too, and start it anew",
+        "the model is set up so: take the rule out of its script (`table-cut`, `missing`, `count-zero`, `bad-magic`, ...), leave out its \
+         options for queues (--wq, --rq, --cq), unset usnic.commands, and start it again",
     )
 }
 

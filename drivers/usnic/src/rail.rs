@@ -60,7 +60,7 @@ pub struct Usnic {
     restart: Option<Restart>,
     /// The way out, once the rail has ended.
     ending: Option<Ending>,
-    /// What still lets go of a physical function, after that.
+    /// The threads that still release a physical function, after that.
     leaving: Option<JoinHandle<()>>,
     health: Health,
     /// Functions of the same adapter, as announced by the agent.

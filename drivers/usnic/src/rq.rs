@@ -81,7 +81,7 @@ impl ReceiveRing {
         self.cq
     }
 
-    /// Begins anew, disabled: the device has let go of everything, which goes back to `fresh`.
+    /// Resets the ring, disabled: the device has released everything, which goes back to `fresh`.
     pub(crate) fn program(&mut self, fresh: &mut Vec<u32>) -> Result<(), Error> {
         self.lent.restart(fresh);
         for slot in 0..self.place.entries {

@@ -71,7 +71,7 @@ impl Queues {
         }
     }
 
-    /// Begins anew, with all queues disabled.
+    /// Resets everything, with all queues disabled.
     pub(crate) fn program(&mut self, interrupts: &[Option<u32>]) -> Result<(), doorbell_vfio::Error> {
         for (number, done) in self.done.iter_mut().enumerate() {
             done.program(interrupts.get(number).copied().flatten())?;

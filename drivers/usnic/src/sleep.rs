@@ -141,7 +141,7 @@ impl Sleep {
     }
 
     /// Awake: no interrupt costs anything. A device that may not be touched any more is masked when it is
-    /// programmed anew.
+    /// programmed again.
     pub(crate) fn disarm(&mut self, may_touch: bool) {
         match self.armed.take() {
             None => {}

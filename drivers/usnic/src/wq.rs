@@ -81,7 +81,7 @@ impl SendRing {
         &self.window
     }
 
-    /// Begins anew, disabled: the device has let go of everything, and of all frames that were `posted`.
+    /// Resets the ring, disabled: the device has released everything, and of all frames that were `posted`.
     pub(crate) fn program(&mut self, posted: Posted) -> Result<(), Error> {
         self.slots.restart(posted);
         self.tail = None;

@@ -9,11 +9,11 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 
 /// Texts that explain why nothing arrives.
 const NO_PROGRAM: &str = "the rail's program was taken off its interface, so nothing arrives any more: find out who detached \
-                          it (`bpftool net`), and start the job anew";
+                          it (`bpftool net`), and start the job again";
 const STUCK: &str = "the kernel takes nothing off the rail's send queue: look at the queue (`ethtool -l`, `ethtool -S`), or \
                      choose another one (xdp.queue)";
 const SHRUNK: &str = "the interface's MTU was made smaller than the rail's frames while it was open, so full ones are lost: \
-                      raise it again, or start the job anew";
+                      raise it again, or start the job again";
 const ASTRAY: &str = "frames for the rail came by the kernel's own stack, where it does not see them (counter astray): \
                       fragments of packets that are too long for the way, options, or queues without a socket (xdp.queue)";
 

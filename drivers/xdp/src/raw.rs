@@ -49,7 +49,7 @@ impl XdpRaw {
         self.rail.tx.in_one_chunk(self.headers)
     }
 
-    /// Sends `bytes`, at most [`longest`](Self::longest) of them: the packet is made anew only when the
+    /// Sends `bytes`, at most [`longest`](Self::longest) of them: the packet is built again only when the
     /// length is another one than last time. Returns whether there was room.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> bool {

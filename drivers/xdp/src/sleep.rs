@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   news of the link, of neighbours   always in it, by level
-//!   queues                            one shot each, set anew where it was spent: unspent ones cost no call
+//!   queues                            one shot each, set again where it was spent: unspent ones cost no call
 //! ```
 
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -106,7 +106,7 @@ impl XdpTx {
             nonsense: 0,
             memory: parts.memory,
             chunk: parts.chunk,
-            // The one that was let go of last is used first: it is still in the cache.
+            // The one that was released last is used first: it is still in the cache.
             free: parts.chunks.clone().rev().collect(),
             first: parts.chunks.start,
             lent: vec![None; parts.chunks.len()].into(),
@@ -147,7 +147,7 @@ impl XdpTx {
         !self.refused && self.free.len() < self.pieces
     }
 
-    /// Whether the kernel and the device have let go of everything, or never will.
+    /// Whether the kernel and the device have released everything, or never will.
     pub(crate) fn is_settled(&mut self) -> bool {
         self.reap();
         self.refused || !self.is_backed_up() && self.under_way == 0
@@ -173,7 +173,7 @@ impl XdpTx {
         self.ends_in(self.published - chunks..self.published)
     }
 
-    /// Takes back the chunks that the kernel has let go of.
+    /// Takes back the chunks that the kernel has released.
     #[inline]
     fn reap(&mut self) {
         if self.under_way == 0 {

@@ -108,7 +108,7 @@ impl UdpCarrier {
     }
 
     /// Updates an endpoint: sockets at addresses that it still has stay, and missing ones are opened. On
-    /// another interface it is served anew, and joins its groups again.
+    /// another interface it is served again, and joins its groups again.
     ///
     /// # Errors
     /// The errors of [`UdpCarrier::serve`] and [`Carrier::join`].

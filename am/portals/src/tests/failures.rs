@@ -198,7 +198,7 @@ fn an_interface_that_is_finished_leaves_nobody_waiting() {
             let heard = world.kinds(0, eq);
             assert_eq!(heard.len(), 3, "{heard:?}");
         }
-        // Both ends go on: the interface can be made anew.
+        // Both ends go on: the interface can be initialised again.
         world.nodes[finisher].ni_init(kind, None).unwrap();
         world.nodes[finisher].set_map(kind, &[name(0), name(1)]).unwrap();
         let eq = world.ni(finisher).eq_alloc(4).unwrap();

@@ -75,7 +75,7 @@ fn a_full_queue_disables_and_loses_no_event() {
     let told = flow.world.kinds(1, flow.teq);
     assert_eq!(told[..4], [(EventKind::Put, ok); 4]);
     assert_eq!(told[4..], [(EventKind::PtDisabled, ok)]);
-    // Drained and enabled: all begins anew.
+    // Drained and enabled: all starts over.
     flow.world.ni(1).pt_enable(0).unwrap();
     flow.put(8);
     assert_eq!(flow.acks(), [ok]);

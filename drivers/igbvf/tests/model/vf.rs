@@ -57,7 +57,7 @@ pub(crate) struct State {
     request: Option<File>,
     config: Vec<u8>,
     contexts: [Option<(usize, usize)>; 2],
-    /// It begins anew.
+    /// Whether a reset was requested.
     resets: bool,
 }
 
@@ -130,7 +130,7 @@ impl Vf {
         change(&mut self.state.lock().unwrap().manner);
     }
 
-    /// The physical function begins anew.
+    /// Resets the physical function.
     pub(crate) fn reset(&self) {
         self.state.lock().unwrap().resets = true;
     }
@@ -192,7 +192,7 @@ impl Registers {
         }
         if std::mem::take(&mut state.resets) {
             self.turn_off(state);
-            // "I have begun anew", and a word that does not know this function.
+            // "I was reset", and a word that does not know this function.
             self.put(VMBMEM, 0x100);
             self.put(V2PMAILBOX, 1 << 7 | 1 << 4);
         }

@@ -453,7 +453,7 @@ pub fn the_same_address_and_life_is_the_same_peer<R: Message>(pair: &mut Pair<R>
     assert_eq!(
         pair.a.open(&address, life).ok(),
         Some(pair.to_b),
-        "opened again, not opened anew"
+        "revived, not opened as new"
     );
     let other = Incarnation(life.0 ^ 1);
     assert_ne!(

@@ -260,7 +260,7 @@ impl Function {
         self.io.config = Config::new(options, !self.is_pf(), self.layout.length);
     }
 
-    /// Begins counting anew; the model itself forgets nothing.
+    /// Restarts the counters; the model itself forgets nothing.
     pub(crate) fn clear_stats(&mut self) {
         self.past = self.totals();
         self.stats = Stats::default();

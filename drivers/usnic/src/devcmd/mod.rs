@@ -128,7 +128,7 @@ impl Devcmd {
     /// Goes on towards being able to take commands, without waiting; true once it is so.
     ///
     /// # Errors
-    /// [`Fault`]; the next call begins anew.
+    /// [`Fault`]; the next call starts over.
     pub fn ready(&mut self) -> Result<bool, Fault> {
         if self.is_ready {
             return Ok(true);

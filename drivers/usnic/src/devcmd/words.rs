@@ -39,7 +39,7 @@ commands! {
     ADDR_ADD = 0x4100_c00c;
     /// Reports progress of SOFT_RESET: 0 when the reset is done.
     SOFT_RESET_STATUS = 0x8001_c014;
-    /// The whole function begins anew.
+    /// Resets the whole function.
     SOFT_RESET = 0x0101_c013;
     /// IOVA of the notify area, size and interrupt; then the size that is kept.
     NOTIFY = 0xc001_c015;

@@ -114,7 +114,7 @@ pub(crate) struct Agent {
     parent: Parent,
     /// The agent has reported its physical function as gone.
     is_away: bool,
-    /// How often another agent was found, or the same one anew: its lives begin at 1 again.
+    /// How often another agent was found, or the same one again: its lives begin at 1 again.
     renewed: u64,
     /// Our own hardware address, and those of others that the rail has not taken yet.
     own: Option<(Ipv4Addr, Mac)>,

@@ -146,7 +146,7 @@ pub struct Parent {
     /// What it reports of its link; `None` where it does not.
     pub news: Option<News>,
     /// Counts up each time that everything installed is lost: the physical function was reset, or its owner
-    /// began anew.
+    /// was restarted.
     pub life: u64,
 }
 

@@ -194,7 +194,7 @@ fn the_device_makes_checksums_or_the_rail_does_and_both_are_understood() {
 
 #[test]
 fn what_a_device_writes_and_cannot_be_is_counted_and_the_rail_goes_on() {
-    // The lie, how many entries or packets it spoils, and whether the queues have to be made anew.
+    // The false value, how many entries or packets it spoils, and whether the queues have to be set up again.
     let lies = [
         (Lie::Index(4095), true),
         (Lie::Index(700), true),
@@ -336,10 +336,10 @@ fn a_doorbell_that_was_not_heard_is_rung_again() {
     });
     assert_eq!(frame.as_deref(), Some(&b"heard late"[..]));
     assert!(pair.a.stats().rung_again >= 1 && pair.a.stats().resets == 0);
-    // One that never listens is made anew.
+    // A queue that ignores its doorbells is set up again.
     pair.vic.state().functions[0].deaf = u32::MAX;
     pair.post(Channel::Data, b"never heard");
-    pair.until("the queues are made anew", |pair| pair.a.stats().resets == 1);
+    pair.until("the queues are set up again", |pair| pair.a.stats().resets == 1);
     pair.vic.state().functions[0].deaf = 0;
     pair.passes("heard");
 }

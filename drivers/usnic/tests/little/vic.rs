@@ -133,7 +133,7 @@ impl Vic {
         Claim::over(Arc::new(handle)).unwrap()
     }
 
-    /// Waits until it is let go of.
+    /// Waits until it is released.
     fn hold(&self) {
         let begun = Instant::now();
         let mut is_new = true;

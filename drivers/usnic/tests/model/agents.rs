@@ -173,7 +173,7 @@ fn another_hardware_address_of_the_physical_function_is_heard_from_an_agent_that
     // It has the new one from the first command after its reset on, and reports it when queried.
     let fault = "at 0s pf reset\nevery 1 commands pf mac 02:00:00:00:77:09";
     pair.lab.model.inject(fault).unwrap();
-    pair.until("made anew", |pair| {
+    pair.until("set up again", |pair| {
         [&pair.a, &pair.b]
             .into_iter()
             .all(|rail| rail.stats().resets > 0 && rail.is_link_up())
@@ -281,7 +281,7 @@ fn a_mute_agent_holds_nobody_up() {
     pair.passes("after");
 }
 
-/// The link goes and comes, with all filters, while the queues are just made anew.
+/// The link goes and comes, with all filters, while the queues are just set up again.
 #[test]
 fn what_is_lost_while_queues_are_made_anew_is_noticed() {
     let mut options = Options::default();
@@ -305,7 +305,7 @@ fn what_is_lost_while_queues_are_made_anew_is_noticed() {
             pair.turn();
         }
         pair.lab.model.inject("at 0s link down\nat 0s link up").unwrap();
-        pair.until("made anew", |pair| {
+        pair.until("set up again", |pair| {
             pair.b.stats().resets > resets && pair.b.is_link_up() && pair.a.is_link_up()
         });
         pair.lab.has_fired("the last straw, and the link");

@@ -33,13 +33,13 @@ fn rails_live_and_begin_anew_by_the_ring_and_nothing_is_to_be_forgiven() {
                     .inject("after 0 frames vf0.wq1 error-status 3")
                     .unwrap();
                 pair.post(Channel::Data, b"the last straw");
-                pair.until("made anew", |pair| {
+                pair.until("set up again", |pair| {
                     pair.a.stats().resets == round + 1 && pair.a.is_link_up()
                 });
                 faults::recovers(&mut pair, &format!("{round} "));
             }
             pair.lab.model.inject("at 0s vf0 reset").unwrap();
-            pair.until("made anew after a reset", |pair| {
+            pair.until("set up again after a reset", |pair| {
                 pair.a.stats().resets == 5 && pair.a.is_link_up()
             });
             faults::recovers(&mut pair, "reset");
@@ -144,7 +144,7 @@ fn a_ring_that_hangs_later_is_made_anew_with_the_function() {
         .unwrap();
     pair.post(Channel::Data, b"the last straw");
     let mut reason = None;
-    pair.until("made anew", |pair| {
+    pair.until("set up again", |pair| {
         reason = reason
             .take()
             .or_else(|| pair.a.nic().trouble().map(str::to_owned));

@@ -124,7 +124,7 @@ fn queues_that_stop_or_do_not_hear_recover() {
         ("after 50 frames vf0.wq0 error-status 9", &["resets"]),
         ("after 5 doorbells vf0.wq1 lost-doorbell", &[]),
         ("always vf0.wq1 lost-doorbell times 3", &[]),
-        // Queues that are made anew find what an adapter's cache has kept.
+        // Queues that are set up again find what an adapter's cache has kept.
         (
             "always vf1.rq1 stale times 1\nafter 50 frames vf1.rq1 error-status 3",
             &["resets"],
@@ -288,8 +288,8 @@ fn what_is_wrong_at_opening_is_an_error_with_its_reason_in_time() {
     assert!(lab.open("vf0", &UsnicConfig::default()).unwrap().is_link_up());
 }
 
-/// As `mended`, over a function whose filters and queues are made anew meanwhile.
-fn anew(fault: &str, word: &str) {
+/// As `mended`, over a function whose filters and queues are set up again meanwhile.
+fn set_up_again(fault: &str, word: &str) {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab.model.inject(fault).unwrap();
     pair.lab
@@ -326,7 +326,7 @@ fn commands_that_fail_while_queues_are_made_anew_are_told_and_tried_again() {
         ("always vf0.wq0 stuck-stopped times 1", "does not start"),
         ("always vf0.rq1 stuck-stopped times 1", "does not start"),
     ] {
-        anew(fault, word);
+        set_up_again(fault, word);
     }
 }
 
@@ -467,7 +467,7 @@ fn another_hardware_address_is_taken_in_when_the_queues_are_made_anew() {
 fn a_function_that_somebody_reset_is_made_anew_at_the_first_try() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab.model.inject("at 0s vf0 reset").unwrap();
-    pair.until("made anew", |pair| {
+    pair.until("set up again", |pair| {
         assert_eq!(pair.a.nic().trouble(), None);
         pair.a.stats().resets == 1 && pair.a.is_link_up()
     });
@@ -545,7 +545,7 @@ fn memory_that_cannot_be_reached_or_is_slow_recovers() {
         ("every 150 accesses vf1.dma unmapped times 4", &[]),
         ("every 100 accesses vf0.dma slow 30ms times 5", &[]),
         ("every 100 accesses vf1.dma slow 30ms times 5", &[]),
-        // The physical function reads the filters that are installed anew.
+        // The physical function reads the filters that are installed again.
         (
             "always pf.dma unmapped times 3\nafter 50 frames vf0.wq1 error-status 3",
             &["resets"],

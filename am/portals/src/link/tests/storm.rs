@@ -105,7 +105,7 @@ fn one_rail_that_dies_and_comes_back_loses_nothing() {
     }
 }
 
-/// Process 1 reads memory of process 0 again and again, which is exposed anew and withdrawn now and then.
+/// Process 1 reads memory of process 0 again and again, which is exposed again and withdrawn now and then.
 fn gets(seed: u64) -> [usize; 2] {
     const LENGTH: usize = 6000;
     let net = SimNet::new(seed, world::rough());

@@ -117,7 +117,7 @@ impl Devcmd2 {
         });
     }
 
-    /// The ring cannot be used: it stops until it is enabled anew. \[M\]
+    /// The ring cannot be used: it stops until it is enabled again. \[M\]
     fn stop(&mut self, io: &mut Io) {
         io.registers.put(self.at + queue::RUNNING, 0);
         io.registers.put(self.at + queue::ENABLE, 0);

@@ -92,7 +92,7 @@ impl World {
         self.notify_all();
     }
 
-    /// Writes every notify area anew.
+    /// Writes every notify area again.
     pub(crate) fn notify_all(&mut self) {
         for function in &mut self.functions {
             function.notify(&self.context, &self.adapter, true);
