@@ -47,7 +47,7 @@ fn hop<D: Datagram>(from: &mut D, to: &mut D) {
     panic!("a frame was lost");
 }
 
-/// Half round trips in nanoseconds, sorted: each the mean of a batch.
+/// Measures half round trips in nanoseconds, sorted: each the mean of a batch.
 fn halves<D: Datagram>(mut a: D, mut b: D, clock: &Clock, rounds: usize) -> Vec<f64> {
     let (to_a, to_b) = (a.address(), b.address());
     let known = a.open(&to_b, Incarnation(1)).and(b.open(&to_a, Incarnation(1)));

@@ -63,7 +63,7 @@ struct Candidate {
     transport: TransportId,
     path: Path,
     failed: bool,
-    /// When the path may be tried again, after a lasting failure.
+    /// The time at which the path may be tried again, after a lasting failure.
     barred: Time,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Hop {
     pub(crate) allowed: u32,
     /// Since when it has had neither a link nor a path.
     pub(crate) away: Time,
-    /// When a better path that has failed is tried again, while a link is up.
+    /// The time at which a better path that has failed is tried again, while a link is up.
     pub(crate) again: Time,
     /// How many such attempts have failed.
     in_vain: u32,

@@ -48,7 +48,7 @@ pub mod flags {
     pub const ACKS: u8 = 2;
     /// Both jobs follow the header.
     pub const FOREIGN: u8 = 4;
-    /// In an acknowledgement: something beyond a gap has arrived; `sequence` is its first position.
+    /// A flag of an acknowledgement: something beyond a gap has arrived; `sequence` is its first position.
     pub const GAP: u8 = 8;
     /// All defined flags.
     pub const ALL: u8 = CONTROL | ACKS | FOREIGN | GAP;

@@ -34,7 +34,7 @@ impl Vic {
         Self { child, folder }
     }
 
-    /// The rail over one of its functions.
+    /// Opens the rail over one of its functions.
     pub(crate) fn open(&self, function: &str) -> UsnicRail {
         let name = format!("usnic:model/{}/{function}", self.folder.display());
         let name = name.parse().expect("a name");
@@ -50,7 +50,7 @@ impl Drop for Vic {
     }
 }
 
-/// The other process: runs the model until its starter is gone.
+/// Runs the model, as the other process, until its starter is gone.
 pub(crate) fn serve() {
     let options = Options {
         idle: Idle::Spin,

@@ -41,8 +41,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both ranks, connected over as many rails as there are latencies, in nanoseconds, which the rails
-    /// report: small messages take the least of them.
+    /// Creates both ranks, connected over as many rails as there are latencies, in nanoseconds, which the
+    /// rails report: small messages take the least of them.
     ///
     /// # Errors
     /// When PML or BTL refuses what it must not refuse; for more than 64 rails.
@@ -114,7 +114,7 @@ impl Pair {
         Ok(())
     }
 
-    /// A message from the first rank to the second one, and one back, by the calls that wait.
+    /// Sends a message from the first rank to the second one, and one back, by the calls that wait.
     ///
     /// # Errors
     /// When either does not arrive.
@@ -127,7 +127,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The first rank looks for messages once, and there are none.
+    /// Lets the first rank poll for messages once, and there are none.
     #[inline]
     pub fn look(&mut self) {
         black_box(self.ends[0].poll());

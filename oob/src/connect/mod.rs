@@ -16,7 +16,7 @@
 //!         └───────────────────────┴── a call that is taken ────────────────────────────┘
 //! ```
 //!
-//! From Closed a peer goes on as from Unconnected.
+//! The transitions from Closed are those from Unconnected.
 //!
 //! # Simultaneous calls
 //!

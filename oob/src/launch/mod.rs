@@ -58,15 +58,15 @@ pub const MOST_RANKS: u32 = 65_536;
 /// How a process learns its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From the variables of `doorbell run`.
+    /// The variables of `doorbell run`.
     Doorbell,
-    /// From a PMIx server, through libpmix.
+    /// A PMIx server, through libpmix.
     Pmix,
-    /// From a PMI-2 server on an inherited descriptor.
+    /// A PMI-2 server on an inherited descriptor.
     Pmi2,
-    /// From a PMI-1 server on an inherited descriptor.
+    /// A PMI-1 server on an inherited descriptor.
     Pmi1,
-    /// From variables that have only rank and size.
+    /// Variables that have only rank and size.
     Environment,
     /// The process is alone.
     Singleton,

@@ -16,9 +16,9 @@ use crate::error::OobError;
 /// Selects NICs: by name (`eth0`, `eth*`, `*`), or by a network that they have an address in (`10.0.0.0/8`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// By name; a star at the end matches any rest.
+    /// A choice by name; a star at the end matches any rest.
     Name(String),
-    /// By network: of any NIC, the addresses in this network.
+    /// A choice by network: of any NIC, the addresses in this network.
     Network(IpAddr, u8),
 }
 

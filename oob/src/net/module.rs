@@ -20,12 +20,12 @@ use crate::contact::ADDRESSES_MAX;
 use crate::error::OobError;
 use crate::transport::{Address, ModuleId};
 
-/// Where the tasks of a module run.
+/// The runtime on which the tasks of a module run.
 #[derive(Debug)]
 pub(super) enum Runs {
-    /// On the transport's runtime, with all others.
+    /// The transport's runtime, shared with all others.
     Here(Handle),
-    /// On a thread of its own.
+    /// A thread of its own.
     Thread(Thread),
 }
 

@@ -25,7 +25,7 @@ use crate::transport::{Address, ModuleId, Path};
 pub enum Weight {
     /// Within this host.
     Here,
-    /// In the same network.
+    /// Both addresses are in the same network.
     Network,
     /// Through a router.
     Routed,

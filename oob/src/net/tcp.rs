@@ -80,7 +80,7 @@ pub struct Tcp {
     module_count: usize,
     /// All addresses of this host.
     host: Vec<IpAddr>,
-    /// When failed listeners are retried.
+    /// The time at which failed listeners are retried.
     again: Option<Time>,
     /// The addresses requested for each peer, and the paths returned.
     asked: BTreeMap<Name, (Vec<Address>, Vec<Path>)>,

@@ -46,7 +46,7 @@ struct Broadcast {
     hold: Time,
     /// Whether there is something new to report to the parent.
     fresh: bool,
-    /// At the root: who is informed of the end.
+    /// At the root, the process that is informed of the end.
     origin: Option<(Name, OpId)>,
 }
 

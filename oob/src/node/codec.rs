@@ -13,19 +13,19 @@ pub(super) const ATTACH: u32 = 1;
 pub(super) const ATTACHED: u32 = 2;
 /// A child has found another parent.
 pub(super) const DETACH: u32 = 3;
-/// To the root: a rank is lost, or back.
+/// A report to the root that a rank is lost, or back.
 pub(super) const REPORT: u32 = 4;
-/// From the root: which ranks are lost, and which are back.
+/// A notice from the root of the ranks that are lost, and of those that are back.
 pub(super) const NEWS: u32 = 5;
 /// A check whether a process lives; its delivery is the answer.
 pub(super) const CHECK: u32 = 6;
-/// To the root: a request for a broadcast.
+/// A request to the root for a broadcast.
 pub(super) const CAST_REQUEST: u32 = 7;
 /// Down the tree: a broadcast.
 pub(super) const CAST: u32 = 8;
 /// Up the tree: which ranks have a broadcast.
 pub(super) const REACHED: u32 = 9;
-/// From the root: the end of a broadcast.
+/// A notice from the root that a broadcast has ended.
 pub(super) const CAST_ENDED: u32 = 10;
 /// Up the tree: contributions to an all-gather.
 pub(super) const GATHER: u32 = 11;
@@ -33,7 +33,7 @@ pub(super) const GATHER: u32 = 11;
 pub(super) const LOOK_UP: u32 = 12;
 /// The answer to a look-up.
 pub(super) const CONTACT: u32 = 13;
-/// To all peers with a link to us: our new addresses.
+/// Our new addresses, for all peers with a link to us.
 pub(super) const MOVED: u32 = 14;
 
 /// Maximum length of a list of ranks.

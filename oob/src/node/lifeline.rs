@@ -109,7 +109,7 @@ impl Node {
         Some(())
     }
 
-    /// A process reports its own addresses only.
+    /// Handles new addresses of a process, which reports its own only.
     fn on_moved(&mut self, ix: u32, body: &Bytes) -> Option<()> {
         let contact = Contact::decode(&mut Reader::new(body).rest)?;
         if contact.name != self.of(ix).name {

@@ -41,9 +41,9 @@ pub enum Counted {
     /// It has no counters.
     #[default]
     Nothing,
-    /// Those of the transport `tcp`.
+    /// The counters of the transport `tcp`.
     Tcp(net::Counters),
-    /// Those of a transport `rail`.
+    /// The counters of a transport `rail`.
     Rail(rail::Counters),
 }
 

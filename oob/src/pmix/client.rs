@@ -21,7 +21,7 @@ pub(crate) struct Client {
 pub(crate) struct Order {
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
-    /// As `NAME=VALUE`, in addition to those of the launcher.
+    /// The variables as `NAME=VALUE`, in addition to those of the launcher.
     pub(crate) variables: Vec<String>,
     pub(crate) processes: u32,
     pub(crate) host: Option<String>,

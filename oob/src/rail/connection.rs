@@ -66,7 +66,7 @@ pub(super) struct Line {
     leaving: bool,
     /// Whether the end has its place in the stream.
     shut: bool,
-    /// When the handshake, or closing, has taken too long.
+    /// The time at which the handshake, or closing, has taken too long.
     pub(super) deadline: Option<Time>,
     /// Its number in the meeting, as long as that knows it.
     pub(super) conn: Option<Conn>,

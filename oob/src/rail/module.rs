@@ -48,7 +48,7 @@ pub(super) struct Module {
     pub(super) peers: Vec<Option<Peer>>,
     /// Peers with something queued, or not taken yet.
     pub(super) busy: BTreeSet<PeerIndex>,
-    /// When it is polled by a timer, and the interval.
+    /// The next time it is polled by a timer, and the interval.
     look_at: Time,
     pause: Duration,
     awake: Time,

@@ -43,7 +43,7 @@ pub(super) struct Peer {
     /// Segments that the peer has not taken: the rail's number, the line, the bytes.
     flight: VecDeque<(MsgId, LineId, usize)>,
     pub(super) words: VecDeque<Head>,
-    /// When something was last received from it, and when it was probed since then.
+    /// The time at which something was last received from it, and that of a probe since then.
     pub(super) alive: Time,
     pub(super) asked: Option<Time>,
     /// Number of its failed handshakes, at a given time.

@@ -44,7 +44,7 @@ struct Wire {
     up: bool,
     life: u32,
     calm: bool,
-    /// From the first, and from the second.
+    /// The direction from the first side, and that from the second.
     ways: [OneWay; 2],
     events: [VecDeque<EventKind>; 2],
     lives: [VecDeque<u32>; 2],
@@ -192,7 +192,7 @@ impl Endpoint for Fake {
 struct Book {
     given: u32,
     sent: u64,
-    /// Of the frames that came: the number of the peer's link, and of the next one.
+    /// The number of the peer's link, and of the next frame, by the frames that came.
     came: Option<(u32, u32)>,
 }
 

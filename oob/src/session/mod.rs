@@ -462,7 +462,7 @@ impl Session {
         Ok(head)
     }
 
-    /// Answerer: handles the call.
+    /// Handles the call, as the answerer.
     fn answer(&mut self, mut noise: Box<HandshakeState>) -> Result<(), OobError> {
         let refuse = |session: &mut Self, refusal| {
             let head = Head::of(Kind::Refuse(refusal), session.keyed, session.purpose);
@@ -497,7 +497,7 @@ impl Session {
         Ok(())
     }
 
-    /// Caller: handles the answer.
+    /// Handles the answer, as the caller.
     fn answered(&mut self, mut noise: Box<HandshakeState>) -> Result<(), OobError> {
         match self.head()?.kind {
             Kind::Answer => {}
@@ -515,7 +515,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answerer: handles the first record.
+    /// Handles the first record, as the answerer.
     fn prove(&mut self, mut keys: Box<Keys>, peer: Peer) -> Result<(), OobError> {
         let record = keys.opened;
         let plain = keys.open(self.record_body())?;

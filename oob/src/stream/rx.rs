@@ -38,7 +38,7 @@ pub(crate) struct Rx {
     held_charge: u32,
     /// Bytes delivered that no receive has taken.
     pub(crate) unmatched: u32,
-    /// When an acknowledgement is due.
+    /// The time at which an acknowledgement is due.
     due: Time,
     since: u32,
     /// The window that was last advertised.

@@ -19,7 +19,7 @@ pub(crate) struct Message {
     pub(crate) tag: u32,
     pub(crate) body: Bytes,
     pub(crate) deadline: Time,
-    /// When it was sent, if it was sent exactly once.
+    /// The time at which it was sent, if it was sent exactly once.
     pub(crate) sent_at: Option<Time>,
 }
 

@@ -32,7 +32,7 @@ enum Host {
 }
 
 impl Endpoint {
-    /// The host name, if it is not an address.
+    /// Returns the host name, if it is not an address.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.host {
@@ -41,7 +41,7 @@ impl Endpoint {
         }
     }
 
-    /// The port number.
+    /// Returns the port number.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port

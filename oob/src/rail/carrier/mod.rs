@@ -54,7 +54,7 @@ pub struct Rails {
     guests: usize,
     ghosts: usize,
     asked: BTreeMap<Name, Requested>,
-    /// When lines and peers are checked for time-outs.
+    /// The next time lines and peers are checked for time-outs.
     scan_at: Time,
     now: Time,
     events: VecDeque<Event>,
@@ -216,8 +216,8 @@ impl Carrier for Rails {
         self.events.pop_front()
     }
 
-    /// Ready when something has happened. Otherwise every rail is armed and wakes the task of `cx`; rails
-    /// that cannot are polled when [`Carrier::next_deadline`] has come.
+    /// Polls for events: ready when something has happened. Otherwise every rail is armed and wakes the task
+    /// of `cx`; rails that cannot are polled when [`Carrier::next_deadline`] has come.
     fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
         self.now = now;
         let mut any = self.look(now);
