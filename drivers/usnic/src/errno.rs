@@ -77,7 +77,7 @@ impl Errno {
                 "try again; reset the function where it stays so",
             ),
             _ => (
-                "the number has no meaning in any public driver",
+                "no public driver defines this number",
                 "report the number with the firmware's version",
             ),
         }
