@@ -65,19 +65,7 @@ impl Core {
 
     fn fail_transfer(&mut self, index: RequestIndex, rank: Rank) {
         let (slot, record) = self.requests.both(index);
-        let under_way = matches!(
-            slot.state(),
-            State::Fragments
-                | State::Getting
-                | State::PutExposed
-                | State::AwaitAck
-                | State::AwaitFin
-                | State::Streaming
-                | State::Putting
-                | State::SendRestart
-                | State::RecvRestart
-        );
-        if !under_way || slot.peer() != rank {
+        if !slot.state().is_transfer() || slot.peer() != rank {
             return;
         }
         let aborted = slot.is(mark::ABORTED);

@@ -49,6 +49,19 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// Whether it is a receive that has met an announcement, and has not ended.
+    pub(crate) const fn is_receiving(self) -> bool {
+        matches!(
+            self,
+            Self::Fragments | Self::Getting | Self::PutExposed | Self::RecvRestart
+        )
+    }
+
+    /// Whether it is one end of a transfer: a receive as above, or a send that was announced.
+    pub(crate) const fn is_transfer(self) -> bool {
+        self.is_receiving() || self.is_send() && !matches!(self, Self::Queued)
+    }
+
     /// Whether it is a send to another rank that has not ended.
     pub(crate) const fn is_send(self) -> bool {
         matches!(

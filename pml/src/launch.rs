@@ -1,10 +1,11 @@
 //! The start of a send: which protocol, and its first message (reference: bfo, section 5).
 
-use doorbell_fabric::message::{Access, Body, Message, Refused, Remote};
+use doorbell_fabric::message::{Access, Body, Message, Refused};
 use zerocopy::IntoBytes;
 
 use crate::config::Protocol;
 use crate::convertor::to_usize;
+use crate::core::Core;
 use crate::credit::ENVELOPE;
 use crate::pml::Pml;
 use crate::rank::Rank;
@@ -23,6 +24,23 @@ pub(crate) enum Launch {
     Full,
     /// The peer has too much of ours unreceived.
     NoCredit,
+}
+
+impl Core {
+    /// The announcement of a send.
+    pub(crate) fn announcement(&mut self, id: RequestId, kind: u8, flags: u8) -> RndvHeader {
+        let checksum = self.checksum_of(id.index());
+        let (slot, record) = self.requests.both(id.index());
+        RndvHeader {
+            matching: MatchHeader::new(kind, flags, slot.context(), record.seq(), slot.tag()),
+            length: slot.length().into(),
+            sender: id.to_bits().into(),
+            receiver: record.remote_request().into(),
+            restart: record.handshake.attempt().into(),
+            checksum: 0.into(),
+        }
+        .with_checksum(checksum)
+    }
 }
 
 impl<M: Message> Pml<M> {
@@ -101,7 +119,6 @@ impl<M: Message> Pml<M> {
         first: usize,
         can_put: bool,
     ) -> Launch {
-        let checksum = self.core.checksum_of(id.index());
         let hot = &self.core.hot[rank];
         let (slot, record) = self.core.requests.both(id.index());
         let mut body = slot.length().min(first as u64);
@@ -111,15 +128,7 @@ impl<M: Message> Pml<M> {
         }
         record.set_seq(hot.next_seq().0);
         let flags = if can_put { flag::CAN_PUT } else { 0 };
-        let head = RndvHeader {
-            matching: MatchHeader::new(kind::RNDV, flags, slot.context(), record.seq(), slot.tag()),
-            length: slot.length().into(),
-            sender: id.to_bits().into(),
-            receiver: 0.into(),
-            restart: 0.into(),
-            checksum: 0.into(),
-        }
-        .with_checksum(checksum);
+        let head = self.core.announcement(id, kind::RNDV, flags);
         match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
             Ok(()) => {
                 self.core.requests.record(id.index()).progress.set_counted(body);
@@ -137,33 +146,22 @@ impl<M: Message> Pml<M> {
 
     /// RGET; `None` when the memory cannot be exposed.
     fn launch_exposed(&mut self, rank: Rank, at: usize, id: RequestId) -> Option<Launch> {
-        let (rail_index, peer) = self.core.peers[rank].paths[at].route();
-        let rail = &mut self.rails[rail_index];
-        let record = self.core.requests.record(id.index());
-        if record.one_sided.is_exposed() && record.one_sided.rail() != rail_index {
+        let (rail, peer) = self.core.peers[rank].paths[at].route();
+        let one_sided = &self.core.requests.peek_record(id.index()).one_sided;
+        if one_sided.is_exposed() && one_sided.rail() != rail {
             self.core.withdraw(id.index());
             self.apply_withdrawals();
             return Some(Launch::Full);
         }
-        if !record.one_sided.is_exposed() {
-            let memory = record.memory.readable()?;
-            let remote: Remote = rail.expose(memory, Access::Read, Some(peer)).ok()?;
-            record.one_sided.expose(rail_index, remote);
+        if !one_sided.is_exposed() && !self.expose(rank, at, id) {
+            return None;
         }
-        let remote = record.one_sided.remote()?;
         let seq = self.core.hot[rank].next_seq().0;
+        let record = self.core.requests.record(id.index());
         record.set_seq(seq);
-        let checksum = self.core.checksum_of(id.index());
-        let slot = self.core.requests.peek(id.index());
-        let head = RndvHeader {
-            matching: MatchHeader::new(kind::RGET, 0, slot.context(), seq, slot.tag()),
-            length: slot.length().into(),
-            sender: id.to_bits().into(),
-            receiver: 0.into(),
-            restart: 0.into(),
-            checksum: 0.into(),
-        }
-        .with_checksum(checksum);
+        let remote = record.one_sided.remote()?;
+        let head = self.core.announcement(id, kind::RGET, 0);
+        let rail = &mut self.rails[rail];
         let sent = rail.send(peer, head.as_bytes(), Body::Bytes(remote.as_bytes()));
         Some(match self.first_sent(rank, at, sent.map(|_| 0)) {
             Ok(()) => {
@@ -173,6 +171,20 @@ impl<M: Message> Pml<M> {
             }
             Err(launch) => launch,
         })
+    }
+
+    /// Exposes the memory of a send over a path, to be read by its receiver. Returns whether it can be.
+    pub(crate) fn expose(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
+        let (rail, peer) = self.core.peers[rank].paths[at].route();
+        let record = self.core.requests.record(id.index());
+        let Some(memory) = record.memory.readable() else {
+            return false;
+        };
+        let Ok(remote) = self.rails[rail].expose(memory, Access::Read, Some(peer)) else {
+            return false;
+        };
+        record.one_sided.expose(rail, remote);
+        true
     }
 
     /// Sends the first message of a send, with the first `body` bytes.

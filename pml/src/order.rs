@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::hot::about;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
-use crate::request::{RequestId, State};
+use crate::request::RequestId;
 use crate::unexpected::{Envelope, Station};
 use crate::wire::{flag, kind};
 
@@ -55,11 +55,7 @@ impl Core {
     fn awaits(&self, envelope: &Envelope) -> bool {
         let under_way = self.requests.indices().any(|index| {
             let slot = self.requests.peek(index);
-            let receives = matches!(
-                slot.state(),
-                State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
-            );
-            receives
+            slot.state().is_receiving()
                 && slot.peer() == envelope.rank
                 && self.requests.peek_record(index).remote_request() == envelope.sender
         });

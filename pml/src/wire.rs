@@ -195,7 +195,7 @@ pub(crate) struct CreditHeader {
 
 /// PROBE, ECHO and BROKEN: about the paths themselves. A path is its number in the order of `connect`; the
 /// other number is that of the question, or, in BROKEN, that of the connection which is given up
-/// ([`Life`](doorbell_fabric::event::Life)): no later one is broken by it.
+/// ([`Life`]): no later one is broken by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct PathHeader {

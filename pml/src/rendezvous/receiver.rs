@@ -274,18 +274,7 @@ impl Core {
             self.counters.drops.wrong_peer += 1;
             return false;
         }
-        if !matches!(
-            slot.state(),
-            State::Fragments
-                | State::Getting
-                | State::PutExposed
-                | State::AwaitAck
-                | State::AwaitFin
-                | State::Streaming
-                | State::Putting
-                | State::SendRestart
-                | State::RecvRestart
-        ) {
+        if !slot.state().is_transfer() {
             self.counters.drops.wrong_state += 1;
             return false;
         }

@@ -189,15 +189,9 @@ impl Core {
         sender: u64,
         receiver: u64,
     ) -> Option<RequestIndex> {
-        let receives = |state| {
-            matches!(
-                state,
-                State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
-            )
-        };
         let fits = |core: &Self, index: RequestIndex| {
             let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
-            receives(slot.state())
+            slot.state().is_receiving()
                 && slot.peer() == rank
                 && record.remote_request() == sender
                 && record.seq() == matching.seq.get()

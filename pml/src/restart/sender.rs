@@ -1,6 +1,6 @@
 //! The sender's part of the handshake.
 
-use doorbell_fabric::message::{Access, Body, Message, MsgId, Refused};
+use doorbell_fabric::message::{Body, Message, MsgId, Refused};
 use zerocopy::IntoBytes;
 
 use crate::backlog::Task;
@@ -12,7 +12,7 @@ use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, State, mark};
-use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
+use crate::wire::{RestartHeader, flag, kind};
 
 use super::{Phase, SENDER, Word};
 
@@ -169,20 +169,11 @@ impl<M: Message> Pml<M> {
             long && path.wants_get(protocol, length),
             long && path.wants_put(protocol),
         );
-        let exposed = get && self.expose_once_more(rank, at, id);
-        let checksum = self.core.checksum_of(id.index());
+        let exposed = get && self.expose(rank, at, id);
         let flags = flag::RESTART | if put { flag::CAN_PUT } else { 0 };
         let kind = if exposed { kind::RGET } else { kind::RNDV };
-        let (slot, record) = self.core.requests.both(id.index());
-        let head = RndvHeader {
-            matching: MatchHeader::new(kind, flags, slot.context(), record.seq(), slot.tag()),
-            length: length.into(),
-            sender: id.to_bits().into(),
-            receiver: record.remote_request().into(),
-            restart: record.handshake.attempt().into(),
-            checksum: 0.into(),
-        }
-        .with_checksum(checksum);
+        let head = self.core.announcement(id, kind, flags);
+        let record = self.core.requests.peek_record(id.index());
         let remote = record.one_sided.remote();
         let body = match &remote {
             Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
@@ -204,20 +195,6 @@ impl<M: Message> Pml<M> {
                 Step::Again(false)
             }
         }
-    }
-
-    fn expose_once_more(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
-        let (rail_index, peer) = self.core.peers[rank].paths[at].route();
-        let record = self.core.requests.record(id.index());
-        let Some(memory) = record.memory.readable() else {
-            return false;
-        };
-        let rail = &mut self.rails[rail_index];
-        let Ok(remote) = rail.expose(memory, Access::Read, Some(peer)) else {
-            return false;
-        };
-        record.one_sided.expose(rail_index, remote);
-        true
     }
 
     /// A path is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
