@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, 
 
 use crate::console;
 use crate::error::ToolError;
-use crate::run::reaper::{Keeper, Kept};
+use crate::run::reaper::{JobProcesses, Reaper};
 use crate::run::watch::{Signals, wait};
 
 /// What the names of our temporary folders begin with: the keeper removes no others.
@@ -130,7 +130,7 @@ impl Ended {
 
 /// Starts programs and ends them.
 pub struct Runner {
-    keeper: RefCell<Keeper>,
+    reaper: RefCell<Reaper>,
     root: String,
     signals: RefCell<Signals>,
     interrupted: Cell<Option<Signal>>,
@@ -171,8 +171,8 @@ impl Runner {
         // it is ended all the same, and only its time is unknown.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         Ok(Self {
-            keeper: RefCell::new(
-                Keeper::start(&root)
+            reaper: RefCell::new(
+                Reaper::start(&root)
                     .map_err(system("start the process that ends what peers leave behind"))?,
             ),
             root,
@@ -268,7 +268,7 @@ impl Runner {
 
     /// From now on a folder is removed when we are killed.
     pub fn watch_folder(&self, folder: &Path) {
-        self.keeper.borrow_mut().watch_folder(folder);
+        self.reaper.borrow_mut().watch_folder(folder);
     }
 
     fn start(&self, name: &str, mut command: Command) -> Result<Running, Stop> {
@@ -290,7 +290,7 @@ impl Runner {
         };
         let mut child = spawn(&mut command).map_err(failed)?;
         let group = Pid::from_child(&child);
-        self.keeper.borrow_mut().watch(group);
+        self.reaper.borrow_mut().watch(group);
         // Where the system gives none, its end is looked for again and again.
         let end = pidfd_open(group, PidfdFlags::empty()).ok();
         let spoke = Arc::new(AtomicBool::new(false));
@@ -343,7 +343,7 @@ impl Runner {
     /// Ends a program and what it started; its last words.
     fn kill(&self, running: &mut Running) -> String {
         running.end_group();
-        Kept::new(&self.root, vec![running.group]).end(GRACE);
+        JobProcesses::new(&self.root, vec![running.group]).end(GRACE);
         match running.take_leave("it") {
             Ok(ended) => last_words(&ended.err, &ended.out),
             Err(_) => "it printed nothing".to_owned(),
@@ -352,7 +352,7 @@ impl Runner {
 
     /// Ends whatever is left of programs that have ended: an MPI's daemons may outlive its launcher.
     pub fn sweep(&self) {
-        Kept::new(&self.root, Vec::new()).end(GRACE);
+        JobProcesses::new(&self.root, Vec::new()).end(GRACE);
         // They are ours now (we adopt them), and their time is to be known.
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
     }

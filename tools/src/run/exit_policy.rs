@@ -18,22 +18,22 @@ const CAUSE: Duration = Duration::from_millis(500);
 
 /// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Action {
     /// Print this message.
-    Say(String),
+    Print(String),
     /// Send this to all ranks that have not ended.
     Signal(Signal),
 }
 
 /// The number of ranks that have not ended, and of all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Left {
+pub(super) struct Remaining {
     pub(super) alive: u32,
     pub(super) all: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(super) struct ExitPolicy {
     /// The exit status of the job, once it is decided.
     verdict: Option<u8>,
     /// The first rank that ended because it lost another one, and until when the cause may still show.
@@ -44,7 +44,7 @@ pub(super) struct Judge {
     passed_on: u32,
 }
 
-impl Judge {
+impl ExitPolicy {
     pub(super) fn new(now: Instant, timeout: Option<Duration>) -> Self {
         Self {
             verdict: None,
@@ -65,7 +65,7 @@ impl Judge {
         self.passed_on > 0
     }
 
-    /// Returns when [`Judge::tick`] is due.
+    /// Returns when [`ExitPolicy::tick`] is due.
     pub(super) fn until(&self) -> Option<Instant> {
         let cause = self.consequence.as_ref().map(|(_, until)| *until);
         let until = [self.kill_at, self.timeout.map(|(at, _)| at), cause];
@@ -74,7 +74,7 @@ impl Judge {
 
     /// Handles the failure of a rank. The first failure decides, unless it looks like the consequence of
     /// another one.
-    pub(super) fn failed(&mut self, now: Instant, failure: Failure, left: Left) -> Vec<Order> {
+    pub(super) fn failed(&mut self, now: Instant, failure: Failure, left: Remaining) -> Vec<Action> {
         if self.verdict.is_some() {
             return Vec::new();
         }
@@ -86,7 +86,7 @@ impl Judge {
     }
 
     /// Handles a failure of the job that no rank caused.
-    pub(super) fn condemn(&mut self, now: Instant, failure: Failure, left: Left) -> Vec<Order> {
+    pub(super) fn condemn(&mut self, now: Instant, failure: Failure, left: Remaining) -> Vec<Action> {
         self.consequence = None;
         if self.verdict.is_some() {
             return Vec::new();
@@ -100,7 +100,7 @@ impl Judge {
     }
 
     /// Ends the remaining ranks, with the reason.
-    fn end(&mut self, now: Instant, reason: &str, left: Left) -> Vec<Order> {
+    fn end(&mut self, now: Instant, reason: &str, left: Remaining) -> Vec<Action> {
         let other = if left.alive < left.all { "other " } else { "" };
         let rest = match left.alive {
             0 => String::new(),
@@ -108,17 +108,20 @@ impl Judge {
             n => format!("; ending the {other}{n} ranks"),
         };
         self.kill_at = Some(now + GRACE);
-        vec![Order::Say(format!("{reason}{rest}")), Order::Signal(Signal::TERM)]
+        vec![
+            Action::Print(format!("{reason}{rest}")),
+            Action::Signal(Signal::TERM),
+        ]
     }
 
     /// Passes a signal to the launcher on to the job; the second one kills.
-    pub(super) fn signal(&mut self, now: Instant, signal: Signal) -> Order {
+    pub(super) fn signal(&mut self, now: Instant, signal: Signal) -> Action {
         self.passed_on += 1;
         if signal == Signal::HUP {
             // The terminal is gone, so no second signal can come.
             self.kill_at = Some(now + GRACE);
         }
-        Order::Signal(if self.passed_on > 1 { Signal::KILL } else { signal })
+        Action::Signal(if self.passed_on > 1 { Signal::KILL } else { signal })
     }
 
     /// Extends the deadlines by a time during which the job was stopped by us.
@@ -129,17 +132,17 @@ impl Judge {
     }
 
     /// Carries out what is due.
-    pub(super) fn tick(&mut self, now: Instant, left: Left) -> Vec<Order> {
-        let mut orders = Vec::new();
+    pub(super) fn tick(&mut self, now: Instant, left: Remaining) -> Vec<Action> {
+        let mut actions = Vec::new();
         if let Some((failure, _)) = self
             .consequence
             .take_if(|(_, until)| left.alive == 0 || now >= *until)
         {
-            orders.extend(self.condemn(now, failure, left));
+            actions.extend(self.condemn(now, failure, left));
         }
         if self.kill_at.is_some_and(|at| now >= at) {
             self.kill_at = None;
-            orders.push(Order::Signal(Signal::KILL));
+            actions.push(Action::Signal(Signal::KILL));
         }
         if let Some((at, time)) = self.timeout
             && now >= at
@@ -148,10 +151,10 @@ impl Judge {
             if left.alive > 0 {
                 self.verdict.get_or_insert(Exit::TimedOut.number());
                 let why = format!("the job did not end within {} s", time.as_secs_f64());
-                orders.extend(self.end(now, &why, left));
+                actions.extend(self.end(now, &why, left));
             }
         }
-        orders
+        actions
     }
 }
 
@@ -159,8 +162,8 @@ impl Judge {
 mod tests {
     use super::*;
 
-    const ALL: Left = Left { alive: 4, all: 4 };
-    const SOME: Left = Left { alive: 2, all: 4 };
+    const ALL: Remaining = Remaining { alive: 4, all: 4 };
+    const SOME: Remaining = Remaining { alive: 2, all: 4 };
 
     fn failure(code: u8) -> Failure {
         Failure {
@@ -169,79 +172,79 @@ mod tests {
         }
     }
 
-    fn said(orders: &[Order]) -> Vec<&str> {
-        let mut said = Vec::new();
-        for order in orders {
-            if let Order::Say(text) = order {
-                said.push(text.as_str());
+    fn printed(actions: &[Action]) -> Vec<&str> {
+        let mut printed = Vec::new();
+        for action in actions {
+            if let Action::Print(text) = action {
+                printed.push(text.as_str());
             }
         }
-        said
+        printed
     }
 
     #[test]
     fn the_first_failure_is_the_jobs() {
         let now = Instant::now();
-        let mut judge = Judge::new(now, None);
-        let orders = judge.failed(now, failure(7), SOME);
+        let mut policy = ExitPolicy::new(now, None);
+        let actions = policy.failed(now, failure(7), SOME);
         assert_eq!(
-            said(&orders),
+            printed(&actions),
             ["rank 1 ended with exit status 7; ending the other 2 ranks"]
         );
-        assert_eq!(orders.last(), Some(&Order::Signal(Signal::TERM)));
-        assert_eq!(judge.failed(now, failure(9), SOME), []);
-        assert_eq!(judge.verdict(), Some(7));
-        assert_eq!(judge.until(), Some(now + GRACE));
-        assert_eq!(judge.tick(now + GRACE, SOME), [Order::Signal(Signal::KILL)]);
-        assert_eq!(judge.tick(now + 2 * GRACE, SOME), []);
+        assert_eq!(actions.last(), Some(&Action::Signal(Signal::TERM)));
+        assert_eq!(policy.failed(now, failure(9), SOME), []);
+        assert_eq!(policy.verdict(), Some(7));
+        assert_eq!(policy.until(), Some(now + GRACE));
+        assert_eq!(policy.tick(now + GRACE, SOME), [Action::Signal(Signal::KILL)]);
+        assert_eq!(policy.tick(now + 2 * GRACE, SOME), []);
     }
 
     #[test]
     fn a_consequence_waits_for_its_cause() {
         let now = Instant::now();
         let lost = Exit::PeerLost.number();
-        let mut judge = Judge::new(now, None);
-        assert_eq!(judge.failed(now, failure(lost), SOME), []);
-        assert_eq!(judge.failed(now, failure(3), SOME).len(), 2);
-        assert_eq!(judge.verdict(), Some(3));
+        let mut policy = ExitPolicy::new(now, None);
+        assert_eq!(policy.failed(now, failure(lost), SOME), []);
+        assert_eq!(policy.failed(now, failure(3), SOME).len(), 2);
+        assert_eq!(policy.verdict(), Some(3));
         // No cause shows in time.
-        for (at, left) in [(now + CAUSE, SOME), (now, Left { alive: 0, all: 4 })] {
-            let mut judge = Judge::new(now, None);
-            assert_eq!(judge.failed(now, failure(lost), SOME), []);
-            assert_eq!(judge.tick(now, SOME), []);
-            assert!(!judge.tick(at, left).is_empty());
-            assert_eq!(judge.verdict(), Some(lost));
+        for (at, left) in [(now + CAUSE, SOME), (now, Remaining { alive: 0, all: 4 })] {
+            let mut policy = ExitPolicy::new(now, None);
+            assert_eq!(policy.failed(now, failure(lost), SOME), []);
+            assert_eq!(policy.tick(now, SOME), []);
+            assert!(!policy.tick(at, left).is_empty());
+            assert_eq!(policy.verdict(), Some(lost));
         }
     }
 
     #[test]
     fn a_signal_is_passed_on_and_the_second_one_is_meant() {
         let now = Instant::now();
-        let mut judge = Judge::new(now, None);
-        assert_eq!(judge.signal(now, Signal::INT), Order::Signal(Signal::INT));
-        assert_eq!(judge.failed(now, failure(130), SOME), [], "it explains itself");
-        assert_eq!(judge.signal(now, Signal::INT), Order::Signal(Signal::KILL));
-        assert_eq!(judge.verdict(), Some(130));
-        assert_eq!(judge.until(), None);
-        judge.signal(now, Signal::HUP);
-        assert_eq!(judge.until(), Some(now + GRACE));
+        let mut policy = ExitPolicy::new(now, None);
+        assert_eq!(policy.signal(now, Signal::INT), Action::Signal(Signal::INT));
+        assert_eq!(policy.failed(now, failure(130), SOME), [], "it explains itself");
+        assert_eq!(policy.signal(now, Signal::INT), Action::Signal(Signal::KILL));
+        assert_eq!(policy.verdict(), Some(130));
+        assert_eq!(policy.until(), None);
+        policy.signal(now, Signal::HUP);
+        assert_eq!(policy.until(), Some(now + GRACE));
     }
 
     #[test]
     fn a_time_out_ends_those_who_are_left() {
         let now = Instant::now();
         let time = Duration::from_secs(3);
-        let mut judge = Judge::new(now, Some(time));
-        judge.paused(time);
-        assert_eq!(judge.tick(now + time, ALL), []);
-        let orders = judge.tick(now + 2 * time, ALL);
+        let mut policy = ExitPolicy::new(now, Some(time));
+        policy.paused(time);
+        assert_eq!(policy.tick(now + time, ALL), []);
+        let actions = policy.tick(now + 2 * time, ALL);
         assert_eq!(
-            said(&orders),
+            printed(&actions),
             ["the job did not end within 3 s; ending the 4 ranks"]
         );
-        assert_eq!(judge.verdict(), Some(Exit::TimedOut.number()));
-        let mut judge = Judge::new(now, Some(time));
-        assert_eq!(judge.tick(now + time, Left { alive: 0, all: 4 }), []);
-        assert_eq!(judge.verdict(), None);
+        assert_eq!(policy.verdict(), Some(Exit::TimedOut.number()));
+        let mut policy = ExitPolicy::new(now, Some(time));
+        assert_eq!(policy.tick(now + time, Remaining { alive: 0, all: 4 }), []);
+        assert_eq!(policy.verdict(), None);
     }
 }

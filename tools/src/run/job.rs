@@ -17,14 +17,14 @@ use rustix::process::Signal;
 use rustix::termios::LocalModes;
 
 use super::ends::Ends;
-use super::exit_policy::{GRACE, Judge, Left, Order};
+use super::exit_policy::{Action, ExitPolicy, GRACE, Remaining};
 use super::hosts::here::Here;
 use super::limits;
-use super::pmi_group::{Wish, info};
-use super::pmi_groups::{Crews, FIRST};
+use super::pmi_group::{GroupRequest, info};
+use super::pmi_groups::{FIRST, PmiGroups};
 use super::prefix::{Lines, Unfinished};
 use super::rank::{Failure, Rank, STRANGE, STRANGE_TO_SPAWNED, Spec};
-use super::reaper::{Keeper, Kept};
+use super::reaper::{JobProcesses, Reaper};
 use super::watch::{Children, Signals, wait};
 use super::{Launch, Output};
 use crate::console;
@@ -35,7 +35,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What a descriptor is for.
 #[derive(Clone, Copy)]
-enum About {
+enum PollTarget {
     Signals,
     /// A child has ended or was stopped.
     Children,
@@ -44,21 +44,21 @@ enum About {
     End(usize),
     Out(usize),
     Err(usize),
-    /// The PMI line of this rank of this crew.
+    /// The PMI line of this rank of this group.
     Line(u32, u32),
 }
 
 /// A rank, its PMI group, and the part of its output that has no line end yet.
 struct Seat {
     rank: Rank,
-    crew: u32,
+    pmi_group: u32,
     lines: [Lines; 2],
 }
 
 struct RunningJob<'a> {
     launch: &'a Launch,
     seats: Vec<Seat>,
-    crews: Crews,
+    pmi_groups: PmiGroups,
     signals: Signals,
     children: Children,
     /// `None` where the system gave no socket: ranks then wait for missing ones until their time is up.
@@ -67,8 +67,8 @@ struct RunningJob<'a> {
     output: Relay,
     root: String,
     /// Dropped when all is done: what it is there for cannot happen any more.
-    keeper: Keeper,
-    judge: Judge,
+    reaper: Reaper,
+    policy: ExitPolicy,
     /// When every rank had ended.
     over: Option<Instant>,
 }
@@ -119,22 +119,22 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         what: "make a random name",
         source,
     })?;
-    let keeper = Keeper::start(&root).map_err(|source| ToolError::System {
+    let reaper = Reaper::start(&root).map_err(|source| ToolError::System {
         what: "start the process that ends what ranks leave behind",
         source,
     })?;
     let mut job = RunningJob {
         launch,
         seats: Vec::with_capacity(launch.ranks as usize),
-        crews: Crews::begin(&root[1..], launch.ranks),
+        pmi_groups: PmiGroups::begin(&root[1..], launch.ranks),
         signals,
         children,
         ends: Ends::listen(&root).ok(),
         unfinished: Unfinished::here(),
         output: Relay::of(launch.output),
         root,
-        keeper,
-        judge: Judge::new(Instant::now(), launch.timeout),
+        reaper,
+        policy: ExitPolicy::new(Instant::now(), launch.timeout),
         over: None,
     };
     for rank in 0..launch.ranks {
@@ -149,14 +149,14 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         what: "wait for the ranks",
         source,
     })?;
-    if job.judge.verdict().is_some_and(|code| code != 0) {
+    if job.policy.verdict().is_some_and(|code| code != 0) {
         job.sweep();
     }
-    if job.judge.was_passed_on() {
+    if job.policy.was_passed_on() {
         // What a rank was about to overwrite on the terminal.
         console::pass("");
     }
-    Ok(ExitCode::from(job.judge.verdict().unwrap_or(0)))
+    Ok(ExitCode::from(job.policy.verdict().unwrap_or(0)))
 }
 
 /// Returns the name of an abstract socket that no other process can guess: nothing in the file system, gone
@@ -196,7 +196,7 @@ impl RunningJob<'_> {
         let columns = columns.map(|width| ("COLUMNS", width.to_string()));
         let variables = own.iter().chain(&columns).chain(&launch.variables);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
-        let (inherits, line) = self.crews.line(FIRST, rank)?;
+        let (inherits, line) = self.pmi_groups.line(FIRST, rank)?;
         self.sit(
             FIRST,
             Spec {
@@ -214,10 +214,10 @@ impl RunningJob<'_> {
         )
     }
 
-    fn sit(&mut self, crew: u32, spec: Spec<'_>) -> Result<(), ToolError> {
+    fn sit(&mut self, pmi_group: u32, spec: Spec<'_>) -> Result<(), ToolError> {
         let number = spec.rank;
         let rank = Rank::start(spec)?;
-        self.keeper.watch(rank.group);
+        self.reaper.watch(rank.group);
         if let Err(errno) = rank.end {
             limits::say_unwatched(errno);
         }
@@ -225,16 +225,20 @@ impl RunningJob<'_> {
             Relay::Lines => Lines::new((number, stream)),
             Relay::Bytes | Relay::Direct => Lines::plain((number, stream)),
         });
-        self.seats.push(Seat { rank, crew, lines });
+        self.seats.push(Seat {
+            rank,
+            pmi_group,
+            lines,
+        });
         Ok(())
     }
 
     /// Starts the ranks of a PMI group that a rank requested.
-    fn man(&mut self, crew: u32, program: &Program) -> Result<(), ToolError> {
+    fn start_group(&mut self, pmi_group: u32, program: &Program) -> Result<(), ToolError> {
         let launch = self.launch;
         let args: Vec<OsString> = program.args.iter().map(OsString::from).collect();
-        for number in self.crews.numbers(crew) {
-            let (inherits, line) = self.crews.line(crew, number)?;
+        for number in self.pmi_groups.numbers(pmi_group) {
+            let (inherits, line) = self.pmi_groups.line(pmi_group, number)?;
             let root = ("DOORBELL_ROOT".to_owned(), OsString::from(&self.root));
             let variables = launch.variables.iter();
             let variables = variables.map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
@@ -250,36 +254,39 @@ impl RunningJob<'_> {
                 is_piped: self.output != Relay::Direct,
                 inherits: Some(inherits),
             };
-            self.sit(crew, spec)?;
+            self.sit(pmi_group, spec)?;
         }
         Ok(())
     }
 
     /// What ranks want of the launcher.
     fn grant(&mut self) {
-        while let Some((crew, wish)) = self.crews.wish() {
-            match wish {
-                Wish::Fence(number, words) => {
-                    if let Err(why) = self.crews.fenced(crew, number, &words) {
+        while let Some((pmi_group, next_request)) = self.pmi_groups.next_request() {
+            match next_request {
+                GroupRequest::Fence(number, words) => {
+                    if let Err(why) = self.pmi_groups.fenced(pmi_group, number, &words) {
                         self.condemn(Exit::System.number(), why);
                     }
                 }
-                Wish::Spawn(number, program) => {
-                    let result = self.spawn(crew, number, &program);
+                GroupRequest::Spawn(number, program) => {
+                    let result = self.spawn(pmi_group, number, &program);
                     if let (Err(why), Some(token)) = (&result, token_of(&program)) {
                         // As one word it is hard to read.
-                        self.crews.tell(crew, token, why);
+                        self.pmi_groups.spawn_failed(pmi_group, token, why);
                     }
-                    self.crews
-                        .answer(crew, number, result.as_ref().map_err(String::as_str).copied());
+                    self.pmi_groups.answer(
+                        pmi_group,
+                        number,
+                        result.as_ref().map_err(String::as_str).copied(),
+                    );
                 }
-                Wish::Abandon(token) => {
-                    if let Some(crew) = self.crews.by_token(&token) {
-                        self.fail(crew, "no rank waits for it any more");
+                GroupRequest::Abandon(token) => {
+                    if let Some(pmi_group) = self.pmi_groups.by_token(&token) {
+                        self.fail(pmi_group, "no rank waits for it any more");
                     }
                 }
-                Wish::Failed(code, how) => {
-                    if !self.fail(crew, &how) {
+                GroupRequest::Failed(code, how) => {
+                    if !self.fail(pmi_group, &how) {
                         self.condemn(code, how);
                     }
                 }
@@ -288,7 +295,7 @@ impl RunningJob<'_> {
     }
 
     fn spawn(&mut self, by: u32, number: u32, program: &Program) -> Result<(), String> {
-        if self.judge.verdict().is_some() || self.judge.was_passed_on() {
+        if self.policy.verdict().is_some() || self.policy.was_passed_on() {
             return Err("the job is being ended".to_owned());
         }
         let here = Here::look();
@@ -297,10 +304,10 @@ impl RunningJob<'_> {
                 "the job runs on this host, and `{host}` is another: `doorbell run --hosts` has several"
             ));
         }
-        let crew = self.crews.ask(by, number, program)?;
-        self.man(crew, program).map_err(|error| {
+        let pmi_group = self.pmi_groups.request(by, number, program)?;
+        self.start_group(pmi_group, program).map_err(|error| {
             let why = error.to_string();
-            self.fail(crew, &why);
+            self.fail(pmi_group, &why);
             why
         })
     }
@@ -308,10 +315,14 @@ impl RunningJob<'_> {
     /// Ends a PMI group that is still on trial and reports it to the rank that requested it. Returns whether
     /// the
     /// group was on trial.
-    fn fail(&mut self, crew: u32, how: &str) -> bool {
-        let is_new = self.crews.fail(crew, how);
-        let is_on_trial = is_new || self.crews.has_failed(crew);
-        for seat in self.seats.iter().filter(|seat| is_new && seat.crew == crew) {
+    fn fail(&mut self, pmi_group: u32, how: &str) -> bool {
+        let is_new = self.pmi_groups.fail(pmi_group, how);
+        let is_on_trial = is_new || self.pmi_groups.has_failed(pmi_group);
+        for seat in self
+            .seats
+            .iter()
+            .filter(|seat| is_new && seat.pmi_group == pmi_group)
+        {
             seat.rank.signal(Signal::KILL);
         }
         is_on_trial
@@ -319,35 +330,35 @@ impl RunningJob<'_> {
 
     /// A rank has ended, or its line has: what follows.
     fn ended(&mut self, index: usize, failure: Option<Failure>) {
-        let Seat { rank, crew, .. } = &self.seats[index];
-        let (number, crew) = (rank.number, *crew);
+        let Seat { rank, pmi_group, .. } = &self.seats[index];
+        let (number, pmi_group) = (rank.number, *pmi_group);
         // Requests that it sent before its end are still to be read.
-        self.crews.hear(crew, number);
+        self.pmi_groups.receive(pmi_group, number);
         self.grant();
-        if let (None, FIRST, Some(ends)) = (&failure, crew, &mut self.ends) {
+        if let (None, FIRST, Some(ends)) = (&failure, pmi_group, &mut self.ends) {
             ends.ended(number);
         }
-        if failure.is_none() && self.crews.took_leave(crew, number) {
+        if failure.is_none() && self.pmi_groups.has_finalized(pmi_group, number) {
             return;
         }
         let how = failure.as_ref().map(|failure| failure.how.clone());
         let how = how.unwrap_or_else(|| format!("rank {number} ended"));
-        if self.fail(crew, &format!("{how} before it had joined")) {
+        if self.fail(pmi_group, &format!("{how} before it had joined")) {
             return;
         }
         if let Some(failure) = failure {
-            let orders = self.judge.failed(Instant::now(), failure, self.left());
-            self.obey(orders);
+            let actions = self.policy.failed(Instant::now(), failure, self.left());
+            self.carry_out(actions);
         } else {
-            self.deserted(crew, number);
+            self.deserted(pmi_group, number);
         }
     }
 
     /// A rank that ended well, and has gone without a word from a barrier that the others wait at.
-    fn deserted(&mut self, crew: u32, number: u32) {
+    fn deserted(&mut self, pmi_group: u32, number: u32) {
         let has_ended = |seat: &Seat| seat.rank.number == number && seat.rank.ended;
         if self.seats.iter().any(has_ended)
-            && let Some(how) = self.crews.deserted(crew, number)
+            && let Some(how) = self.pmi_groups.deserted(pmi_group, number)
         {
             self.condemn(Exit::PeerLost.number(), how);
         }
@@ -355,40 +366,40 @@ impl RunningJob<'_> {
 
     fn condemn(&mut self, code: u8, how: String) {
         let failure = Failure { code, how };
-        let orders = self.judge.condemn(Instant::now(), failure, self.left());
-        self.obey(orders);
+        let actions = self.policy.condemn(Instant::now(), failure, self.left());
+        self.carry_out(actions);
     }
 
     /// Removes the ranks of spawned groups whose processes have ended and whose output has been read.
     fn tidy(&mut self) {
-        let keeper = &mut self.keeper;
+        let reaper = &mut self.reaper;
         self.seats.retain(|seat| {
             let rank = &seat.rank;
-            let is_over = seat.crew != FIRST && rank.ended && rank.out.is_none() && rank.err.is_none();
+            let is_over = seat.pmi_group != FIRST && rank.ended && rank.out.is_none() && rank.err.is_none();
             if is_over {
-                keeper.forget(rank.group);
+                reaper.forget(rank.group);
             }
             !is_over
         });
         let seats = &self.seats;
-        self.crews
-            .retain(|crew| seats.iter().any(|seat| seat.crew == crew));
+        self.pmi_groups
+            .retain(|pmi_group| seats.iter().any(|seat| seat.pmi_group == pmi_group));
     }
 
     fn run(&mut self) -> io::Result<()> {
         while !self.is_over() {
-            let (about, ready) = self.look()?;
-            for (about, _) in about.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-                match about {
-                    About::Signals => self.pass_on()?,
-                    About::Children => self.look_at_children()?,
-                    About::Ends => {
+            let (target, ready) = self.look()?;
+            for (target, _) in target.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+                match target {
+                    PollTarget::Signals => self.pass_on()?,
+                    PollTarget::Children => self.look_at_children()?,
+                    PollTarget::Ends => {
                         if let Some(ends) = &mut self.ends {
                             ends.look();
                         }
                     }
-                    About::End(index) => self.reap(index)?,
-                    About::Out(index) => {
+                    PollTarget::End(index) => self.reap(index)?,
+                    PollTarget::Out(index) => {
                         let Seat { rank, lines, .. } = &mut self.seats[index];
                         let passed = pass(
                             &mut rank.out,
@@ -398,7 +409,7 @@ impl RunningJob<'_> {
                         );
                         self.written(passed);
                     }
-                    About::Err(index) => {
+                    PollTarget::Err(index) => {
                         let Seat { rank, lines, .. } = &mut self.seats[index];
                         // A failure of the standard error has no place to be reported.
                         let _ = pass(
@@ -408,17 +419,17 @@ impl RunningJob<'_> {
                             &mut io::stderr(),
                         );
                     }
-                    About::Line(crew, number) => {
-                        self.crews.hear(crew, number);
-                        self.deserted(crew, number);
+                    PollTarget::Line(pmi_group, number) => {
+                        self.pmi_groups.receive(pmi_group, number);
+                        self.deserted(pmi_group, number);
                     }
                 }
             }
             self.show_begun();
             self.grant();
             self.tidy();
-            let orders = self.judge.tick(Instant::now(), self.left());
-            self.obey(orders);
+            let actions = self.policy.tick(Instant::now(), self.left());
+            self.carry_out(actions);
         }
         for index in 0..self.seats.len() {
             let Seat { rank, lines, .. } = &mut self.seats[index];
@@ -479,18 +490,18 @@ impl RunningJob<'_> {
         console::say(&format!("doorbell: {text}"));
     }
 
-    fn left(&self) -> Left {
-        Left {
+    fn left(&self) -> Remaining {
+        Remaining {
             alive: self.seats.iter().filter(|seat| !seat.rank.ended).count() as u32,
             all: self.seats.len() as u32,
         }
     }
 
-    fn obey(&mut self, orders: Vec<Order>) {
-        for order in orders {
-            match order {
-                Order::Say(text) => self.say(&text),
-                Order::Signal(signal) => self.signal(signal),
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Print(text) => self.say(&text),
+                Action::Signal(signal) => self.signal(signal),
             }
         }
     }
@@ -504,15 +515,15 @@ impl RunningJob<'_> {
                 code: Exit::System.number(),
                 how: format!("could not write to the standard output: {error}"),
             };
-            let orders = self.judge.condemn(Instant::now(), lost, self.left());
-            self.obey(orders);
+            let actions = self.policy.condemn(Instant::now(), lost, self.left());
+            self.carry_out(actions);
         }
     }
 
     /// Ends what the ranks of a failed job have started and left behind.
     fn sweep(&self) {
         let groups = self.seats.iter().map(|seat| seat.rank.group).collect();
-        Kept::new(&self.root, groups).end(GRACE);
+        JobProcesses::new(&self.root, groups).end(GRACE);
     }
 
     /// Every rank has ended, and so has its output or our patience with it.
@@ -529,38 +540,42 @@ impl RunningJob<'_> {
     }
 
     /// Waits for the next thing to happen.
-    fn look(&self) -> io::Result<(Vec<About>, Vec<bool>)> {
+    fn look(&self) -> io::Result<(Vec<PollTarget>, Vec<bool>)> {
         let mut descriptors: Vec<BorrowedFd<'_>> = self.signals.descriptors().collect();
-        let mut about = vec![About::Signals; descriptors.len()];
-        about.push(About::Children);
+        let mut target = vec![PollTarget::Signals; descriptors.len()];
+        target.push(PollTarget::Children);
         descriptors.push(self.children.descriptor());
         if let Some(ends) = &self.ends {
             descriptors.extend(ends.descriptors());
-            about.resize(descriptors.len(), About::Ends);
+            target.resize(descriptors.len(), PollTarget::Ends);
         }
-        for (crew, number, line) in self.crews.watched() {
-            about.push(About::Line(crew, number));
+        for (pmi_group, number, line) in self.pmi_groups.watched() {
+            target.push(PollTarget::Line(pmi_group, number));
             descriptors.push(line);
         }
         for (index, Seat { rank, .. }) in self.seats.iter().enumerate() {
             if let Some(end) = rank.end() {
-                about.push(About::End(index));
+                target.push(PollTarget::End(index));
                 descriptors.push(end);
             }
             if let Some(stream) = &rank.out {
-                about.push(About::Out(index));
+                target.push(PollTarget::Out(index));
                 descriptors.push(stream.as_fd());
             }
             if let Some(stream) = &rank.err {
-                about.push(About::Err(index));
+                target.push(PollTarget::Err(index));
                 descriptors.push(stream.as_fd());
             }
         }
         let last_words = self.over.map(|over| over + LAST_WORDS);
         let lines = self.seats.iter().flat_map(|seat| &seat.lines);
-        let until = [self.judge.until(), last_words, lines.filter_map(Lines::due).min()];
+        let until = [
+            self.policy.until(),
+            last_words,
+            lines.filter_map(Lines::due).min(),
+        ];
         let ready = wait(&descriptors, until.into_iter().flatten().min())?;
-        Ok((about, ready))
+        Ok((target, ready))
     }
 
     fn pass_on(&mut self) -> io::Result<()> {
@@ -568,8 +583,8 @@ impl RunningJob<'_> {
             if signal == Signal::TSTP {
                 self.pause()?;
             } else {
-                let order = self.judge.signal(Instant::now(), signal);
-                self.obey(vec![order]);
+                let action = self.policy.signal(Instant::now(), signal);
+                self.carry_out(vec![action]);
             }
         }
         Ok(())
@@ -583,7 +598,7 @@ impl RunningJob<'_> {
         self.signal(Signal::CONT);
         // These stops were ours. Ends that came with them are reported no second time.
         self.children.stopped();
-        self.judge.paused(stopped.elapsed());
+        self.policy.paused(stopped.elapsed());
         self.reap_unwatched()
     }
 

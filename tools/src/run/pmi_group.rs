@@ -1,10 +1,10 @@
-//! A crew: the ranks that share a PMI-1 server, namely those that a job begins with, or those of one spawn.
+//! A PMI group: the ranks that share a PMI-1 server, namely those that a job begins with, or those of one spawn.
 //! This is one host's part of it: the server, and its ends of the ranks' lines.
 //!
-//! A rank has a number in the job, which messages and output show. Within its crew it counts from 0, and that
+//! A rank has a number in the job, which messages and output show. Within its group it counts from 0, and that
 //! is its rank in PMI.
 //!
-//! A spawned crew is *on trial* until its first barrier: if it fails before that, the requester is informed,
+//! A spawned group is *on trial* until its first barrier: if it fails before that, the requester is informed,
 //! and the job continues.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +24,9 @@ const PIECE: usize = 16 << 10;
 /// Maximum reads from one rank before others are served.
 const PIECES: u32 = 4;
 
-/// A request of a crew's ranks to the launcher.
+/// A request of a PMI group's ranks to the launcher.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum GroupRequest {
     /// For the other hosts: the number of the barrier, and the values.
     Fence(u32, Vec<u8>),
     /// This rank, by its number in the job, requests these processes.
@@ -37,7 +37,7 @@ pub(super) enum Wish {
     Failed(u8, String),
 }
 
-/// The trial of a crew.
+/// The trial of a PMI group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trial {
     /// It was not spawned: its failures are the job's.
@@ -49,7 +49,7 @@ pub(super) enum Trial {
 }
 
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct PmiGroup {
     /// The number of its rank 0 in the job.
     first: u32,
     size: u32,
@@ -63,8 +63,8 @@ pub(super) struct Crew {
     pub(super) trial: Trial,
 }
 
-impl Crew {
-    /// Creates the crew that the job `name` begins with.
+impl PmiGroup {
+    /// Creates the group that the job `name` begins with.
     pub(super) fn of_job(name: &str, size: u32, here: Range<u32>, blocks: &Blocks) -> Self {
         Self {
             first: 0,
@@ -78,7 +78,7 @@ impl Crew {
         }
     }
 
-    /// Creates a spawned crew, whose rank 0 has the number `first` in the job, with the values given to it.
+    /// Creates a spawned group, whose rank 0 has the number `first` in the job, with the values given to it.
     ///
     /// # Errors
     /// When a value is invalid.
@@ -89,10 +89,10 @@ impl Crew {
         blocks: &Blocks,
         values: &[(String, String)],
     ) -> Result<Self, String> {
-        let mut crew = Self::of_job(name, size, here, blocks);
-        crew.server.preput(values)?;
-        (crew.first, crew.is_spawned, crew.trial) = (first, true, Trial::Under);
-        Ok(crew)
+        let mut pmi_group = Self::of_job(name, size, here, blocks);
+        pmi_group.server.preput(values)?;
+        (pmi_group.first, pmi_group.is_spawned, pmi_group.trial) = (first, true, Trial::Under);
+        Ok(pmi_group)
     }
 
     /// Returns its ranks here, by their numbers in the job.
@@ -130,7 +130,7 @@ impl Crew {
     }
 
     /// Reads from a line, or handles its end.
-    pub(super) fn hear(&mut self, number: u32) {
+    pub(super) fn receive(&mut self, number: u32) {
         let rank = number - self.first;
         let mut buffer = [0; PIECE];
         for _ in 0..PIECES {
@@ -148,8 +148,8 @@ impl Crew {
         }
     }
 
-    /// Whether a rank has sent `finalize`: then its end is no failure, even if its crew never had a barrier.
-    pub(super) fn took_leave(&self, number: u32) -> bool {
+    /// Whether a rank has sent `finalize`: then its end is no failure, even if its group never had a barrier.
+    pub(super) fn has_finalized(&self, number: u32) -> bool {
         self.server.took_leave(number - self.first)
     }
 
@@ -185,23 +185,25 @@ impl Crew {
     }
 
     /// Records that the processes of `token` will not start.
-    pub(super) fn tell(&mut self, token: &str, why: &str) {
+    pub(super) fn spawn_failed(&mut self, token: &str, why: &str) {
         self.server.failed(token, why);
     }
 
     /// Returns the ranks' requests; sends them their answers.
-    pub(super) fn wishes(&mut self) -> Vec<Wish> {
-        let mut wishes = Vec::new();
+    pub(super) fn requests(&mut self) -> Vec<GroupRequest> {
+        let mut requests = Vec::new();
         while let Some(output) = self.server.take() {
             let first = self.first;
-            wishes.push(match output {
-                serve::Output::Send(rank, bytes) => match self.say(rank, &bytes) {
+            requests.push(match output {
+                serve::Output::Send(rank, bytes) => match self.send(rank, &bytes) {
                     Ok(()) => continue,
-                    Err(why) => Wish::Failed(Exit::System.number(), format!("rank {} {why}", first + rank)),
+                    Err(why) => {
+                        GroupRequest::Failed(Exit::System.number(), format!("rank {} {why}", first + rank))
+                    }
                 },
-                serve::Output::Fence(number, words) => Wish::Fence(number, words),
-                serve::Output::Spawn(rank, program) => Wish::Spawn(first + rank, program),
-                serve::Output::Abandon(token) => Wish::Abandon(token),
+                serve::Output::Fence(number, words) => GroupRequest::Fence(number, words),
+                serve::Output::Spawn(rank, program) => GroupRequest::Spawn(first + rank, program),
+                serve::Output::Abandon(token) => GroupRequest::Abandon(token),
                 serve::Output::Abort { rank, code, text } => {
                     let why = if text.is_empty() {
                         text
@@ -209,9 +211,9 @@ impl Crew {
                         format!(": {text}")
                     };
                     let rank = first + rank;
-                    Wish::Failed(code, format!("rank {rank} requested the end of the job{why}"))
+                    GroupRequest::Failed(code, format!("rank {rank} requested the end of the job{why}"))
                 }
-                serve::Output::Wrong(rank, why) => Wish::Failed(
+                serve::Output::Wrong(rank, why) => GroupRequest::Failed(
                     Exit::System.number(),
                     format!(
                         "rank {} violates PMI-1 on the descriptor PMI_FD: {why}",
@@ -220,11 +222,11 @@ impl Crew {
                 ),
             });
         }
-        wishes
+        requests
     }
 
     /// Sends to a rank. One that is gone gets nothing; its end is noticed elsewhere.
-    fn say(&self, rank: u32, bytes: &[u8]) -> Result<(), &'static str> {
+    fn send(&self, rank: u32, bytes: &[u8]) -> Result<(), &'static str> {
         let Some(line) = self.lines.get(&rank) else {
             return Ok(());
         };

@@ -37,12 +37,12 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The launcher's side.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Reaper {
     child: Child,
     pipe: Option<ChildStdin>,
 }
 
-impl Keeper {
+impl Reaper {
     /// Starts the reaper of a job.
     pub(crate) fn start(root: &str) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -62,23 +62,23 @@ impl Keeper {
 
     /// Adds a rank's process group to the job.
     pub(crate) fn watch(&mut self, group: Pid) {
-        self.tell(&group.as_raw_nonzero().to_string());
+        self.send(&group.as_raw_nonzero().to_string());
     }
 
     /// Removes a rank's process group that has ended, since its number may be reused.
     pub(crate) fn forget(&mut self, group: Pid) {
-        self.tell(&format!("{FORGET_WORD}{}", group.as_raw_nonzero()));
+        self.send(&format!("{FORGET_WORD}{}", group.as_raw_nonzero()));
     }
 
     /// Adds a folder to the job: it is removed when the launcher is killed.
     pub(crate) fn watch_folder(&mut self, folder: &Path) {
         // A name that the reaper could misread is left out.
         if let Some(name) = folder.to_str().filter(|name| !name.contains('\n')) {
-            self.tell(&format!("{FOLDER_WORD}{name}"));
+            self.send(&format!("{FOLDER_WORD}{name}"));
         }
     }
 
-    fn tell(&mut self, word: &str) {
+    fn send(&mut self, word: &str) {
         if let Some(pipe) = &mut self.pipe {
             // If the reaper was killed, nothing is cleaned up; the job itself does not need it.
             let _ = pipe.write_all(format!("{word}\n").as_bytes());
@@ -86,9 +86,9 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Reaper {
     fn drop(&mut self) {
-        self.tell(DONE);
+        self.send(DONE);
         self.pipe = None;
         let _ = self.child.wait();
     }
@@ -110,7 +110,7 @@ pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
         }
     }
     let until = Instant::now() + PATIENCE;
-    let kept = Kept::new(&args.root, groups);
+    let kept = JobProcesses::new(&args.root, groups);
     while kept.signal(Signal::KILL) > 0 && Instant::now() < until {
         std::thread::sleep(LOOK);
     }
@@ -129,7 +129,7 @@ fn is_temporary(folder: &Path) -> bool {
 
 /// Identifies the processes of a job.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct JobProcesses {
     /// The job's entry in their environment.
     mark: Vec<u8>,
     /// The process groups of the ranks, and their session.
@@ -137,7 +137,7 @@ pub(crate) struct Kept {
     session: Option<Pid>,
 }
 
-impl Kept {
+impl JobProcesses {
     pub(crate) fn new(root: &str, groups: Vec<Pid>) -> Self {
         Self {
             mark: format!("DOORBELL_ROOT={root}").into_bytes(),
@@ -266,9 +266,9 @@ mod tests {
         io::BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let other = Kept::new("@doorbell-of-somebody-else", Vec::new());
+        let other = JobProcesses::new("@doorbell-of-somebody-else", Vec::new());
         assert_eq!(other.signal(Signal::KILL), 0);
-        Kept::new(&root, Vec::new()).end(Duration::from_millis(100));
+        JobProcesses::new(&root, Vec::new()).end(Duration::from_millis(100));
         assert!(!child.wait().unwrap().success());
     }
 }

@@ -19,7 +19,7 @@ use doorbell::oob::name::{From, Name};
 use doorbell::oob::plane::{Busy, Message, Oob};
 
 use super::protocol::USED;
-use super::wakeup::Bell;
+use super::wakeup::Wakeup;
 use crate::error::ToolError;
 
 /// Overhead counted per message.
@@ -57,7 +57,7 @@ struct Shared {
     most: usize,
     out: Mutex<usize>,
     freed: Condvar,
-    bell: Option<Arc<Bell>>,
+    wakeup: Option<Arc<Wakeup>>,
 }
 
 impl Credit {
@@ -66,9 +66,9 @@ impl Credit {
         oob: &Oob,
         peer: Name,
         most: usize,
-        bell: Option<Arc<Bell>>,
+        wakeup: Option<Arc<Wakeup>>,
     ) -> Result<Self, ToolError> {
-        let credit = Self::new(most, bell);
+        let credit = Self::new(most, wakeup);
         let own = credit.clone();
         let each = move |message: Message| {
             if let Ok(bytes) = message.body[..].try_into() {
@@ -83,12 +83,12 @@ impl Credit {
         Ok(credit)
     }
 
-    fn new(most: usize, bell: Option<Arc<Bell>>) -> Self {
+    fn new(most: usize, wakeup: Option<Arc<Wakeup>>) -> Self {
         Self(Arc::new(Shared {
             most,
             out: Mutex::new(0),
             freed: Condvar::new(),
-            bell,
+            wakeup,
         }))
     }
 
@@ -115,8 +115,8 @@ impl Credit {
             *out = out.saturating_sub(used);
         }
         self.0.freed.notify_all();
-        if let Some(bell) = &self.0.bell {
-            bell.ring();
+        if let Some(wakeup) = &self.0.wakeup {
+            wakeup.notify();
         }
     }
 

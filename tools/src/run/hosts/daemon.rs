@@ -24,11 +24,13 @@ use rustix::process::{Pid, Signal};
 use super::credit::{self, Credit, Returns};
 use super::here::Here;
 use super::input;
-use super::node::{About, Happened, Local};
+use super::node::{Node, NodeEvent, PollTarget};
 use super::plane::{self, LIMIT};
-use super::protocol::{Birth, INPUT, NEWS, News, ORDERS, OUTPUT, Order, Output, Wanted, read, write};
+use super::protocol::{
+    Birth, COMMANDS, DaemonCommand, DaemonReport, INPUT, OUTPUT, Output, REPORTS, SpawnRequest, read, write,
+};
 use super::shell::Shell;
-use super::wakeup::{Bell, Told};
+use super::wakeup::{Mailbox, Wakeup};
 use crate::error::ToolError;
 use crate::run::exit_policy::GRACE;
 use crate::run::limits;
@@ -44,29 +46,29 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// An event beyond the ranks.
 #[derive(Debug)]
-enum Heard {
-    Order(Result<Order, String>),
+enum Incoming {
+    Command(Result<DaemonCommand, String>),
     /// A message to the launcher could not be delivered.
-    Deaf,
+    Disconnected,
 }
 
 struct Daemon {
     birth: Birth,
     oob: Oob,
-    head: Name,
-    bell: Arc<Bell>,
-    heard: Told<Heard>,
+    launcher: Name,
+    wakeup: Arc<Wakeup>,
+    incoming: Mailbox<Incoming>,
     events: Inbox<Event>,
     shells: Vec<Shell>,
-    local: Option<Local>,
+    node: Option<Node>,
     fence: Option<(u32, Completion<Gathered>)>,
     /// The credit for output: without it, no more is read from the ranks.
     credit: Credit,
     /// When all ranks had ended, and whether that was reported to the launcher.
     over: Option<Instant>,
-    is_told: bool,
+    is_reported: bool,
     /// Number of commands to start ranks so far.
-    orders: u32,
+    commands: u32,
     /// When the ranks are to be killed.
     kill_at: Option<Instant>,
     has_failed: bool,
@@ -83,7 +85,7 @@ pub(crate) fn daemon() -> Result<ExitCode, ToolError> {
     // The launcher has restored the original limit of this process before it wrote the line.
     limits::raise_open_files();
     let mut daemon = Daemon::begin(birth)?;
-    daemon.tell(&News::Here(born.elapsed().as_micros() as u64));
+    daemon.report(&DaemonReport::Here(born.elapsed().as_micros() as u64));
     daemon
         .run(signals, children)
         .map_err(system("wait for the ranks"))
@@ -117,15 +119,21 @@ fn birth() -> Result<Birth, ToolError> {
 impl Daemon {
     fn begin(birth: Birth) -> Result<Self, ToolError> {
         let system = |what| move |source| ToolError::System { what, source };
-        let bell = Bell::new().map_err(system("make an eventfd"))?;
-        let heard = Told::new(bell.clone());
+        let wakeup = Wakeup::new().map_err(system("make an eventfd"))?;
+        let incoming = Mailbox::new(wakeup.clone());
         let (oob, own) = plane::start(&birth)?;
-        let head = Name::new(birth.job, 0);
-        let told = heard.clone();
-        let each = move |message: doorbell::oob::plane::Message| told.tell(Heard::Order(read(&message.body)));
-        drop(plane::done(oob.receive_each(From::only(head), ORDERS, each))?);
+        let launcher = Name::new(birth.job, 0);
+        let mailbox = incoming.clone();
+        let each = move |message: doorbell::oob::plane::Message| {
+            mailbox.post(Incoming::Command(read(&message.body)))
+        };
+        drop(plane::done(oob.receive_each(
+            From::only(launcher),
+            COMMANDS,
+            each,
+        ))?);
         let most = credit::of_output(birth.hosts.len());
-        let credit = Credit::towards(&oob, head, most, Some(bell.clone()))?;
+        let credit = Credit::towards(&oob, launcher, most, Some(wakeup.clone()))?;
         if let Some(parent) = super::protocol::contact(&birth.parent) {
             plane::done(oob.learn(vec![parent]))?;
         }
@@ -146,16 +154,16 @@ impl Daemon {
             events: oob.events(),
             birth,
             oob,
-            head,
-            bell,
-            heard,
+            launcher,
+            wakeup,
+            incoming,
             shells,
-            local: None,
+            node: None,
             fence: None,
             credit,
             over: None,
-            is_told: false,
-            orders: 0,
+            is_reported: false,
+            commands: 0,
             kill_at: None,
             has_failed: false,
             end: None,
@@ -163,7 +171,7 @@ impl Daemon {
     }
 
     fn run(&mut self, mut signals: Signals, mut children: Children) -> io::Result<ExitCode> {
-        let waker = Waker::from(self.bell.clone());
+        let waker = Waker::from(self.wakeup.clone());
         let mut is_open = true;
         while self.end.is_none() {
             self.listen(&waker);
@@ -173,25 +181,25 @@ impl Daemon {
             }
             let has_room = self.credit.left() > 0;
             let stdin = io::stdin();
-            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.wakeup.as_fd()];
             descriptors.extend(signals.descriptors());
             descriptors.push(children.descriptor());
             let alive = self.shells.iter().filter(|shell| !shell.is_buried());
             descriptors.extend(alive.filter_map(Shell::end));
             let first = descriptors.len();
             let watched = self
-                .local
+                .node
                 .as_ref()
-                .map(|local| local.watched(has_room))
+                .map(|node| node.watched(has_room))
                 .unwrap_or_default();
-            let abouts: Vec<About> = watched.iter().map(|(about, _)| *about).collect();
+            let targets: Vec<PollTarget> = watched.iter().map(|(target, _)| *target).collect();
             descriptors.extend(watched.into_iter().map(|(_, descriptor)| descriptor));
             if is_open {
                 descriptors.push(stdin.as_fd());
             }
             let ready = wait(&descriptors, self.until())?;
             drop(descriptors);
-            self.bell.hush();
+            self.wakeup.clear();
             self.look_at(children.stopped())?;
             for signal in signals.arrived() {
                 // Ctrl-C in a terminal shared with the launcher is for the launcher, which passes it on.
@@ -199,10 +207,10 @@ impl Daemon {
                     self.lost("a signal");
                 }
             }
-            let abouts = abouts.into_iter().zip(&ready[first..]);
-            for (about, _) in abouts.filter(|(_, ready)| **ready) {
-                if let Some(local) = &mut self.local {
-                    local.look(about, self.credit.left() > 0)?;
+            let targets = targets.into_iter().zip(&ready[first..]);
+            for (target, _) in targets.filter(|(_, ready)| **ready) {
+                if let Some(node) = &mut self.node {
+                    node.look(target, self.credit.left() > 0)?;
                 }
                 self.pass_on();
             }
@@ -225,29 +233,32 @@ impl Daemon {
     fn look_at(&mut self, stopped: Vec<(Pid, i32)>) -> io::Result<()> {
         for (process, signal) in stopped {
             let mut shells = self.shells.iter();
-            let said = shells.find_map(|shell| shell.stopped(process, signal));
-            let local = self.local.as_mut();
-            let said = said.or_else(|| local?.stopped(process, signal));
-            if let Some(said) = said {
-                self.tell(&News::Stopped(said));
+            let text = shells.find_map(|shell| shell.stopped(process, signal));
+            let node = self.node.as_mut();
+            let text = text.or_else(|| node?.stopped(process, signal));
+            if let Some(text) = text {
+                self.report(&DaemonReport::Stopped(text));
             }
         }
-        self.local.as_mut().map_or(Ok(()), Local::reap_unwatched)
+        self.node.as_mut().map_or(Ok(()), Node::reap_unwatched)
     }
 
     /// Returns when something is due although nothing happens.
     fn until(&self) -> Option<Instant> {
-        let words = self.over.filter(|_| !self.is_told).map(|over| over + LAST_WORDS);
+        let words = self
+            .over
+            .filter(|_| !self.is_reported)
+            .map(|over| over + LAST_WORDS);
         [self.kill_at, words].into_iter().flatten().min()
     }
 
     /// Handles messages of the launcher and the other hosts.
     fn listen(&mut self, waker: &Waker) {
-        while let Some(heard) = self.heard.take() {
-            match heard {
-                Heard::Order(Ok(order)) => self.obey(order),
-                Heard::Order(Err(why)) => self.fail(Exit::System.number(), &why),
-                Heard::Deaf => self.lost("the control plane"),
+        while let Some(incoming) = self.incoming.take() {
+            match incoming {
+                Incoming::Command(Ok(command)) => self.carry_out(command),
+                Incoming::Command(Err(why)) => self.fail(Exit::System.number(), &why),
+                Incoming::Disconnected => self.lost("the control plane"),
             }
         }
         let mut cx = Context::from_waker(waker);
@@ -270,10 +281,10 @@ impl Daemon {
     }
 
     fn gathered(&mut self, number: u32, gathered: &Gathered) {
-        let Some(local) = &mut self.local else { return };
+        let Some(node) = &mut self.node else { return };
         let fenced = match &gathered.table {
             Some(table) if gathered.missing.is_empty() => {
-                local.fenced(FIRST, number, table.iter().map(|(_, words)| &words[..]))
+                node.fenced(FIRST, number, table.iter().map(|(_, words)| &words[..]))
             }
             _ => Err(format!("hosts are lost: {:?}", gathered.missing)),
         };
@@ -285,13 +296,13 @@ impl Daemon {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Start(plan) => {
+    fn carry_out(&mut self, command: DaemonCommand) {
+        match command {
+            DaemonCommand::Start(plan) => {
                 let began = Instant::now();
-                match Local::start(&plan, self.birth.rank as usize - 1) {
-                    Ok(mut local) => {
-                        if let Some(to) = local.take_input()
+                match Node::start(&plan, self.birth.rank as usize - 1) {
+                    Ok(mut node) => {
+                        if let Some(to) = node.take_input()
                             && let Err(why) = self.feed(to)
                         {
                             self.fail(
@@ -299,63 +310,65 @@ impl Daemon {
                                 &format!("rank 0 cannot be given its input: {why}"),
                             );
                         }
-                        self.local = Some(local);
-                        self.tell(&News::Started(began.elapsed().as_micros() as u64));
+                        self.node = Some(node);
+                        self.report(&DaemonReport::Started(began.elapsed().as_micros() as u64));
                     }
                     Err(error) => self.fail(Exit::System.number(), &error.to_string()),
                 }
             }
-            Order::Man(muster) => {
-                self.orders += 1;
-                (self.over, self.is_told) = (None, false);
-                let manned = match &mut self.local {
-                    Some(local) => local.man(&muster),
+            DaemonCommand::StartGroup(plan) => {
+                self.commands += 1;
+                (self.over, self.is_reported) = (None, false);
+                let group_started = match &mut self.node {
+                    Some(node) => node.start_group(&plan),
                     None => Err("nothing runs here yet".to_owned()),
                 };
-                self.tell(&News::Manned(muster.crew, manned));
+                self.report(&DaemonReport::GroupStarted(plan.pmi_group, group_started));
             }
-            Order::Answer(crew, rank, token, result) => {
-                if let Some(local) = &mut self.local {
+            DaemonCommand::Answer(pmi_group, rank, token, result) => {
+                if let Some(node) = &mut self.node {
                     if let (Err(why), Some(token)) = (&result, &token) {
                         // As one word it is hard to read.
-                        local.tell(crew, token, why);
+                        node.spawn_failed(pmi_group, token, why);
                     }
-                    local.answer(crew, rank, result.as_ref().map_err(String::as_str).copied());
+                    node.answer(pmi_group, rank, result.as_ref().map_err(String::as_str).copied());
                 }
             }
-            Order::Tell(crew, token, why) => {
-                if let Some(local) = &mut self.local {
-                    local.tell(crew, &token, &why);
+            DaemonCommand::SpawnFailed(pmi_group, token, why) => {
+                if let Some(node) = &mut self.node {
+                    node.spawn_failed(pmi_group, &token, &why);
                 }
             }
-            Order::Fenced(crew, number, words) => {
-                let local = self.local.as_mut();
+            DaemonCommand::Fenced(pmi_group, number, words) => {
+                let node = self.node.as_mut();
                 let fenced =
-                    local.map(|local| local.fenced(crew, number, words.iter().map(|words| &words[..])));
+                    node.map(|node| node.fenced(pmi_group, number, words.iter().map(|words| &words[..])));
                 if let Some(Err(why)) = fenced {
                     self.fail(Exit::PeerLost.number(), &why);
                 }
             }
-            Order::EndCrew(crew) => {
-                if let Some(local) = &mut self.local {
-                    local.end_crew(crew);
+            DaemonCommand::EndGroup(pmi_group) => {
+                if let Some(node) = &mut self.node {
+                    node.end_group(pmi_group);
                 }
             }
-            Order::Signal(number) => {
-                if let (Some(local), Some(signal)) = (&self.local, Signal::from_named_raw(number)) {
-                    local.signal(signal);
+            DaemonCommand::Signal(number) => {
+                if let (Some(node), Some(signal)) = (&self.node, Signal::from_named_raw(number)) {
+                    node.signal(signal);
                 }
             }
-            Order::End => self.end = Some(Exit::Done),
+            DaemonCommand::End => self.end = Some(Exit::Done),
         }
     }
 
     /// Passes the launcher's input to rank 0.
     fn feed(&self, to: ChildStdin) -> Result<(), String> {
         // Never full: the launcher respects its credit.
-        let inbox = self.oob.inbox(From::only(self.head), INPUT, 2 * credit::OF_INPUT);
+        let inbox = self
+            .oob
+            .inbox(From::only(self.launcher), INPUT, 2 * credit::OF_INPUT);
         let inbox = inbox.map_err(|busy| busy.to_string())?;
-        let returns = Returns::new(&self.oob, self.head, credit::OF_INPUT);
+        let returns = Returns::new(&self.oob, self.launcher, credit::OF_INPUT);
         input::write(inbox, to, returns).map_err(|error| error.to_string())
     }
 
@@ -366,66 +379,70 @@ impl Daemon {
             if !shell.is_buried()
                 && let Some(how) = shell.ended()
             {
-                let news = News::Shell(shell.rank, how);
-                self.tell(&news);
+                let report = DaemonReport::Shell(shell.rank, how);
+                self.report(&report);
             }
         }
-        let Some(local) = &mut self.local else { return };
+        let Some(node) = &mut self.node else { return };
         if self.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
-            local.signal(Signal::KILL);
+            node.signal(Signal::KILL);
         }
         self.pass_on();
-        let Some(local) = &mut self.local else { return };
-        for happened in local.take() {
-            match happened {
-                Happened::Ended(rank, failure) => {
+        let Some(node) = &mut self.node else { return };
+        for event in node.take_events() {
+            match event {
+                NodeEvent::Ended(rank, failure) => {
                     self.has_failed |= failure.is_some();
-                    self.tell(&News::ended(rank, failure));
+                    self.report(&DaemonReport::ended(rank, failure));
                 }
-                Happened::Fence(crew, number, words) if crew != FIRST => {
-                    self.tell(&News::Fence(crew, number, words))
+                NodeEvent::Fence(pmi_group, number, words) if pmi_group != FIRST => {
+                    self.report(&DaemonReport::Fence(pmi_group, number, words))
                 }
-                Happened::Wants(crew, rank, program) => {
-                    self.tell(&News::Wants(crew, rank, Box::new(Wanted::of(*program))));
+                NodeEvent::Wants(pmi_group, rank, program) => {
+                    self.report(&DaemonReport::Wants(
+                        pmi_group,
+                        rank,
+                        Box::new(SpawnRequest::of(*program)),
+                    ));
                 }
-                Happened::Abandoned(token) => self.tell(&News::Abandoned(token)),
-                Happened::Lost(crew, how) => self.tell(&News::Lost(crew, how)),
-                Happened::Fence(_, number, words) => {
+                NodeEvent::Abandoned(token) => self.report(&DaemonReport::Abandoned(token)),
+                NodeEvent::Lost(pmi_group, how) => self.report(&DaemonReport::Lost(pmi_group, how)),
+                NodeEvent::Fence(_, number, words) => {
                     let gathered = self.oob.gather(number, Bytes::from(words), EVER);
                     match gathered {
                         Ok(gathered) => self.fence = Some((number, gathered)),
                         Err(busy) => self.fail(Exit::System.number(), &busy.to_string()),
                     }
-                    self.tell(&News::Met(number));
-                    self.bell.ring();
+                    self.report(&DaemonReport::Met(number));
+                    self.wakeup.notify();
                 }
-                Happened::Failed(code, how) => self.fail(code, &how),
+                NodeEvent::Failed(code, how) => self.fail(code, &how),
             }
         }
-        let Some(local) = &mut self.local else { return };
-        local.tidy();
-        if !local.is_over() || self.is_told {
+        let Some(node) = &mut self.node else { return };
+        node.tidy();
+        if !node.is_over() || self.is_reported {
             return;
         }
-        if !local.is_silent() && self.credit.left() == 0 {
+        if !node.is_silent() && self.credit.left() == 0 {
             // Without reading, the pipes may still hold output of the ranks: the time starts once all of it
             // can be read.
             self.over = None;
             return;
         }
         let over = *self.over.get_or_insert_with(Instant::now);
-        if !local.is_silent() && over.elapsed() < LAST_WORDS {
+        if !node.is_silent() && over.elapsed() < LAST_WORDS {
             return;
         }
-        local.silence();
+        node.silence();
         self.pass_on();
-        self.is_told = true;
-        self.write(Output::Done(self.orders));
+        self.is_reported = true;
+        self.write(Output::Done(self.commands));
     }
 
     /// Sends the ranks' output to the launcher.
     fn pass_on(&mut self) {
-        let wrote = self.local.as_mut().map(Local::take_wrote);
+        let wrote = self.node.as_mut().map(Node::take_wrote);
         for (rank, stream, bytes) in wrote.unwrap_or_default() {
             self.write(Output::Of(rank, stream, &bytes));
         }
@@ -433,11 +450,11 @@ impl Daemon {
 
     fn fail(&mut self, code: u8, how: &str) {
         self.has_failed = true;
-        self.tell(&News::Failed(code, how.to_owned()));
+        self.report(&DaemonReport::Failed(code, how.to_owned()));
     }
 
-    fn tell(&self, news: &News) {
-        self.send(NEWS, write(news));
+    fn report(&self, report: &DaemonReport) {
+        self.send(REPORTS, write(report));
     }
 
     fn write(&self, output: Output<'_>) {
@@ -447,16 +464,16 @@ impl Daemon {
     }
 
     fn send(&self, tag: u32, bytes: Vec<u8>) {
-        let heard = self.heard.clone();
+        let incoming = self.incoming.clone();
         let sent = self
             .oob
-            .send_then(self.head, tag, Bytes::from(bytes), Some(EVER), move |sent| {
+            .send_then(self.launcher, tag, Bytes::from(bytes), Some(EVER), move |sent| {
                 if !plane::is_delivered(&sent) {
-                    heard.tell(Heard::Deaf);
+                    incoming.post(Incoming::Disconnected);
                 }
             });
         if sent.is_err() {
-            self.heard.tell(Heard::Deaf);
+            self.incoming.post(Incoming::Disconnected);
         }
     }
 
@@ -466,21 +483,21 @@ impl Daemon {
             return;
         }
         self.has_failed = true;
-        if let Some(local) = &mut self.local {
-            local.signal(Signal::TERM);
+        if let Some(node) = &mut self.node {
+            node.signal(Signal::TERM);
             let until = Instant::now() + GRACE;
-            while !local.is_over() && Instant::now() < until {
-                let watched = local.watched(true);
-                let abouts: Vec<About> = watched.iter().map(|(about, _)| *about).collect();
+            while !node.is_over() && Instant::now() < until {
+                let watched = node.watched(true);
+                let targets: Vec<PollTarget> = watched.iter().map(|(target, _)| *target).collect();
                 let descriptors: Vec<BorrowedFd<'_>> = watched.into_iter().map(|(_, fd)| fd).collect();
                 let Ok(ready) = wait(&descriptors, Some(until)) else {
                     break;
                 };
-                for (about, _) in abouts.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-                    let _ = local.look(about, true);
+                for (target, _) in targets.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+                    let _ = node.look(target, true);
                 }
-                local.take();
-                local.take_wrote();
+                node.take_events();
+                node.take_wrote();
             }
         }
         crate::console::say(&format!(
@@ -492,10 +509,10 @@ impl Daemon {
 
     /// Ends the ranks that are left, and removes what the daemon made.
     fn finish(&mut self) {
-        if let Some(local) = &mut self.local
-            && (!local.is_over() || self.has_failed)
+        if let Some(node) = &mut self.node
+            && (!node.is_over() || self.has_failed)
         {
-            local.give_up();
+            node.give_up();
         }
         // Everything to be sent was sent before the command to end.
         self.oob.finish(LIMIT / 10);

@@ -21,16 +21,18 @@ use rustix::process::Signal;
 use super::credit::{self, Credit};
 use super::place::{Host, blocks};
 use super::plane::{self, LIMIT};
-use super::protocol::{Birth, NEWS, News, ORDERS, OUTPUT, Order, Plan, Wanted, read, write};
+use super::protocol::{
+    Birth, COMMANDS, DaemonCommand, DaemonReport, OUTPUT, Plan, REPORTS, SpawnRequest, read, write,
+};
 use super::sentences::Sentences;
 use super::shell::Shell;
-use super::spawn::{Asker, Grown, Tell};
+use super::spawn::{Notice, Requester, SpawnedGroups};
 use super::timeline::Timeline;
-use super::wakeup::{Bell, Told};
+use super::wakeup::{Mailbox, Wakeup};
 use super::{Options, input, output, timeline};
 use crate::error::ToolError;
 use crate::run::Launch;
-use crate::run::exit_policy::{self, GRACE, Judge, Left};
+use crate::run::exit_policy::{self, ExitPolicy, GRACE, Remaining};
 use crate::run::limits;
 use crate::run::rank::Failure;
 use crate::run::watch::{Children, Signals, wait};
@@ -41,8 +43,8 @@ const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A message of another thread.
-pub(super) enum Heard {
-    News(u32, Result<News, String>),
+pub(super) enum Incoming {
+    Report(u32, Result<DaemonReport, String>),
     /// All output of this host's ranks is written, up to this number of commands to start some.
     Done(u32, u32),
     /// The standard output fails.
@@ -51,7 +53,7 @@ pub(super) enum Heard {
 
 /// A host, as the launcher sees it.
 #[derive(Debug)]
-struct Seen {
+struct HostState {
     host: Host,
     is_here: bool,
     is_started: bool,
@@ -60,21 +62,21 @@ struct Seen {
     is_done: bool,
     is_lost: bool,
     /// Number of commands to start more ranks.
-    orders: u32,
+    commands: u32,
 }
 
-struct Head<'a> {
+struct Launcher<'a> {
     launch: &'a Launch,
     options: &'a Options,
     birth: Birth,
     oob: Oob,
-    bell: Arc<Bell>,
-    heard: Told<Heard>,
+    wakeup: Arc<Wakeup>,
+    incoming: Mailbox<Incoming>,
     events: Inbox<Event>,
     shells: Vec<Shell>,
-    hosts: Vec<Seen>,
-    grown: Grown,
-    judge: Judge,
+    hosts: Vec<HostState>,
+    spawned: SpawnedGroups,
+    policy: ExitPolicy,
     /// When the daemons have to be ready.
     start_by: Option<Instant>,
     /// When those that do not answer are given up.
@@ -90,20 +92,22 @@ pub(super) fn launch(launch: &Launch, hosts: Vec<Host>, options: &Options) -> Re
     let system = |what| move |source| ToolError::System { what, source };
     let mut signals = Signals::catch_ends().map_err(system("catch signals"))?;
     let mut children = Children::watch().map_err(system("catch signals"))?;
-    let mut head = Head::begin(launch, hosts, options)?;
-    let ended = head
+    let mut launcher = Launcher::begin(launch, hosts, options)?;
+    let ended = launcher
         .run(&mut signals, &mut children)
         .map_err(system("wait for the hosts"));
-    head.finish();
-    if head.judge.was_passed_on() {
-        head.sentences.say(String::new());
+    launcher.finish();
+    if launcher.policy.was_passed_on() {
+        launcher.sentences.say(String::new());
     }
     if ended.is_ok() && options.timeline {
-        head.sentences.say(head.timeline.table().trim_end().to_owned());
+        launcher
+            .sentences
+            .say(launcher.timeline.table().trim_end().to_owned());
     }
-    head.sentences.end(LIMIT);
+    launcher.sentences.end(LIMIT);
     ended?;
-    Ok(ExitCode::from(head.judge.verdict().unwrap_or(0)))
+    Ok(ExitCode::from(launcher.policy.verdict().unwrap_or(0)))
 }
 
 /// Returns the name of the job.
@@ -111,7 +115,7 @@ fn name_of(birth: &Birth) -> String {
     format!("doorbell-{:016x}", birth.job)
 }
 
-impl<'a> Head<'a> {
+impl<'a> Launcher<'a> {
     fn begin(launch: &'a Launch, hosts: Vec<Host>, options: &'a Options) -> Result<Self, ToolError> {
         let now = Instant::now();
         let system = |what| move |source| ToolError::System { what, source };
@@ -134,70 +138,71 @@ impl<'a> Head<'a> {
                 .collect(),
             radix: options.radix,
         };
-        let bell = Bell::new().map_err(system("make an eventfd"))?;
-        let heard = Told::new(bell.clone());
+        let wakeup = Wakeup::new().map_err(system("make an eventfd"))?;
+        let incoming = Mailbox::new(wakeup.clone());
         let (oob, own) = plane::start(&birth)?;
         own.encode(&mut birth.parent);
-        let told = heard.clone();
-        let each = move |message: Message| told.tell(Heard::News(message.from.rank, read(&message.body)));
-        drop(plane::done(oob.receive_each(From::ANYBODY, NEWS, each))?);
+        let mailbox = incoming.clone();
+        let each =
+            move |message: Message| mailbox.post(Incoming::Report(message.from.rank, read(&message.body)));
+        drop(plane::done(oob.receive_each(From::ANYBODY, REPORTS, each))?);
         // Never full: messages are bounded by the daemons' credit, plus one each.
         let room = 2 * hosts.len() * credit::of_output(hosts.len());
         let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, room))?;
         let sentences = Sentences::begin().map_err(system("start a thread"))?;
         let unfinished = sentences.unfinished();
-        output::write(&oob, inbox, heard.clone(), launch, hosts.len(), unfinished)
+        output::write(&oob, inbox, incoming.clone(), launch, hosts.len(), unfinished)
             .map_err(system("start a thread"))?;
         plane::done(oob.begin())?;
         let fence = (0, plane::done(oob.gather(0, Bytes::from(Vec::new()), EVER))?);
-        let mut head = Self {
+        let mut launcher = Self {
             launch,
             options,
             events: oob.events(),
             oob,
-            bell,
-            heard,
+            wakeup,
+            incoming,
             shells: Vec::new(),
             timeline: Timeline::new(now, &hosts, launch.ranks),
             hosts: hosts
                 .into_iter()
-                .map(|host| Seen {
+                .map(|host| HostState {
                     alive: host.ranks,
                     host,
                     is_here: false,
                     is_started: false,
                     is_done: false,
                     is_lost: false,
-                    orders: 0,
+                    commands: 0,
                 })
                 .collect(),
-            grown: Grown::begin(name_of(&birth), launch.ranks),
-            judge: Judge::new(now, launch.timeout),
+            spawned: SpawnedGroups::begin(name_of(&birth), launch.ranks),
+            policy: ExitPolicy::new(now, launch.timeout),
             start_by: Some(now + options.start),
             give_up_at: None,
             fence,
             birth,
             sentences,
         };
-        for child in plane::children(&head.birth, 0) {
+        for child in plane::children(&launcher.birth, 0) {
             let birth = Birth {
                 rank: child,
-                ..head.birth.clone()
+                ..launcher.birth.clone()
             };
             match Shell::start(&birth, |host| options.here.is(host)) {
-                Ok(shell) => head.shells.push(shell),
+                Ok(shell) => launcher.shells.push(shell),
                 Err(error) => {
-                    head.finish();
+                    launcher.finish();
                     return Err(error);
                 }
             }
-            head.timeline.mark(child, timeline::Mark::Shell);
+            launcher.timeline.mark(child, timeline::Mark::Shell);
         }
-        Ok(head)
+        Ok(launcher)
     }
 
     fn run(&mut self, signals: &mut Signals, children: &mut Children) -> io::Result<()> {
-        let waker = Waker::from(self.bell.clone());
+        let waker = Waker::from(self.wakeup.clone());
         loop {
             self.listen(&waker);
             self.look_at_shells();
@@ -205,55 +210,55 @@ impl<'a> Head<'a> {
             if self.hosts.iter().all(|seen| seen.is_done || seen.is_lost) {
                 return Ok(());
             }
-            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.wakeup.as_fd()];
             descriptors.extend(signals.descriptors());
             descriptors.push(children.descriptor());
             let alive = self.shells.iter().filter(|shell| !shell.is_buried());
             descriptors.extend(alive.filter_map(Shell::end));
             wait(&descriptors, self.until())?;
             drop(descriptors);
-            self.bell.hush();
+            self.wakeup.clear();
             for (process, signal) in children.stopped() {
                 let shells = self.shells.iter();
-                let said = shells.filter_map(|shell| shell.stopped(process, signal));
-                said.for_each(|said| self.say(&said));
+                let texts = shells.filter_map(|shell| shell.stopped(process, signal));
+                texts.for_each(|text| self.say(&text));
             }
             for signal in signals.arrived() {
-                let order = self.judge.signal(Instant::now(), signal);
-                self.obey(vec![order]);
+                let action = self.policy.signal(Instant::now(), signal);
+                self.carry_out(vec![action]);
             }
         }
     }
 
     fn until(&self) -> Option<Instant> {
-        let until = [self.judge.until(), self.start_by, self.give_up_at];
+        let until = [self.policy.until(), self.start_by, self.give_up_at];
         until.into_iter().flatten().min()
     }
 
-    fn left(&self) -> Left {
+    fn left(&self) -> Remaining {
         let alive = self.hosts.iter().filter(|seen| !seen.is_lost && seen.is_started);
-        Left {
+        Remaining {
             alive: alive.map(|seen| seen.alive).sum(),
             all: self.launch.ranks,
         }
     }
 
     fn listen(&mut self, waker: &Waker) {
-        while let Some(heard) = self.heard.take() {
-            match heard {
-                Heard::News(rank, news) => self.news(rank, news),
-                Heard::Done(rank, orders) => {
+        while let Some(incoming) = self.incoming.take() {
+            match incoming {
+                Incoming::Report(rank, report) => self.report(rank, report),
+                Incoming::Done(rank, commands) => {
                     // A report sent before the last command arrived does not count.
-                    if let Some(seen) = self.seen(rank).filter(|seen| seen.orders == orders) {
+                    if let Some(seen) = self.seen(rank).filter(|seen| seen.commands == commands) {
                         seen.is_done = true;
                     }
                 }
                 // A reader that has gone away has what it wanted: the ranks get what they would have had
                 // without us.
-                Heard::Unwritten(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    self.order(&Order::Signal(Signal::PIPE.as_raw()));
+                Incoming::Unwritten(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    self.broadcast(&DaemonCommand::Signal(Signal::PIPE.as_raw()));
                 }
-                Heard::Unwritten(error) => {
+                Incoming::Unwritten(error) => {
                     let how = format!("could not write to the standard output: {error}");
                     self.condemn(Exit::System, how);
                 }
@@ -275,78 +280,78 @@ impl<'a> Head<'a> {
         }
     }
 
-    fn seen(&mut self, rank: u32) -> Option<&mut Seen> {
+    fn seen(&mut self, rank: u32) -> Option<&mut HostState> {
         self.hosts.get_mut((rank as usize).checked_sub(1)?)
     }
 
-    fn news(&mut self, rank: u32, news: Result<News, String>) {
+    fn report(&mut self, rank: u32, report: Result<DaemonReport, String>) {
         let Some(seen) = self.seen(rank) else { return };
         let name = seen.host.name.clone();
-        match news {
-            Ok(News::Here(_)) => {
+        match report {
+            Ok(DaemonReport::Here(_)) => {
                 seen.is_here = true;
                 self.timeline.mark(rank, timeline::Mark::Here);
                 if self.hosts.iter().all(|seen| seen.is_here) && self.start_by.take().is_some() {
                     self.start();
                 }
             }
-            Ok(News::Started(_)) => {
+            Ok(DaemonReport::Started(_)) => {
                 seen.is_started = true;
                 self.timeline.mark(rank, timeline::Mark::Started);
                 // A signal that came before had no recipient here.
-                if self.judge.verdict().is_some() {
-                    self.order(&Order::Signal(Signal::TERM.as_raw()));
+                if self.policy.verdict().is_some() {
+                    self.broadcast(&DaemonCommand::Signal(Signal::TERM.as_raw()));
                 }
             }
-            Ok(News::Shell(rank, how)) => self.shell_ended(rank, &how),
-            Ok(News::Stopped(said)) => self.say(&format!("{said} (on host {name})")),
-            Ok(News::Met(_)) => self.timeline.mark(rank, timeline::Mark::Met),
-            Ok(News::Wants(crew, number, wanted)) => {
-                let asker = Asker {
+            Ok(DaemonReport::Shell(rank, how)) => self.shell_ended(rank, &how),
+            Ok(DaemonReport::Stopped(text)) => self.say(&format!("{text} (on host {name})")),
+            Ok(DaemonReport::Met(_)) => self.timeline.mark(rank, timeline::Mark::Met),
+            Ok(DaemonReport::Wants(pmi_group, number, wanted)) => {
+                let requester = Requester {
                     host: rank,
-                    crew,
+                    pmi_group,
                     rank: number,
                 };
-                self.spawn(asker, *wanted);
+                self.spawn(requester, *wanted);
             }
-            Ok(News::Manned(crew, result)) => {
+            Ok(DaemonReport::GroupStarted(pmi_group, result)) => {
                 let result = result.map_err(|why| format!("{why} (host {name})"));
-                let tell = self.grown.manned(rank, crew, result);
-                self.pass(tell);
+                let notices = self.spawned.group_started(rank, pmi_group, result);
+                self.pass(notices);
             }
-            Ok(News::Abandoned(token)) => {
-                let tell = self.grown.abandoned(&token);
-                self.pass(tell);
+            Ok(DaemonReport::Abandoned(token)) => {
+                let notices = self.spawned.abandoned(&token);
+                self.pass(notices);
             }
-            Ok(News::Lost(crew, how)) => {
-                let tell = self.grown.lost(crew, &format!("{how} (host {name})"));
-                self.pass(tell);
+            Ok(DaemonReport::Lost(pmi_group, how)) => {
+                let notices = self.spawned.lost(pmi_group, &format!("{how} (host {name})"));
+                self.pass(notices);
             }
-            Ok(News::Fence(crew, number, words)) => {
-                let tell = self.grown.fence(rank, crew, number, words);
-                self.pass(tell);
+            Ok(DaemonReport::Fence(pmi_group, number, words)) => {
+                let notices = self.spawned.fence(rank, pmi_group, number, words);
+                self.pass(notices);
             }
-            Ok(News::Ended {
+            Ok(DaemonReport::Ended {
                 rank: number,
                 failure,
             }) => {
                 seen.alive = seen.alive.saturating_sub(1);
-                self.grown.ended(number);
+                self.spawned.ended(number);
                 if let Some((code, how)) = failure {
                     let how = format!("{how} on host {name}");
-                    let orders = self
-                        .judge
+                    let actions = self
+                        .policy
                         .failed(Instant::now(), Failure { code, how }, self.left());
-                    self.obey(orders);
+                    self.carry_out(actions);
                 }
             }
-            Ok(News::Failed(code, how)) => {
+            Ok(DaemonReport::Failed(code, how)) => {
                 let started = seen.is_started;
                 if !started {
                     seen.is_lost = true;
                 }
                 let how = format!("{how} (host {name})");
-                let orders = self.judge.condemn(
+                let actions = self.policy.condemn(
                     Instant::now(),
                     Failure {
                         code: code.max(1),
@@ -354,7 +359,7 @@ impl<'a> Head<'a> {
                     },
                     self.left(),
                 );
-                self.obey(orders);
+                self.carry_out(actions);
             }
             Err(why) => self.condemn(Exit::System, format!("host {name}: {why}")),
         }
@@ -381,7 +386,7 @@ impl<'a> Head<'a> {
             bind: self.options.bind,
             has_input: input::is_there(),
         };
-        self.order(&Order::Start(Box::new(plan)));
+        self.broadcast(&DaemonCommand::Start(Box::new(plan)));
         self.timeline.all_here();
         if input::is_there()
             && let Err(error) = self.feed()
@@ -404,9 +409,9 @@ impl<'a> Head<'a> {
     }
 
     /// Handles a spawn request of a rank.
-    fn spawn(&mut self, asker: Asker, wanted: Wanted) {
+    fn spawn(&mut self, requester: Requester, wanted: SpawnRequest) {
         let token = wanted.token.clone();
-        let is_open = |seen: &Seen| {
+        let is_open = |seen: &HostState| {
             let here = &self.options.here;
             let named = wanted.host.as_ref();
             let named = named.is_none_or(|host| here.are_one(host, &seen.host.name));
@@ -418,7 +423,7 @@ impl<'a> Head<'a> {
             .map(|seen| is_open(seen).then_some(seen.alive))
             .collect();
         let placed = match &wanted.host {
-            _ if self.judge.verdict().is_some() || self.judge.was_passed_on() => {
+            _ if self.policy.verdict().is_some() || self.policy.was_passed_on() => {
                 Err("the job is being ended".to_owned())
             }
             Some(host)
@@ -429,60 +434,67 @@ impl<'a> Head<'a> {
             {
                 Err(format!("`{host}` is none of the hosts of this job (--hosts)"))
             }
-            _ => self.grown.ask(asker, wanted, &alive),
+            _ => self.spawned.place(requester, wanted, &alive),
         };
         match placed {
-            Ok(musters) => {
-                for (daemon, muster) in musters {
+            Ok(plans) => {
+                for (daemon, plan) in plans {
                     if let Some(seen) = self.seen(daemon) {
-                        seen.alive += muster.part.1;
-                        seen.orders += 1;
+                        seen.alive += plan.part.1;
+                        seen.commands += 1;
                         seen.is_done = false;
                     }
-                    self.order_to(daemon, &Order::Man(Box::new(muster)));
+                    self.command(daemon, &DaemonCommand::StartGroup(Box::new(plan)));
                 }
             }
-            Err(why) => self.pass(vec![Tell::Answer(asker, token, Err(why))]),
+            Err(why) => self.pass(vec![Notice::Answer(requester, token, Err(why))]),
         }
     }
 
-    fn pass(&mut self, tell: Vec<Tell>) {
-        for tell in tell {
-            match tell {
-                Tell::Answer(asker, token, result) => {
-                    self.order_to(asker.host, &Order::Answer(asker.crew, asker.rank, token, result));
+    fn pass(&mut self, notices: Vec<Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Answer(requester, token, result) => {
+                    self.command(
+                        requester.host,
+                        &DaemonCommand::Answer(requester.pmi_group, requester.rank, token, result),
+                    );
                 }
-                Tell::Fate(asker, token, why) => {
-                    self.order_to(asker.host, &Order::Tell(asker.crew, token, why))
-                }
-                Tell::End(crew, hosts) => {
+                Notice::Fate(requester, token, why) => self.command(
+                    requester.host,
+                    &DaemonCommand::SpawnFailed(requester.pmi_group, token, why),
+                ),
+                Notice::End(pmi_group, hosts) => {
                     hosts
                         .into_iter()
-                        .for_each(|host| self.order_to(host, &Order::EndCrew(crew)));
+                        .for_each(|host| self.command(host, &DaemonCommand::EndGroup(pmi_group)));
                 }
-                Tell::Fenced(crew, hosts, number, words) => {
-                    let order = Order::Fenced(crew, number, words);
-                    hosts.into_iter().for_each(|host| self.order_to(host, &order));
+                Notice::Fenced(pmi_group, hosts, number, words) => {
+                    let command = DaemonCommand::Fenced(pmi_group, number, words);
+                    hosts.into_iter().for_each(|host| self.command(host, &command));
                 }
             }
         }
     }
 
     /// Sends a command to one host.
-    fn order_to(&self, rank: u32, order: &Order) {
+    fn command(&self, rank: u32, command: &DaemonCommand) {
         let to = Name::new(self.birth.job, rank);
         // A lost host is noticed elsewhere.
-        drop(self.oob.send(to, ORDERS, Bytes::from(write(order)), Some(EVER)));
+        drop(
+            self.oob
+                .send(to, COMMANDS, Bytes::from(write(command)), Some(EVER)),
+        );
     }
 
     /// Sends a command to all hosts that are left.
-    fn order(&self, order: &Order) {
-        let body = Bytes::from(write(order));
+    fn broadcast(&self, command: &DaemonCommand) {
+        let body = Bytes::from(write(command));
         for (rank, seen) in (1..).zip(&self.hosts) {
             if seen.is_here && !seen.is_lost {
                 let to = Name::new(self.birth.job, rank);
                 // A lost host is noticed elsewhere.
-                drop(self.oob.send(to, ORDERS, body.clone(), Some(EVER)));
+                drop(self.oob.send(to, COMMANDS, body.clone(), Some(EVER)));
             }
         }
     }
@@ -502,8 +514,8 @@ impl<'a> Head<'a> {
             code: exit.number(),
             how,
         };
-        let orders = self.judge.condemn(Instant::now(), failure, self.left());
-        self.obey(orders);
+        let actions = self.policy.condemn(Instant::now(), failure, self.left());
+        self.carry_out(actions);
     }
 
     /// Prints a message of the launcher itself.
@@ -512,29 +524,29 @@ impl<'a> Head<'a> {
     }
 
     /// Carries out actions, then prints messages.
-    fn obey(&mut self, orders: Vec<exit_policy::Order>) {
-        let is_said = |order: &exit_policy::Order| matches!(order, exit_policy::Order::Say(_));
-        let (said, done): (Vec<_>, Vec<_>) = orders.into_iter().partition(is_said);
-        for order in done.into_iter().chain(said) {
-            match order {
-                exit_policy::Order::Say(text) => self.say(&text),
-                exit_policy::Order::Signal(signal) => {
+    fn carry_out(&mut self, actions: Vec<exit_policy::Action>) {
+        let is_message = |action: &exit_policy::Action| matches!(action, exit_policy::Action::Print(_));
+        let (messages, signals): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_message);
+        for action in signals.into_iter().chain(messages) {
+            match action {
+                exit_policy::Action::Print(text) => self.say(&text),
+                exit_policy::Action::Signal(signal) => {
                     if self.start_by.take().is_some() {
                         // Nothing has been started.
                         self.hosts.iter_mut().for_each(|seen| seen.is_lost = true);
-                        if self.judge.verdict().is_none() {
+                        if self.policy.verdict().is_none() {
                             let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
                             let how = "interrupted before the ranks were started".to_owned();
                             let _ = self
-                                .judge
+                                .policy
                                 .condemn(Instant::now(), Failure { code, how }, self.left());
                         }
                         continue;
                     }
-                    self.order(&Order::Signal(signal.as_raw()));
+                    self.broadcast(&DaemonCommand::Signal(signal.as_raw()));
                     let killed = signal == Signal::KILL;
                     let patience = if killed { PATIENCE } else { GRACE + PATIENCE };
-                    if killed || self.judge.verdict().is_some() {
+                    if killed || self.policy.verdict().is_some() {
                         self.give_up_at.get_or_insert(Instant::now() + patience);
                     }
                 }
@@ -576,8 +588,8 @@ impl<'a> Head<'a> {
 
     fn deadlines(&mut self) {
         let now = Instant::now();
-        let orders = self.judge.tick(now, self.left());
-        self.obey(orders);
+        let actions = self.policy.tick(now, self.left());
+        self.carry_out(actions);
         if self.start_by.is_some_and(|at| now >= at) {
             let missing: Vec<String> = self
                 .hosts
@@ -600,7 +612,7 @@ impl<'a> Head<'a> {
                 ),
             );
         }
-        if self.judge.was_passed_on() && self.left().alive == 0 {
+        if self.policy.was_passed_on() && self.left().alive == 0 {
             // A user who wants the end does not read the rest.
             self.give_up_at.get_or_insert(now + PATIENCE);
         }
@@ -613,7 +625,7 @@ impl<'a> Head<'a> {
     /// have output for a slow reader, which is no reason to end, unless the user wants the job to.
     fn give_up(&mut self) {
         self.give_up_at = None;
-        let names = |hosts: &[Seen], is_alive: bool| {
+        let names = |hosts: &[HostState], is_alive: bool| {
             let open = hosts.iter().filter(|seen| !seen.is_done && !seen.is_lost);
             let open = open.filter(|seen| (seen.alive > 0) == is_alive);
             open.map(|seen| seen.host.name.clone())
@@ -622,7 +634,7 @@ impl<'a> Head<'a> {
         };
         let silent = names(&self.hosts, true);
         let unread = names(&self.hosts, false);
-        let is_wanted = self.judge.was_passed_on();
+        let is_wanted = self.policy.was_passed_on();
         let open = self.hosts.iter_mut().filter(|seen| !seen.is_done);
         open.filter(|seen| seen.alive > 0 || is_wanted)
             .for_each(|seen| seen.is_lost = true);
@@ -642,17 +654,17 @@ impl<'a> Head<'a> {
 
     /// Ends the daemons and waits for their remote shells.
     fn finish(&mut self) {
-        self.order(&Order::End);
+        self.broadcast(&DaemonCommand::End);
         // Daemons that get the command end by themselves; the pipe of the others is closed.
-        let hears = |shell: &Shell| {
+        let is_connected = |shell: &Shell| {
             let seen = self.hosts.get(shell.rank as usize - 1);
             seen.is_some_and(|seen| seen.is_here && !seen.is_lost)
         };
         let shells = std::mem::take(&mut self.shells).into_iter();
-        let (mut hearing, deaf): (Vec<_>, Vec<_>) = shells.partition(hears);
-        plane::await_end(&mut hearing, LIMIT);
-        self.shells = hearing;
-        self.shells.extend(deaf);
+        let (mut connected, others): (Vec<_>, Vec<_>) = shells.partition(is_connected);
+        plane::await_end(&mut connected, LIMIT);
+        self.shells = connected;
+        self.shells.extend(others);
         // Nothing else is in flight but the next barrier, which no rank will reach.
         self.oob.finish(Duration::ZERO);
         plane::wait_for(&mut self.shells, LIMIT);

@@ -1,4 +1,4 @@
-//! The ranks of one host under a daemon: their processes, and the other ends of their PMI lines, by crew.
+//! The ranks of one host under a daemon: their processes, and the other ends of their PMI lines, by group.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,12 +11,12 @@ use std::process::{ChildStdin, Stdio};
 use doorbell::oob::launch::Program;
 use rustix::process::{Pid, Signal};
 
-use super::protocol::{Muster, Plan};
+use super::protocol::{GroupPlan, Plan};
 use crate::error::ToolError;
-use crate::run::pmi_group::{Crew, Trial, Wish};
+use crate::run::pmi_group::{GroupRequest, PmiGroup, Trial};
 use crate::run::pmi_groups::FIRST;
 use crate::run::rank::{Failure, Rank, STRANGE_TO_SPAWNED, Spec};
-use crate::run::reaper::{Keeper, Kept};
+use crate::run::reaper::{JobProcesses, Reaper};
 use crate::run::{cores, exit_policy, limits};
 
 /// Bytes of output read at once.
@@ -24,15 +24,15 @@ const PIECE: usize = 16 << 10;
 
 /// An event of the ranks here.
 #[derive(Debug)]
-pub(super) enum Happened {
+pub(super) enum NodeEvent {
     Ended(u32, Option<Failure>),
-    /// For the other hosts: crew, number of the barrier, values.
+    /// For the other hosts: group, number of the barrier, values.
     Fence(u32, u32, Vec<u8>),
-    /// A rank of a crew requests these processes: crew, rank, program.
+    /// A rank of a PMI group requests these processes: group, rank, program.
     Wants(u32, u32, Box<Program>),
     /// The processes with this token are no longer waited for.
     Abandoned(String),
-    /// A spawned crew has failed before it joined: which, and how.
+    /// A spawned group has failed before it joined: which, and how.
     Lost(u32, String),
     /// The job has failed.
     Failed(u8, String),
@@ -41,36 +41,36 @@ pub(super) enum Happened {
 #[derive(Debug)]
 struct Seat {
     rank: Rank,
-    crew: u32,
+    pmi_group: u32,
 }
 
 /// The purpose of a descriptor: the seat, and what of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum PollTarget {
     End(usize),
     Out(usize, usize),
-    /// The PMI line of this rank of this crew.
+    /// The PMI line of this rank of this group.
     Line(u32, u32),
 }
 
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct Node {
     seats: Vec<Seat>,
-    crews: BTreeMap<u32, Crew>,
+    pmi_groups: BTreeMap<u32, PmiGroup>,
     /// The variables of the launcher that all ranks get, and their working directory.
     variables: Vec<(String, OsString)>,
     folder: PathBuf,
     root: String,
     /// Ends what is left when this process is killed.
-    keeper: Keeper,
-    happened: Vec<Happened>,
+    reaper: Reaper,
+    events: Vec<NodeEvent>,
     /// Output of the ranks: rank, stream, bytes; no bytes mean that the stream was closed.
     wrote: Vec<(u32, usize, Vec<u8>)>,
     /// The seat whose output is read first, in turn, when there is not credit for all.
     turn: usize,
 }
 
-impl Local {
+impl Node {
     /// Starts the ranks of host `at`. If one cannot be started, the others are ended.
     pub(super) fn start(plan: &Plan, at: usize) -> Result<Self, ToolError> {
         let system = |what| move |source| ToolError::System { what, source };
@@ -83,13 +83,13 @@ impl Local {
             )));
         }
         let root = crate::run::job::root_name().map_err(system("make a random name"))?;
-        let keeper =
-            Keeper::start(&root).map_err(system("start the process that ends what ranks leave behind"))?;
-        let mut local = Self {
+        let reaper =
+            Reaper::start(&root).map_err(system("start the process that ends what ranks leave behind"))?;
+        let mut node = Self {
             seats: Vec::with_capacity(count as usize),
-            crews: BTreeMap::from([(
+            pmi_groups: BTreeMap::from([(
                 FIRST,
-                Crew::of_job(&plan.name, plan.size, first..first + count, &plan.blocks),
+                PmiGroup::of_job(&plan.name, plan.size, first..first + count, &plan.blocks),
             )]),
             variables: plan
                 .variables
@@ -98,8 +98,8 @@ impl Local {
                 .collect(),
             folder,
             root,
-            keeper,
-            happened: Vec::new(),
+            reaper,
+            events: Vec::new(),
             wrote: Vec::new(),
             turn: 0,
         };
@@ -111,49 +111,55 @@ impl Local {
                 true => Stdio::piped(),
                 false => Stdio::null(),
             };
-            let started = local.sit(FIRST, first + nth, (&program, &args), None, |spec| {
+            let started = node.sit(FIRST, first + nth, (&program, &args), None, |spec| {
                 (spec.core, spec.stdin) = (cores[nth as usize], stdin);
             });
             if let Err(error) = started {
-                local.give_up();
+                node.give_up();
                 return Err(error);
             }
         }
-        Ok(local)
+        Ok(node)
     }
 
-    /// Starts the ranks here of a spawned crew.
-    pub(super) fn man(&mut self, muster: &Muster) -> Result<(), String> {
-        let here = muster.here();
-        let blocks = &muster.blocks;
-        let mut numbers = muster.first + here.start..muster.first + here.end;
-        let made = Crew::spawned(
-            &muster.name,
-            (muster.first, muster.size),
+    /// Starts the ranks here of a spawned group.
+    pub(super) fn start_group(&mut self, group_plan: &GroupPlan) -> Result<(), String> {
+        let here = group_plan.here();
+        let blocks = &group_plan.blocks;
+        let mut numbers = group_plan.first + here.start..group_plan.first + here.end;
+        let made = PmiGroup::spawned(
+            &group_plan.name,
+            (group_plan.first, group_plan.size),
             here,
             blocks,
-            &muster.values,
+            &group_plan.values,
         );
-        let crew = match made {
-            Ok(crew) => crew,
+        let pmi_group = match made {
+            Ok(pmi_group) => pmi_group,
             Err(why) => {
-                self.happened
-                    .extend(numbers.map(|number| Happened::Ended(number, None)));
+                self.events
+                    .extend(numbers.map(|number| NodeEvent::Ended(number, None)));
                 return Err(why);
             }
         };
-        self.crews.insert(muster.crew, crew);
-        let program = OsString::from(&muster.program);
-        let args: Vec<OsString> = muster.args.iter().map(OsString::from).collect();
-        let folder = muster.folder.as_ref().map(PathBuf::from);
+        self.pmi_groups.insert(group_plan.pmi_group, pmi_group);
+        let program = OsString::from(&group_plan.program);
+        let args: Vec<OsString> = group_plan.args.iter().map(OsString::from).collect();
+        let folder = group_plan.folder.as_ref().map(PathBuf::from);
         for number in numbers.by_ref() {
-            let started = self.sit(muster.crew, number, (&program, &args), folder.clone(), |_| ());
+            let started = self.sit(
+                group_plan.pmi_group,
+                number,
+                (&program, &args),
+                folder.clone(),
+                |_| (),
+            );
             if let Err(error) = started {
-                self.end_crew(muster.crew);
+                self.end_group(group_plan.pmi_group);
                 // Those that were never started count as ended.
                 let never = (number..number + 1).chain(numbers);
-                self.happened
-                    .extend(never.map(|number| Happened::Ended(number, None)));
+                self.events
+                    .extend(never.map(|number| NodeEvent::Ended(number, None)));
                 return Err(error.to_string());
             }
         }
@@ -162,7 +168,7 @@ impl Local {
 
     fn sit(
         &mut self,
-        crew: u32,
+        pmi_group: u32,
         number: u32,
         (program, args): (&OsString, &[OsString]),
         folder: Option<PathBuf>,
@@ -173,8 +179,8 @@ impl Local {
             what: "make the line to it",
             source,
         };
-        let line = match self.crews.get_mut(&crew) {
-            Some(crew) => crew.line(number),
+        let line = match self.pmi_groups.get_mut(&pmi_group) {
+            Some(pmi_group) => pmi_group.line(number),
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let (inherits, line) = line.map_err(failed)?;
@@ -197,60 +203,63 @@ impl Local {
         if let Err(errno) = rank.end {
             limits::say_unwatched(errno);
         }
-        self.keeper.watch(rank.group);
-        self.seats.push(Seat { rank, crew });
+        self.reaper.watch(rank.group);
+        self.seats.push(Seat { rank, pmi_group });
         Ok(())
     }
 
-    /// Ends the ranks here of a crew that has failed.
-    pub(super) fn end_crew(&mut self, crew: u32) {
-        if let Some(crew) = self.crews.get_mut(&crew) {
-            crew.trial = Trial::Failed;
+    /// Ends the ranks here of a PMI group that has failed.
+    pub(super) fn end_group(&mut self, pmi_group: u32) {
+        if let Some(pmi_group) = self.pmi_groups.get_mut(&pmi_group) {
+            pmi_group.trial = Trial::Failed;
         }
-        for seat in self.seats.iter().filter(|seat| seat.crew == crew) {
+        for seat in self.seats.iter().filter(|seat| seat.pmi_group == pmi_group) {
             seat.rank.signal(Signal::KILL);
         }
     }
 
     /// Completes a rank's spawn request.
-    pub(super) fn answer(&mut self, crew: u32, number: u32, result: Result<(), &str>) {
-        if let Some(crew) = self.crews.get_mut(&crew) {
-            crew.answer(number, result);
+    pub(super) fn answer(&mut self, pmi_group: u32, number: u32, result: Result<(), &str>) {
+        if let Some(pmi_group) = self.pmi_groups.get_mut(&pmi_group) {
+            pmi_group.answer(number, result);
         }
         self.grant();
     }
 
-    /// Records that the crew of `token`, requested by a rank of this crew, will not start.
-    pub(super) fn tell(&mut self, crew: u32, token: &str, why: &str) {
-        if let Some(crew) = self.crews.get_mut(&crew) {
-            crew.tell(token, why);
+    /// Records that the group of `token`, requested by a rank of this group, will not start.
+    pub(super) fn spawn_failed(&mut self, pmi_group: u32, token: &str, why: &str) {
+        if let Some(pmi_group) = self.pmi_groups.get_mut(&pmi_group) {
+            pmi_group.spawn_failed(token, why);
         }
     }
 
-    /// Whether a failing crew is on trial: then its requesters are informed, once.
-    fn is_on_trial(&mut self, crew: u32, how: &str) -> bool {
-        let trial = self.crews.get(&crew).map_or(Trial::Failed, |crew| crew.trial);
+    /// Whether a failing group is on trial: then its requesters are informed, once.
+    fn is_on_trial(&mut self, pmi_group: u32, how: &str) -> bool {
+        let trial = self
+            .pmi_groups
+            .get(&pmi_group)
+            .map_or(Trial::Failed, |pmi_group| pmi_group.trial);
         if trial == Trial::Under {
-            self.end_crew(crew);
-            self.happened.push(Happened::Lost(crew, how.to_owned()));
+            self.end_group(pmi_group);
+            self.events.push(NodeEvent::Lost(pmi_group, how.to_owned()));
         }
         trial != Trial::None
     }
 
-    /// Removes the ranks of spawned crews that are over.
+    /// Removes the ranks of spawned groups that are over.
     pub(super) fn tidy(&mut self) {
-        let keeper = &mut self.keeper;
+        let reaper = &mut self.reaper;
         self.seats.retain(|seat| {
             let rank = &seat.rank;
-            let is_over = seat.crew != FIRST && rank.ended && rank.out.is_none() && rank.err.is_none();
+            let is_over = seat.pmi_group != FIRST && rank.ended && rank.out.is_none() && rank.err.is_none();
             if is_over {
-                keeper.forget(rank.group);
+                reaper.forget(rank.group);
             }
             !is_over
         });
         let seats = &self.seats;
-        self.crews
-            .retain(|id, _| *id == FIRST || seats.iter().any(|seat| seat.crew == *id));
+        self.pmi_groups
+            .retain(|id, _| *id == FIRST || seats.iter().any(|seat| seat.pmi_group == *id));
     }
 
     /// Takes the standard input of rank 0, if it is here and was not taken before.
@@ -260,18 +269,19 @@ impl Local {
     }
 
     /// Returns what to wait for; output only where there is credit for it.
-    pub(super) fn watched(&self, has_room: bool) -> Vec<(About, BorrowedFd<'_>)> {
+    pub(super) fn watched(&self, has_room: bool) -> Vec<(PollTarget, BorrowedFd<'_>)> {
         let mut watched = Vec::new();
-        for (id, crew) in &self.crews {
+        for (id, pmi_group) in &self.pmi_groups {
             watched.extend(
-                crew.watched()
-                    .map(|(number, line)| (About::Line(*id, number), line)),
+                pmi_group
+                    .watched()
+                    .map(|(number, line)| (PollTarget::Line(*id, number), line)),
             );
         }
         let seats = self.seats.iter().enumerate();
         let begin = self.turn.min(self.seats.len());
         for (at, seat) in seats.clone().skip(begin).chain(seats.take(begin)) {
-            watched.extend(seat.rank.end().map(|end| (About::End(at), end)));
+            watched.extend(seat.rank.end().map(|end| (PollTarget::End(at), end)));
             let streams = [
                 seat.rank.out.as_ref().map(AsFd::as_fd),
                 seat.rank.err.as_ref().map(AsFd::as_fd),
@@ -280,7 +290,7 @@ impl Local {
                 watched.extend(
                     descriptor
                         .filter(|_| has_room)
-                        .map(|fd| (About::Out(at, stream), fd)),
+                        .map(|fd| (PollTarget::Out(at, stream), fd)),
                 );
             }
         }
@@ -304,26 +314,26 @@ impl Local {
     }
 
     /// Handles ready descriptors; output is read only where there is credit for it.
-    pub(super) fn look(&mut self, about: About, has_room: bool) -> io::Result<()> {
-        match about {
-            About::End(at) => self.reap(at),
-            About::Out(at, stream) if has_room => {
+    pub(super) fn look(&mut self, target: PollTarget, has_room: bool) -> io::Result<()> {
+        match target {
+            PollTarget::End(at) => self.reap(at),
+            PollTarget::Out(at, stream) if has_room => {
                 self.turn = at + 1;
                 self.read(at, stream);
                 Ok(())
             }
-            About::Out(..) => Ok(()),
-            About::Line(crew, number) => {
-                self.hear(crew, number);
-                self.deserted(crew, number);
+            PollTarget::Out(..) => Ok(()),
+            PollTarget::Line(pmi_group, number) => {
+                self.receive(pmi_group, number);
+                self.deserted(pmi_group, number);
                 Ok(())
             }
         }
     }
 
     /// Returns the events since the last call.
-    pub(super) fn take(&mut self) -> Vec<Happened> {
-        std::mem::take(&mut self.happened)
+    pub(super) fn take_events(&mut self) -> Vec<NodeEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// Returns the output since the last call.
@@ -337,24 +347,24 @@ impl Local {
         if !seat.rank.ended {
             return Ok(());
         }
-        let (number, crew) = (seat.rank.number, seat.crew);
+        let (number, pmi_group) = (seat.rank.number, seat.pmi_group);
         // Its last messages are still to be read.
-        self.hear(crew, number);
-        let crew_of = self.crews.get(&crew);
-        if failure.is_none() && crew_of.is_some_and(|crew| crew.took_leave(number)) {
-            self.happened.push(Happened::Ended(number, None));
+        self.receive(pmi_group, number);
+        let group_of = self.pmi_groups.get(&pmi_group);
+        if failure.is_none() && group_of.is_some_and(|pmi_group| pmi_group.has_finalized(number)) {
+            self.events.push(NodeEvent::Ended(number, None));
             return Ok(());
         }
         let how = failure.as_ref().map(|failure| failure.how.clone());
         let how = how.unwrap_or_else(|| format!("rank {number} ended"));
-        if self.is_on_trial(crew, &format!("{how} before it had joined")) {
-            self.happened.push(Happened::Ended(number, None));
+        if self.is_on_trial(pmi_group, &format!("{how} before it had joined")) {
+            self.events.push(NodeEvent::Ended(number, None));
             return Ok(());
         }
         let is_well = failure.is_none();
-        self.happened.push(Happened::Ended(number, failure));
+        self.events.push(NodeEvent::Ended(number, failure));
         if is_well {
-            self.deserted(crew, number);
+            self.deserted(pmi_group, number);
         }
         Ok(())
     }
@@ -391,33 +401,36 @@ impl Local {
         }
     }
 
-    fn hear(&mut self, crew: u32, number: u32) {
-        if let Some(crew) = self.crews.get_mut(&crew) {
-            crew.hear(number);
+    fn receive(&mut self, pmi_group: u32, number: u32) {
+        if let Some(pmi_group) = self.pmi_groups.get_mut(&pmi_group) {
+            pmi_group.receive(number);
         }
         self.grant();
     }
 
     /// Handles a rank that ended regularly, but is missing at a barrier where others wait.
-    fn deserted(&mut self, crew: u32, number: u32) {
+    fn deserted(&mut self, pmi_group: u32, number: u32) {
         let has_ended = |seat: &Seat| seat.rank.number == number && seat.rank.ended;
         if self.seats.iter().any(has_ended)
-            && let Some(how) = self.crews.get_mut(&crew).and_then(|crew| crew.deserted(number))
+            && let Some(how) = self
+                .pmi_groups
+                .get_mut(&pmi_group)
+                .and_then(|pmi_group| pmi_group.deserted(number))
         {
             let code = doorbell_fabric::error::Exit::PeerLost.number();
-            self.happened.push(Happened::Failed(code, how));
+            self.events.push(NodeEvent::Failed(code, how));
         }
     }
 
-    /// Takes the values of all hosts for a barrier of a crew.
+    /// Takes the values of all hosts for a barrier of a PMI group.
     pub(super) fn fenced<'a>(
         &mut self,
-        crew: u32,
+        pmi_group: u32,
         number: u32,
         words: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(), String> {
-        if let Some(crew) = self.crews.get_mut(&crew) {
-            crew.fenced(number, words)?;
+        if let Some(pmi_group) = self.pmi_groups.get_mut(&pmi_group) {
+            pmi_group.fenced(number, words)?;
         }
         self.grant();
         Ok(())
@@ -425,18 +438,23 @@ impl Local {
 
     /// Passes requests of ranks on to the launcher.
     fn grant(&mut self) {
-        let wishes = self.crews.iter_mut();
-        let wishes = wishes.flat_map(|(id, crew)| crew.wishes().into_iter().map(|wish| (*id, wish)));
-        let wishes: Vec<(u32, Wish)> = wishes.collect();
-        for (crew, wish) in wishes {
-            let happened = match wish {
-                Wish::Fence(number, words) => Happened::Fence(crew, number, words),
-                Wish::Spawn(number, program) => Happened::Wants(crew, number, program),
-                Wish::Abandon(token) => Happened::Abandoned(token),
-                Wish::Failed(_, how) if self.is_on_trial(crew, &how) => continue,
-                Wish::Failed(code, how) => Happened::Failed(code, how),
+        let requests = self.pmi_groups.iter_mut();
+        let requests = requests.flat_map(|(id, pmi_group)| {
+            pmi_group
+                .requests()
+                .into_iter()
+                .map(|next_request| (*id, next_request))
+        });
+        let requests: Vec<(u32, GroupRequest)> = requests.collect();
+        for (pmi_group, next_request) in requests {
+            let events = match next_request {
+                GroupRequest::Fence(number, words) => NodeEvent::Fence(pmi_group, number, words),
+                GroupRequest::Spawn(number, program) => NodeEvent::Wants(pmi_group, number, program),
+                GroupRequest::Abandon(token) => NodeEvent::Abandoned(token),
+                GroupRequest::Failed(_, how) if self.is_on_trial(pmi_group, &how) => continue,
+                GroupRequest::Failed(code, how) => NodeEvent::Failed(code, how),
             };
-            self.happened.push(happened);
+            self.events.push(events);
         }
     }
 
@@ -466,7 +484,7 @@ impl Local {
     /// Ends what ranks of a failed job have left behind.
     pub(super) fn sweep(&self) {
         let groups = self.seats.iter().map(|seat| seat.rank.group).collect();
-        Kept::new(&self.root, groups).end(exit_policy::GRACE);
+        JobProcesses::new(&self.root, groups).end(exit_policy::GRACE);
     }
 
     /// Ends all that has not ended, at once.

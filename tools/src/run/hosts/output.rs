@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use doorbell::oob::plane::{Inbox, Message, Oob};
 
 use super::credit::{self, Returns};
-use super::launcher::Heard;
+use super::launcher::Incoming;
 use super::protocol::Output;
 use super::sentences::Shared;
-use super::wakeup::Told;
+use super::wakeup::Mailbox;
 use crate::run::prefix::Lines;
 use crate::run::{Launch, Output as Wants};
 
@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_secs(1);
 pub(super) fn write(
     oob: &Oob,
     inbox: Inbox<Message>,
-    heard: Told<Heard>,
+    incoming: Mailbox<Incoming>,
     launch: &Launch,
     hosts: usize,
     unfinished: Shared,
@@ -30,7 +30,7 @@ pub(super) fn write(
     let writer = Writer {
         oob: oob.clone(),
         inbox,
-        heard,
+        incoming,
         returns: BTreeMap::new(),
         most: credit::of_output(hosts),
         lines: BTreeMap::new(),
@@ -45,7 +45,7 @@ pub(super) fn write(
 struct Writer {
     oob: Oob,
     inbox: Inbox<Message>,
-    heard: Told<Heard>,
+    incoming: Mailbox<Incoming>,
     /// The credit returned to each daemon.
     returns: BTreeMap<u32, Returns>,
     /// The credit of each daemon.
@@ -75,13 +75,13 @@ impl Writer {
 
     fn take(&mut self, message: &Message) {
         match Output::read(&message.body) {
-            Some(Output::Done(orders)) => self.heard.tell(Heard::Done(message.from.rank, orders)),
+            Some(Output::Done(commands)) => self.incoming.post(Incoming::Done(message.from.rank, commands)),
             Some(Output::Of(rank, stream, bytes)) => {
                 if let Err(error) = self.write(rank, stream, bytes)
                     && stream == 0
                     && !std::mem::replace(&mut self.is_told, true)
                 {
-                    self.heard.tell(Heard::Unwritten(error));
+                    self.incoming.post(Incoming::Unwritten(error));
                 }
             }
             None => {}

@@ -11,9 +11,9 @@ use crate::run::rank::Failure;
 
 /// From the launcher to its daemons.
 /// Message type: commands of the launcher to its daemons.
-pub(super) const ORDERS: u32 = 200;
+pub(super) const COMMANDS: u32 = 200;
 /// Message type: reports of the daemons to the launcher.
-pub(super) const NEWS: u32 = 201;
+pub(super) const REPORTS: u32 = 201;
 /// Message type: output of ranks, and its end ([`Output`]).
 pub(super) const OUTPUT: u32 = 202;
 
@@ -70,14 +70,14 @@ pub(super) struct Plan {
 
 /// The part of a spawned PMI group that one host starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Muster {
-    pub(super) crew: u32,
+pub(super) struct GroupPlan {
+    pub(super) pmi_group: u32,
     /// The name of the group.
     pub(super) name: String,
     /// The number of its rank 0 in the job.
     pub(super) first: u32,
     pub(super) size: u32,
-    /// First rank, of the crew, and ranks of this host.
+    /// First rank, of the group, and ranks of this host.
     pub(super) part: (u32, u32),
     pub(super) blocks: Vec<(u32, u32, u32)>,
     pub(super) program: String,
@@ -86,7 +86,7 @@ pub(super) struct Muster {
     pub(super) values: Vec<(String, String)>,
 }
 
-impl Muster {
+impl GroupPlan {
     pub(super) fn here(&self) -> std::ops::Range<u32> {
         self.part.0..self.part.0 + self.part.1
     }
@@ -94,7 +94,7 @@ impl Muster {
 
 /// What a rank wants started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct SpawnRequest {
     pub(super) program: String,
     pub(super) args: Vec<String>,
     pub(super) ranks: u32,
@@ -104,7 +104,7 @@ pub(super) struct Wanted {
     pub(super) values: Vec<(String, String)>,
 }
 
-impl Wanted {
+impl SpawnRequest {
     pub(super) fn of(program: Program) -> Self {
         let info = |name| info(&program, name).map(str::to_owned);
         Self {
@@ -121,19 +121,19 @@ impl Wanted {
 
 /// Commands of the launcher to a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Order {
+pub(super) enum DaemonCommand {
     /// Start the ranks of the job on this host.
     Start(Box<Plan>),
     /// Start the ranks of a spawned group on this host.
-    Man(Box<Muster>),
+    StartGroup(Box<GroupPlan>),
     /// The ranks that a rank requested have joined, or why not: group, rank, token.
     Answer(u32, u32, Option<String>, Result<(), String>),
     /// The ranks that a group requested under this token will not come: group, token, reason.
-    Tell(u32, String, String),
+    SpawnFailed(u32, String, String),
     /// A barrier of a spawned group is complete: group, barrier, the values of all ranks.
     Fenced(u32, u32, Vec<Vec<u8>>),
     /// A spawned group has failed: end its ranks on this host.
-    EndCrew(u32),
+    EndGroup(u32),
     /// Send this signal to the ranks.
     Signal(i32),
     /// The job is over: clean up and exit.
@@ -142,7 +142,7 @@ pub(super) enum Order {
 
 /// Reports of a daemon to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum News {
+pub(super) enum DaemonReport {
     /// The daemon is ready, this many microseconds after its process began.
     Here(u64),
     /// All ranks of the host are started, which took this many microseconds.
@@ -153,11 +153,11 @@ pub(super) enum News {
         failure: Option<(u8, String)>,
     },
     /// A rank of a group requests more ranks: group, rank, request.
-    Wants(u32, u32, Box<Wanted>),
+    Wants(u32, u32, Box<SpawnRequest>),
     /// No rank waits any more for the group requested under this token.
     Abandoned(String),
     /// The ranks of a spawned group on this host are started, or why not.
-    Manned(u32, Result<(), String>),
+    GroupStarted(u32, Result<(), String>),
     /// The ranks of that group on this host have reached this barrier, with these values.
     Fence(u32, u32, Vec<u8>),
     /// A spawned group failed before it joined, and how.
@@ -172,7 +172,7 @@ pub(super) enum News {
     Stopped(String),
 }
 
-impl News {
+impl DaemonReport {
     pub(super) fn ended(rank: u32, failure: Option<Failure>) -> Self {
         let failure = failure.map(|failure| (failure.code, failure.how));
         Self::Ended { rank, failure }
@@ -195,7 +195,7 @@ impl<'a> Output<'a> {
     pub(super) fn write(self) -> Vec<u8> {
         let (rank, stream, bytes) = match self {
             Self::Of(rank, stream, bytes) => (rank, stream as u8, bytes),
-            Self::Done(orders) => (orders, DONE, &[][..]),
+            Self::Done(commands) => (commands, DONE, &[][..]),
         };
         [&rank.to_le_bytes()[..], &[stream], bytes].concat()
     }
@@ -263,16 +263,16 @@ mod tests {
             ..Program::default()
         };
         for news in [
-            News::Here(5),
-            News::ended(1, Some(failure)),
-            News::ended(2, None),
-            News::Met(1),
-            News::Manned(2, Err("no".to_owned())),
-            News::Fence(2, 0, vec![1, 255]),
-            News::Wants(0, 1, Box::new(Wanted::of(program))),
+            DaemonReport::Here(5),
+            DaemonReport::ended(1, Some(failure)),
+            DaemonReport::ended(2, None),
+            DaemonReport::Met(1),
+            DaemonReport::GroupStarted(2, Err("no".to_owned())),
+            DaemonReport::Fence(2, 0, vec![1, 255]),
+            DaemonReport::Wants(0, 1, Box::new(SpawnRequest::of(program))),
         ] {
-            assert_eq!(read::<News>(&write(&news)), Ok(news));
+            assert_eq!(read::<DaemonReport>(&write(&news)), Ok(news));
         }
-        assert!(read::<News>(b"{}").is_err());
+        assert!(read::<DaemonReport>(b"{}").is_err());
     }
 }

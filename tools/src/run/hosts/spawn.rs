@@ -1,27 +1,27 @@
-//! The launcher's view of spawned crews on several hosts: their placement, their requesters, and their
+//! The launcher's view of spawned groups on several hosts: their placement, their requesters, and their
 //! barriers, whose values it collects from their hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::place::spread;
-use super::protocol::{Muster, Wanted};
+use super::protocol::{GroupPlan, SpawnRequest};
 use crate::run::pmi_groups::FIRST;
 
 /// Maximum number of ranks of a job over time: numbers are not reused.
 const MOST: u32 = 1 << 30;
 
-/// The requester of a crew: the rank of its daemon in the control plane, its crew, its number.
+/// The requester of a PMI group: the rank of its daemon in the control plane, its group, its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     pub(super) host: u32,
-    pub(super) crew: u32,
+    pub(super) pmi_group: u32,
     pub(super) rank: u32,
 }
 
 #[derive(Debug)]
-struct Crew {
-    asker: Asker,
+struct SpawnedGroup {
+    requester: Requester,
     token: Option<String>,
     numbers: Range<u32>,
     /// The daemons that have some of its ranks, and how many.
@@ -38,44 +38,44 @@ struct Crew {
 
 /// A message to be sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Tell {
+pub(super) enum Notice {
     /// To the requester: the outcome of its request.
-    Answer(Asker, Option<String>, Result<(), String>),
-    /// To the requester: the crew will not start.
-    Fate(Asker, String, String),
-    /// To these hosts: end the crew.
+    Answer(Requester, Option<String>, Result<(), String>),
+    /// To the requester: the group will not start.
+    Fate(Requester, String, String),
+    /// To these hosts: end the group.
     End(u32, Vec<u32>),
     /// To these hosts: its barrier is complete.
     Fenced(u32, Vec<u32>, u32, Vec<Vec<u8>>),
 }
 
 #[derive(Debug)]
-pub(super) struct Grown {
+pub(super) struct SpawnedGroups {
     name: String,
-    crews: BTreeMap<u32, Crew>,
-    /// The numbers of the next crew, and of its first rank.
+    pmi_groups: BTreeMap<u32, SpawnedGroup>,
+    /// The numbers of the next group, and of its first rank.
     next: (u32, u32),
 }
 
-impl Grown {
+impl SpawnedGroups {
     /// Creates the state of a job called `name`, which begins with this many ranks.
     pub(super) fn begin(name: String, ranks: u32) -> Self {
         Self {
             name,
-            crews: BTreeMap::new(),
+            pmi_groups: BTreeMap::new(),
             next: (FIRST + 1, ranks),
         }
     }
 
-    /// Places a crew on hosts with this many ranks each (`None`: lost): returns the command for each daemon
+    /// Places a PMI group on hosts with this many ranks each (`None`: lost): returns the command for each daemon
     /// that gets some.
-    pub(super) fn ask(
+    pub(super) fn place(
         &mut self,
-        asker: Asker,
-        wanted: Wanted,
+        requester: Requester,
+        request: SpawnRequest,
         alive: &[Option<u32>],
-    ) -> Result<Vec<(u32, Muster)>, String> {
-        let ((crew, first), size) = (self.next, wanted.ranks);
+    ) -> Result<Vec<(u32, GroupPlan)>, String> {
+        let ((pmi_group, first), size) = (self.next, request.ranks);
         if first.saturating_add(size) > MOST {
             return Err(format!("this job has had {first} ranks, and {MOST} are the most"));
         }
@@ -84,34 +84,34 @@ impl Grown {
             .zip(parts.iter().filter(|part| **part > 0))
             .map(|(at, part)| (at, 1, *part))
             .collect();
-        let (mut musters, mut begin) = (Vec::new(), 0);
+        let (mut plans, mut begin) = (Vec::new(), 0);
         for (daemon, part) in (1..).zip(parts).filter(|(_, part)| *part > 0) {
-            musters.push((
+            plans.push((
                 daemon,
-                Muster {
-                    crew,
-                    name: format!("{}-{crew}", self.name),
+                GroupPlan {
+                    pmi_group,
+                    name: format!("{}-{pmi_group}", self.name),
                     first,
                     size,
                     part: (begin, part),
                     blocks: blocks.clone(),
-                    program: wanted.program.clone(),
-                    args: wanted.args.clone(),
-                    folder: wanted.folder.clone(),
-                    values: wanted.values.clone(),
+                    program: request.program.clone(),
+                    args: request.args.clone(),
+                    folder: request.folder.clone(),
+                    values: request.values.clone(),
                 },
             ));
             begin += part;
         }
-        let hosts: BTreeMap<u32, u32> = musters
+        let hosts: BTreeMap<u32, u32> = plans
             .iter()
-            .map(|(daemon, muster)| (*daemon, muster.part.1))
+            .map(|(daemon, plan)| (*daemon, plan.part.1))
             .collect();
-        self.crews.insert(
-            crew,
-            Crew {
-                asker,
-                token: wanted.token,
+        self.pmi_groups.insert(
+            pmi_group,
+            SpawnedGroup {
+                requester,
+                token: request.token,
                 numbers: first..first + size,
                 starting: hosts.keys().copied().collect(),
                 is_answered: false,
@@ -122,13 +122,18 @@ impl Grown {
                 alive: size,
             },
         );
-        self.next = (crew + 1, first + size);
-        Ok(musters)
+        self.next = (pmi_group + 1, first + size);
+        Ok(plans)
     }
 
     /// Handles a host's report that it has started its part.
-    pub(super) fn manned(&mut self, daemon: u32, crew: u32, result: Result<(), String>) -> Vec<Tell> {
-        let Some(known) = self.crews.get_mut(&crew) else {
+    pub(super) fn group_started(
+        &mut self,
+        daemon: u32,
+        pmi_group: u32,
+        result: Result<(), String>,
+    ) -> Vec<Notice> {
+        let Some(known) = self.pmi_groups.get_mut(&pmi_group) else {
             return Vec::new();
         };
         if !known.starting.remove(&daemon) {
@@ -137,46 +142,50 @@ impl Grown {
         match result {
             Ok(()) if known.starting.is_empty() => {
                 known.is_answered = true;
-                vec![Tell::Answer(known.asker, known.token.clone(), Ok(()))]
+                vec![Notice::Answer(known.requester, known.token.clone(), Ok(()))]
             }
             Ok(()) => Vec::new(),
-            Err(why) => self.lost(crew, &why),
+            Err(why) => self.lost(pmi_group, &why),
         }
     }
 
-    /// Fails a crew: informs the requester and ends the rest of it. Does nothing for one that has joined, or
+    /// Fails a PMI group: informs the requester and ends the rest of it. Does nothing for one that has joined, or
     /// has failed already.
-    pub(super) fn lost(&mut self, crew: u32, why: &str) -> Vec<Tell> {
-        let Some(known) = self.crews.get(&crew).filter(|crew| !crew.has_joined) else {
+    pub(super) fn lost(&mut self, pmi_group: u32, why: &str) -> Vec<Notice> {
+        let Some(known) = self
+            .pmi_groups
+            .get(&pmi_group)
+            .filter(|pmi_group| !pmi_group.has_joined)
+        else {
             return Vec::new();
         };
         let hosts = known.hosts.keys().copied().collect();
-        let mut tell = vec![Tell::End(crew, hosts)];
+        let mut notices = vec![Notice::End(pmi_group, hosts)];
         if !known.is_answered {
-            tell.push(Tell::Answer(
-                known.asker,
+            notices.push(Notice::Answer(
+                known.requester,
                 known.token.clone(),
                 Err(why.to_owned()),
             ));
         } else if let Some(token) = &known.token {
-            tell.push(Tell::Fate(known.asker, token.clone(), why.to_owned()));
+            notices.push(Notice::Fate(known.requester, token.clone(), why.to_owned()));
         }
-        self.crews.remove(&crew);
-        tell
+        self.pmi_groups.remove(&pmi_group);
+        notices
     }
 
-    /// Cancels the wait for the crew of this token.
-    pub(super) fn abandoned(&mut self, token: &str) -> Vec<Tell> {
-        let mut crews = self.crews.iter();
-        match crews.find(|(_, crew)| crew.token.as_deref() == Some(token)) {
-            Some((crew, _)) => self.lost(*crew, "no rank waits for it any more"),
+    /// Cancels the wait for the group of this token.
+    pub(super) fn abandoned(&mut self, token: &str) -> Vec<Notice> {
+        let mut pmi_groups = self.pmi_groups.iter();
+        match pmi_groups.find(|(_, pmi_group)| pmi_group.token.as_deref() == Some(token)) {
+            Some((pmi_group, _)) => self.lost(*pmi_group, "no rank waits for it any more"),
             None => Vec::new(),
         }
     }
 
-    /// Handles a barrier that the ranks of a crew on one host have reached.
-    pub(super) fn fence(&mut self, daemon: u32, crew: u32, number: u32, words: Vec<u8>) -> Vec<Tell> {
-        let Some(known) = self.crews.get_mut(&crew) else {
+    /// Handles a barrier that the ranks of a PMI group on one host have reached.
+    pub(super) fn fence(&mut self, daemon: u32, pmi_group: u32, number: u32, words: Vec<u8>) -> Vec<Notice> {
+        let Some(known) = self.pmi_groups.get_mut(&pmi_group) else {
             return Vec::new();
         };
         if number != known.fence || !known.hosts.contains_key(&daemon) {
@@ -188,19 +197,19 @@ impl Grown {
         }
         (known.fence, known.has_joined) = (number + 1, true);
         let words = std::mem::take(&mut known.words).into_values().collect();
-        vec![Tell::Fenced(
-            crew,
+        vec![Notice::Fenced(
+            pmi_group,
             known.hosts.keys().copied().collect(),
             number,
             words,
         )]
     }
 
-    /// Handles the end of a rank; removes crews without ranks.
+    /// Handles the end of a rank; removes groups without ranks.
     pub(super) fn ended(&mut self, number: u32) {
-        self.crews.retain(|_, crew| {
-            crew.alive -= u32::from(crew.numbers.contains(&number));
-            crew.alive > 0
+        self.pmi_groups.retain(|_, pmi_group| {
+            pmi_group.alive -= u32::from(pmi_group.numbers.contains(&number));
+            pmi_group.alive > 0
         });
     }
 }
@@ -209,14 +218,14 @@ impl Grown {
 mod tests {
     use super::*;
 
-    const ASKER: Asker = Asker {
+    const REQUESTER: Requester = Requester {
         host: 1,
-        crew: FIRST,
+        pmi_group: FIRST,
         rank: 0,
     };
 
-    fn wanted(ranks: u32) -> Wanted {
-        Wanted {
+    fn request(ranks: u32) -> SpawnRequest {
+        SpawnRequest {
             program: "p".to_owned(),
             args: Vec::new(),
             ranks,
@@ -227,44 +236,44 @@ mod tests {
         }
     }
 
-    fn two() -> Grown {
-        let mut grown = Grown::begin("job".to_owned(), 3);
-        let musters = grown.ask(ASKER, wanted(3), &[Some(2), Some(1)]).unwrap();
-        let parts: Vec<_> = musters
+    fn two() -> SpawnedGroups {
+        let mut spawned = SpawnedGroups::begin("job".to_owned(), 3);
+        let plans = spawned.place(REQUESTER, request(3), &[Some(2), Some(1)]).unwrap();
+        let parts: Vec<_> = plans
             .iter()
-            .map(|(daemon, muster)| (*daemon, muster.first, muster.part))
+            .map(|(daemon, plan)| (*daemon, plan.first, plan.part))
             .collect();
         assert_eq!(parts, [(1, 3, (0, 1)), (2, 3, (1, 2))]);
-        assert_eq!(musters[1].1.blocks, [(0, 1, 1), (1, 1, 2)]);
-        grown
+        assert_eq!(plans[1].1.blocks, [(0, 1, 1), (1, 1, 2)]);
+        spawned
     }
 
     #[test]
     fn who_asks_is_answered_when_all_are_started_and_barriers_end_when_all_are_there() {
-        let mut grown = two();
-        assert_eq!(grown.manned(2, 1, Ok(())), []);
-        assert_eq!(grown.manned(2, 1, Ok(())), []);
+        let mut spawned = two();
+        assert_eq!(spawned.group_started(2, 1, Ok(())), []);
+        assert_eq!(spawned.group_started(2, 1, Ok(())), []);
         assert_eq!(
-            grown.manned(1, 1, Ok(())),
-            [Tell::Answer(ASKER, Some("t".to_owned()), Ok(()))]
+            spawned.group_started(1, 1, Ok(())),
+            [Notice::Answer(REQUESTER, Some("t".to_owned()), Ok(()))]
         );
-        assert_eq!(grown.fence(2, 1, 0, vec![2]), []);
+        assert_eq!(spawned.fence(2, 1, 0, vec![2]), []);
         assert_eq!(
-            grown.fence(2, 1, 1, vec![2]),
+            spawned.fence(2, 1, 1, vec![2]),
             [],
             "it is at none before the first is over"
         );
-        assert_eq!(grown.fence(3, 1, 0, vec![3]), []);
-        let over = Tell::Fenced(1, vec![1, 2], 0, vec![vec![1], vec![2]]);
-        assert_eq!(grown.fence(1, 1, 0, vec![1]), [over]);
-        assert_eq!(grown.lost(1, "it has joined"), []);
-        (3..6).for_each(|number| grown.ended(number));
-        assert_eq!(grown.fence(1, 1, 1, vec![1]), [], "forgotten");
-        let musters = grown.ask(ASKER, wanted(1), &[None, Some(7)]).unwrap();
-        assert_eq!((musters[0].0, musters[0].1.crew, musters[0].1.first), (2, 2, 6));
+        assert_eq!(spawned.fence(3, 1, 0, vec![3]), []);
+        let over = Notice::Fenced(1, vec![1, 2], 0, vec![vec![1], vec![2]]);
+        assert_eq!(spawned.fence(1, 1, 0, vec![1]), [over]);
+        assert_eq!(spawned.lost(1, "it has joined"), []);
+        (3..6).for_each(|number| spawned.ended(number));
+        assert_eq!(spawned.fence(1, 1, 1, vec![1]), [], "forgotten");
+        let plans = spawned.place(REQUESTER, request(1), &[None, Some(7)]).unwrap();
+        assert_eq!((plans[0].0, plans[0].1.pmi_group, plans[0].1.first), (2, 2, 6));
         assert!(
-            grown
-                .ask(ASKER, wanted(1), &[None])
+            spawned
+                .place(REQUESTER, request(1), &[None])
                 .unwrap_err()
                 .contains("no host is left")
         );
@@ -273,31 +282,34 @@ mod tests {
     #[test]
     fn one_that_fails_is_ended_everywhere_and_told_once() {
         let token = || "t".to_owned();
-        let end = || Tell::End(1, vec![1, 2]);
-        let answer = || Tell::Answer(ASKER, Some(token()), Err("no".to_owned()));
+        let end = || Notice::End(1, vec![1, 2]);
+        let answer = || Notice::Answer(REQUESTER, Some(token()), Err("no".to_owned()));
         // The first host that reports, and the last one.
         for begin in [&[][..], &[1]] {
-            let mut grown = two();
+            let mut spawned = two();
             for daemon in begin {
-                assert_eq!(grown.manned(*daemon, 1, Ok(())), []);
+                assert_eq!(spawned.group_started(*daemon, 1, Ok(())), []);
             }
-            assert_eq!(grown.manned(2, 1, Err("no".to_owned())), [end(), answer()]);
-            assert_eq!(grown.manned(1, 1, Ok(())), []);
+            assert_eq!(
+                spawned.group_started(2, 1, Err("no".to_owned())),
+                [end(), answer()]
+            );
+            assert_eq!(spawned.group_started(1, 1, Ok(())), []);
         }
         // A rank that ends while others are being started.
-        let mut grown = two();
-        assert_eq!(grown.manned(1, 1, Ok(())), []);
-        assert_eq!(grown.lost(1, "no"), [end(), answer()]);
-        let mut grown = two();
-        (1..3).for_each(|daemon| drop(grown.manned(daemon, 1, Ok(()))));
+        let mut spawned = two();
+        assert_eq!(spawned.group_started(1, 1, Ok(())), []);
+        assert_eq!(spawned.lost(1, "no"), [end(), answer()]);
+        let mut spawned = two();
+        (1..3).for_each(|daemon| drop(spawned.group_started(daemon, 1, Ok(()))));
         assert_eq!(
-            grown.lost(1, "why"),
-            [end(), Tell::Fate(ASKER, token(), "why".to_owned())]
+            spawned.lost(1, "why"),
+            [end(), Notice::Fate(REQUESTER, token(), "why".to_owned())]
         );
-        assert_eq!(grown.lost(1, "why"), []);
-        let mut grown = two();
-        (1..3).for_each(|daemon| drop(grown.manned(daemon, 1, Ok(()))));
-        assert_eq!(grown.abandoned("other"), []);
-        assert_eq!(grown.abandoned("t")[0], end());
+        assert_eq!(spawned.lost(1, "why"), []);
+        let mut spawned = two();
+        (1..3).for_each(|daemon| drop(spawned.group_started(daemon, 1, Ok(()))));
+        assert_eq!(spawned.abandoned("other"), []);
+        assert_eq!(spawned.abandoned("t")[0], end());
     }
 }

@@ -10,63 +10,63 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// An eventfd that wakes the loop.
 #[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
+pub(super) struct Wakeup(OwnedFd);
 
-impl Bell {
+impl Wakeup {
     pub(super) fn new() -> io::Result<Arc<Self>> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Arc::new(Self(eventfd(0, flags)?)))
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         // If the counter is full, the loop is woken anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Clears the event.
-    pub(super) fn hush(&self) {
+    pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Wakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Wake for Bell {
+impl Wake for Wakeup {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 }
 /// A mailbox whose messages wake the loop.
 #[derive(Debug)]
-pub(super) struct Told<T> {
+pub(super) struct Mailbox<T> {
     queue: Arc<Mutex<VecDeque<T>>>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
 }
 
-impl<T> Clone for Told<T> {
+impl<T> Clone for Mailbox<T> {
     fn clone(&self) -> Self {
         Self {
             queue: self.queue.clone(),
-            bell: self.bell.clone(),
+            wakeup: self.wakeup.clone(),
         }
     }
 }
 
-impl<T> Told<T> {
-    pub(super) fn new(bell: Arc<Bell>) -> Self {
+impl<T> Mailbox<T> {
+    pub(super) fn new(wakeup: Arc<Wakeup>) -> Self {
         Self {
             queue: Arc::default(),
-            bell,
+            wakeup,
         }
     }
 
-    pub(super) fn tell(&self, what: T) {
-        self.lock().push_back(what);
-        self.bell.ring();
+    pub(super) fn post(&self, message: T) {
+        self.lock().push_back(message);
+        self.wakeup.notify();
     }
 
     pub(super) fn take(&self) -> Option<T> {
