@@ -51,37 +51,37 @@ pub(super) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
     let bind = args.hosts.bind.clone().unwrap_or_else(loopback);
     let address = bind.resolve(LOOK_UP)?.into_iter().next();
     let address = address.ok_or_else(|| ToolError::Usage(format!("`{bind}` has no address")))?;
-    let mut door = Listener::bind(address, terms(&args.hosts)?)?;
-    let mut bell = Bell::hang()?;
-    announce(&door, args)?;
+    let mut listener = Listener::bind(address, terms(&args.hosts)?)?;
+    let mut wakeup = Wakeup::new()?;
+    announce(&listener, args)?;
     thread::scope(|scope| {
         let mut served: Option<Served<'_>> = None;
         let mut log = Log::default();
         loop {
-            match door.accept(Some(bell.ear.as_fd()), None)? {
-                Accepted::Connection(guest) => match &served {
+            match listener.accept(Some(wakeup.reader.as_fd()), None)? {
+                Accepted::Connection(client) => match &served {
                     Some(other) => {
-                        doorbell::occupied(*guest, &format!("{} is being served", other.address));
+                        doorbell::occupied(*client, &format!("{} is being served", other.address));
                     }
                     None => {
-                        let (ring, address) = (bell.ring()?, guest.address());
+                        let (end_notice, address) = (wakeup.end_notice()?, client.address());
                         served = Some(Served {
                             address,
                             since: Instant::now(),
-                            over: Arc::clone(&ring.over),
-                            cancel: Cancel(guest.canceller()?),
+                            over: Arc::clone(&end_notice.over),
+                            cancel: Cancel(client.canceller()?),
                             thread: scope.spawn(move || {
-                                // Rung whatever way this ends, also by a panic.
-                                let _ring = ring;
-                                one(args, *guest, cores)
+                                // Dropped whatever way this ends, also by a panic.
+                                let _end_notice = end_notice;
+                                one(args, *client, cores)
                             }),
                         });
                     }
                 },
-                Accepted::TurnedAway(address, error) => log.turned_away(address, &error.to_string())?,
+                Accepted::TurnedAway(address, error) => log.refused(address, &error.to_string())?,
                 Accepted::Woken => {
-                    bell.hear();
-                    if bell.is_interrupted() {
+                    wakeup.drain();
+                    if wakeup.is_interrupted() {
                         return end(served);
                     }
                     if let Some(done) = served.take_if(|served| served.over.load(Ordering::Acquire)) {
@@ -97,9 +97,9 @@ pub(super) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
     })
 }
 
-fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
-    let mut line = format!("serving on {}", door.address());
-    line.push_str(match (&args.hosts.key_file, is_loopback(&door.address())) {
+fn announce(listener: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
+    let mut line = format!("serving on {}", listener.address());
+    line.push_str(match (&args.hosts.key_file, is_loopback(&listener.address())) {
         (None, _) => ", for this host only: there is no key",
         (Some(_), true) => ", for this host only: `--bind ADDR` serves others",
         (Some(_), false) => ", for those who have the key",
@@ -107,17 +107,17 @@ fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
     let offer = Offer::of(args)?;
     let _ = write!(line, "; {offer}");
     console::print(&format!("{line}\n"))?;
-    if !is_loopback(&door.address()) && !offer.reaches_hosts {
+    if !is_loopback(&listener.address()) && !offer.reaches_hosts {
         // After the line above, on the standard output as all other lines of the server.
         console::print(
-            "no guest of another host can be served over these rails: name one that it reaches on both sides, as in \
+            "no client of another host can be served over these rails: name one that it reaches on both sides, as in \
              `--rail udp:eth0` (`doorbell info` lists them)\n",
         )?;
     }
     Ok(())
 }
 
-/// The rails that guests are offered.
+/// The rails that clients are offered.
 struct Offer {
     rails: Vec<String>,
     reaches_hosts: bool,
@@ -165,7 +165,7 @@ struct Served<'scope> {
     thread: ScopedJoinHandle<'scope, Result<(), ToolError>>,
 }
 
-/// Ends the measurement whatever way the door is left; without effect on one that has ended.
+/// Ends the measurement whatever way the main thread leaves its loop; without effect on one that has ended.
 struct Cancel(Canceller);
 
 impl Drop for Cancel {
@@ -185,7 +185,7 @@ impl Served<'_> {
             Ok(Err(error)) => (error.exit(), without(&format!("{address} "), error.to_string())),
             Err(_) => (Exit::System, "a defect of this program, see above".to_owned()),
         };
-        console::print(&format!("{address} went after {seconds:.1} s: {how}\n"))?;
+        console::print(&format!("{address} disconnected after {seconds:.1} s: {how}\n"))?;
         Ok(exit)
     }
 }
@@ -194,7 +194,8 @@ fn without(prefix: &str, text: String) -> String {
     text.strip_prefix(prefix).map(str::to_owned).unwrap_or(text)
 }
 
-/// A signal: who is being served is left without a word, which the other side takes for an end.
+/// Ends the server after a signal. The connection to a client is closed without a message, which the other side
+/// takes for an end.
 fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
     if let Some(served) = served {
         served.cancel.0.cancel();
@@ -203,19 +204,19 @@ fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// One measurement, as its guest wants it.
-fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolError> {
-    let address = guest.address();
-    // The plan is the guest's: the follower only needs one that can be.
+/// Runs one measurement with the client's options.
+fn one(args: &MeasureArgs, client: Connection, cores: Cores) -> Result<(), ToolError> {
+    let address = client.address();
+    // The client sends the plan: the follower only needs a valid one.
     let plan = Plan {
         layer: args.layer.layer(),
         ..Plan::new(Kind::Pingpong)
     };
-    let mut job = LayerJob::build_over(builder(args, cores.progress), &plan, guest).map_err(no_way)?;
+    let mut job = LayerJob::build_over(builder(args, cores.progress), &plan, client).map_err(no_way)?;
     let (pid, rails) = job.peer(0);
-    // A reader that went away is noticed at the door.
+    // The main thread notices a reader that has gone.
     let _ = console::print(&format!(
-        "{address} came: process {pid}, over {}\n",
+        "{address} connected: process {pid}, over {}\n",
         rails.join(", ")
     ));
     if let Some(core) = cores.main {
@@ -226,60 +227,60 @@ fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolEr
     Ok(())
 }
 
-/// What wakes the door: signals, and the end of a measurement.
-struct Bell {
-    ear: UnixStream,
-    rope: UnixStream,
+/// What wakes the main thread: signals, and the end of a measurement.
+struct Wakeup {
+    reader: UnixStream,
+    writer: UnixStream,
     interrupted: Arc<AtomicBool>,
 }
 
-/// Rings when it is dropped.
-struct Ring {
-    rope: UnixStream,
+/// Wakes the main thread when it is dropped.
+struct EndNotice {
+    writer: UnixStream,
     over: Arc<AtomicBool>,
 }
 
-impl Drop for Ring {
+impl Drop for EndNotice {
     fn drop(&mut self) {
-        // Release pairs with the Acquire at the door: who sees the flag finds the thread at its end.
+        // Release pairs with the Acquire in the main thread, which joins the thread when it sees the flag.
         self.over.store(true, Ordering::Release);
-        // Full means that the bell rings already.
-        let _ = self.rope.write(b"!");
+        // If the buffer is full, the main thread is woken already.
+        let _ = self.writer.write(b"!");
     }
 }
 
-impl Bell {
-    fn hang() -> Result<Self, ToolError> {
-        let hang = || {
-            let (ear, rope) = UnixStream::pair()?;
-            ear.set_nonblocking(true)?;
-            rope.set_nonblocking(true)?;
+impl Wakeup {
+    fn new() -> Result<Self, ToolError> {
+        let make = || {
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            writer.set_nonblocking(true)?;
             let interrupted = Arc::new(AtomicBool::new(false));
             for signal in [SIGINT, SIGTERM] {
                 // In this order: when the pipe wakes the loop, the flag is already set.
                 if signals::set_flag(signal, &interrupted)?.is_some() {
-                    signals::write_to(signal, rope.try_clone()?)?;
+                    signals::write_to(signal, writer.try_clone()?)?;
                 }
             }
             Ok(Self {
-                ear,
-                rope,
+                reader,
+                writer,
                 interrupted,
             })
         };
-        hang().map_err(failed("catch signals"))
+        make().map_err(failed("catch signals"))
     }
 
-    fn ring(&self) -> Result<Ring, ToolError> {
-        let rope = self.rope.try_clone();
-        Ok(Ring {
-            rope: rope.map_err(failed("be notified of the end of a measurement"))?,
+    fn end_notice(&self) -> Result<EndNotice, ToolError> {
+        let writer = self.writer.try_clone();
+        Ok(EndNotice {
+            writer: writer.map_err(failed("be notified of the end of a measurement"))?,
             over: Arc::new(AtomicBool::new(false)),
         })
     }
 
-    fn hear(&mut self) {
-        while matches!(self.ear.read(&mut [0; 64]), Ok(1..)) {}
+    fn drain(&mut self) {
+        while matches!(self.reader.read(&mut [0; 64]), Ok(1..)) {}
     }
 
     fn is_interrupted(&self) -> bool {
@@ -291,7 +292,7 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> ToolError {
     move |source| ToolError::System { what, source }
 }
 
-/// Sentences about strangers: a flood of them does not become a flood of lines.
+/// Lines about refused clients: a flood of them does not become a flood of lines.
 #[derive(Default)]
 struct Log {
     since: Option<Instant>,
@@ -305,7 +306,7 @@ const SPAN: Duration = Duration::from_secs(10);
 const LINES: u32 = 20;
 
 impl Log {
-    fn turned_away(&mut self, address: SocketAddr, why: &str) -> Result<(), ToolError> {
+    fn refused(&mut self, address: SocketAddr, why: &str) -> Result<(), ToolError> {
         match self.line(Instant::now(), address, why) {
             Some(line) => console::print(&line),
             None => Ok(()),
@@ -317,7 +318,7 @@ impl Log {
         let since = *self.since.get_or_insert(now);
         if now.duration_since(since) >= SPAN {
             if self.hidden > 0 {
-                let _ = writeln!(line, "{} more were turned away", self.hidden);
+                let _ = writeln!(line, "{} more were refused", self.hidden);
             }
             *self = Self {
                 since: Some(now),
@@ -329,7 +330,7 @@ impl Log {
             return None;
         }
         self.shown += 1;
-        let _ = writeln!(line, "{address} was turned away: {why}");
+        let _ = writeln!(line, "{address} was refused: {why}");
         Some(line)
     }
 }
@@ -345,10 +346,7 @@ mod tests {
         let shown = (0..100).filter_map(|_| log.line(start, address, "no")).count();
         assert_eq!(shown, 20);
         let later = log.line(start + SPAN, address, "no").unwrap();
-        assert_eq!(
-            later,
-            "80 more were turned away\n127.0.0.1:9 was turned away: no\n"
-        );
+        assert_eq!(later, "80 more were refused\n127.0.0.1:9 was refused: no\n");
         assert!(!log.line(start + SPAN, address, "no").unwrap().contains("more"));
     }
 }

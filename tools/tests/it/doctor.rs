@@ -610,7 +610,7 @@ fn a_program_of_another_process_is_named_with_the_process() {
         "600",
     ];
     let client = crate::hosts::Running::start(server.client(Some(lab.name(1)), "pingpong", &words));
-    server.says("came: process");
+    server.says("connected: process");
     let begun = std::time::Instant::now();
     while !String::from_utf8_lossy(&finish(at(Some(host), &["doctor", "xdp:v0"])).stdout)
         .contains("broken   program")

@@ -190,8 +190,8 @@ impl Server {
         let out = self.measure("pingpong", &[&SHORT, words].concat());
         assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
         assert!(started.elapsed() < 3 * SOON, "{:?}", started.elapsed());
-        self.says("came: process");
-        assert!(self.says("went after").ends_with(": done"));
+        self.says("connected: process");
+        assert!(self.says("disconnected after").ends_with(": done"));
     }
 }
 
@@ -254,22 +254,22 @@ fn hosts_meet_at_link_local_addresses() {
     ];
     let out = finish(at(Some(lab.name(1)), &[&words[..], &SHORT].concat()));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
 }
 
 #[test]
-fn a_server_without_a_rail_for_others_says_so_and_its_guests_hear_what_to_do() {
-    let test = "hosts::a_server_without_a_rail_for_others_says_so_and_its_guests_hear_what_to_do";
+fn a_server_without_a_rail_for_others_says_so_and_its_clients_print_what_to_do() {
+    let test = "hosts::a_server_without_a_rail_for_others_says_so_and_its_clients_print_what_to_do";
     let Some((lab, _folder, key)) = two_hosts(test) else {
         return;
     };
     let mut server = serve_at(Some(lab.name(0)), &["--bind", "10.77.0.1", "--key-file", &key]);
-    server.says("no guest of another host can be served");
+    server.says("no client of another host can be served");
     for rail in [&["--rail", "udp:v0"][..], &[]] {
         let words = [&["--key-file", &key], rail, &SHORT].concat();
         let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &words));
         assert!(code == Some(3) && said.contains("--rail udp:INTERFACE"), "{said}");
-        server.says("went after");
+        server.says("disconnected after");
     }
 }
 
@@ -381,29 +381,29 @@ fn one_server_serves_every_kind_one_after_another_over_both_families() {
                 assert!(found, "{part}: {report}");
             }
             assert!(report.contains("met over a network"), "{report}");
-            server.says("came: process");
-            assert!(server.says("went after").ends_with(": done"));
+            server.says("connected: process");
+            assert!(server.says("disconnected after").ends_with(": done"));
         }
     }
 }
 
 #[test]
-fn another_key_or_none_is_told_on_both_sides_and_the_next_guest_is_served() {
+fn another_key_or_none_is_told_on_both_sides_and_the_next_client_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| key_in(folder.path(), name));
     let mut server = serve(&["--key-file", &one]);
     let (code, said) = fails(server.client(None, "rate", &["--key-file", &other]));
     assert!(code == Some(2) && said.contains("a different key"), "{said}");
     assert!(said.contains(&server.address), "{said}");
-    assert!(server.says("turned away").contains("a different key"));
+    assert!(server.says("was refused").contains("a different key"));
     let (code, said) = fails(server.client(None, "rate", &[]));
     assert!(code == Some(2) && said.contains("--key-file"), "{said}");
-    assert!(server.says("turned away").contains("has none"));
+    assert!(server.says("was refused").contains("has none"));
     server.still_serves(&["--key-file", &one]);
     let mut server = serve(&[]);
     let (code, said) = fails(server.client(None, "rate", &["--key-file", &one]));
     assert!(code == Some(2) && said.contains("--key-file"), "{said}");
-    server.says("turned away");
+    server.says("was refused");
     server.still_serves(&[]);
 }
 
@@ -426,7 +426,7 @@ fn strangers_and_their_garbage_keep_nobody_out() {
     ));
     assert!(
         server
-            .says("turned away")
+            .says("was refused")
             .contains("does not speak doorbell's protocol")
     );
     server.still_serves(&[]);
@@ -435,7 +435,7 @@ fn strangers_and_their_garbage_keep_nobody_out() {
 }
 
 #[test]
-fn a_guest_of_another_version_or_without_manners_is_one_sentence() {
+fn a_client_of_another_version_or_without_manners_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let path = key_in(folder.path(), "key");
     let key = JobKey::read(Path::new(&path)).unwrap();
@@ -450,17 +450,17 @@ fn a_guest_of_another_version_or_without_manners_is_one_sentence() {
     // What the client receives: our hello, and the reason of the refusal.
     let heard = [other.receive(AMPLE).unwrap(), other.receive(AMPLE).unwrap()].concat();
     assert!(String::from_utf8_lossy(&heard).contains("rank 0 runs 99.0.0"));
-    let line = server.process.says("went after");
+    let line = server.process.says("disconnected after");
     assert!(line.contains("rank 0 runs 99.0.0"), "{line}");
     let rude = call(b"[[[");
-    let line = server.process.says("went after");
+    let line = server.process.says("disconnected after");
     assert!(line.contains("could not meet"), "{line}");
     drop(rude);
     server.still_serves(&["--key-file", &path]);
 }
 
 #[test]
-fn a_guest_who_says_nothing_is_not_waited_for_forever() {
+fn a_client_who_says_nothing_is_not_waited_for_forever() {
     let mut command = at(None, &["pingpong", "--serve", "--bind", "127.0.0.1:0"]);
     command.env("DOORBELL_JOB_TIMEOUT", "200 ms");
     let mut process = Running::start(command);
@@ -468,58 +468,58 @@ fn a_guest_who_says_nothing_is_not_waited_for_forever() {
     let address = line["serving on ".len()..].split(',').next().unwrap().to_owned();
     let terms = doorbell::terms(None).unwrap();
     let silent = Connection::connect(&address.parse().unwrap(), &terms, AMPLE).unwrap();
-    let line = process.says_within("went after", SOON);
+    let line = process.says_within("disconnected after", SOON);
     assert!(line.contains("did not answer within 0.2 s"), "{line}");
     drop(silent);
 }
 
 #[test]
-fn a_killed_guest_is_noticed_and_the_next_one_is_served() {
+fn a_killed_client_is_noticed_and_the_next_one_is_served() {
     let mut server = serve(&["--rail", "shm"]);
     for signal in [Signal::KILL, Signal::INT] {
-        let mut guest =
+        let mut client =
             Running::start(server.client(None, "pingpong", &[&LONG[..], &["--rail", "shm"]].concat()));
-        server.says("came: process");
-        guest.signal(signal);
-        let line = server.process.says_within("went after", SOON);
+        server.says("connected: process");
+        client.signal(signal);
+        let line = server.process.says_within("disconnected after", SOON);
         assert!(line.contains("rank 0 is lost"), "{line}");
-        guest.ends(SOON);
+        client.ends(SOON);
         server.still_serves(&["--rail", "shm"]);
     }
 }
 
 #[test]
-fn a_stopped_guest_is_not_waited_for_longer_than_the_deadline() {
+fn a_stopped_client_is_not_waited_for_longer_than_the_deadline() {
     let mut command = at(None, &["pingpong", "--serve", "--bind", "127.0.0.1:0"]);
     command.env("DOORBELL_DEADLINE", "1 s");
     let mut process = Running::start(command);
     let line = process.says("serving on ");
     let address = line["serving on ".len()..].split(',').next().unwrap().to_owned();
-    let guest = Running::start(at(
+    let client = Running::start(at(
         None,
         &[&["pingpong", "--connect", &address], &LONG[..]].concat(),
     ));
-    process.says("came: process");
+    process.says("connected: process");
     thread::sleep(Duration::from_millis(300));
-    guest.signal(Signal::STOP);
-    let line = process.says_within("went after", SOON);
+    client.signal(Signal::STOP);
+    let line = process.says_within("disconnected after", SOON);
     assert!(line.contains("deadline passed"), "{line}");
-    guest.signal(Signal::CONT);
+    client.signal(Signal::CONT);
 }
 
 #[test]
-fn a_killed_server_ends_its_guest_and_an_interrupted_one_ends_well() {
+fn a_killed_server_ends_its_client_and_an_interrupted_one_ends_well() {
     for (signal, code) in [
         (Signal::KILL, None),
         (Signal::INT, Some(0)),
         (Signal::TERM, Some(0)),
     ] {
         let mut server = serve(&[]);
-        let mut guest = Running::start(server.client(None, "pingpong", &LONG));
-        server.says("came: process");
+        let mut client = Running::start(server.client(None, "pingpong", &LONG));
+        server.says("connected: process");
         server.process.signal(signal);
-        assert_eq!(guest.ends(SOON), Some(4));
-        guest.says("rank 1 is lost");
+        assert_eq!(client.ends(SOON), Some(4));
+        client.says("rank 1 is lost");
         assert_eq!(server.process.ends(SOON), code);
     }
     let mut idle = serve(&[]);
@@ -531,14 +531,14 @@ fn a_killed_server_ends_its_guest_and_an_interrupted_one_ends_well() {
 fn who_comes_while_another_is_served_waits_and_is_served_then() {
     let mut server = serve(&[]);
     let first = Running::start(server.client(None, "pingpong", &LONG));
-    server.says("came: process");
+    server.says("connected: process");
     let mut second = Running::start(server.client(None, "rate", &SHORT));
     let told = second.says("is occupied");
     assert!(told.contains("is being served"), "{told}");
     first.signal(Signal::KILL);
     assert_eq!(second.ends(AMPLE), Some(0));
     server.says("rank 0 is lost");
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
 }
 
 #[test]
@@ -549,9 +549,9 @@ fn once_means_one_measurement_and_its_exit_status() {
     assert_eq!(server.measure("rate", &SHORT).status.code(), Some(0));
     assert_eq!(server.process.ends(SOON), Some(0));
     let mut server = serve(&["--once"]);
-    let guest = Running::start(server.client(None, "pingpong", &LONG));
-    server.says("came: process");
-    guest.signal(Signal::KILL);
+    let client = Running::start(server.client(None, "pingpong", &LONG));
+    server.says("connected: process");
+    client.signal(Signal::KILL);
     assert_eq!(server.process.ends(SOON), Some(4));
 }
 
@@ -562,7 +562,7 @@ fn rails_that_do_not_fit_are_refused_on_the_side_that_knows() {
     let mut server = serve(&["--rail", "udp:lo"]);
     let (code, said) = fails(server.client(None, "pingpong", &["--rail", "shm"]));
     assert!(code == Some(3) && said.contains("shm"), "{said}");
-    assert!(server.says("went after").contains("udp:lo"));
+    assert!(server.says("disconnected after").contains("udp:lo"));
     let (code, said) = fails(server.client(None, "pingpong", &["--rail", "verbs:mlx5_9:1"]));
     assert!(code == Some(3) && said.contains("verbs:mlx5_9:1"), "{said}");
     server.still_serves(&["--rail", "udp:lo"]);
@@ -628,12 +628,12 @@ fn two_hosts_measure_over_udp_and_both_families() {
             let out = finish(client);
             assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
             assert!(String::from_utf8_lossy(&out.stdout).contains("udp:v0, inline: it was named"));
-            let came = process.says("came: process");
+            let came = process.says("connected: process");
             assert!(
                 came.ends_with("over udp:v0")
                     && came.contains(if family == "ipv4" { "10.77.0.2" } else { "fd77::2" })
             );
-            assert!(process.says("went after").ends_with(": done"));
+            assert!(process.says("disconnected after").ends_with(": done"));
         }
     }
 }
@@ -651,10 +651,10 @@ fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
     let words = ["--rail", "shm", "--key-file", &key];
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &words));
     assert!(code == Some(3) && said.contains("on different hosts"), "{said}");
-    server.says("went after");
+    server.says("disconnected after");
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &["--key-file", &other]));
     assert!(code == Some(2) && said.contains("a different key"), "{said}");
-    server.says("turned away");
+    server.says("was refused");
     let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &[]));
     assert!(code == Some(2) && said.contains("only loopback"), "{said}");
     let garbage = lab.inside(1, || {
@@ -662,7 +662,7 @@ fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
         stream.write_all(&[0xa5; 1000]).unwrap();
         stream
     });
-    assert!(server.says("turned away").contains("protocol"));
+    assert!(server.says("was refused").contains("protocol"));
     drop(garbage);
 }
 
@@ -676,16 +676,16 @@ fn the_end_of_either_host_is_noticed_by_the_other() {
         Some(lab.name(0)),
         &[&["--bind", "10.77.0.1:0"], &words[..]].concat(),
     );
-    let guest = |server: &Server| {
+    let client = |server: &Server| {
         Running::start(server.client(Some(lab.name(1)), "pingpong", &[&LONG[..], &words].concat()))
     };
-    let killed = guest(&server);
-    server.says("came: process");
+    let killed = client(&server);
+    server.says("connected: process");
     killed.signal(Signal::KILL);
-    let line = server.process.says_within("went after", SOON);
+    let line = server.process.says_within("disconnected after", SOON);
     assert!(line.contains("rank 0 is lost"), "{line}");
-    let mut left = guest(&server);
-    server.says("came: process");
+    let mut left = client(&server);
+    server.says("connected: process");
     server.process.signal(Signal::KILL);
     assert_eq!(left.ends(SOON), Some(4));
     left.says("rank 1 is lost");

@@ -173,7 +173,7 @@ fn a_link_that_goes_down_under_puts_and_active_messages_loses_and_doubles_nothin
         let more = ["--sizes", "500,100k", "--seconds", "1", "--verify", "--json", "-"];
         let client = server.client(Some(lab.name(1)), "stream", &[&words[..], &more].concat());
         let measured = thread::spawn(move || finish(client));
-        server.says("came: process");
+        server.says("connected: process");
         // The connection of the two sides goes over v0, which stays.
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(400));
@@ -183,7 +183,7 @@ fn a_link_that_goes_down_under_puts_and_active_messages_loses_and_doubles_nothin
         }
         let report = clean(layer, &measured.join().unwrap());
         assert_eq!(report["environment"]["rails"].as_array().unwrap().len(), 2);
-        assert!(server.says("went after").ends_with(": done"));
+        assert!(server.says("disconnected after").ends_with(": done"));
     }
 }
 
@@ -196,12 +196,12 @@ fn a_killed_rank_ends_the_other_with_its_name() {
         );
         // The bare exchange has a wait of its own, and other words for a side that fell silent.
         let words = [&LONG[..], &["--rail", "shm", "--layer", layer, "--no-reference"]].concat();
-        let mut guest = Running::start(server.client(None, "pingpong", &words));
-        server.says("came: process");
+        let mut client = Running::start(server.client(None, "pingpong", &words));
+        server.says("connected: process");
         // Both are past their meeting by then, also on a busy machine: what is lost in it has other words.
         thread::sleep(Duration::from_millis(1500));
         server.process.signal(Signal::KILL);
-        assert_eq!(guest.ends(SOON), Some(4));
-        guest.says("rank 1 is lost");
+        assert_eq!(client.ends(SOON), Some(4));
+        client.says("rank 1 is lost");
     }
 }

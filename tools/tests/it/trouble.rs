@@ -54,8 +54,8 @@ fn works_again(lab: &Lab, server: &mut Server, key: &str) {
     let words = ["--sizes", "8,64Ki", "--samples", "50", "--verify"];
     let out = finish(client(lab, server, key, "pingpong", &words));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-    server.says("came: process");
-    assert!(server.says("went after").ends_with(": done"));
+    server.says("connected: process");
+    assert!(server.says("disconnected after").ends_with(": done"));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_path_that_drops_full_frames_is_named_before_the_run() {
             "{said}"
         );
         assert!(started.elapsed() < 2 * SOON, "{:?}", started.elapsed());
-        server.process.says_within("went after", 2 * SOON);
+        server.process.says_within("disconnected after", 2 * SOON);
         lab.lose(0);
     }
     works_again(&lab, &mut server, &key);
@@ -254,14 +254,14 @@ fn an_interface_by_which_the_kernel_lets_nothing_in_is_told_with_the_setting() {
 fn stream_meets(lab: &Lab, server: &mut Server, key: &str, trouble: impl FnOnce()) {
     let words = ["--sizes", "64Ki", "--seconds", "600"];
     let mut guest = Running::start(client(lab, server, key, "stream", &words));
-    server.says("came: process");
+    server.says("connected: process");
     thread::sleep(Duration::from_millis(500));
     trouble();
     // No process hangs.
     assert_eq!(guest.ends(3 * SOON), Some(4));
     let said = guest.says("rank 1 is lost");
     assert!(said.contains(ONLY_SMALL) && said.contains("udp:v0"), "{said}");
-    server.process.says_within("went after", 2 * SOON);
+    server.process.says_within("disconnected after", 2 * SOON);
 }
 
 #[test]
@@ -325,9 +325,9 @@ fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
     let guest = |server: &Server, pairs, kind| on_port(server.client(Some(lab.name(1)), kind, &words), pairs);
     // Both at once, and each job's messages whole, once and in order.
     let mut first = Running::start(guest(&one, "2", "stream"));
-    one.says("came: process");
+    one.says("connected: process");
     let mut second = Running::start(guest(&other, "2", "pingpong"));
-    other.says("came: process");
+    other.says("connected: process");
     // A third at this host finds no pair of ports, and reports that.
     let (code, said) = fails(guest(&other, "1", "rate"));
     assert!(
@@ -336,7 +336,7 @@ fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
     );
     assert_eq!([first.ends(AMPLE), second.ends(AMPLE)], [Some(0); 2]);
     for server in [&mut one, &mut other] {
-        assert!(server.says("went after").ends_with(": done"));
+        assert!(server.says("disconnected after").ends_with(": done"));
     }
 }
 
@@ -400,7 +400,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
         &server,
         &["--sizes", "64", "--seconds", "600", "--pcap", &capture],
     );
-    server.says("came: process");
+    server.says("connected: process");
     let kept = folder.path().join("first.0.pcapng");
     let by = Instant::now() + AMPLE;
     // Some hundreds of frames: how long they take is the machine's affair.
@@ -426,7 +426,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
         &report,
     ];
     let mut second = guest(&server, &more);
-    server.says("came: process");
+    server.says("connected: process");
     let sent = lab.inside(0, || {
         let (peer, stranger) = (
             second_socket("10.77.0.1:56080"),
@@ -457,7 +457,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
         Some(0),
         "every message whole, once and in order"
     );
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
     let count = |name: &str| {
         report["rail_counts"][format!("udp:v0.{name}")]
@@ -524,7 +524,7 @@ fn links_of_unlike_mtu_are_refused_at_the_meeting_with_what_to_set() {
                     code == Some(3) && said.contains("set udp.mtu=1500 (DOORBELL_UDP_MTU)"),
                     "{code:?} {said}"
                 );
-                server.says("went after");
+                server.says("disconnected after");
             }
             server.process.signal(Signal::INT);
         }

@@ -173,7 +173,7 @@ fn a_usnic_rail_and_a_udp_rail_are_peers_on_one_wire() {
             rails.len() == 1 && rails[0]["rail"] == RAIL && rails[0]["to"] == "udp:v0",
             "{rails:#?}"
         );
-        assert!(server.says("went after").ends_with(": done"));
+        assert!(server.says("disconnected after").ends_with(": done"));
     }
     if let Some(mut sniffer) = sniffer {
         // What it has not read yet is read until then.

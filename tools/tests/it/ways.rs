@@ -101,7 +101,7 @@ fn two_rails_against_three_pair_by_network_whatever_the_order() {
     let alike = [Some("small messages in turn, stripes"); 2];
     let unlike = [Some("small messages, stripes"), Some("stripes, spare")];
     assert!(roles == alike || roles == unlike, "{report:#}");
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn a_pair_without_a_route_is_refused_at_both_ends_with_the_reason() {
         said.contains("no route") || said.contains("through v0, not through z0"),
         "{said}"
     );
-    server.says("went after");
+    server.says("disconnected after");
     // IPv6 alone does not meet IPv4.
     let (code, said) = fails(command(&lab, 1, &rails(&CONNECT, &["udp:fd77::2"], &key)));
     assert!(code == Some(3) && said.contains("families"), "{said}");
-    server.says("went after");
+    server.says("disconnected after");
     let out = finish(command(&lab, 1, &rails(&CONNECT, &["udp:v0"], &key)));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
@@ -154,7 +154,7 @@ fn a_link_that_never_carried_a_frame_is_done_without() {
                 "{verb}, dead at {dead_at:?}: {}",
                 sentence(&out.stderr)
             );
-            server.says("went after");
+            server.says("disconnected after");
         }
         assert!(dead_at.iter().all(|host| lab.dropped(*host) > 0), "{dead_at:?}");
         lab.lose(0);
@@ -431,7 +431,7 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
         reason.contains("small and full frames pass both ways"),
         "{reason}"
     );
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
     // What comes from here is dropped there: the two still meet, and the rail never passes a frame.
     lab.drop_udp(0);
     let begun = std::time::Instant::now();

@@ -38,7 +38,7 @@ fn two_hosts_measure_past_the_kernel_and_with_a_host_that_does_not() {
                 shown.contains(&format!("{calling}, inline: it was named")),
                 "{shown}"
             );
-            assert!(server.says("went after").ends_with(": done"));
+            assert!(server.says("disconnected after").ends_with(": done"));
         }
     }
     assert!(
@@ -72,7 +72,7 @@ fn messages_are_whole_where_frames_are_lost() {
     ];
     let out = finish(server.client(Some(lab.name(1)), "pingpong", &words));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let resends = report["rail_counts"]["xdp:v0.resends"].as_u64().unwrap_or(0);
     assert!(resends > 10, "nothing was lost: {}", report["rail_counts"]);
@@ -89,13 +89,13 @@ fn who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it() {
     let mut server = serve_at(Some(lab.name(0)), &words);
     let words = ["--rail", "xdp:v0", "--key-file", &key];
     let client = Running::start(server.client(Some(lab.name(1)), "pingpong", &[&words[..], &LONG].concat()));
-    server.says("came: process");
+    server.says("connected: process");
     let begun = Instant::now();
     while !(0..2).all(|host| link(&lab, host).contains("prog/xdp")) {
         assert!(begun.elapsed() < SOON, "never happened: both have their programs");
     }
     client.signal(Signal::KILL);
-    assert!(!server.says("went after").ends_with(": done"));
+    assert!(!server.says("disconnected after").ends_with(": done"));
     let begun = Instant::now();
     while link(&lab, 1).contains("prog/xdp") {
         assert!(begun.elapsed() < SOON, "never happened: the program is gone");
@@ -225,7 +225,7 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
         ];
         let out = finish(somebody.at(lab.name(1), &capabilities, ENOUGH, &[&words[..], &SHORT].concat()));
         assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-        assert!(server.says("went after").ends_with(": done"));
+        assert!(server.says("disconnected after").ends_with(": done"));
     }
     // One that locks more than it may needs one capability more.
     let asked = [
@@ -246,7 +246,7 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
     let words = [&asked[..], &SHORT].concat();
     let out = finish(somebody.at(lab.name(1), &more, 64, &words));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-    assert!(server.says("went after").ends_with(": done"));
+    assert!(server.says("disconnected after").ends_with(": done"));
     server.process.signal(Signal::INT);
 }
 
@@ -349,7 +349,7 @@ fn long_frames_are_exchanged_in_several_chunks() {
             let sizes = ["--sizes", "8,8000,64Ki,1Mi", "--samples", "30"];
             let out = finish(server.client(Some(lab.name(1)), kind, &[&words[..], &sizes].concat()));
             assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
-            assert!(server.says("went after").ends_with(": done"));
+            assert!(server.says("disconnected after").ends_with(": done"));
             let report = String::from_utf8_lossy(&out.stdout).into_owned();
             let several = report.contains("frames in up to 3 chunks (multi-buffer)");
             assert_eq!(several, calling == "xdp:v0", "{report}");
