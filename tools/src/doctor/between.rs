@@ -51,7 +51,7 @@ struct Hello {
 
 /// What a process has found out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct Findings {
     /// Why it could not read the other's memory, by the system's number; `None`: it could.
     pub(super) unreadable: Option<i32>,
     /// The error where messages did not pass.
@@ -63,7 +63,7 @@ pub(super) struct Told {
 }
 
 /// What both found out, the one that calls first.
-pub(super) type Both = [Told; 2];
+pub(super) type Both = [Findings; 2];
 
 /// Starts the two and lets them meet.
 ///
@@ -71,18 +71,18 @@ pub(super) type Both = [Told; 2];
 /// In words, when they could not be started, or did not come to an end in time.
 pub(super) fn meet() -> Result<Both, String> {
     let until = Instant::now() + 2 * PATIENCE;
-    let mut two = [Talk::start()?, Talk::start()?];
+    let mut two = [PeerProcess::start()?, PeerProcess::start()?];
     let mut hellos = Vec::new();
     for one in &mut two {
-        hellos.push(one.hear(until)?);
+        hellos.push(one.receive(until)?);
     }
     for (at, one) in two.iter_mut().enumerate() {
         let mut other: Hello = read(&hellos[1 - at])?;
         other.calls = at == 1;
-        one.say(&other)?;
+        one.send(&other)?;
     }
     let [first, second] = &mut two;
-    Ok([read(&first.hear(until)?)?, read(&second.hear(until)?)?])
+    Ok([read(&first.receive(until)?)?, read(&second.receive(until)?)?])
 }
 
 fn read<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T, String> {
@@ -90,13 +90,13 @@ fn read<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T, String> {
 }
 
 /// One of the processes, which is ended with this.
-struct Talk {
+struct PeerProcess {
     child: Child,
     into: Option<ChildStdin>,
     lines: Receiver<String>,
 }
 
-impl Talk {
+impl PeerProcess {
     fn start() -> Result<Self, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("this program is not found: {error}"))?;
@@ -121,21 +121,21 @@ impl Talk {
         Ok(Self { child, into, lines })
     }
 
-    fn hear(&mut self, until: Instant) -> Result<String, String> {
+    fn receive(&mut self, until: Instant) -> Result<String, String> {
         let left = until.saturating_duration_since(Instant::now());
         self.lines
             .recv_timeout(left)
             .map_err(|_| "a process of the doctor ended or hung before it reported".to_owned())
     }
 
-    fn say(&mut self, words: &impl Serialize) -> Result<(), String> {
+    fn send(&mut self, words: &impl Serialize) -> Result<(), String> {
         let line = serde_json::to_string(words).map_err(|error| error.to_string())?;
         let into = self.into.as_mut().ok_or("a process of the doctor has no input")?;
         writeln!(into, "{line}").map_err(|error| format!("a process of the doctor has gone: {error}"))
     }
 }
 
-impl Drop for Talk {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -149,7 +149,7 @@ pub(crate) fn doctor_peer() -> Result<ExitCode, ToolError> {
     let mut rail = ShmRail::open(&name, &doorbell::drivers::shm_config(&config))?;
     let (nonce_at, nonce) = rail.nonce_place();
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    say(&Hello {
+    send(&Hello {
         process,
         nonce_at,
         nonce,
@@ -168,21 +168,21 @@ pub(crate) fn doctor_peer() -> Result<ExitCode, ToolError> {
         Ok(_) => Some(0),
         Err(error) => Some(error.raw_os_error().unwrap_or(0)),
     };
-    let mut told = Told {
+    let mut findings = Findings {
         unreadable,
-        ..Told::default()
+        ..Findings::default()
     };
     match exchange(&mut rail, &other) {
-        Ok((half_ns, long)) => (told.half_ns, told.long) = (half_ns, long),
-        Err(why) => told.failed = Some(why),
+        Ok((half_ns, long)) => (findings.half_ns, findings.long) = (half_ns, long),
+        Err(why) => findings.failed = Some(why),
     }
-    say(&told)?;
+    send(&findings)?;
     // The doctor ends it; if the doctor is gone, so is its end of this.
     let _ = io::stdin().read_line(&mut line);
     Ok(Exit::Done.into())
 }
 
-fn say(words: &impl Serialize) -> Result<(), ToolError> {
+fn send(words: &impl Serialize) -> Result<(), ToolError> {
     let line = serde_json::to_string(words).map_err(|error| system("write a report")(error.into()))?;
     crate::console::print(&format!("{line}\n"))
 }
@@ -193,12 +193,12 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> ToolError {
 
 /// The messages, as they come in.
 #[derive(Default)]
-struct Heard {
+struct Received {
     bytes: Vec<u8>,
     count: usize,
 }
 
-impl Arrivals for Heard {
+impl Arrivals for Received {
     fn message(&mut self, _: PeerIndex, inbound: Inbound<'_>) {
         self.bytes.resize(inbound.len(), 0);
         inbound.copy_to(0, &mut self.bytes);
@@ -213,7 +213,7 @@ struct End<'a> {
     peer: PeerIndex,
     clock: Clock,
     until: Instant,
-    heard: Heard,
+    received: Received,
 }
 
 /// Messages to and fro; half a round trip, and the length of the long ones.
@@ -228,7 +228,7 @@ fn exchange(rail: &mut ShmRail, other: &Hello) -> Result<(u64, usize), String> {
         peer,
         clock: Clock::start(),
         until: Instant::now() + PATIENCE,
-        heard: Heard::default(),
+        received: Received::default(),
     };
     let long = longest.min(1 << 16);
     let half = match calls {
@@ -253,9 +253,9 @@ impl End<'_> {
                 let body = body(turn, length);
                 let begun = Instant::now();
                 self.send(&body)?;
-                self.hear()?;
+                self.receive()?;
                 halves.push(begun.elapsed().as_nanos() as u64 / 2);
-                if self.heard.bytes.get(HEAD.len()..) != Some(&body[..]) {
+                if self.received.bytes.get(HEAD.len()..) != Some(&body[..]) {
                     return Err(format!("a message of {length} bytes came back changed"));
                 }
             }
@@ -273,8 +273,8 @@ impl End<'_> {
 
     fn answer(&mut self, _long: usize) -> Result<u64, String> {
         for _ in 0..SHORT + LONG {
-            self.hear()?;
-            let body = self.heard.bytes.get(HEAD.len()..).unwrap_or(&[]).to_vec();
+            self.receive()?;
+            let body = self.received.bytes.get(HEAD.len()..).unwrap_or(&[]).to_vec();
             self.send(&body)?;
         }
         Ok(0)
@@ -298,9 +298,9 @@ impl End<'_> {
     }
 
     /// Waits for one message more.
-    fn hear(&mut self) -> Result<(), String> {
-        let before = self.heard.count;
-        while self.heard.count == before {
+    fn receive(&mut self) -> Result<(), String> {
+        let before = self.received.count;
+        while self.received.count == before {
             self.turn()?;
         }
         Ok(())
@@ -312,7 +312,7 @@ impl End<'_> {
             return Err(format!("no message came within {} seconds", PATIENCE.as_secs()));
         }
         for _ in 0..LOOKS {
-            if self.rail.poll(1, &mut self.heard) > 0 {
+            if self.rail.poll(1, &mut self.received) > 0 {
                 return Ok(());
             }
         }

@@ -71,26 +71,26 @@ pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended 
             ),
         ),
         Some(_) => {
-            let who = who(system, &NOFILE);
+            let origin = origin_of(system, &NOFILE);
             let cause = format!(
                 "the hard limit of open files (`ulimit -Hn`) is too small; it came from {}",
-                who.by
+                origin.by
             );
-            return walk.broken("files", saw, cause, vec![who.fix]);
+            return walk.broken("files", saw, cause, vec![origin.fix]);
         }
     };
     walk.broken("files", saw, cause, vec![fix])
 }
 
 /// The origin of a limit, and where it is raised.
-pub(super) struct Who {
+pub(super) struct Origin {
     pub(super) by: String,
     pub(super) origin: String,
     pub(super) fix: Fix,
 }
 
 /// Returns what set `limit` of this process, according to where the process runs, and where it is raised.
-pub(super) fn who(system: &System, limit: &Limit) -> Who {
+pub(super) fn origin_of(system: &System, limit: &Limit) -> Origin {
     let Limit {
         word,
         unit: setting,
@@ -98,7 +98,7 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
         ..
     } = limit;
     if let Some(runner) = system.container() {
-        return Who {
+        return Origin {
             by: format!("the container ({runner})"),
             origin: "the container's".to_owned(),
             fix: match runner {
@@ -112,7 +112,7 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
     }
     let group = system.text("/proc/self/cgroup").unwrap_or_default();
     if group.contains("slurm") {
-        return Who {
+        return Origin {
             by: "Slurm, which gave the job the limits of the shell that submitted it, or of slurmd"
                 .to_owned(),
             origin: "the job's".to_owned(),
@@ -128,7 +128,7 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
         .filter_map(|line| line.rsplit('/').next())
         .find(|name| name.ends_with(".service"));
     if let Some(unit) = unit.filter(|unit| !unit.starts_with("user@")) {
-        return Who {
+        return Origin {
             by: format!("systemd, for {unit}"),
             origin: format!("{unit}'s"),
             fix: Fix::run(
@@ -143,7 +143,7 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
         };
     }
     if let Some((file, line)) = limits_line(system, word) {
-        return Who {
+        return Origin {
             by: format!("{file}: `{line}`"),
             origin: format!("by {file}"),
             fix: Fix::hand(format!(
@@ -152,7 +152,7 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
             )),
         };
     }
-    Who {
+    Origin {
         by: "the kernel's default, or the shell or program that started this one".to_owned(),
         origin: "a default".to_owned(),
         fix: Fix::run(

@@ -1,11 +1,11 @@
-//! Locked memory: how much a rail needs, how much this process may lock, who set that, and where to change
+//! Locked memory: how much a rail needs, how much this process may lock, what set that, and where to change
 //! it.
 
 use super::chain::{Fix, Link, Walk};
-use super::limits::{MEMLOCK, who};
+use super::limits::{MEMLOCK, origin_of};
 use super::system::{System, bytes};
 
-/// `CAP_IPC_LOCK` (linux/capability.h): no limit holds for who has it.
+/// `CAP_IPC_LOCK` (linux/capability.h): no limit holds for a process with it.
 const IPC_LOCK: u32 = 14;
 
 /// The step of a rail that locks `needed` bytes. CAP_IPC_LOCK lifts the limit, for AF_XDP as for VFIO.
@@ -14,7 +14,7 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
     if system.may(IPC_LOCK) == Some(true) && !system.is_in_user_namespace() {
         walk.ok(
             "memlock",
-            format!("{needs}, and no limit holds for who has CAP_IPC_LOCK"),
+            format!("{needs}, and no limit holds with CAP_IPC_LOCK"),
         );
         return Ok(());
     }
@@ -36,15 +36,15 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
         );
         return Ok(());
     };
-    let who = who(system, &MEMLOCK);
+    let origin = origin_of(system, &MEMLOCK);
     let saw = format!(
         "{needs}, and this process may lock {} ({})",
         bytes(soft),
-        who.origin
+        origin.origin
     );
     let mut cause = format!(
         "the kernel locks the memory of frames, and the limit came from {}",
-        who.by
+        origin.by
     );
     let may_raise = hard.is_none_or(|hard| hard >= needed);
     if may_raise {
@@ -58,7 +58,7 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
             "raise the limit of this shell and what it starts",
         ));
     }
-    fixes.push(who.fix);
+    fixes.push(origin.fix);
     Err(walk.broken("memlock", saw, cause, fixes))
 }
 

@@ -7,7 +7,7 @@ use doorbell::Config;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 
-use super::between::{self, Told};
+use super::between::{self, Findings};
 use super::chain::{Chain, Fix, Link, Walk};
 use super::limits::few_files;
 use super::system::{System, bytes};
@@ -76,7 +76,7 @@ fn memory(walk: &mut Walk, system: &System) -> Link {
             ),
             "other processes have the memory",
             vec![Fix::hand(
-                "end what needs it: `ps -eo rss,pid,comm --sort=-rss | head` shows who has it",
+                "end what needs it: `ps -eo rss,pid,comm --sort=-rss | head` shows which processes use it",
             )],
         )),
         Some(free) => {
@@ -261,7 +261,7 @@ fn exchange(walk: &mut Walk, both: &between::Both) -> Link {
             vec![Fix::hand("`doorbell run -n 2 -- doorbell pingpong --rail shm` shows what fails in a job")],
         ));
     }
-    let Told { half_ns, long, .. } = both[0];
+    let Findings { half_ns, long, .. } = both[0];
     walk.proved(
         "exchange",
         format!(

@@ -177,7 +177,7 @@ fn program(walk: &mut Walk, at: &At) -> Link {
     {
         Some(pid) => Fix::run(
             format!("kill {pid}"),
-            "end who has it; the program goes with its process",
+            "end the process that has it: the program goes with it",
         ),
         None => Fix::run(
             format!("ip link set dev {device} xdp off"),

@@ -102,7 +102,7 @@ fn announce(listener: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
     line.push_str(match (&args.hosts.key_file, is_loopback(&listener.address())) {
         (None, _) => ", for this host only: there is no key",
         (Some(_), true) => ", for this host only: `--bind ADDR` serves others",
-        (Some(_), false) => ", for those who have the key",
+        (Some(_), false) => ", for clients with the key",
     });
     let offer = Offer::of(args)?;
     let _ = write!(line, "; {offer}");

@@ -107,7 +107,7 @@ fn who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it() {
 
 /// A user other than root, with these capabilities (`+net_raw,+bpf`) and no others, who may lock this much
 /// memory.
-struct Somebody {
+struct OtherUser {
     folder: tempfile::TempDir,
     program: String,
 }
@@ -115,7 +115,7 @@ struct Somebody {
 /// `nobody`, as every system has it.
 const NOBODY: u32 = 65_534;
 
-impl Somebody {
+impl OtherUser {
     /// Makes a folder that this user can read and write, with a copy of the program in it.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
     let Some((lab, _folder, _)) = two_hosts(TEST) else {
         return;
     };
-    let somebody = Somebody::new();
+    let somebody = OtherUser::new();
     let key = somebody.key();
     let capabilities = NEEDED.map(|(add, _)| add).join(",");
     let words = [
@@ -256,7 +256,7 @@ fn a_user_without_the_rights_hears_which() {
     let Some((lab, _folder, _)) = two_hosts("xdp::a_user_without_the_rights_hears_which") else {
         return;
     };
-    let somebody = Somebody::new();
+    let somebody = OtherUser::new();
     let mut cases: Vec<(String, String)> = NEEDED
         .iter()
         .map(|(missing, name)| {

@@ -56,7 +56,7 @@ struct Percentiles {
 }
 
 /// What all clients write to.
-struct Seen {
+struct Tally {
     times: Histogram<u64>,
     failed: u64,
     first_failure: Option<String>,
@@ -65,8 +65,8 @@ struct Seen {
 /// Runs `doorbell-lab acm-load`.
 pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
     let destinations = written::all(&args.destinations, Format::Any)?.into_iter();
-    let ways = destinations.map(|to| Ok((to.source()?, to.address)));
-    let ways: Rc<[Way]> = ways.collect::<Result<Vec<Way>, ToolError>>()?.into();
+    let queries = destinations.map(|to| Ok((to.source()?, to.address)));
+    let queries: Rc<[Query]> = queries.collect::<Result<Vec<Query>, ToolError>>()?.into();
     let service = service(args.service.as_deref())?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| ToolError::System {
@@ -76,9 +76,9 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
     let process = process_of(&service);
     let report = LocalSet::new().block_on(&runtime, async {
         let askers = connect(&service, args.clients).await?;
-        warm(&askers[0], &ways).await?;
+        warm(&askers[0], &queries).await?;
         let before = process.and_then(resident);
-        let seen = Rc::new(RefCell::new(Seen {
+        let tally = Rc::new(RefCell::new(Tally {
             times: Histogram::new_with_bounds(1, LONGEST, 3)
                 .map_err(|error| ToolError::Usage(error.to_string()))?,
             failed: 0,
@@ -94,7 +94,13 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
                 // Spread over the time between two questions of one client.
                 let first = begun + each.mul_f64(nth as f64 / f64::from(args.clients));
                 let pace = Pace { first, each, until };
-                tokio::task::spawn_local(ask(asker, nth, pace, Rc::clone(&ways), Rc::clone(&seen)))
+                tokio::task::spawn_local(run_client(
+                    asker,
+                    nth,
+                    pace,
+                    Rc::clone(&queries),
+                    Rc::clone(&tally),
+                ))
             })
             .collect();
         let shown = tokio::task::spawn_local(show(until));
@@ -108,8 +114,8 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
         let resident = before
             .zip(process.and_then(resident))
             .map(|(before, after)| [before, after]);
-        let seen = seen.borrow();
-        Ok::<_, ToolError>(report(args, &service, &seen, seconds, resident))
+        let tally = tally.borrow();
+        Ok::<_, ToolError>(report(args, &service, &tally, seconds, resident))
     })?;
     console::print(&if args.json { json(&report) } else { shown(&report) })?;
     let good = report.failed == 0 && report.answered > 0;
@@ -117,7 +123,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Where a path begins, if that is given, and where it ends.
-type Way = (Option<Address>, Address);
+type Query = (Option<Address>, Address);
 
 /// The times at which a client sends its questions.
 #[derive(Clone, Copy)]
@@ -148,28 +154,34 @@ async fn show(until: Instant) {
 }
 
 /// So that all of them are known.
-async fn warm(asker: &AsyncClient, ways: &[Way]) -> Result<(), ClientError> {
-    for (source, destination) in ways {
+async fn warm(asker: &AsyncClient, queries: &[Query]) -> Result<(), ClientError> {
+    for (source, destination) in queries {
         asker.resolve(source.clone(), destination.clone(), false).await?;
     }
     Ok(())
 }
 
 /// One client: sends a question when it is due, whatever became of the one before, and never faster.
-async fn ask(asker: AsyncClient, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: Rc<RefCell<Seen>>) {
+async fn run_client(
+    asker: AsyncClient,
+    nth: usize,
+    pace: Pace,
+    queries: Rc<[Query]>,
+    tally: Rc<RefCell<Tally>>,
+) {
     let mut due = pace.first;
     let mut turn = nth;
     while due < pace.until {
         sleep_until(due).await;
-        let (source, destination) = ways[turn % ways.len()].clone();
+        let (source, destination) = queries[turn % queries.len()].clone();
         let answer = asker.resolve(source, destination, false).await;
         let took = u64::try_from(due.elapsed().as_nanos()).unwrap_or(LONGEST);
-        let mut seen = seen.borrow_mut();
+        let mut tally = tally.borrow_mut();
         match answer {
-            Ok(_) => seen.times.saturating_record(took.clamp(1, LONGEST)),
+            Ok(_) => tally.times.saturating_record(took.clamp(1, LONGEST)),
             Err(error) => {
-                seen.failed += 1;
-                seen.first_failure.get_or_insert_with(|| error.to_string());
+                tally.failed += 1;
+                tally.first_failure.get_or_insert_with(|| error.to_string());
             }
         }
         due += pace.each;
@@ -180,29 +192,29 @@ async fn ask(asker: AsyncClient, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: 
 fn report(
     args: &LoadArgs,
     service: &Service,
-    seen: &Seen,
+    tally: &Tally,
     seconds: f64,
     resident: Option<[u64; 2]>,
 ) -> Report {
-    let at = |quantile| seen.times.value_at_quantile(quantile);
+    let at = |quantile| tally.times.value_at_quantile(quantile);
     Report {
         schema: "doorbell.acm-load/1",
         version: env!("CARGO_PKG_VERSION"),
         service: service.to_string(),
         clients: args.clients,
         rate: args.rate,
-        achieved: seen.times.len() as f64 / seconds,
+        achieved: tally.times.len() as f64 / seconds,
         seconds,
-        answered: seen.times.len(),
-        failed: seen.failed,
-        first_failure: seen.first_failure.clone(),
+        answered: tally.times.len(),
+        failed: tally.failed,
+        first_failure: tally.first_failure.clone(),
         latency_ns: Percentiles {
-            min: seen.times.min(),
+            min: tally.times.min(),
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p99_9: at(0.999),
-            max: seen.times.max(),
+            max: tally.times.max(),
         },
         resident_kib: resident,
     }

@@ -11,7 +11,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_tools::error::ToolError;
 use doorbell_tools::process::{Ended, Runner, Stop};
 
-use crate::place::self_run::Ours;
+use crate::place::self_run::SelfRun;
 use crate::place::{Place, without_settings};
 
 /// A measurement takes seconds; after this time it hangs.
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const RAW_BYTES: usize = 8;
 
 /// A row of a report, or why the rail cannot be used here.
-pub(super) type Told = Result<Row, String>;
+pub(super) type RowOrReason = Result<Row, String>;
 
 /// Runs the measurements: with this program, and each for this time.
 pub(super) struct Asker<'a> {
@@ -31,13 +31,13 @@ pub(super) struct Asker<'a> {
 
 impl Asker<'_> {
     /// A measurement between two processes of this host.
-    pub(super) fn here(&self, words: &[&str]) -> Result<Told, Stop> {
+    pub(super) fn here(&self, words: &[&str]) -> Result<RowOrReason, Stop> {
         let words = with(words, self.seconds);
         let mut command = Command::new(self.program);
         without_settings(&mut command);
         command.args(&words);
         let name = name(&words);
-        told(&name, self.runner.run(&name, command, LIMIT))
+        row_or_reason(&name, self.runner.run(&name, command, LIMIT))
     }
 
     /// The same over shared memory, which is always there.
@@ -53,15 +53,15 @@ impl Asker<'_> {
         rail: &str,
         words: &[&str],
         seconds: f64,
-    ) -> Result<Told, Stop> {
+    ) -> Result<RowOrReason, Stop> {
         let words = with(words, seconds);
         let name = format!("{} --rail {rail}", name(&words));
-        told(&name, self.ours(place).measure(&name, rail, &words, LIMIT))
+        row_or_reason(&name, self.self_run(place).measure(&name, rail, &words, LIMIT))
     }
 
     /// The raw ping-pong between them: half a round trip in nanoseconds, or why there is none.
     pub(super) fn raw(&self, place: &Place<'_>, xdp: bool) -> Result<Result<f64, String>, Stop> {
-        let ended = self.ours(place).raw(RAW_BYTES, self.seconds, xdp, LIMIT);
+        let ended = self.self_run(place).raw(RAW_BYTES, self.seconds, xdp, LIMIT);
         let text = match ended.and_then(|ended| ended.good("doorbell-lab raw-udp")) {
             Ok(text) => text,
             Err(Stop::Failed(why)) => return Ok(Err(why)),
@@ -87,8 +87,8 @@ impl Asker<'_> {
             .map_err(|_| unread(NAME, "it reported no number".to_owned()))
     }
 
-    fn ours<'a>(&'a self, place: &'a Place<'a>) -> Ours<'a> {
-        Ours {
+    fn self_run<'a>(&'a self, place: &'a Place<'a>) -> SelfRun<'a> {
+        SelfRun {
             runner: self.runner,
             place,
             program: self.program,
@@ -98,8 +98,12 @@ impl Asker<'_> {
 
 fn with(words: &[&str], seconds: f64) -> Vec<String> {
     let seconds = seconds.to_string();
-    let ours = ["--seconds", &seconds, "--json", "-"];
-    words.iter().chain(&ours).map(|word| (*word).to_owned()).collect()
+    let self_run = ["--seconds", &seconds, "--json", "-"];
+    words
+        .iter()
+        .chain(&self_run)
+        .map(|word| (*word).to_owned())
+        .collect()
 }
 
 /// What is run, for people.
@@ -109,7 +113,7 @@ fn name(words: &[String]) -> String {
 
 /// Returns the row of a measurement that ended well, or why its rail is not here; everything else is an
 /// error.
-fn told(name: &str, ended: Result<Ended, Stop>) -> Result<Told, Stop> {
+fn row_or_reason(name: &str, ended: Result<Ended, Stop>) -> Result<RowOrReason, Stop> {
     let ended = ended.map_err(stopped)?;
     if ended.code() == Some(i32::from(Exit::Rail.number())) {
         let said = ended.last_words();

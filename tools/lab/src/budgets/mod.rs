@@ -35,7 +35,7 @@ use self::one_host::{Inside, Loopback, Shm};
 use self::two_hosts::{Places, TwoHosts};
 use crate::budgets::args::{BudgetsArgs, Part};
 use crate::place::doubts;
-use crate::probes::{Run as RunTold, Verdicts, idle_peer_bytes};
+use crate::probes::{Run as RunInfo, Verdicts, idle_peer_bytes};
 
 /// A bare exchange slower than this, in nanoseconds, is a bad base, and not a good result.
 const BAD_BASE_NS: f64 = 400.0;
@@ -106,7 +106,7 @@ fn measure(
     args: &BudgetsArgs,
     parts: &Parts,
     cores: &[usize],
-) -> Result<(RunTold, Samples), Stop> {
+) -> Result<(RunInfo, Samples), Stop> {
     let program = std::env::current_exe().map_err(|source| ToolError::System {
         what: "find this program",
         source,
@@ -136,7 +136,7 @@ fn measure(
     for repetition in 0..run.repetitions {
         run.repeat(repetition, &mut samples)?;
     }
-    let told = RunTold {
+    let told = RunInfo {
         repetitions: run.repetitions,
         seconds,
         quick: args.quick,

@@ -12,7 +12,7 @@ use doorbell_tools::process::{Runner, Stop};
 use super::asked::Asker;
 use super::base::Base;
 use super::rows::LOSSES;
-use crate::place::{INTERFACE, Place, Way};
+use crate::place::{INTERFACE, Place, Wiring};
 
 /// Losses are rare: the least time for which a rail is measured with and without them, in seconds.
 const LOSS_SECONDS: f64 = 0.4;
@@ -95,8 +95,8 @@ impl<'r> Places<'r> {
             Ok(place.lay(way)?.map(|()| place))
         };
         Ok(Self {
-            direct: make(Way::Direct, network)?,
-            switched: make(Way::Switched, loss)?,
+            direct: make(Wiring::Direct, network)?,
+            switched: make(Wiring::Switched, loss)?,
         })
     }
 }

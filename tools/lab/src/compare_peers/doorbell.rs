@@ -13,7 +13,7 @@ use super::mpi;
 use super::overlap::{NO_FREE_CORE, free_core};
 use super::stack::{Lab, Stack, complete};
 use crate::compare_peers::args::Family;
-use crate::place::self_run::Ours;
+use crate::place::self_run::SelfRun;
 use crate::place::{INTERFACE, Setting, Side};
 
 /// Up to this size, `rate` makes blocking calls.
@@ -133,7 +133,7 @@ impl Doorbell {
     }
 
     fn between(&self, lab: &Lab<'_>, load: &Load) -> Result<String, Stop> {
-        let ours = Ours {
+        let ours = SelfRun {
             runner: lab.runner,
             place: lab.place,
             program: &self.program,
@@ -178,7 +178,7 @@ impl Stack for Doorbell {
         }
     }
 
-    fn untold(&self, _: Kind) -> Option<&'static str> {
+    fn unsupported(&self, _: Kind) -> Option<&'static str> {
         let lacks = self.way == Way::Dedicated && free_core(self.cores, &pin::allowed()).is_none();
         lacks.then_some(NO_FREE_CORE)
     }
@@ -240,8 +240,8 @@ mod tests {
         let allowed = pin::allowed();
         let (first, last) = (allowed[0], *allowed.last().unwrap());
         let ways = Doorbell::shm(PathBuf::new(), [first, last], &overlap);
-        assert_eq!(ways[0].untold(Kind::Overlap), None);
-        let lacks = ways[1].untold(Kind::Overlap);
+        assert_eq!(ways[0].unsupported(Kind::Overlap), None);
+        let lacks = ways[1].unsupported(Kind::Overlap);
         assert_eq!(lacks.is_some(), allowed.len() < 3, "{lacks:?}");
     }
 }

@@ -75,7 +75,7 @@ impl Stack for Libfabric {
         )
     }
 
-    fn untold(&self, kind: Kind) -> Option<&'static str> {
+    fn unsupported(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Latency => None,
             Kind::Stream | Kind::Blocking => Some("fi_pingpong does not report rates of one direction"),

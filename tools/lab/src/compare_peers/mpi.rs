@@ -206,7 +206,7 @@ impl Stack for Mpi {
         )
     }
 
-    fn untold(&self, kind: Kind) -> Option<&'static str> {
+    fn unsupported(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Put | Kind::Am => Some("our benchmark of it exchanges messages"),
             Kind::Latency | Kind::Stream | Kind::Blocking | Kind::Overlap => None,

@@ -92,7 +92,7 @@ impl Stack for Osu {
         "osu_latency and osu_bw with their own buffers, warm-ups and numbers of iterations; they report means alone".to_owned()
     }
 
-    fn untold(&self, kind: Kind) -> Option<&'static str> {
+    fn unsupported(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Latency | Kind::Stream => None,
             Kind::Blocking => Some("osu_bw has no blocking sends"),

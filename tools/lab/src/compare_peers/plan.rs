@@ -18,7 +18,7 @@ use super::rounds::Event;
 use super::stack::Stack;
 use super::ucx::Ucx;
 use crate::compare_peers::args::{ComparePeersArgs, Family};
-use crate::place::{INTERFACE, Place, Setting, Way};
+use crate::place::{INTERFACE, Place, Setting, Wiring};
 
 /// Sizes when none are named.
 const SIZES: [u64; 5] = [8, 64, 1 << 10, 64 << 10, 1 << 20];
@@ -88,9 +88,9 @@ impl<'a> Plan<'a> {
         let mut place = Place::new(runner, self.cores)?;
         place.seclude()?;
         let way = if self.args.loss.is_empty() {
-            Way::Direct
+            Wiring::Direct
         } else {
-            Way::Switched
+            Wiring::Switched
         };
         if self.settings.iter().any(|setting| setting.is_network())
             && let Err(why) = place.lay(way)?

@@ -34,7 +34,7 @@ pub(crate) struct Report {
     /// Whether everything ran at real-time priority.
     pub(crate) real_time: bool,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) stacks: Vec<Told>,
+    pub(crate) stacks: Vec<StackInfo>,
     pub(crate) results: Vec<Line>,
     /// The best peer of each comparison, and what is promised beside it.
     pub(crate) best: Vec<Best>,
@@ -42,7 +42,7 @@ pub(crate) struct Report {
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) turns: Turns,
     /// Each of them, with what it measured.
-    pub(crate) every_turn: Vec<TurnTold>,
+    pub(crate) every_turn: Vec<TurnRow>,
     /// Why the figures may be worth less than they look.
     pub(crate) doubts: Vec<String>,
     /// Why this is no comparison.
@@ -52,7 +52,7 @@ pub(crate) struct Report {
 
 /// A turn with its names.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct TurnTold {
+pub(crate) struct TurnRow {
     pub(crate) setting: &'static str,
     pub(crate) loss_percent: Option<f64>,
     pub(crate) kind: Kind,
@@ -70,7 +70,7 @@ pub(crate) struct TurnTold {
 
 /// A stack and how it is measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct StackInfo {
     pub(crate) name: String,
     pub(crate) how: String,
 }
@@ -145,9 +145,9 @@ pub(crate) struct Frame {
 
 impl Report {
     pub(crate) fn new(frame: Frame, events: &[Event], turns: &[Turn], rows: &[Row]) -> Self {
-        let mut stacks: Vec<Told> = Vec::new();
+        let mut stacks: Vec<StackInfo> = Vec::new();
         for stack in events.iter().flat_map(|event| &event.stacks) {
-            let told = Told {
+            let told = StackInfo {
                 name: stack.name().to_owned(),
                 how: stack.how(),
             };
@@ -175,7 +175,7 @@ impl Report {
             skipped,
             peers: frame.peers,
             turns: counted(turns),
-            every_turn: turns.iter().map(|turn| turn_told(events, turn)).collect(),
+            every_turn: turns.iter().map(|turn| turn_row(events, turn)).collect(),
             doubts: frame
                 .doubts
                 .into_iter()
@@ -239,7 +239,7 @@ fn loss(setting: Setting) -> Option<f64> {
     }
 }
 
-fn turn_told(events: &[Event], turn: &Turn) -> TurnTold {
+fn turn_row(events: &[Event], turn: &Turn) -> TurnRow {
     let event = &events[turn.event];
     let outcome = match &turn.outcome {
         Outcome::Counts(..) => "counts",
@@ -248,7 +248,7 @@ fn turn_told(events: &[Event], turn: &Turn) -> TurnTold {
         Outcome::Disturbed(Disturbed::Others) => "others",
         Outcome::Failed(_) => "failed",
     };
-    TurnTold {
+    TurnRow {
         setting: event.setting.key(),
         loss_percent: loss(event.setting),
         kind: event.load.kind,
@@ -367,7 +367,7 @@ fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
         for (stack_at, stack) in event.stacks.iter().enumerate() {
             let kind = event.load.kind.name();
             let what = format!("{}, {kind}, {}", stack.name(), event.setting.name());
-            if let Some(why) = stack.untold(event.load.kind) {
+            if let Some(why) = stack.unsupported(event.load.kind) {
                 add(
                     format!("{}, {kind}", stack.name()),
                     format!("not reported: {why}"),
@@ -479,7 +479,7 @@ pub(crate) mod samples {
                 missing: None,
             }],
             stacks: ["doorbell", "UCX <&>"]
-                .map(|name| Told {
+                .map(|name| StackInfo {
                     name: name.to_owned(),
                     how: "as it is".to_owned(),
                 })

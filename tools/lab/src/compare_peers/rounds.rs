@@ -139,7 +139,7 @@ impl Rounds<'_> {
         let failures = self.turns.iter().filter(|turn| {
             (turn.event, turn.stack) == (event_at, stack_at) && matches!(turn.outcome, Outcome::Failed(_))
         });
-        if stack.untold(event.load.kind).is_some() || failures.count() as u32 >= FAILURES_MAX {
+        if stack.unsupported(event.load.kind).is_some() || failures.count() as u32 >= FAILURES_MAX {
             return Ok(());
         }
         let lab = Lab {

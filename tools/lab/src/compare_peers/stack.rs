@@ -25,7 +25,7 @@ pub(crate) trait Stack {
     fn how(&self) -> String;
 
     /// Returns why it does not report a kind of load; `None` when it does.
-    fn untold(&self, kind: Kind) -> Option<&'static str>;
+    fn unsupported(&self, kind: Kind) -> Option<&'static str>;
 
     /// Measures one turn.
     fn measure(&self, lab: &Lab<'_>, load: &Load) -> Result<Vec<Figure>, Stop>;

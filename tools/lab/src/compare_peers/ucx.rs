@@ -95,7 +95,7 @@ impl Stack for Ucx {
             .to_owned()
     }
 
-    fn untold(&self, kind: Kind) -> Option<&'static str> {
+    fn unsupported(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Latency | Kind::Stream | Kind::Put | Kind::Am => None,
             Kind::Blocking => Some("ucx_perftest has no blocking sends"),

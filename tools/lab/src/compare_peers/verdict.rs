@@ -259,7 +259,7 @@ mod tests {
         fn how(&self) -> String {
             String::new()
         }
-        fn untold(&self, _: Kind) -> Option<&'static str> {
+        fn unsupported(&self, _: Kind) -> Option<&'static str> {
             None
         }
         fn measure(&self, _: &Lab<'_>, _: &Load) -> Result<Vec<Figure>, Stop> {

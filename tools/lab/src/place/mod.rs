@@ -20,9 +20,9 @@ use doorbell_tools::process::{FOLDER, Runner, Stop};
 use tempfile::TempDir;
 
 use self::holder::Holder;
-use self::veth::Cable;
+use self::veth::VethPair;
 
-pub(crate) use self::veth::{INTERFACE, Way};
+pub(crate) use self::veth::{INTERFACE, Wiring};
 
 /// Which of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(crate) struct Place<'r> {
     /// The namespace of shared memory, once it is wanted; none where the system allows none.
     alone: Option<Result<Holder<'r>, String>>,
     /// The two of the network, once they are wanted.
-    cable: Option<Cable<'r>>,
+    veth: Option<VethPair<'r>>,
 }
 
 impl<'r> Place<'r> {
@@ -107,7 +107,7 @@ impl<'r> Place<'r> {
             cores,
             folder,
             alone: None,
-            cable: None,
+            veth: None,
         })
     }
 
@@ -118,14 +118,14 @@ impl<'r> Place<'r> {
     }
 
     /// Makes the two hosts of the network, or returns why that is not possible.
-    pub(crate) fn lay(&mut self, way: Way) -> Result<Result<(), String>, Stop> {
-        let laid = had(Cable::lay(self.runner, way))?.map_err(|why| {
+    pub(crate) fn lay(&mut self, wiring: Wiring) -> Result<Result<(), String>, Stop> {
+        let laid = had(VethPair::lay(self.runner, wiring))?.map_err(|why| {
             format!(
                 "two network namespaces could not be made ({why}); it takes root, or a kernel that lets users make \
                  namespaces, and the packages iproute2, util-linux and, for losses, nftables"
             )
         });
-        Ok(laid.map(|cable| self.cable = Some(cable)))
+        Ok(laid.map(|veth| self.veth = Some(veth)))
     }
 
     /// Removes what programs that were killed left in shared memory, in namespaces of our own.
@@ -187,8 +187,8 @@ impl<'r> Place<'r> {
 
     /// Drops this percentage of what goes either way over a switched cable, whatever it is; 0 ends it.
     pub(crate) fn lose(&self, percent: f64) -> Result<Result<(), String>, Stop> {
-        match &self.cable {
-            Some(cable) => had(cable.lose(percent)),
+        match &self.veth {
+            Some(veth) => had(veth.lose(percent)),
             None => Ok(Err("there is no cable".to_owned())),
         }
     }
@@ -196,7 +196,7 @@ impl<'r> Place<'r> {
     fn holder(&self, setting: Setting, side: Side) -> Option<&Holder<'r>> {
         match setting {
             Setting::Shm => self.alone.as_ref()?.as_ref().ok(),
-            _ => Some(self.cable.as_ref()?.host(side)),
+            _ => Some(self.veth.as_ref()?.host(side)),
         }
     }
 }

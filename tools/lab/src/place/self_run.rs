@@ -16,13 +16,13 @@ const RAW_PORT: u16 = 7118;
 const KEY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// This program, and the two hosts.
-pub(crate) struct Ours<'a> {
+pub(crate) struct SelfRun<'a> {
     pub(crate) runner: &'a Runner,
     pub(crate) place: &'a Place<'a>,
     pub(crate) program: &'a Path,
 }
 
-impl Ours<'_> {
+impl SelfRun<'_> {
     /// A measurement over a rail: `asked` are its words, such as `pingpong` and its options.
     pub(crate) fn measure(
         &self,

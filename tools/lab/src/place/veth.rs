@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How the two ends are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Wiring {
     /// By one pair of interfaces.
     Direct,
     /// Through a third namespace, where frames can be lost.
@@ -38,38 +38,37 @@ pub(crate) enum Way {
 }
 
 /// Two hosts, and what is between them.
-pub(super) struct Cable<'r> {
+pub(super) struct VethPair<'r> {
     hosts: [Holder<'r>; 2],
     switch: Option<Holder<'r>>,
 }
 
-impl<'r> Cable<'r> {
+impl<'r> VethPair<'r> {
     /// Makes the namespaces and waits until the link is up at both ends.
-    pub(super) fn lay(runner: &'r Runner, way: Way) -> Result<Self, Stop> {
+    pub(super) fn lay(runner: &'r Runner, wiring: Wiring) -> Result<Self, Stop> {
         let one = Holder::new(runner, None)?;
         let two = Holder::new(runner, Some(&one))?;
-        let switch = match way {
-            Way::Direct => None,
-            Way::Switched => Some(Holder::new(runner, Some(&one))?),
+        let switch = match wiring {
+            Wiring::Direct => None,
+            Wiring::Switched => Some(Holder::new(runner, Some(&one))?),
         };
-        let cable = Self {
+        let veth = Self {
             hosts: [one, two],
             switch,
         };
-        match &cable.switch {
-            None => cable.connect()?,
-            Some(switch) => cable.connect_through(switch)?,
+        match &veth.switch {
+            None => veth.connect()?,
+            Some(switch) => veth.connect_through(switch)?,
         }
         for side in Side::BOTH {
-            cable
-                .host(side)
+            veth.host(side)
                 .ip(&format!("address add {}/24 dev {INTERFACE}", side.address()))?;
-            cable.host(side).ip(&format!("link set {INTERFACE} up"))?;
+            veth.host(side).ip(&format!("link set {INTERFACE} up"))?;
         }
         Side::BOTH
             .into_iter()
-            .try_for_each(|side| cable.wait_until_up(side))?;
-        Ok(cable)
+            .try_for_each(|side| veth.wait_until_up(side))?;
+        Ok(veth)
     }
 
     /// The namespace of a side.

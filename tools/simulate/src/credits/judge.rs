@@ -125,7 +125,7 @@ impl Judge {
     }
 
     /// `borrower` is notified that an epoch of `lender` ended.
-    pub(super) fn told(&mut self, borrower: u32, lender: u32) -> Judged {
+    pub(super) fn epoch_ended(&mut self, borrower: u32, lender: u32) -> Judged {
         self.pair(lender, borrower)?.given_back = 0;
         Ok(())
     }

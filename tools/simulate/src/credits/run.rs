@@ -298,7 +298,7 @@ impl<'a, P: Peers> Run<'a, P> {
         if self.judges() {
             self.judge.arrived(at, from, byte.extra(), due.granted())?;
             if byte.epoch() {
-                self.judge.told(at, from)?;
+                self.judge.epoch_ended(at, from)?;
             }
         }
         let node = &mut self.nodes[at as usize];
@@ -324,7 +324,7 @@ impl<'a, P: Peers> Run<'a, P> {
         if self.judges() {
             self.judge.replied(at, from, granted)?;
             if byte.epoch() {
-                self.judge.told(at, from)?;
+                self.judge.epoch_ended(at, from)?;
             }
         }
         self.places[at as usize].player.answered();
@@ -338,7 +338,7 @@ impl<'a, P: Peers> Run<'a, P> {
         let told = node.revoked(from, epoch).map_err(|wrong| wrong.to_string())?;
         if self.judges() {
             if epoch {
-                self.judge.told(at, from)?;
+                self.judge.epoch_ended(at, from)?;
             }
             self.judge.gave(at, from, told.give)?;
         }
@@ -353,7 +353,7 @@ impl<'a, P: Peers> Run<'a, P> {
             .map_err(|wrong| wrong.to_string())?;
         if self.judges() {
             if epoch {
-                self.judge.told(at, from)?;
+                self.judge.epoch_ended(at, from)?;
             }
             self.judge.returned(at, from, give)?;
         }

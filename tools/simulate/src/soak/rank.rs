@@ -28,7 +28,7 @@ pub(crate) struct Options {
 
 /// What rank 0 prints after each epoch, a line each: totals so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct Totals {
     pub(super) epochs: u64,
     pub(super) messages: u64,
     pub(super) bytes: u64,
@@ -46,7 +46,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
 
 fn epochs(world: &World, options: &Options) -> Result<(), Kind> {
     let other = |error: doorbell::Error| Kind::Other(error.to_string());
-    let (began, mut told) = (Instant::now(), Told::default());
+    let (began, mut totals) = (Instant::now(), Totals::default());
     // All that a walker ever takes, and all of it touched: what is touched late would look like growth.
     let mut pool = Vec::new();
     for _ in 0..=2 * AHEAD {
@@ -55,25 +55,25 @@ fn epochs(world: &World, options: &Options) -> Result<(), Kind> {
         pool.push(region);
     }
     loop {
-        let seed = options.seed.wrapping_mul(1 << 20).wrapping_add(told.epochs);
+        let seed = options.seed.wrapping_mul(1 << 20).wrapping_add(totals.epochs);
         let mix = Mix {
             empty: 1,
             to_self: false,
             contexts: 1,
         };
         let plan = Plan::new(seed, world.size(), MESSAGES, mix);
-        let eagerness = EAGERNESS[(told.epochs % EAGERNESS.len() as u64) as usize];
+        let eagerness = EAGERNESS[(totals.epochs % EAGERNESS.len() as u64) as usize];
         let walker = Walker::new(world, seed, &plan, eagerness, pool);
         pool = walker.go_through(&order(seed, &plan))?;
-        told.epochs += 1;
-        told.messages += MESSAGES as u64;
-        told.bytes += plan.bytes();
+        totals.epochs += 1;
+        totals.messages += MESSAGES as u64;
+        totals.bytes += plan.bytes();
         // A broadcast, also to those whose part was done earlier: no rank begins an epoch that not all begin.
         let is_over = began.elapsed() >= Duration::from_secs_f64(options.seconds);
         let mut word = [u8::from(is_over)];
         world.broadcast(0, &mut word).map_err(other)?;
         if world.rank() == 0 {
-            tell(&told);
+            print(&totals);
         }
         if word[0] != 0 {
             break;
@@ -86,8 +86,8 @@ fn epochs(world: &World, options: &Options) -> Result<(), Kind> {
     }
 }
 
-fn tell(told: &Told) {
+fn print(totals: &Totals) {
     let mut out = std::io::stdout().lock();
     // Without a reader there is nowhere to report a failure.
-    let _ = serde_json::to_writer(&mut out, told).map(|()| writeln!(out).and_then(|()| out.flush()));
+    let _ = serde_json::to_writer(&mut out, totals).map(|()| writeln!(out).and_then(|()| out.flush()));
 }

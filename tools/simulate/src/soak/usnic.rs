@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Options;
 use super::process::{AMPLE, Process};
-use super::rank::Told;
+use super::rank::Totals;
 use super::watch::{Growth, Samples};
 
 const SCHEMA: &str = "doorbell.soak/1";
@@ -75,7 +75,7 @@ struct Stage {
     ranks: Vec<Process>,
     samples: Vec<Samples>,
     violations: PathBuf,
-    told: Told,
+    totals: Totals,
 }
 
 impl Stage {
@@ -108,7 +108,7 @@ impl Stage {
             ranks,
             samples,
             violations,
-            told: Told::default(),
+            totals: Totals::default(),
         })
     }
 
@@ -153,7 +153,7 @@ impl Stage {
             }
         }
         if let Some(line) = self.ranks[0].last() {
-            self.told =
+            self.totals =
                 serde_json::from_str(&line).map_err(|error| format!("rank 0 printed {line}: {error}"))?;
         }
         let mut running = 0;
@@ -189,7 +189,7 @@ impl Stage {
                 format!("{} {} KiB/{}", samples.name, holds.kib, holds.descriptors)
             })
             .collect();
-        let Told { messages, bytes, .. } = self.told;
+        let Totals { messages, bytes, .. } = self.totals;
         eprintln!(
             "{:>6.0} s: {messages} messages, {:.2} GB, {} violations; memory/descriptors: {}",
             after.as_secs_f64(),
@@ -210,7 +210,7 @@ impl Stage {
         if violations > 0 {
             wrong.push(format!("{violations} violations"));
         }
-        if self.told.epochs == 0 {
+        if self.totals.epochs == 0 {
             wrong.push("no epoch was completed".to_owned());
         }
         let processes: Vec<Growth> = self.samples.iter().map(Samples::growth).collect();
@@ -223,9 +223,9 @@ impl Stage {
             ranks: options.ranks,
             seed: options.seed,
             seconds,
-            epochs: self.told.epochs,
-            messages: self.told.messages,
-            bytes: self.told.bytes,
+            epochs: self.totals.epochs,
+            messages: self.totals.messages,
+            bytes: self.totals.bytes,
             violations,
             processes,
             model: serde_json::from_str(&said).unwrap_or(serde_json::Value::Null),

@@ -95,7 +95,7 @@ fn birth() -> Result<Birth, ToolError> {
     let mut line = Vec::new();
     let read_line = io::stdin().lock().take(BIRTH).read_until(b'\n', &mut line);
     read_line.map_err(|source| ToolError::System {
-        what: "read who this daemon is",
+        what: "read the first message of the launcher",
         source,
     })?;
     let own = env!("CARGO_PKG_VERSION");

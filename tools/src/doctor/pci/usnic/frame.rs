@@ -90,7 +90,7 @@ fn alone(walk: &mut Walk, object: &Object, rail: &mut UsnicRail) -> Link {
             "frames of this length are longer than the vNIC lets through, or than others on the link do",
         ),
         None => {
-            let (who, more) = match object {
+            let (why, more) = match object {
                 Object::Model { .. } => (
                     "no other function of the model is free, and the model does not return frames to their sender",
                     "start the model with more functions (--vfs N), or end the processes that use the others",
@@ -103,7 +103,7 @@ fn alone(walk: &mut Walk, object: &Object, rail: &mut UsnicRail) -> Link {
             walk.unknown(
                 "frames",
                 format!(
-                    "no frame was seen to pass: one to its own address did not come back. {who}. Shown so far: commands are \
+                    "no frame was seen to pass: one to its own address did not come back. {why}. Shown so far: commands are \
                      answered, filters are taken, queues start; not shown: that a frame leaves or comes, and DMA"
                 ),
                 vec![Fix::hand(more)],

@@ -333,7 +333,7 @@ fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
     } else if says("the device refused") {
         "the firmware refuses a command that the rail needs"
     } else if says("in time") || says("did not answer") || says("does not end it") {
-        "the firmware, or who models it, does not answer"
+        "the firmware, or the process that models it, does not answer"
     } else {
         "the function cannot be opened as it is"
     }
