@@ -37,7 +37,7 @@ const NOFILE: Limit = Limit {
     container: "nofile=65536:65536",
 };
 
-/// `CAP_SYS_RESOURCE` (linux/capability.h): who has it raises hard limits, too.
+/// `CAP_SYS_RESOURCE` (linux/capability.h): a process with it raises hard limits, too.
 const SYS_RESOURCE: u32 = 24;
 /// Descriptors that are enough for a job of any usual size.
 const AMPLE: u64 = 4096;

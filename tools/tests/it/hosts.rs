@@ -610,7 +610,7 @@ fn two_hosts_measure_over_udp_and_both_families() {
         assert!(
             process
                 .says("serving on")
-                .contains("for those who have the key; rail udp:v0")
+                .contains("for clients with the key; rail udp:v0")
         );
         for kind in ["pingpong", "stream", "rate"] {
             let words = [
