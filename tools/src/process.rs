@@ -53,8 +53,7 @@ pub enum Stop {
 
 impl Stop {
     /// Returns the exit status of a command that was stopped. One that was interrupted reports it on stderr
-    /// and
-    /// returns the shell's number for the signal.
+    /// and returns the shell's number for the signal.
     pub fn end(self) -> Result<ExitCode, ToolError> {
         const BY_SIGNAL: u8 = 128;
         match self {

@@ -160,8 +160,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
 }
 
 /// Returns the name of an abstract socket that no other process can guess: nothing in the file system, gone
-/// with
-/// the job.
+/// with the job.
 pub(super) fn root_name() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
@@ -313,8 +312,7 @@ impl RunningJob<'_> {
     }
 
     /// Ends a PMI group that is still on trial and reports it to the rank that requested it. Returns whether
-    /// the
-    /// group was on trial.
+    /// the group was on trial.
     fn fail(&mut self, pmi_group: u32, how: &str) -> bool {
         let is_new = self.pmi_groups.fail(pmi_group, how);
         let is_on_trial = is_new || self.pmi_groups.has_failed(pmi_group);

@@ -202,7 +202,7 @@ mod tests {
             ("LOCALHOST,localhost", 2, "named twice"),
             ("a,A.", 2, "named twice"),
             ("[fd00::1]:2,FD00:0::1", 2, "as in [FD00:0::1]:2"),
-            ("a:2,b:2", 5, "room for 4 ranks, and 5"),
+            ("a:2,b:2", 5, "room for 4 ranks, and the job has 5"),
             ("a:0", 1, "from 1 to 1024"),
             ("a:x", 1, "from 1 to 1024"),
             ("[fd00::1", 1, "lacks a `]`"),
