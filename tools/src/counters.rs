@@ -25,13 +25,13 @@ and why. They are at most a millisecond behind a rank that calls.\n\n", exits!()
 Examples:\n  doorbell counters\n  doorbell counters 4711 --name udp:eth0\n  \
 doorbell counters --json | jq '.ranks[].readings[] | select(.name | endswith(\".sent\"))'"))]
 pub struct CountersArgs {
-    /// Of this process alone
+    /// Show this process only
     #[arg(value_name = "PID")]
     pub(crate) process: Option<u32>,
     /// Those whose names begin with this; again for each further one
     #[arg(long = "name", value_name = "TEXT")]
     pub(crate) names: Vec<String>,
-    /// Those that are zero, too
+    /// Show counters that are zero, too
     #[arg(long)]
     pub(crate) all: bool,
     /// Print the counters as JSON

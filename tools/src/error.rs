@@ -59,7 +59,7 @@ pub enum ToolError {
     /// An address service that shows nothing of itself.
     #[error("{0}")]
     AcmWatch(String),
-    /// A model of a device.
+    /// A model of a device failed.
     #[error("{0}")]
     Model(String),
     /// A rail that cannot be used.

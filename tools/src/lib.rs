@@ -72,7 +72,7 @@ pub fn program<C: clap::FromArgMatches>(
 /// Carries out a command of `doorbell`.
 ///
 /// # Errors
-/// Why it failed, as one sentence, and the exit status.
+/// The reason of the failure, as one sentence, and the exit status.
 pub fn carry_out(command: Command) -> Result<ExitCode, ToolError> {
     if reads_settings(&command) {
         doorbell::config::warn_of_unknown_variables();

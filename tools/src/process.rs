@@ -107,7 +107,7 @@ impl Ended {
         }
     }
 
-    /// How it ended, unless well.
+    /// Returns how it failed; `None` if it ended well.
     pub fn failure(&self) -> Option<String> {
         let status = self.status;
         match self.early {
@@ -424,7 +424,7 @@ impl Drop for Held {
     }
 }
 
-/// A time in words.
+/// Formats a time in seconds.
 fn seconds(time: Duration) -> String {
     format!("{} s", (time.as_secs_f64() * 1e3).round() / 1e3)
 }

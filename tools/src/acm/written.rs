@@ -15,7 +15,7 @@ const MOST: usize = 65_536;
 /// An address, and the interface that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which address it is.
+    /// The address itself.
     pub address: Address,
     zone: Option<String>,
 }
@@ -75,7 +75,7 @@ fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
 /// Returns all addresses that the words stand for, in order.
 ///
 /// # Errors
-/// With the word, and what is wrong with it.
+/// With the text, and what is wrong with it.
 pub fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
     let mut found = Vec::new();
     for word in words {
@@ -89,7 +89,7 @@ pub fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
 /// Returns an address of this host; with an interface, it has to be that one's.
 ///
 /// # Errors
-/// With the word, and what is wrong with it.
+/// With the text, and what is wrong with it.
 pub fn own(word: &str) -> Result<Address, ToolError> {
     let place = place(word, Format::Any)?;
     if let Some(zone) = &place.zone {
@@ -108,7 +108,7 @@ pub fn own(word: &str) -> Result<Address, ToolError> {
 /// Parses one address.
 ///
 /// # Errors
-/// With the word, and what is wrong with it.
+/// With the text, and what is wrong with it.
 fn place(word: &str, format: Format) -> Result<Place, ToolError> {
     let ip = || match ScopedIp::read(word) {
         Ok(Some(found)) => Ok(Some(Place {

@@ -81,7 +81,7 @@ pub fn per_second(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "give messages per second from 1 to 1G, such as 5000, 200k or 1.5M".to_owned())
 }
 
-/// The number of a core.
+/// Parses the number of a core.
 pub fn core(text: &str) -> Result<usize, String> {
     text.parse()
         .map_err(|_| "give two cores by their numbers, as in `--cores 0,1`".to_owned())

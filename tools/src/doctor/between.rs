@@ -49,7 +49,7 @@ struct Hello {
     calls: bool,
 }
 
-/// What a process has found out.
+/// What a process of the doctor has found out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Findings {
     /// Why it could not read the other's memory, by the system's number; `None`: it could.
@@ -68,7 +68,7 @@ pub(super) type Both = [Findings; 2];
 /// Starts the two and lets them meet.
 ///
 /// # Errors
-/// In words, when they could not be started, or did not come to an end in time.
+/// A message for the user, when they could not be started, or did not end in time.
 pub(super) fn meet() -> Result<Both, String> {
     let until = Instant::now() + 2 * PATIENCE;
     let mut two = [PeerProcess::start()?, PeerProcess::start()?];
@@ -207,7 +207,7 @@ impl Arrivals for Received {
     fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
 }
 
-/// An end of the exchange.
+/// One end of the exchange of messages.
 struct End<'a> {
     rail: &'a mut ShmRail,
     peer: PeerIndex,
@@ -297,7 +297,7 @@ impl End<'_> {
         Ok(())
     }
 
-    /// Waits for one message more.
+    /// Waits for one more message.
     fn receive(&mut self) -> Result<(), String> {
         let before = self.received.count;
         while self.received.count == before {
@@ -306,7 +306,7 @@ impl End<'_> {
         Ok(())
     }
 
-    /// Some looks, and the core is given away.
+    /// Polls a number of times, and yields the core.
     fn turn(&mut self) -> Result<(), String> {
         if Instant::now() >= self.until {
             return Err(format!("no message came within {} seconds", PATIENCE.as_secs()));

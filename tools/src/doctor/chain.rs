@@ -13,7 +13,7 @@ pub(super) struct Chain {
     pub(super) steps: Vec<Step>,
 }
 
-/// What came of a chain.
+/// The result of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
@@ -33,14 +33,14 @@ pub(super) struct Step {
     /// A word that stays the same: for scripts.
     pub(super) step: &'static str,
     pub(super) is: Is,
-    /// What was seen.
+    /// What the step found.
     pub(super) saw: String,
     /// Of a broken step: the likely cause.
     pub(super) cause: Option<String>,
     pub(super) fixes: Vec<Fix>,
 }
 
-/// How a step is.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Is {
@@ -63,7 +63,7 @@ pub(super) struct Fix {
 }
 
 impl Fix {
-    /// Something that a command does.
+    /// Returns a fix that a command carries out.
     pub(super) fn run(command: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -164,7 +164,7 @@ impl Walk {
         self.chain.verdict = Verdict::Untried;
     }
 
-    /// It means nothing here.
+    /// Records a step that does not apply here.
     pub(super) fn not_applicable(&mut self, step: &'static str, saw: impl AsRef<str>) {
         self.add(step, Is::NotApplicable, saw, Vec::new());
     }

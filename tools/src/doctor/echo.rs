@@ -30,10 +30,10 @@ pub(super) struct Echo {
     name: u16,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It came back.
+    /// The answer arrived.
     Came,
     /// No answer arrived.
     Silence,
@@ -49,7 +49,7 @@ impl Echo {
     /// A socket at the interface's address.
     ///
     /// # Errors
-    /// When the system lends none: a right is missing.
+    /// When the kernel opens none: a right is missing.
     pub(super) fn new(interface: &Interface, peer: IpAddr) -> io::Result<Self> {
         let (family, protocol) = match peer {
             IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
@@ -185,7 +185,7 @@ impl Echo {
     }
 }
 
-/// The internet checksum (RFC 1071).
+/// Returns the internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();

@@ -8,7 +8,7 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 
-/// Frames of each kind.
+/// How many frames of each length are sent.
 const TIMES: usize = 16;
 /// If none of this many frames arrives, no more are sent.
 const FIRST: usize = 4;
@@ -42,7 +42,7 @@ impl Came {
 /// Sends frames from one rail to the other.
 ///
 /// # Errors
-/// When the one cannot open the other as its peer.
+/// When one function cannot open the other as its peer.
 pub(super) fn exchange<R: Datagram>(
     from: &mut R,
     to: &mut R,

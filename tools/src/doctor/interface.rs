@@ -26,7 +26,7 @@ pub(super) struct Found {
     pub(super) details: Details,
 }
 
-/// Walks those steps.
+/// Walks the steps about the interface.
 pub(super) fn steps(
     walk: &mut Walk,
     system: &System,

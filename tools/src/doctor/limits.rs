@@ -6,7 +6,7 @@ use doorbell_fabric::limits::{self, Resource};
 use super::chain::{Ended, Fix, Walk};
 use super::system::System;
 
-/// A limit by its names.
+/// A limit, by its names in each place that sets it.
 pub(super) struct Limit {
     /// In the files of limits that logins read, and in Slurm's settings.
     word: &'static str,

@@ -104,7 +104,7 @@ fn isolation(walk: &mut Walk, system: &System) {
     );
 }
 
-/// How fast the cores run.
+/// The step about the clock rate of the cores.
 fn governor(walk: &mut Walk, system: &System) {
     let of = |core: &usize| {
         system.text(&format!(

@@ -68,7 +68,7 @@ mod tests {
     use super::super::system::fake::Fake;
     use super::*;
 
-    /// A user's process: no capability.
+    /// Returns the files of a user's process, without capabilities.
     fn user() -> Fake {
         let fake = Fake::new();
         fake.file(

@@ -54,7 +54,7 @@ struct Report {
     chains: Vec<Chain>,
 }
 
-/// What to look at.
+/// A chain to walk.
 enum Wanted {
     Shm,
     Udp(RailName),

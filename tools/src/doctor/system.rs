@@ -166,7 +166,7 @@ pub(super) fn listed(numbers: &[usize]) -> String {
     shown.collect::<Vec<_>>().join(",")
 }
 
-/// Bytes for people.
+/// Formats a number of bytes for people.
 pub(super) fn bytes(count: u64) -> String {
     match count {
         0..1024 => format!("{count} B"),

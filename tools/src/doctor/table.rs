@@ -9,7 +9,7 @@ use super::chain::{Chain, Fix, Is, Step, Verdict};
 /// Where words begin that stand beside a step's name.
 const BESIDE: usize = 2 + 8 + 1 + 11;
 
-/// Every chain, step by step.
+/// Formats every chain, step by step.
 pub(super) fn table(chains: &[Chain], width: usize, colour: bool) -> String {
     let mut text = String::new();
     for chain in chains {

@@ -19,13 +19,13 @@ use crate::measure::with_rails;
 
 /// Time for the other side to answer.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Time between two attempts.
+/// The time between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 const SAMPLES: u64 = 60;
 const SMALL: usize = 8;
 const RANKS: [u32; 2] = [0, 1];
 
-/// The pair over each rail.
+/// Measures the pair over each rail.
 pub(super) fn over(args: &LinksArgs, to: &Endpoint, rails: &[RailName]) -> Result<Vec<Over>, ToolError> {
     let mut all = Vec::new();
     for rail in rails {

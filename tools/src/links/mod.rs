@@ -203,7 +203,7 @@ fn job(runner: &Runner, ranks: u32, rail: &RailName) -> Result<Vec<Pair>, Stop> 
 }
 
 impl Pair {
-    /// One that does not work.
+    /// Returns a pair that does not work.
     fn failed(ranks: [u32; 2], why: &str) -> Self {
         Self {
             ranks,

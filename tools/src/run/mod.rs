@@ -49,7 +49,7 @@ pub(crate) use reaper::keep_job;
 pub enum Output {
     /// Each line gets the rank in front of it.
     Prefixed,
-    /// It is inherited.
+    /// The ranks inherit it from the launcher.
     Inherited,
 }
 

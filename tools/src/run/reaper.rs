@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The interval between two checks for remaining processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The launcher's side.
+/// The launcher's end of the reaper.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     child: Child,

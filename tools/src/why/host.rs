@@ -93,7 +93,7 @@ fn remedy(toward: &[Toward]) -> Option<String> {
     })
 }
 
-/// What a meeting has shown.
+/// The result of a probe.
 struct Probed {
     ways: Vec<WayNow>,
     /// Why the messages did not come back, if they did not.
@@ -206,7 +206,7 @@ impl Row {
         }
     }
 
-    /// What the rail found out.
+    /// Adds what the rail found out.
     fn add(&mut self, way: &WayNow) {
         self.pair = Some(way.to.clone());
         let known = way.measured_ns.map(|ns| (ns, LatencyOf::Messages));

@@ -52,7 +52,7 @@ struct Row {
     verdict: Verdict,
     /// The rail at the peer.
     pair: Option<String>,
-    /// Half a round trip.
+    /// Half a round trip, in nanoseconds.
     latency_ns: Option<u64>,
     /// What the latency is of.
     latency_of: Option<LatencyOf>,
@@ -72,7 +72,7 @@ enum LatencyOf {
 }
 
 impl LatencyOf {
-    /// As the table marks it.
+    /// Returns its mark in the table.
     fn mark(self) -> char {
         match self {
             Self::Messages => 'm',
@@ -101,7 +101,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// As the table has it.
+    /// Returns its word in the table.
     fn word(self) -> &'static str {
         match self {
             Self::Chosen => "chosen",

@@ -20,7 +20,7 @@ use crate::path::{beside_path, on_path};
 /// What the filter does to frames for the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// No rule concerns them.
+    /// No rule drops them.
     Passes(String),
     /// This rule drops them; the command that lets them pass before it.
     Drops { rule: String, way: Way, fix: String },
@@ -30,7 +30,7 @@ pub(super) enum Fate {
     Unknown { why: String, how: &'static str },
 }
 
-/// Which way frames go.
+/// The direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// From a peer to the rail: ingress, prerouting, input.
@@ -56,7 +56,7 @@ pub(super) struct Frames<'a> {
     pub(super) is_ipv4: bool,
     /// First and last port that may be the rail's.
     pub(super) ports: (u16, u16),
-    /// Bytes of its longest one.
+    /// The length of the longest frame, in bytes.
     pub(super) longest: usize,
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Fate, Frames, Way};
 
-/// Bytes of a short frame.
+/// The length of a short frame, in bytes.
 const SHORT: usize = 64;
 /// Bytes in front of a frame: UDP's header, IP's of both versions, Ethernet's.
 const UDP: u64 = 8;
@@ -82,7 +82,7 @@ pub(super) fn name(object: &Value, last: &str) -> [String; 3] {
     [&object["family"], &object["table"], &object[last]].map(|value| value.as_str().unwrap_or("").to_owned())
 }
 
-/// How a match is.
+/// Whether an expression matches frames of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fits {
     No,
@@ -115,7 +115,7 @@ struct Set<'a> {
     rules: HashMap<[String; 3], Vec<&'a Value>>,
 }
 
-/// What a rule ends with.
+/// The statement that ends a rule.
 enum Verdict<'a> {
     None,
     Accept,
@@ -244,7 +244,7 @@ impl Set<'_> {
         (fits, verdict)
     }
 
-    /// How a comparison fits.
+    /// Returns whether a comparison matches frames of ours.
     fn fits(&self, value: &Value) -> Fits {
         let (left, right) = (&value["left"], &value["right"]);
         // A comparison with another protocol's header matches none of our frames, whatever its value.

@@ -2,7 +2,7 @@
 //! names only words for people. (Intel 82576 and I350: the datasheets' sections on device IDs,
 //! linux/drivers/net/ethernet/intel; Cisco VIC: the numbers of the enic and usNIC drivers.)
 
-/// A function that is known.
+/// A kind of virtual function that a rail can drive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) vendor: u16,

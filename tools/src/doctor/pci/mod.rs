@@ -19,7 +19,7 @@ pub(super) use igbvf::IgbvfSteps;
 pub(super) use live::Live;
 pub(super) use usnic::{UsnicSteps, model};
 
-/// Where the functions are.
+/// The folder of PCI functions.
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Memory to be locked before the device may reach it, for a driver that does not report how much the rings
 /// and frames of its rail take.

@@ -473,7 +473,7 @@ impl Node {
         self.seats.iter().all(silent)
     }
 
-    /// Reads no more output.
+    /// Stops reading output.
     pub(super) fn silence(&mut self) {
         for at in 0..self.seats.len() {
             self.close(at, 0);

@@ -92,7 +92,7 @@ impl GroupPlan {
     }
 }
 
-/// What a rank wants started.
+/// A rank's request to start more ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SpawnRequest {
     pub(super) program: String,

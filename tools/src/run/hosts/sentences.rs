@@ -38,7 +38,7 @@ impl Shared {
     }
 }
 
-/// The queue of messages.
+/// The queue of messages to the standard error.
 #[derive(Debug)]
 pub(super) struct Sentences {
     /// `None` when there will be no more.

@@ -113,7 +113,7 @@ impl Shell {
         is_this.then(|| stopped::shell(&self.host, &self.words, own, signal))
     }
 
-    /// Ends it, now.
+    /// Kills the remote shell.
     pub(super) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::place::Host;
 
-/// What happened on a host.
+/// A step of the start-up on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// The remote shell was started from here.

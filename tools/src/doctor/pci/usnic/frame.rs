@@ -113,7 +113,7 @@ fn alone(walk: &mut Walk, object: &Object, rail: &mut UsnicRail) -> Link {
     }
 }
 
-/// What came, of both lengths.
+/// Judges the frames that arrived, of both lengths.
 fn judged(walk: &mut Walk, came: Came, way: &str, cause: &str) -> Link {
     let saw = format!(
         "of {} frames each, {} of 64 bytes and {} of {} bytes came {way}",

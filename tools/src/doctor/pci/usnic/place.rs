@@ -12,15 +12,15 @@ use rustix::fs::Access;
 pub(super) enum Socket {
     /// A socket, with or without a process that listens.
     There,
-    /// There is nothing.
+    /// The path does not exist.
     Missing,
     /// It is of this user, and this process may not connect to it: number of the user.
     Forbidden(Option<u32>),
-    /// It is no socket.
+    /// There is another file, which is no socket.
     File,
 }
 
-/// Looks at a socket's place.
+/// Returns what is at the path of a socket.
 pub(super) fn look(path: &Path) -> Socket {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Socket::Forbidden(owner(path)),
@@ -40,7 +40,7 @@ fn owner(path: &Path) -> Option<u32> {
     path.ancestors().find_map(seen).map(|there| there.uid())
 }
 
-/// A user, for people.
+/// Formats a user for people.
 pub(super) fn user(number: Option<u32>) -> String {
     number.map_or_else(
         || "another user".to_owned(),
