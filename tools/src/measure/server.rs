@@ -194,8 +194,8 @@ fn without(prefix: &str, text: String) -> String {
     text.strip_prefix(prefix).map(str::to_owned).unwrap_or(text)
 }
 
-/// Ends the server after a signal. The connection to a client is closed without a message, which the other side
-/// takes for an end.
+/// Ends the server after a signal. The connection to a client is closed without a message, which the other
+/// side takes for an end.
 fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
     if let Some(served) = served {
         served.cancel.0.cancel();

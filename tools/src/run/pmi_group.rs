@@ -1,8 +1,8 @@
-//! A PMI group: the ranks that share a PMI-1 server, namely those that a job begins with, or those of one spawn.
-//! This is one host's part of it: the server, and its ends of the ranks' lines.
+//! A PMI group: the ranks that share a PMI-1 server, namely those that a job begins with, or those of one
+//! spawn. This is one host's part of it: the server, and its ends of the ranks' lines.
 //!
-//! A rank has a number in the job, which messages and output show. Within its group it counts from 0, and that
-//! is its rank in PMI.
+//! A rank has a number in the job, which messages and output show. Within its group it counts from 0, and
+//! that is its rank in PMI.
 //!
 //! A spawned group is *on trial* until its first barrier: if it fails before that, the requester is informed,
 //! and the job continues.

@@ -67,8 +67,8 @@ impl SpawnedGroups {
         }
     }
 
-    /// Places a PMI group on hosts with this many ranks each (`None`: lost): returns the command for each daemon
-    /// that gets some.
+    /// Places a PMI group on hosts with this many ranks each (`None`: lost): returns the command for each
+    /// daemon that gets some.
     pub(super) fn place(
         &mut self,
         requester: Requester,
@@ -149,8 +149,8 @@ impl SpawnedGroups {
         }
     }
 
-    /// Fails a PMI group: informs the requester and ends the rest of it. Does nothing for one that has joined, or
-    /// has failed already.
+    /// Fails a PMI group: informs the requester and ends the rest of it. Does nothing for one that has
+    /// joined, or has failed already.
     pub(super) fn lost(&mut self, pmi_group: u32, why: &str) -> Vec<Notice> {
         let Some(known) = self
             .pmi_groups
