@@ -90,7 +90,7 @@ impl Judge {
         let due = pair.told != self.epochs[wire.from as usize];
         pair.told = self.epochs[wire.from as usize];
         must(says == due, || {
-            format!("{wire:?}: reports an epoch's end: {says}; there was one: {due}")
+            format!("{wire:?}: reports that an epoch ended: {says}; it did: {due}")
         })
     }
 
