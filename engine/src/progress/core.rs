@@ -22,8 +22,8 @@ use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_job::ranks::Directory;
 use doorbell_job::types::Status;
-use doorbell_job::wait::turns::{Clock, Patience};
-use doorbell_job::wait::waiter::{self, Pollable, Rules};
+use doorbell_job::wait::turns::{Clock, Patience, Waiter};
+use doorbell_job::wait::waiter::{self, Pollable};
 use doorbell_pml::{
     self as pml, Aborted, Claimed, LostReason, PathReport, PathState, Pml, RailId, Rank, RequestId,
 };
@@ -272,23 +272,15 @@ impl Core {
         if let Some(result) = done(self) {
             return Ok(result);
         }
-        let rules = self.rules(limit);
+        let clock = self.clock.clone();
+        let waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
         waiter::wait(
             &mut Waited::on(self, notice),
-            &rules,
+            waiter,
             what,
             |_, _| Seen::Something,
             |at| done(at.core),
         )
-    }
-
-    fn rules(&self, limit: Duration) -> Rules {
-        Rules {
-            clock: self.clock.clone(),
-            patience: self.patience,
-            quiet: self.quiet,
-            limit,
-        }
     }
 
     /// A blocking call does not return while a rail holds back what was accepted for a rank (`None`: for
@@ -323,9 +315,10 @@ impl Core {
             }
             return;
         }
-        let rules = self.rules(limit);
+        let clock = self.clock.clone();
+        let waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
         let holds = &mut |at: &mut Waited<'_>| at.core.waits_on(to);
-        if !waiter::push_out(&mut Waited::on(self, notice), &rules, what, holds) {
+        if !waiter::push_out(&mut Waited::on(self, notice), waiter, what, holds) {
             self.set_overdue(to);
         }
     }

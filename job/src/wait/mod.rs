@@ -19,8 +19,8 @@ use doorbell_pml::LostReason;
 use rustix::fd::{AsFd, BorrowedFd};
 
 use self::sleep::Sleeper;
-use self::turns::{Clock, Patience};
-use self::waiter::{Pollable, Rules};
+use self::turns::{Clock, Patience, Waiter};
+use self::waiter::Pollable;
 use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::meet::remote::Life;
@@ -198,15 +198,6 @@ impl Station {
         }
     }
 
-    fn rules(&self, limit: Duration) -> Rules {
-        Rules {
-            clock: self.clock.clone(),
-            patience: self.patience,
-            quiet: self.quiet,
-            limit,
-        }
-    }
-
     /// Waits until `done` says so.
     ///
     /// # Errors
@@ -273,17 +264,18 @@ impl Station {
         if let Some(result) = done(driven) {
             return Ok(result);
         }
-        let rules = self.rules(limit);
+        let clock = self.clock.clone();
+        let waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
         self.waits = self.waits.wrapping_add(1);
         let is_due = self.waits.is_multiple_of(HOUSEKEEP_EVERY);
         let mut attended = self.attend(driven);
         if is_due {
             // Waits that all are short never come to look at the clock.
-            attended.progress_at(rules.clock.now());
+            attended.progress_at(clock.now());
         }
         waiter::wait(
             &mut attended,
-            &rules,
+            waiter,
             || what,
             |at, looks| linger(at.driven, looks),
             |at| done(at.driven),
@@ -296,10 +288,11 @@ impl Station {
     #[inline]
     pub fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
         if driven.holds_back() {
-            let rules = self.rules(limit);
+            let clock = self.clock.clone();
+            let waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
             let mut attended = self.attend(driven);
             let holds = &mut |at: &mut Attended<'_, D>| at.driven.holds_back();
-            if !waiter::push_out(&mut attended, &rules, &|| what, holds) {
+            if !waiter::push_out(&mut attended, waiter, &|| what, holds) {
                 driven.give_up_held();
             }
         }

@@ -153,6 +153,16 @@ impl<'c> Waiter<'c> {
         }
     }
 
+    /// The clock of the wait.
+    pub(super) fn clock(&self) -> &'c Clock {
+        self.clock
+    }
+
+    /// The time now.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
     /// How long it has taken so far.
     pub fn waited(&self, now: Time) -> Duration {
         self.times

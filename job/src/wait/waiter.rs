@@ -12,7 +12,7 @@ use std::time::Duration;
 use doorbell_am_portals::Seen;
 use doorbell_fabric::time::Time;
 
-use super::turns::{Clock, Patience, Turn, Waiter, move_on};
+use super::turns::{Clock, Turn, Waiter, move_on};
 use crate::error::{Awaited, Error, Waiting};
 
 /// What a wait moves, sleeps on and explains.
@@ -58,38 +58,18 @@ pub trait Pollable {
     fn hopeless(&self, what: Awaited) -> Option<Error>;
 }
 
-/// The habits of a wait, and its bounds.
-#[derive(Clone)]
-pub struct Rules {
-    /// The clock of the job.
-    pub clock: Clock,
-    /// What an idle wait does.
-    pub patience: Patience,
-    /// After this long, it is reported once.
-    pub quiet: Duration,
-    /// How long it may take.
-    pub limit: Duration,
-}
-
-impl Rules {
-    fn waiter(&self) -> Waiter<'_> {
-        Waiter::new(&self.clock, self.patience, self.limit, self.quiet)
-    }
-}
-
 /// Waits until `done` finds something; `linger` is how it looks again and again for what is waited for.
 ///
 /// # Errors
 /// [`Error::Timeout`] when the limit passes first; what [`Pollable::hopeless`] returns.
-#[inline]
+#[inline(always)]
 pub fn wait<P: Pollable, R>(
     at: &mut P,
-    rules: &Rules,
+    mut waiter: Waiter<'_>,
     what: impl Fn() -> Awaited,
     mut linger: impl FnMut(&mut P, u32) -> Seen,
     mut done: impl FnMut(&mut P) -> Option<R>,
 ) -> Result<R, Error> {
-    let mut waiter = rules.waiter();
     let looks = if P::LINGERS { waiter.looks() } else { 0 };
     loop {
         let mut turns = 1;
@@ -110,9 +90,9 @@ pub fn wait<P: Pollable, R>(
         }
         match waiter.turn_after(turns, work > 0) {
             Turn::Again if !at.wants_time() => {}
-            Turn::Again => _ = at.progress_at(rules.clock.now()),
+            Turn::Again => _ = at.progress_at(waiter.now()),
             turn => {
-                slow_turn(at, turn, &waiter, rules, &what)?;
+                slow_turn(at, turn, &waiter, &what)?;
                 if let Some(error) = at.hopeless(what()) {
                     // What a lost rank still brought counts.
                     return done(at).ok_or(error);
@@ -127,18 +107,17 @@ pub fn wait<P: Pollable, R>(
 #[inline(never)]
 pub fn push_out<P: Pollable>(
     at: &mut P,
-    rules: &Rules,
+    mut waiter: Waiter<'_>,
     what: &dyn Fn() -> Awaited,
     holds: &mut dyn FnMut(&mut P) -> bool,
 ) -> bool {
-    if let Clock::Virtual(_) = rules.clock {
+    if let Clock::Virtual(_) = waiter.clock() {
         // One thread drives all ranks of a simulation: no other rank can act while this one waits.
         return true;
     }
-    let mut waiter = rules.waiter();
     while holds(at) {
         let turn = waiter.turn(at.poll() > 0);
-        if slow_turn(at, turn, &waiter, rules, what).is_err() {
+        if slow_turn(at, turn, &waiter, what).is_err() {
             return false;
         }
     }
@@ -150,7 +129,6 @@ fn slow_turn<P: Pollable>(
     at: &mut P,
     turn: Turn,
     waiter: &Waiter<'_>,
-    rules: &Rules,
     what: &dyn Fn() -> Awaited,
 ) -> Result<(), Error> {
     match turn {
@@ -163,7 +141,7 @@ fn slow_turn<P: Pollable>(
         }
         Turn::Sleep(now, until) => {
             if at.progress_at(now) == 0 {
-                sleep(at, &rules.clock, now, until);
+                sleep(at, waiter.clock(), now, until);
             }
         }
         Turn::Quiet(now) => {
