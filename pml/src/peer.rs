@@ -19,7 +19,6 @@ pub(crate) struct Peer {
     reported: u64,
     /// What kept and held messages were charged.
     kept: u64,
-    lost: Option<LostReason>,
 }
 // Memory per idle peer (design, section 10): at most 1 KiB in `btl` and `pml`.
 const _: () = assert!(size_of::<Hot>() + size_of::<Peer>() + 2 * size_of::<Path>() <= 384);
@@ -57,18 +56,17 @@ impl Peer {
 
     /// Why the peer is lost, if it is.
     pub(crate) fn lost(&self) -> Option<LostReason> {
-        self.lost
+        self.paths.lost()
     }
 
     /// The peer is lost.
     pub(crate) fn lose(&mut self, reason: LostReason) {
-        self.lost = Some(reason);
-        self.paths.close();
+        self.paths.close(reason);
     }
 
     /// The state of a path. A lost peer is not watched any more, and none of its paths is up.
     pub(crate) fn state(&self, at: usize) -> PathState {
-        match self.lost {
+        match self.lost() {
             Some(_) => PathState::Down,
             None => self.paths.state(at),
         }

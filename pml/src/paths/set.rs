@@ -41,9 +41,16 @@ pub(crate) struct Paths {
     watch: Option<Box<Watch>>,
     /// The path in use, or next in turn: a byte, as idle peers are many.
     current: u8,
+    /// Why the peer is lost, if it is: here, where it takes no further word of an idle peer.
+    lost: Option<LostReason>,
 }
 
 impl Paths {
+    /// Why the peer is lost, if it is.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.lost
+    }
+
     /// Adds a path, or takes the place of the one over the same rail.
     pub(crate) fn put(&mut self, path: Path) {
         match self.over(path.rail()) {
@@ -87,7 +94,8 @@ impl Paths {
     }
 
     /// The peer is lost: no path is up or watched any more.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn close(&mut self, reason: LostReason) {
+        self.lost = Some(reason);
         self.watch = None;
         for path in &mut self.all {
             path.set_up(false);

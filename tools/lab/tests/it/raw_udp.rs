@@ -11,7 +11,7 @@ fn one_that_answers_and_is_not_asked_ends_as_late() {
         .assert()
         .code(5);
     let said = sentence(&out.get_output().stderr);
-    assert!(said.contains("nobody asked"), "{said}");
+    assert!(said.contains("no request came within"), "{said}");
 }
 
 #[test]

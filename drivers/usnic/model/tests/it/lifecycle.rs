@@ -53,8 +53,13 @@ fn the_states_of_a_function_are_kept() {
     let mut vf = Client::new(&model, "vf0");
     assert_eq!(vf.devcmd(INIT, &[0]), Err(6), "before OPEN");
     assert_eq!(vf.devcmd(ENABLE_WAIT, &[0]), Err(6), "before INIT");
+    let begun = Instant::now();
     vf.devcmd(OPEN, &[0]).unwrap();
-    assert_eq!(vf.devcmd(OPEN_STATUS, &[]).unwrap()[0], 1, "in progress");
+    let status = vf.devcmd(OPEN_STATUS, &[]).unwrap()[0];
+    // On a busy machine the two commands may be further apart than the opening takes.
+    if begun.elapsed() < Duration::from_millis(500) {
+        assert_eq!(status, 1, "in progress");
+    }
     until("it is open", || vf.devcmd(OPEN_STATUS, &[]).unwrap()[0] == 0);
     assert_eq!(vf.devcmd(ENABLE_WAIT, &[0]), Err(6));
     vf.devcmd(INIT, &[1]).unwrap();
