@@ -99,7 +99,7 @@ fn bare<L: Link>(session: &mut Session<'_, L>, rounds: u32) -> Result<(), BenchE
     session.bare.as_mut().map_or(Ok(()), |bare| bare.pong(rounds))
 }
 
-/// The buffers of one size, kept from order to order: filling them anew may take longer than the order
+/// The buffers of one size, kept from order to order: filling them again may take longer than the order
 /// itself.
 #[derive(Debug, Default)]
 struct Buffers {

@@ -55,7 +55,7 @@ struct Operation {
     peer: u32,
 }
 
-/// Operations of front ends are told from the PML's own by this bit.
+/// This bit marks operations of front ends; the PML's own have it clear.
 const FOREIGN: u64 = 1 << 63;
 
 impl Core {

@@ -28,7 +28,7 @@ pub trait Manage: Message {
     /// The life of the rail: peers of another one are refused.
     fn incarnation(&self) -> Incarnation;
 
-    /// Sets the job's key, before any peer is opened. Peers of one host are told apart by their process
+    /// Sets the job's key, before any peer is opened. Peers of one host are distinguished by their process
     /// and user, which the kernel vouches for.
     fn set_job_key(&mut self, _: &Key) {}
 
