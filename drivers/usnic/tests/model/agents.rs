@@ -275,8 +275,8 @@ fn a_mute_agent_holds_nobody_up() {
     rustix::net::bind(&mute, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&mute, 8).unwrap();
     pair.until("down", |pair| !pair.a.is_link_up());
-    // A caller that is held up sleeps in the kernel, and each sleep is a voluntary switch. The length of a turn
-    // proves nothing, since the test may not have the processor.
+    // A caller that is held up sleeps in the kernel, and each sleep is a voluntary switch.
+    // The length of a turn proves nothing, since the test may not have the processor.
     let before = sleeps();
     let begun = Instant::now();
     let mut turns = 0u32;
