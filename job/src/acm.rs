@@ -1,13 +1,14 @@
-//! Where peers are, by the address service (`doorbell acm serve`, or rdma-core's `ibacm`): asked first when `acm.mode` says so.
+//! Resolves the addresses of peers by the address service (`doorbell acm serve`, or rdma-core's `ibacm`),
+//! where `acm.mode` is on.
 //!
 //! ```text
-//!   address of our rail, address of the peer's ──► service ──► a path: which way, how large, how fast
+//!   address of our rail, address of the peer's ──► service ──► a path: MTU, rate, hop limit
 //!   name of a host                             ──► service ──► an address
-//!             without an answer: the system's own tables and names, and it is told that it was so
+//!             without an answer: the system's own tables and names, and one line on stderr
 //! ```
 //!
-//! A path of the service is knowledge beside the rails' own: a peer that it knows a path to is not opened otherwise than
-//! without it. What it does not know is no reason against a rail either: a service is asked for help, not for permission.
+//! A path of the service is reported beside what the rails find out by themselves: it does not change how a
+//! peer is opened. A pair of addresses that the service has no path for is opened all the same.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,38 +27,38 @@ use doorbell_fabric::addr::Address as Place;
 use crate::config::Config;
 use crate::meet::Hello;
 
-/// Pairs of addresses that are asked about, at most.
+/// Most pairs of addresses in one query.
 const MOST: usize = 65_536;
 
 /// How an address of a peer was resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum How {
-    /// By the address service.
+    /// The address service had a path.
     Service {
-        /// Largest payload of a packet by InfiniBand's classes, in bytes; none where it is not said.
+        /// Largest payload of a packet by InfiniBand's classes, in bytes; `None` where the path has none.
         mtu: Option<u32>,
-        /// Megabits a second; none where it is not said.
+        /// Rate in megabits a second; `None` where the path has none.
         megabits: Option<u32>,
-        /// How many routers a packet may pass; 0 on one link.
+        /// Most routers that a packet may pass; 0 within one link.
         hop_limit: u8,
     },
-    /// By the system's own tables, because the service did not help.
+    /// The system's own tables are used, because the service gave no path.
     System {
-        /// Why it did not.
+        /// Why the service gave none.
         reason: String,
     },
 }
 
-/// An address of a peer, and how it was resolved.
+/// An address of a peer, with how it was resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
     /// The peer's rank.
     pub rank: u32,
     /// The address of our rail.
     pub from: IpAddr,
-    /// The address of the peer's.
+    /// The address of the peer's rail.
     pub to: IpAddr,
-    /// How.
+    /// How the address was resolved.
     pub how: How,
 }
 
@@ -87,8 +88,8 @@ impl fmt::Display for Resolution {
     }
 }
 
-/// Asks for the ways from our rails to those of all peers on other hosts; nothing, unless `acm.mode` says so. This ends
-/// within `acm.timeout` and a little more.
+/// Queries the service for paths from our rails to those of all peers on other hosts; returns nothing where
+/// `acm.mode` is off. Takes little longer than `acm.timeout` at most.
 pub fn consult<'a>(
     config: &Config,
     own: &Hello,
@@ -136,10 +137,10 @@ pub fn consult<'a>(
     found
 }
 
-/// Says, on one line, that the service did not help, if it did not.
+/// Prints one line where the service did not resolve all addresses.
 pub fn tell(rank: u32, resolutions: &[Resolution]) {
     if let Some(line) = fallen_back(rank, resolutions) {
-        // Where nobody reads that, there is nobody to be told.
+        // stderr may be closed: there is nowhere to report that.
         let _ = io::stderr().write_all(line.as_bytes());
     }
 }
@@ -158,7 +159,8 @@ fn fallen_back(rank: u32, resolutions: &[Resolution]) -> Option<String> {
     ))
 }
 
-/// Every pair of addresses, of a rail of ours and one of a peer's on another host, that may lead to each other; and the rank.
+/// Returns every pair of an address of ours and one of a peer's on another host that may reach each other,
+/// with the peer's rank.
 fn pairs<'a>(own: &Hello, table: impl IntoIterator<Item = &'a Hello>) -> BTreeMap<(IpAddr, IpAddr), u32> {
     let others = table.into_iter().filter(|peer| peer.host != own.host);
     let each = others.flat_map(|peer| {
@@ -204,7 +206,8 @@ fn limit(config: &Config) -> Duration {
     *config.acm.timeout.get()
 }
 
-/// The address of a host by its name, by the address service; none where `acm.mode` is off, or it is no name.
+/// Looks up a host's address by the address service; returns `None` where `acm.mode` is off, or `name` is no
+/// host name.
 ///
 /// ```
 /// # use doorbell_job as doorbell;
@@ -214,7 +217,7 @@ fn limit(config: &Config) -> Duration {
 /// ```
 ///
 /// # Errors
-/// Why the service does not help, for whoever uses the system's resolver instead.
+/// Why the service did not resolve the name; the caller then uses the system's resolver.
 pub fn host(config: &Config, name: &str, port: u16) -> Option<Result<SocketAddr, String>> {
     if !*config.acm.mode.get() || name.parse::<IpAddr>().is_ok() {
         return None;
@@ -239,13 +242,14 @@ fn ask_for(config: &Config, name: Name) -> Result<IpAddr, String> {
     }
 }
 
-/// The IP address that a path leads to. A link's own needs the interface's number, which no path has.
+/// Returns the IP address that a path leads to; refuses link-local ones, since a path has no interface
+/// number.
 fn ip_of(path: &Path) -> Result<IpAddr, String> {
     let ip = path.dgid.ip();
     let is_of_a_link = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
     if path.dgid == Gid::NONE || path.dlid != 0 || is_of_a_link {
         return Err(format!(
-            "its path leads to the GID {}, which is no address to call",
+            "its path leads to the GID {}, which is no address to connect to",
             path.dgid
         ));
     }

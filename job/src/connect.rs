@@ -1,4 +1,4 @@
-//! How a peer is opened over the rails that lead to it, whatever stands above them: the PML, or a Portals node.
+//! Opens peers over the rails that lead to them, for the layer above the rails: the PML, or a Portals node.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::Candidate;
@@ -16,35 +16,35 @@ use crate::meet::{Hello, Key, RailEntry};
 use crate::rails::{AnyRail, Manage as _, reason_of};
 use crate::ranks::Directory;
 
-/// A way to a peer, as the rail itself numbers it: for one-sided operations.
+/// One peer over one rail, by the rail's own number of the peer: for one-sided operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// The rail at this end.
     pub rail: RailId,
-    /// The peer, as our rail numbers it.
+    /// The number that our rail gave the peer.
     pub peer: PeerIndex,
-    /// Which of the peer's own rails is the other end, as the peer numbers them.
+    /// The index of the rail at the other end, among the peer's rails.
     pub other: u16,
 }
 
-/// What stands above the rails of this rank, owns them, and opens its peers over them.
+/// The layer above the rails of this rank: it owns them, and opens peers over them.
 pub trait Above {
-    /// The rails with their numbers.
+    /// Returns the rails with their numbers.
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)>;
 
-    /// Takes a rail, before any peer is opened.
+    /// Adds a rail, before any peer is opened.
     ///
     /// # Errors
-    /// A rail that is not fit for the layer.
+    /// When the rail does not suit the layer.
     fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error>;
 
-    /// A rail by its number.
+    /// Returns a rail by its number.
     fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail>;
 
-    /// Opens a rank over a rail. Its n-th call for a rank is that rank's way n, numbered alike at both ends.
+    /// Opens a rank over a rail. The n-th call for a rank makes its path n, numbered alike at both ends.
     ///
     /// # Errors
-    /// The rail cannot reach that address, with the reason.
+    /// When the rail cannot reach that address.
     fn open(
         &mut self,
         rank: u32,
@@ -79,10 +79,11 @@ impl Above for Pml<AnyRail> {
     }
 }
 
-/// Gives the rails to the layer above them, with the job's key; returns the modes of those that have several.
+/// Gives the job's key to the rails, and the rails to the layer above them; returns the modes of rails whose
+/// kind has several.
 ///
 /// # Errors
-/// A rail that is not fit for the layer.
+/// When a rail does not suit the layer.
 pub fn add_rails(
     above: &mut impl Above,
     rails: Vec<AnyRail>,
@@ -97,7 +98,8 @@ pub fn add_rails(
     Ok(modes)
 }
 
-/// What the rails to a rank recorded last: at most `most` lines of each way, and a heading for each rail.
+/// Returns what the rails to a rank recorded last: a heading for each rail, and at most `most` lines of each
+/// path.
 pub fn recorded<'a>(
     rail: impl Fn(RailId) -> Option<&'a AnyRail>,
     ways: &[Way],
@@ -119,7 +121,8 @@ pub fn recorded<'a>(
     lines
 }
 
-/// Chooses the rails to every peer, and opens it over them: to all, unless they are to be met when they are needed.
+/// Chooses the rails to every peer and opens the peer over them, unless peers are opened when they are
+/// needed.
 pub fn meet_at_once(
     above: &mut impl Above,
     config: &Config,
@@ -137,7 +140,7 @@ pub fn meet_at_once(
         return Ok(all_ways);
     }
     let own = directory.hello(rank).ok_or_else(|| Error::Job {
-        reason: "this rank has no hello".to_owned(),
+        reason: "this rank is missing from the table of ranks".to_owned(),
     })?;
     let resolutions = acm::consult(config, own, directory.hellos());
     acm::tell(rank, &resolutions);
@@ -150,12 +153,14 @@ pub fn meet_at_once(
     Ok(all_ways)
 }
 
-/// Opens a peer over every pair of rails that both ends find in the two hellos (`doorbell_fabric::pairs`).
+/// Opens a peer over every pair of rails that both ends derive from what the two have published
+/// (`doorbell_fabric::pairs`).
 ///
-/// The place of a pair in that list is its number, by which the two ends name it to each other. So what stands above the rails is told the pairs
-/// in this order, and none may be left out: one that cannot be opened here, though the other end counts on it, is an error
-/// of the job that says which and why. To leave it out, both ends would have to know; ranks of one host have one routing
-/// table, and for two hosts the user names the rails.
+/// A pair's place in that list is its number, by which the two ends name it to each other. So the layer above
+/// opens the pairs in this order, and leaves none out: a pair that this end cannot open, while the other end
+/// counts on it, is an error of the job that names the rail and the reason. Leaving it out would take an
+/// agreement of both ends; ranks of one host share one routing table, and for two hosts the user can name the
+/// rails.
 pub fn connect(
     above: &mut impl Above,
     config: &Config,
@@ -181,7 +186,7 @@ pub fn connect(
             Incarnation(entry.incarnation),
         )?;
     }
-    // In the order in which they were chosen: the first that can serves a one-sided operation.
+    // In the order of preference: a one-sided operation takes the first that can do it.
     let ways: Result<Vec<Option<Way>>, Error> = chosen
         .into_iter()
         .map(|pairing| way_over(above, peer, pairing))
@@ -189,17 +194,17 @@ pub fn connect(
     Ok((selection, ways?.into_iter().flatten().collect()))
 }
 
-/// A rail of ours and one of the peer's, which lead to each other.
+/// A rail of ours and the peer's rail at the other end.
 #[derive(Clone, Copy, Debug)]
 struct Pairing {
-    /// By which both ends name it.
+    /// The number by which both ends name the pair.
     number: usize,
     rail: RailId,
-    /// The place of the other one among the peer's rails.
+    /// The index of the other end among the peer's rails.
     other: usize,
 }
 
-/// Judges every rail of ours towards a peer, by what both have published.
+/// Judges every rail of ours towards a peer, from what both have published.
 fn choose(
     above: &mut impl Above,
     config: &Config,
@@ -237,7 +242,7 @@ fn choose(
     ))
 }
 
-/// The pair that a rail was chosen for.
+/// Returns the pair that a rail was chosen for.
 fn pairing(above: &impl Above, peer: &Hello, judged: &Judged) -> Option<Pairing> {
     let Choice::Chosen { pair, to, .. } = &judged.choice else {
         return None;
@@ -249,7 +254,8 @@ fn pairing(above: &impl Above, peer: &Hello, judged: &Judged) -> Option<Pairing>
     })
 }
 
-/// The number of the peer at a rail that was opened: opening again gives the same one, which one-sided operations need.
+/// Returns the path to a peer over a rail that is open to it: opening it again returns the same number of the
+/// peer, which one-sided operations need.
 fn way_over(above: &mut impl Above, peer: &Hello, pairing: Pairing) -> Result<Option<Way>, Error> {
     let entry = &peer.rails[pairing.other];
     let Some(rail) = above.rail_mut(pairing.rail) else {
@@ -262,7 +268,7 @@ fn way_over(above: &mut impl Above, peer: &Hello, pairing: Pairing) -> Result<Op
     }))
 }
 
-/// What a rank published about a rail, for selection; `None`: its name is none.
+/// Converts what a rank published about a rail for selection; `None` where the rail's name does not parse.
 fn offer(entry: &RailEntry) -> Option<Offer> {
     Some(Offer {
         rail: entry.name.parse().ok()?,
@@ -285,10 +291,11 @@ fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
         .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
 }
 
-/// Why full packets of one of two rails would never arrive at the other: an interface takes those of its MTU,
-/// and queues that are mapped take those that fit their chunks, whatever the link does. Both ends find the
-/// same, by what is published. What stays within a host (`is_within`) passes no interface but the loopback,
-/// unless it is for a queue.
+/// Returns why full packets of one of two rails would never arrive at the other, if so.
+///
+/// An interface takes packets of up to its MTU; mapped queues take what fits their chunks, whatever the MTU
+/// of the link. Both ends come to the same result, since it depends only on what both published. Packets
+/// within a host (`is_within`) pass the loopback interface alone, unless they are for a queue.
 fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: bool) -> Option<String> {
     let ways = [(ours, theirs), (theirs, ours)];
     ways.into_iter().find_map(|((sender, from), (receiver, to))| {
@@ -308,8 +315,8 @@ fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: b
     })
 }
 
-/// Whether a rail of ours can open the peer at that address, by what the rail and the system's tables say. Opening sends
-/// nothing.
+/// Whether a rail of ours can open the peer at that address, according to the rail and the system's tables.
+/// Opening sends nothing.
 fn reach(above: &mut impl Above, own: &Hello, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
     let no = |reason: String| Reach::No { reason };
     let Some((id, other)) = rail_of(above, rail).zip(entry_of(peer, offer)) else {

@@ -1,4 +1,4 @@
-//! From the PML's words to the user's.
+//! Conversions of the PML's statuses and errors to the user's.
 
 use doorbell_pml::{self as pml, PmlError};
 
@@ -8,22 +8,23 @@ use crate::types::Status;
 impl From<pml::Status> for Status {
     #[inline]
     fn from(status: pml::Status) -> Self {
-        Self {
-            source: status.source.0,
-            tag: status.tag,
-            len: usize::try_from(status.length).unwrap_or(usize::MAX),
-        }
+        of(status.source, status.tag, status.length)
     }
 }
 
 impl From<pml::Envelope> for Status {
     #[inline]
     fn from(found: pml::Envelope) -> Self {
-        Self {
-            source: found.source.0,
-            tag: found.tag,
-            len: usize::try_from(found.length).unwrap_or(usize::MAX),
-        }
+        of(found.source, found.tag, found.length)
+    }
+}
+
+#[inline]
+fn of(source: pml::Rank, tag: u64, length: u64) -> Status {
+    Status {
+        source: source.0,
+        tag,
+        len: usize::try_from(length).unwrap_or(usize::MAX),
     }
 }
 
@@ -46,10 +47,10 @@ impl From<PmlError> for Error {
             },
             PmlError::SendAborted { source_rank, tag } => Self::PeerLost {
                 peer: source_rank.0,
-                why: "it gave its message up".to_owned(),
+                why: "it abandoned its message".to_owned(),
                 what: format!("the message with tag {tag:#x} was under way and is not complete"),
                 recent: Vec::new(),
-                remedy: "look at the sender's own output: why did it give the message up?",
+                remedy: "look at the sender's own output for the reason",
             },
             PmlError::Truncated {
                 source_rank,

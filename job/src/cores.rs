@@ -1,15 +1,15 @@
-//! Whether the ranks of a host have cores enough to spin on.
+//! Whether a host has enough cores for its ranks to spin.
 //!
-//! Each rank tells which cores it may use, as Linux writes lists of them (`0-3,8`). A rank that a launcher has bound to a
-//! core of its own is not crowded, although it may use one only.
+//! Each rank publishes the cores that it may use, in the format of Linux's CPU lists (`0-3,8`). A rank that a
+//! launcher has bound to a core of its own does not count as crowded, although it has one core only.
 
 use std::collections::BTreeSet;
 use std::thread;
 
-/// The highest core number that is believed: Linux has at most 8,192 cores.
+/// The highest core number that is accepted: Linux has at most 8,192 cores.
 const HIGHEST: usize = 8191;
 
-/// The cores that this process may use; empty when nobody knows.
+/// Returns the cores that this process may use; empty when the system reports none.
 pub fn allowed() -> String {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     write(&cores.into_iter().map(|core| core.id).collect())
@@ -33,7 +33,7 @@ fn write(cores: &BTreeSet<usize>) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// What a list says; `None` for an empty one, and for one that is none.
+/// Parses a list; `None` for an empty or malformed one.
 fn read(list: &str) -> Option<BTreeSet<usize>> {
     let mut cores = BTreeSet::new();
     for range in list.split(',') {
@@ -47,9 +47,11 @@ fn read(list: &str) -> Option<BTreeSet<usize>> {
     Some(cores)
 }
 
-/// Whether there are fewer cores than threads that want to spin, for the rank that may use `own`: among all that run on
-/// its host (`here`, itself included, with so many threads each) and share cores with it, or among those that have no others than
-/// its own.
+/// Whether there are fewer cores than threads that want to spin, for the rank that may use the cores `own`.
+///
+/// `here` has the lists of all ranks of its host, itself included, each with `threads` threads. Compared are
+/// all cores that are shared, directly or through other ranks, with the ranks on them, and this rank's cores
+/// with the ranks that have no others.
 pub fn are_crowded<'a>(own: &str, here: impl Iterator<Item = &'a str> + Clone, threads: usize) -> bool {
     let ranks = here.clone().count();
     let lists: Option<Vec<_>> = here.map(read).collect();
@@ -61,8 +63,8 @@ pub fn are_crowded<'a>(own: &str, here: impl Iterator<Item = &'a str> + Clone, t
     neighbours.len() < want(&neighbours) || own.len() < want(&own)
 }
 
-/// The same where it is known only how many ranks are on this host: a rank that may not use all of its cores is taken to be
-/// bound to its own.
+/// As [`are_crowded`], where only the number of ranks on this host is known: a rank that may not use all
+/// cores is taken to be bound to cores of its own.
 pub fn are_crowded_among(own: &str, ranks: usize, threads: usize) -> bool {
     let all = std::fs::read_to_string("/sys/devices/system/cpu/online");
     let all = all.ok().and_then(|list| read(list.trim()));
@@ -73,7 +75,8 @@ pub fn are_crowded_among(own: &str, ranks: usize, threads: usize) -> bool {
     }
 }
 
-/// The cores of all that share some with `own`, with those that share some with these, and so on.
+/// Returns the cores of all ranks that share some with `own`, with those that share some with these, and so
+/// on.
 fn neighbourhood(own: &BTreeSet<usize>, lists: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut all = own.clone();
     loop {

@@ -1,9 +1,9 @@
-//! What others may see of a rank while it runs: its counter file.
+//! Publishes a rank's counters to other processes while it runs: its counter file.
 //!
-//! The PML and the rails count in their own memory. Now and then, when housekeeping has the time at hand anyway, the
-//! totals are stored into the words of the file: relaxed stores by the one thread that counts, nothing else. So a file
-//! is at most a millisecond and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
-//! and a message costs nothing for being seen.
+//! The PML and the rails count in their own memory. Housekeeping, which has read the clock anyway, stores the
+//! totals into the words of the file from time to time: relaxed stores by the one thread that counts. So a
+//! file is at most a millisecond and sixty-four calls behind a rank that makes calls, exact while a rank
+//! sleeps and after its end, and a message costs nothing for being counted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,21 +22,21 @@ use crate::path_report;
 use crate::rails::{AnyRail, Manage as _};
 use crate::ranks::Directory;
 
-/// Time between two updates.
+/// Interval between two updates.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// A value of the PML: its name, its unit, its value.
 type Named = (&'static str, &'static str, u64);
 
-/// Most ways (a rail to a peer) with rows of their own: in larger jobs the others have none.
+/// Most paths (a rail to a peer) with rows of their own; further ones have none.
 const WAYS: usize = 256;
 
-/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`PathState::number`]), `.latency` (half of the round trip
-/// of its probes), `.round_trip` (of acknowledgements, with what those waited for), `.unacknowledged`, `.failures`. They are
-/// read where they change seldom: a rail that keeps no such report costs a branch.
+/// The rows of a path: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`PathState::number`]), `.latency` (half of the
+/// round trip of its probes), `.round_trip` (of acknowledgements, with their delay), `.unacknowledged`,
+/// `.failures`. Storing them costs one branch for a rail that keeps no report.
 ///
-/// A candidate that is not chosen has one row, whose ending says how it stands ([`Unchosen::name`]), such as
-/// `way.RANK.OUR_RAIL.not_named`: the reason, as a text.
+/// A candidate that is not chosen has one row, such as `way.RANK.OUR_RAIL.not_named`: the ending names the
+/// case ([`Unchosen::name`]), and the value is the reason as a text.
 struct Row {
     rank: u32,
     way: Way,
@@ -52,23 +52,24 @@ pub struct CounterPublisher {
     file: CounterFile,
     pml: Vec<Counter>,
     live: Gauge,
-    /// Of all rails, one after the other.
+    /// Counters of all rails, one after the other.
     rails: Vec<Counter>,
     ways: Vec<Row>,
     next: Time,
 }
 
-/// The name of a rail as names of counters may be: `%` stands in scoped addresses, and other marks in interfaces' names.
+/// Replaces the characters of a rail's name that a counter's name may not have: scoped addresses contain `%`,
+/// and names of interfaces other marks.
 fn counted_as(rail: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:/".contains(c);
     rail.chars().map(|c| if plain(c) { c } else { '_' }).collect()
 }
 
 impl CounterPublisher {
-    /// Makes the file of `rank`, where the setting says so.
+    /// Creates the file of `rank`, unless the setting is off.
     ///
     /// # Errors
-    /// When the system has no memory or descriptors left.
+    /// When the system is out of memory or descriptors.
     pub fn create(
         place: CounterPlace,
         rank: u32,
@@ -97,7 +98,7 @@ impl CounterPublisher {
             .take(WAYS)
             .map(|(rank, way, rails)| (*rank, *way, way_row(*rank, rails)))
             .collect();
-        // Names of rails that were cut short may have become the same.
+        // Names that were cut to the longest length may have become equal.
         let mut seen = std::collections::HashSet::new();
         named_ways.retain(|(_, _, name)| seen.insert(name.clone()));
         for (_, _, of) in &named_ways {
@@ -144,12 +145,12 @@ impl CounterPublisher {
         }))
     }
 
-    /// Where others find it.
+    /// Returns the file's path, by which other processes open it.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Stores the totals, when it is time.
+    /// Stores the totals, once per interval.
     #[inline]
     pub fn update(&mut self, now: Time, pml: &Pml<AnyRail>) {
         if now >= self.next {
@@ -158,7 +159,7 @@ impl CounterPublisher {
         }
     }
 
-    /// Stores the totals.
+    /// Stores the totals into the file.
     #[cold]
     pub fn store(&self, pml: &Pml<AnyRail>) {
         for (word, (.., total)) in self.pml.iter().zip(named(pml.counters())) {
@@ -200,7 +201,7 @@ impl Row {
     }
 }
 
-/// The candidates that are not chosen, as rows: the name, and the reason.
+/// Returns a row for each candidate that is not chosen: its name and the reason.
 fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
     let selection = |rank| Some((rank, directory.selection(rank)?));
     let ranked = (0..directory.size()).filter_map(selection);
@@ -220,7 +221,7 @@ fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// What the rows of a way begin with, as short as names of counters have to be.
+/// Returns the beginning of a path's row names, cut so that the longest ending fits.
 fn way_row(rank: u32, rails: &str) -> String {
     const LONGEST_ENDING: usize = ".unacknowledged".len();
     let mut name = format!("way.{rank}.{}", counted_as(rails));
@@ -228,7 +229,8 @@ fn way_row(rank: u32, rails: &str) -> String {
     name
 }
 
-/// Every value of the PML by name. A new one does not compile before it stands here.
+/// Returns every value of the PML with its name. A new counter of the PML does not compile before it is
+/// listed here.
 fn named(counters: &Counters) -> [Named; 42] {
     let Counters {
         sent_eager,

@@ -1,7 +1,8 @@
-//! Why a rail carries messages to a peer or does not: towards a host, from what the system says before anything is sent.
+//! Diagnosis of rails: whether a rail carries messages to a host, and why not, according to the system and
+//! before anything is sent.
 //!
-//! For the ranks of a job, the selection of each peer's rails has the reasons, and [`WayNow`] what was
-//! found out since.
+//! For the ranks of a job, the selection of each peer's rails has the reasons, and [`WayNow`] the state that
+//! the path has come to.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,32 +16,31 @@ use doorbell_btl::Diagnosis;
 use crate::config::Config;
 use crate::rails::{self, discover};
 
-/// What is said of a rail that is there at both ends and over which nothing comes back: the same words
-/// everywhere.
+/// The advice for a rail that is open at both ends and over which no frame comes back, alike in all reports.
 pub const NOTHING_PASSES: &str = Diagnosis::Nothing.advice();
 
-/// A rail of this machine, and whether it would carry messages to a host.
+/// The verdict of one rail of this machine towards a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Toward {
-    /// The rail.
+    /// The rail's name.
     pub rail: String,
     /// Whether it would be used: it reaches the host, and is named or needs no naming.
     pub chosen: bool,
-    /// Whether it would be, if only it were named.
+    /// Whether it would be used if it were named.
     pub when_named: bool,
-    /// How it stands when it is not chosen.
+    /// The case, when it is not chosen.
     pub unchosen: Option<Unchosen>,
     /// Which of the host's addresses it reaches, when there are several.
     pub address: Option<IpAddr>,
-    /// How frames get there, or the one reason that it is not chosen.
+    /// How frames get to the host, or the one reason that the rail is not chosen.
     pub reason: String,
-    /// Half a round trip of the smallest message in nanoseconds, as estimated, when it is chosen.
+    /// The estimate of half a round trip of the smallest message in nanoseconds, when it is chosen.
     pub estimated_ns: Option<u64>,
 }
 
-/// Every candidate's verdict towards a host with these `addresses`, under the rails that the configuration names: by
-/// interface, family and routing table. A rail that reaches one address reaches the host. What the host has open is not
-/// known here.
+/// Returns every candidate's verdict towards a host with these `addresses`, under the rails that the
+/// configuration names: by interface, family and routing table. A rail that reaches one address reaches the
+/// host. Which rails are open on that host is not considered.
 ///
 /// ```
 /// # use doorbell_job as doorbell;
@@ -76,7 +76,7 @@ pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
     all
 }
 
-/// The best verdict towards one of the addresses.
+/// Returns the best verdict towards one of the addresses.
 fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> Toward {
     let verdicts: Vec<(IpAddr, Result<String, Lost>)> = addresses
         .iter()
@@ -118,7 +118,7 @@ fn told(verdict: &Result<String, Lost>) -> String {
     }
 }
 
-/// Why none of the addresses is reached: the reason, or each address with its own.
+/// Formats why none of the addresses is reached: the common reason, or each address with its own.
 fn all_told(verdicts: &mut dyn Iterator<Item = &(IpAddr, Result<String, Lost>)>) -> String {
     let all: Vec<(IpAddr, String)> = verdicts
         .map(|(address, verdict)| (*address, told(verdict)))
@@ -133,7 +133,7 @@ fn all_told(verdicts: &mut dyn Iterator<Item = &(IpAddr, Result<String, Lost>)>)
     }
 }
 
-/// How frames get there; the reason that says the most when they do not.
+/// Returns how frames get to the host, or the most specific reason that they do not.
 fn verdict(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, Lost> {
     if let Verdict::Rejected { reason, remedy } = &candidate.verdict {
         return Err(Lost::Rejected {
@@ -159,7 +159,7 @@ fn way(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, S
         "shm" if doorbell_inet::is_own(host) => Ok("within this host".to_owned()),
         "shm" => Err("the peer runs on another host".to_owned()),
         _ => {
-            // Any port: no frame is sent.
+            // The port does not matter: no frame is sent.
             let address = RailAddress::inet(&candidate.wire, SocketAddr::new(host, 1));
             match rails::way(&candidate.rail, config, &address) {
                 Some(way) => way,
@@ -169,30 +169,30 @@ fn way(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, S
     }
 }
 
-/// A rail to a peer as it is now.
+/// The state of one rail to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WayNow {
-    /// Our rail.
+    /// The name of our rail.
     pub rail: String,
-    /// The peer's rail at the other end.
+    /// The name of the peer's rail at the other end.
     pub to: String,
     /// `up`, `suspect`, `down`, `probing` or `returning`.
     pub state: &'static str,
-    /// What it is for while it is up; else its state. Long messages are striped over several rails, but go alone over one
-    /// within the host; small ones take the fastest, and equal ones in turn.
+    /// Its role while it is up, else its state. Long messages are striped over several rails, or take a rail
+    /// within the host alone; small ones take the fastest, and equally fast ones in turn.
     pub role: &'static str,
-    /// Whether it is the one of small messages, or next in turn.
+    /// Whether small messages take it now, or in their next turn.
     pub carries: bool,
-    /// Longest message that goes in one frame of the rail (or in one piece, where it has no frames), in bytes.
+    /// Longest message that fits one frame of the rail (or one piece, where it has no frames), in bytes.
     pub longest: usize,
-    /// What the probe of two sizes has shown, where there was one.
+    /// The result of the probe with frames of two sizes, where there was one.
     pub probed: Option<&'static str>,
-    /// Whether frames of both sizes came back of it.
+    /// Whether frames of both sizes came back from the peer.
     pub passes: Option<bool>,
-    /// Half of the round trip of its probes, in nanoseconds, once it was measured.
+    /// Half of the round trip of its probes in nanoseconds, once it was measured.
     pub measured_ns: Option<u64>,
-    /// Half of the round trip of an acknowledgement, in nanoseconds: with what that waited for, and of frames of any length.
+    /// Half of the round trip of an acknowledgement in nanoseconds, with its delay, for frames of any length.
     pub acknowledged_ns: Option<u64>,
-    /// What else the rail knows, in words.
+    /// Further facts that the rail reports, in words.
     pub facts: Option<String>,
 }

@@ -1,22 +1,22 @@
-//! How a rank leaves its launcher.
+//! How a rank ends its connection to the launcher.
 
 use std::time::Duration;
 
 use crate::launcher::{Door, lock};
 
-/// The limit of the last exchange with a launcher.
+/// Limit of the last exchange with a launcher.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Reports to the launcher that this rank has done its part.
 pub fn farewell(door: &Door) {
-    // A launcher that does not get it takes our end for a failure, and reports that itself.
+    // A launcher that misses this takes our end for a failure, and reports that itself.
     let _ = lock(door).finalize(LAST_WORDS);
 }
 
 /// Ends the whole job, as far as the launcher has a call for that, and this process with the status `exit`.
 pub fn abort(door: Option<Door>, exit: u8, reason: &str) -> ! {
     if let Some(door) = door {
-        // A launcher that does not get it sees how we end.
+        // A launcher that misses this notices how the process ends.
         let _ = lock(&door).abort(exit, reason, LAST_WORDS);
     }
     std::process::exit(i32::from(exit))

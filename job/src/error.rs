@@ -1,4 +1,5 @@
-//! The one error type: what failed, on what, the system's word, the likely cause, and what to do next.
+//! The error type of every handle on a job: what failed, on what, the system's word, the likely cause, and
+//! what to do next.
 
 use std::fmt;
 use std::io;
@@ -13,20 +14,21 @@ use thiserror::Error;
 
 use crate::types::{Source, Tag};
 
-/// Who waited for what when a deadline passed: the explanation of [`Error::Timeout`] and of the quiet notice.
+/// Which rank waits for what: the explanation of [`Error::Timeout`] and of the notice of a long wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The rank that waits.
     pub rank: u32,
     /// What it waits for.
     pub what: Awaited,
-    /// How long so far.
+    /// How long the wait has lasted.
     pub waited: Duration,
-    /// What is known about the peers concerned: one line each, with rail and state.
+    /// Status lines of the peers concerned, one each, with rail and state.
     pub peers: Vec<String>,
-    /// Whether a rail to one of them knows that frames do not pass: then more time does not help.
+    /// Whether a rail to one of them has found that frames do not pass: more time does not help then.
     pub is_cut_off: bool,
-    /// What their rails recorded last, at the limit: a heading for each rail, then one line per event, newest last.
+    /// The last events that their rails recorded, at the limit: a heading for each rail, then one line per
+    /// event, newest last.
     pub recent: Vec<String>,
 }
 
@@ -35,35 +37,35 @@ pub struct Waiting {
 pub enum Awaited {
     /// A message that matches.
     Receive {
-        /// From whom.
+        /// The source that the receive names.
         from: Source,
-        /// With which tag.
+        /// The tag that the receive names.
         tag: Tag,
     },
     /// The end of a send.
     Send {
-        /// To whom.
+        /// The destination's rank.
         to: u32,
-        /// With which tag.
+        /// The message's tag.
         tag: u64,
     },
     /// The appearance of a matching message.
     Probe {
-        /// From whom.
+        /// The source that the probe names.
         from: Source,
-        /// With which tag.
+        /// The tag that the probe names.
         tag: Tag,
     },
-    /// Some of several requests.
+    /// One of several requests.
     Requests {
-        /// How many were under way.
+        /// How many were pending.
         count: usize,
-        /// With whom.
+        /// The peers of these requests.
         peers: Peers,
     },
     /// A step of a collective operation.
     Collective {
-        /// Which one.
+        /// The operation's name.
         name: &'static str,
         /// The peer of the step.
         peer: u32,
@@ -72,27 +74,27 @@ pub enum Awaited {
     },
     /// The end of a one-sided operation.
     OneSided {
-        /// At whom.
+        /// The target's rank.
         peer: u32,
-        /// Which one.
+        /// The operation's name.
         name: &'static str,
     },
-    /// That a rank is met.
+    /// The connection to a rank, which is opened when it is first needed.
     Meeting {
-        /// Whom.
+        /// The peer's rank.
         peer: u32,
     },
-    /// The requests that a scope or a call left behind.
+    /// The end of the requests that a scope or a call left behind.
     Abort(usize),
-    /// Something of a Portals interface, or of active messages.
+    /// An event of a Portals interface, or of active messages.
     Interface {
-        /// What, in words.
+        /// The event, in words.
         what: &'static str,
     },
 }
 
 impl Awaited {
-    /// The ranks that a wait names, and whether it may be about others, too.
+    /// Returns the ranks that the wait names, and whether others may be concerned as well.
     pub fn concerned(self) -> (Vec<u32>, bool) {
         match self {
             Self::Receive {
@@ -119,7 +121,7 @@ impl Awaited {
     }
 }
 
-/// The peers of several requests: the first few that differ.
+/// The peers of several requests: the first few distinct ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
     ranks: [u32; Self::NAMED],
@@ -130,7 +132,7 @@ pub struct Peers {
 impl Peers {
     const NAMED: usize = 4;
 
-    /// The ranks that are named.
+    /// Returns the ranks that are named.
     pub fn ranks(&self) -> &[u32] {
         &self.ranks[..self.known]
     }
@@ -142,7 +144,7 @@ impl Peers {
 }
 
 impl FromIterator<Option<u32>> for Peers {
-    /// Of the peers of the requests; `None` stands for any rank.
+    /// Collects the peers of requests; `None` stands for any rank.
     fn from_iter<I: IntoIterator<Item = Option<u32>>>(peers: I) -> Self {
         let mut all = Self::default();
         for peer in peers {
@@ -199,33 +201,33 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// Lines below a sentence.
+/// Formats the lines that stand below a sentence.
 fn below(lines: &[String]) -> String {
     lines.iter().map(|line| format!("\n  {line}")).collect()
 }
 
-/// Everything that can go wrong. [`Error::code`] is stable for scripts; [`Error::remedy`] says what to do next.
+/// Everything that can go wrong. [`Error::code`] is stable for scripts; [`Error::remedy`] is the next step.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting or variable that does not exist.
     #[error("there is no {kind} `{given}`{place}{}", suggestion(nearest))]
     UnknownName {
-        /// What kind of name.
+        /// The kind of name.
         kind: &'static str,
-        /// The name.
+        /// The name as given.
         given: String,
-        /// The one that was probably meant, or empty.
+        /// The name that was probably meant, or empty.
         nearest: String,
-        /// Where it stands, or empty.
+        /// Where the name stands, or empty.
         place: String,
     },
-    /// A value that cannot be.
+    /// A value that a setting does not accept.
     #[error("`{given}` is no value for {name} ({origin}): expected {expected}")]
     BadValue {
-        /// The setting.
+        /// The setting's name.
         name: &'static str,
-        /// The text.
+        /// The text as given.
         given: String,
         /// Where it came from.
         origin: String,
@@ -235,58 +237,59 @@ pub enum Error {
     /// A configuration file that does not parse.
     #[error("{}:{line}: {reason}", path.display())]
     ConfigFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why not.
+        /// Why the line does not parse.
         reason: String,
     },
-    /// A configuration file that is none, or cannot be read.
-    #[error("`{}` cannot be the configuration file: {reason}", path.display())]
+    /// A configuration file that is no text file, or cannot be read.
+    #[error("cannot read configuration file `{}`: {reason}", path.display())]
     ConfigUnreadable {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be read.
         reason: String,
     },
     /// A system call outside the data path.
     #[error("could not {step} ({object}): {source}; {remedy}")]
     Io {
-        /// The step.
+        /// The step that failed.
         step: &'static str,
-        /// On what.
+        /// The object of the step.
         object: String,
         /// The system's error.
         source: io::Error,
-        /// What to do.
+        /// What to do next.
         remedy: &'static str,
     },
-    /// The job's description does not fit together.
+    /// A description of the job that is incomplete or contradictory.
     #[error(
-        "the job is not described well: {reason}; a launcher sets DOORBELL_RANK, DOORBELL_SIZE and DOORBELL_ROOT together"
+        "the description of the job is not consistent: {reason}; a launcher sets DOORBELL_RANK, DOORBELL_SIZE and DOORBELL_ROOT together"
     )]
     Job {
-        /// What does not fit.
+        /// What is missing or contradictory.
         reason: String,
     },
-    /// Ranks that did not come in time.
+    /// Ranks that did not join in time.
     #[error(
         "{} did not come within {:.1} s: {} started? does each see the same DOORBELL_ROOT and DOORBELL_SIZE?{note}",
         ranks(missing), waited.as_secs_f64(), if missing.len() == 1 { "was it" } else { "were they" }
     )]
     MissingRanks {
-        /// Which.
+        /// The missing ranks.
         missing: Vec<u32>,
-        /// How long was waited.
+        /// How long this rank waited.
         waited: Duration,
-        /// What else was seen at the door: strangers, other versions; empty when nothing.
+        /// What else arrived at the meeting point, such as connections of other jobs or versions; empty when
+        /// nothing did.
         note: String,
     },
     /// A rank has ended, with exit status 0, before it had joined the job.
     #[error("rank {rank} ended with exit status 0 before it had joined the job")]
     EndedEarly {
-        /// The rank.
+        /// The rank that ended.
         rank: u32,
     },
     /// Rank 0 could not be reached or did not answer in time.
@@ -294,67 +297,68 @@ pub enum Error {
     NoRoot {
         /// What it did not do.
         step: &'static str,
-        /// The address.
+        /// The address of the meeting point.
         root: String,
-        /// How long was waited.
+        /// How long this rank waited.
         waited: Duration,
-        /// The last system error, or empty.
+        /// The last error of the system, or empty.
         note: String,
     },
-    /// The ranks were started with descriptions or settings that do not fit together. Every rank says the same.
+    /// Ranks that were started with contradictory descriptions or settings. Every rank reports the same.
     #[error("the ranks of this job do not agree: {reason}")]
     Disagreement {
-        /// Who says what.
+        /// Which ranks contradict each other, and in what.
         reason: String,
     },
-    /// The other side of the bootstrap socket went away, or broke the rules.
+    /// A failure of the meeting: the other side closed its connection, or broke the protocol.
     #[error("the ranks could not meet at {root}: {reason}")]
     Meeting {
-        /// The address.
+        /// The address of the meeting point.
         root: String,
-        /// Why.
+        /// Why the meeting failed.
         reason: String,
     },
-    /// The connection to the other host.
+    /// An error of the connection to the other host.
     #[error(transparent)]
     Oob(#[from] OobError),
-    /// The launcher that started the process.
+    /// An error of the launcher that started the process.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A rank that came, and cannot take part.
+    /// A rank that joined and then found that it cannot take part.
     #[error("rank {rank} cannot take part: {reason}")]
     Withdrawn {
-        /// The rank.
+        /// The rank that cannot.
         rank: u32,
-        /// How its program ends because of that.
+        /// The exit status that follows at that rank.
         exit: Exit,
-        /// Why, in its words.
+        /// The reason, as that rank reported it.
         reason: String,
     },
-    /// Ranks that a running job wanted started, and that have not joined it. All old ranks say the same; their world goes on.
+    /// Ranks that a running job wanted started, and that did not join it. All old ranks get the same error;
+    /// their world goes on.
     #[error("no new ranks have joined: {reason}")]
     NotSpawned {
-        /// How a program ends because of that, if it does.
+        /// The exit status of a program that ends because of this.
         exit: Exit,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// The other host's side of a meeting could not go on.
+    /// A meeting over a connection that the other side refused.
     #[error("{address} refused: {reason}")]
     Refused {
-        /// Its address.
+        /// The other side's address.
         address: SocketAddr,
-        /// How its program ends because of that.
+        /// The exit status that follows at the other side.
         exit: Exit,
-        /// Why, in its words.
+        /// The reason, as the other side reported it.
         reason: String,
     },
-    /// The other host's side has other work now.
+    /// A server that is busy with another client.
     #[error("{address} is occupied: {reason}")]
     Occupied {
-        /// Its address.
+        /// The server's address.
         address: SocketAddr,
-        /// With what, in its words.
+        /// What it is busy with, as it reported.
         reason: String,
     },
     /// A rail could not be used.
@@ -363,43 +367,44 @@ pub enum Error {
     /// A peer that no rail reaches.
     #[error("no rail reaches rank {peer}: {reasons}")]
     NoRail {
-        /// The peer.
+        /// The peer's rank.
         peer: u32,
-        /// Each rail with the reason.
+        /// Each rail, with the reason that it does not reach the peer.
         reasons: String,
     },
-    /// The core asked for cannot be had.
+    /// A core for the progress thread that is not available.
     #[error(
         "the progress thread cannot run on core {core} (progress.core): {reason}; allowed cores: {allowed:?}"
     )]
     Core {
-        /// The core.
+        /// The core's number.
         core: u32,
-        /// Why not.
+        /// Why it is not available.
         reason: &'static str,
-        /// Which could be had.
+        /// The cores that are available.
         allowed: Vec<usize>,
     },
     /// A rank outside the job.
     #[error("there is no rank {rank} in a job of {size} (0 to {})", size - 1)]
     NoSuchRank {
-        /// The rank.
+        /// The rank that was given.
         rank: u32,
-        /// The job's size.
+        /// The number of ranks.
         size: u32,
     },
-    /// A peer is gone, and with it the request.
+    /// A peer that is gone; the request ended with it.
     #[error("rank {peer} is lost ({why}): {what}{}", below(recent))]
     PeerLost {
-        /// The peer.
+        /// The peer's rank.
         peer: u32,
-        /// How it went.
+        /// How the peer was lost.
         why: String,
         /// What ended with it.
         what: String,
-        /// What the rails to it recorded last: a heading for each rail, then one line per event, newest last.
+        /// The last events that the rails to it recorded: a heading for each rail, then one line per event,
+        /// newest last.
         recent: Vec<String>,
-        /// What to do.
+        /// What to do next.
         remedy: &'static str,
     },
     /// A wait reached its deadline.
@@ -408,67 +413,67 @@ pub enum Error {
     /// A message longer than the buffer; the bytes that fit were delivered.
     #[error("a message of {length} bytes from rank {source_rank} (tag {tag:#x}) met a buffer of {capacity}")]
     Truncated {
-        /// The sender.
+        /// The sender's rank.
         source_rank: u32,
-        /// The tag.
+        /// The message's tag.
         tag: u64,
         /// The message's length in bytes.
         length: u64,
         /// The buffer's length in bytes.
         capacity: u64,
     },
-    /// A message whose bytes are not those that were sent; they lie in the buffer.
+    /// A message that was damaged on its way; the damaged bytes are in the buffer.
     #[error(
         "a message of {length} bytes from rank {source_rank} (tag {tag:#x}) arrived damaged: its checksum is {found:#010x}, and {announced:#010x} was sent"
     )]
     Corrupt {
-        /// The sender.
+        /// The sender's rank.
         source_rank: u32,
-        /// The tag.
+        /// The message's tag.
         tag: u64,
         /// The message's length in bytes.
         length: u64,
-        /// CRC-32C of what was sent.
+        /// CRC-32C of the bytes that were sent.
         announced: u32,
-        /// CRC-32C of what arrived.
+        /// CRC-32C of the bytes that arrived.
         found: u32,
     },
-    /// The request was cancelled.
+    /// A request that was cancelled.
     #[error("the request was cancelled before it found its message")]
     Cancelled,
-    /// The rail or the build does not offer this.
+    /// An operation that the rail or the build does not support.
     #[error("{what} is not offered by {by}")]
     Unsupported {
-        /// What.
+        /// What is not supported.
         what: &'static str,
-        /// By whom not.
+        /// The rail or the build that does not support it.
         by: String,
     },
-    /// A setting asks for what this kind of job does not have.
+    /// A setting for something that this kind of job does not have.
     #[error("{what} is not offered by a job of Portals interfaces or active messages")]
     NoSuchMode {
-        /// What, with the setting.
+        /// The feature, with its setting.
         what: &'static str,
     },
-    /// A one-sided operation failed.
+    /// A one-sided operation that failed.
     #[error("{what} at rank {peer} failed: {reason}")]
     OneSided {
-        /// Which operation.
+        /// The operation's name.
         what: &'static str,
-        /// The peer.
+        /// The target's rank.
         peer: u32,
-        /// Why.
+        /// Why it failed.
         reason: String,
     },
-    /// Active messages: what the conduit says.
+    /// An error of active messages.
     #[error(transparent)]
     Am(Box<AmError>),
-    /// A Portals interface refused a call.
+    /// A call that a Portals interface refused.
     #[error("{what}: {reason}")]
     Interface {
-        /// What was asked for, or of what.
+        /// The call that was refused, or its object.
         what: &'static str,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// A range that is not inside its buffer, or a layout that does not fit.
@@ -477,26 +482,26 @@ pub enum Error {
         /// What does not fit.
         what: String,
     },
-    /// A number (of the raw interface) that names nothing any more.
+    /// A handle of the raw interface whose object is gone.
     #[error("{what}")]
     Stale {
-        /// What is gone.
+        /// The object that is gone.
         what: String,
     },
-    /// There is no room now.
+    /// A resource that is exhausted at the moment.
     #[error("{what}")]
     Full {
-        /// What is full.
+        /// The resource that is full.
         what: String,
     },
-    /// The dedicated thread has ended.
+    /// The dedicated progress thread has ended.
     #[error("the progress thread of this world has ended: {reason}")]
     Ended {
-        /// Why.
+        /// Why the thread ended.
         reason: String,
     },
-    /// A call out of a callback of the same world.
-    #[error("this world is already at work below this call: a callback must not call back into it")]
+    /// A call from a callback of the same world.
+    #[error("re-entrant call: a callback must not use the world that called it")]
     Busy,
     /// A call in a child of `fork`, with a handle that its parent made.
     #[error(
@@ -506,8 +511,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// A system call that failed. The advice follows the reason that the system gave; where that says nothing
-    /// about the cause, it is `remedy`.
+    /// Makes the error of a failed system call. The advice follows from the system's error number; `remedy`
+    /// is used where that gives no hint of the cause.
     pub fn io(step: &'static str, object: &str, source: io::Error, remedy: &'static str) -> Self {
         Self::Io {
             step,
@@ -517,7 +522,7 @@ impl Error {
         }
     }
 
-    /// A stable code for scripts.
+    /// Returns a stable code for scripts.
     pub fn code(&self) -> &'static str {
         match self {
             Self::UnknownName { .. } => "config.unknown-name",
@@ -559,7 +564,7 @@ impl Error {
         }
     }
 
-    /// What to do next.
+    /// Returns what to do next.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } => {
@@ -589,7 +594,7 @@ impl Error {
             Self::Core { .. } => "name one of the allowed cores, or leave progress.core unset",
             Self::NoSuchRank { .. } => "check the rank against `world.size()`",
             Self::Timeout(waiting) if waiting.is_cut_off => {
-                "do what is said of the rail; a longer wait.deadline does not help"
+                "follow the advice about the rail above; a longer wait.deadline does not help"
             }
             Self::Timeout(_) => {
                 "look at what the named peers do; raise wait.deadline only if they are merely slow"
@@ -598,7 +603,7 @@ impl Error {
             Self::Corrupt { .. } => {
                 "check that the sender leaves its buffer alone until the send has ended, then its memory and devices"
             }
-            Self::Cancelled => "nothing: it was asked for",
+            Self::Cancelled => "nothing to do: the program cancelled it",
             Self::NoSuchMode { .. } => {
                 "leave that setting out, or send tagged messages instead (`--layer pml`)"
             }
@@ -624,7 +629,7 @@ impl Error {
         }
     }
 
-    /// With which number a program ends because of this: one list for all programs of doorbell.
+    /// Returns the exit status of a program that ends because of this: one list for all programs of doorbell.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Rail(error) => error.exit(),
@@ -656,7 +661,8 @@ impl Error {
         }
     }
 
-    /// The same as a number: of a job that a rank, or an interrupt, has ended it is the status that it ends with.
+    /// Returns the exit status as a number; for a job that a rank or an interrupt has ended, the status that
+    /// the job ends with.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Am(error) => match **error {
@@ -674,7 +680,7 @@ impl From<AmError> for Error {
     }
 }
 
-/// With which number a program ends because of the conduit.
+/// Returns the exit status of a program that ends because of an error of active messages.
 fn of_am(error: &AmError) -> Exit {
     match error {
         AmError::PeerLost { .. } | AmError::ShuttingDown { .. } | AmError::Operation { .. } => Exit::PeerLost,
@@ -687,7 +693,7 @@ fn of_am(error: &AmError) -> Exit {
     }
 }
 
-/// The end of a sentence that names what was probably meant.
+/// Returns the end of a sentence that names the likely intention.
 pub(crate) fn suggestion(nearest: &str) -> String {
     if nearest.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What every handle on a job shows of it: this rank, the others, and the rails to them.
+//! What every handle on a job offers: this rank, the other ranks, and the rails to them.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::launcher::{Door, lock};
 use crate::meet::Hello;
 use crate::ranks::Directory;
 
-/// A job as one of its ranks sees it, whatever it exchanges with the others.
+/// A job as one of its ranks sees it, whichever messages it exchanges with the others.
 #[derive(Debug)]
 pub struct Job {
     rank: u32,
@@ -53,7 +53,7 @@ impl Job {
         &self.config
     }
 
-    /// Returns what is known of the ranks.
+    /// Returns the table of ranks.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -63,7 +63,7 @@ impl Job {
         self.directory.hello(rank)
     }
 
-    /// Returns the rails that lead to a rank, and why the others do not.
+    /// Returns the rails that lead to a rank, with the reasons why others do not.
     pub fn selection(&self, rank: u32) -> Option<&Selection> {
         self.directory.selection(rank)
     }
@@ -95,13 +95,13 @@ impl Job {
         host(self.rank) != host(rank)
     }
 
-    /// Keeps the launcher that started this rank until the end of the job. One that has only brought an
-    /// invitation is none.
+    /// Keeps the launcher that started this rank until the end of the job. Drops a handle that only delivered
+    /// an invitation.
     pub fn set_launcher(&mut self, launcher: Option<Door>) {
         self.launcher = launcher.filter(|launcher| lock(launcher).kind() != Kind::Singleton);
     }
 
-    /// The launcher's handle.
+    /// Returns the launcher's handle.
     pub fn door(&self) -> Option<&Door> {
         self.launcher.as_ref()
     }

@@ -1,5 +1,5 @@
-//! Joining a job: rails, the meeting of the ranks, and the table of the others, before anything stands
-//! above the rails.
+//! Joining a job: opens the rails, meets the other ranks and makes the table of ranks, before there is a
+//! layer above the rails.
 
 use std::sync::Arc;
 
@@ -24,22 +24,22 @@ use crate::types::MOST_RANKS;
 use crate::wait::Hook;
 use crate::wait::turns::Clock;
 
-/// Open rails, and everything that selection judges.
+/// Open rails, and all candidates for selection.
 pub type Rails = (Vec<AnyRail>, Vec<Candidate>);
 
-/// What the ranks of a job exchange, the same for all of them.
+/// The kind of communication of a job, the same for all its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// The ranks exchange tagged messages.
     Messages,
-    /// Operations of Portals interfaces.
+    /// The ranks exchange operations of Portals interfaces.
     Portals,
     /// The ranks exchange active messages.
     Am,
 }
 
 impl Layer {
-    /// As the option `--layer` of the programs has it.
+    /// Returns the layer's name in the option `--layer` of the programs.
     fn name(self) -> &'static str {
         match self {
             Self::Messages => "pml",
@@ -49,30 +49,30 @@ impl Layer {
     }
 }
 
-/// A job that this rank has joined: who the ranks are, and its own rails, before anything stands above them.
+/// A job that this rank has joined, with its own rails, before there is a layer above them.
 pub struct Joined {
     /// The job as this rank knows it.
     pub job: Job,
     /// The secret of the job.
     pub key: Key,
-    /// The rails of this rank, and what selection judges.
+    /// The rails of this rank, and all candidates for selection.
     pub rails: Rails,
 }
 
-/// A job with what stands above its rails.
+/// A job with the layer above its rails.
 pub struct Raised<T> {
     /// The job as this rank knows it.
     pub job: Job,
-    /// What was built above the rails.
+    /// The layer that was built above the rails.
     pub above: T,
     /// The connection to the rank on the other host, where the two met over one.
     pub life: Option<Life>,
 }
 
 impl Joined {
-    /// Puts a layer above the rails: `make` makes it without rails, and `finish` builds on it once it has
-    /// them and its peers are open. Our own reason why there will be no job is reported over the connection
-    /// that ranks met over.
+    /// Puts a layer above the rails: `make` makes it without rails, and `finish` completes it once it has
+    /// them and its peers are open. Where two ranks met over a connection, an error of this rank is reported
+    /// over it.
     ///
     /// # Errors
     /// Those of `make` and `finish`; a rail or a peer that cannot be used.
@@ -103,11 +103,11 @@ impl Joined {
     }
 }
 
-/// Opens the rails and meets the other ranks, through the launcher where it passes on values: then rank 0
-/// only, in a job of more than `most`.
+/// Opens the rails and meets the other ranks. Through a launcher that exchanges values, this reads the
+/// entries of all ranks, or that of rank 0 alone in a job of more than `most`.
 ///
 /// # Errors
-/// A rail that cannot be used, ranks that do not come, a job that is not described well.
+/// A rail that cannot be used, ranks that do not come, an inconsistent description of the job.
 pub fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32) -> Result<Joined, Error> {
     let limit = *config.job.timeout.get();
     let (rank, size) = place(&config)?;
@@ -134,8 +134,8 @@ pub fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32) -> Res
     Ok(Joined { job, key, rails })
 }
 
-/// Meets the other ranks through a launcher that passes on values: all of them, or in a large job rank 0
-/// only.
+/// Meets the other ranks through a launcher that exchanges values: all of them, or rank 0 alone in a large
+/// job.
 fn meet_through(
     door: &Door,
     config: &Config,
@@ -160,10 +160,10 @@ fn meet_through(
     })
 }
 
-/// Meets another rank over a connection; our own reason why there will be no job is reported there.
+/// Meets another rank over a connection; an error of this rank is reported there.
 ///
 /// # Errors
-/// What either side cannot do.
+/// What failed at either side.
 pub fn join_over(
     connection: Connection,
     layer: Layer,
@@ -189,10 +189,10 @@ pub fn join_over(
     Ok((joined, hook, remote))
 }
 
-/// Refuses the invitation of the job that had this process started: only a world grows.
+/// Refuses an invitation into a running job: only a world can grow.
 ///
 /// # Errors
-/// Where there was an invitation.
+/// When this process was started by an invitation.
 pub fn refuse_invitation(door: Option<&Door>, config: &Config) -> Result<(), Error> {
     let Some(door) = door else { return Ok(()) };
     let invited = Invited::through(&mut **lock(door), *config.job.timeout.get())?;
@@ -204,9 +204,8 @@ pub fn refuse_invitation(door: Option<&Door>, config: &Config) -> Result<(), Err
     invited.meet(Err(unsupported)).map(|_: (Rails, _, _)| ())
 }
 
-/// What both sides of a connection between two hosts bring to it, for
-/// `Builder::build_over`. Without a key, it has to
-/// be on loopback.
+/// Returns what both sides of a connection between two hosts bring to it, for `Builder::build_over`. Without
+/// a key, the connection has to be on the loopback interface.
 ///
 /// # Errors
 /// When the kernel gives no random numbers.
@@ -214,10 +213,10 @@ pub fn terms(key: Option<JobKey>) -> Result<Terms, Error> {
     Ok(Terms::new(key, MEETING, random::number()?))
 }
 
-/// What a session is for: the meeting of two ranks.
+/// The purpose of the sessions: the meeting of two ranks.
 const MEETING: u16 = 1;
 
-/// Ranks that meet over a connection have no launcher.
+/// Refuses a rank from the environment: ranks that meet over a connection have no launcher.
 fn without_launcher(config: &Config) -> Result<(), Error> {
     match config.job.rank.get() {
         None => Ok(()),
@@ -228,7 +227,7 @@ fn without_launcher(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// Opens the rails, and writes down what is published about them.
+/// Opens the rails, and makes the entry that this rank publishes.
 ///
 /// # Errors
 /// A rail that cannot be used.
@@ -286,7 +285,7 @@ pub fn open_for_all(size: u32, config: &Config) -> Result<Vec<Rails>, Error> {
     (0..size).map(|_| open_all(config)).collect()
 }
 
-/// The clock of a job of this machine.
+/// Returns a clock that reads the machine's time.
 pub fn machine_clock() -> Clock {
     Clock::Machine(doorbell_fabric::clock::Clock::start())
 }
@@ -341,7 +340,7 @@ pub fn all_in_process(
     Ok(ranks.zip(rails).map(joined).collect())
 }
 
-/// Whether the host has fewer cores for us than threads that want to spin.
+/// Whether the ranks of this host have fewer cores than threads that want to spin.
 pub fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
     let Some(own) = directory.hello(rank) else {
         return false;

@@ -1,14 +1,14 @@
-//! By which launcher this process was started, and what follows for its world.
+//! Finds the launcher that started this process, and takes rank, size and meeting point from it.
 //!
 //! | found | rank and size | the ranks meet |
 //! |---|---|---|
 //! | `doorbell` | DOORBELL_RANK, DOORBELL_SIZE | at DOORBELL_ROOT |
-//! | `pmix`, `pmi2`, `pmi1` | the launcher's | through the launcher (`bootstrap::launched`) |
+//! | `pmix`, `pmi2`, `pmi1` | the launcher's | through the launcher (`meet::launched`) |
 //! | `environment` | the launcher's variables | at DOORBELL_ROOT, or at a name made of the job's |
 //! | `singleton` | 0 of 1 | |
 //!
-//! Ranks that a running job has started take their number among the new ones from the launcher, and everything else from
-//! their invitation (`bootstrap::invite`).
+//! Ranks that a running job has started take their number among the new ones from the launcher, and
+//! everything else from their invitation (`meet::invite`).
 
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -20,10 +20,10 @@ use doorbell_oob::launch::{Found, Kind, Wanted, detect, open, open_beside};
 use crate::config::{Config, warning_at};
 use crate::error::Error;
 
-/// The launcher, as the worlds of a process share it.
+/// The handle of the launcher, which all worlds of a process share.
 pub type Door = Arc<Mutex<Box<dyn Launcher>>>;
 
-/// The launcher, for one exchange with it.
+/// Locks the launcher for one exchange with it.
 pub fn lock(door: &Door) -> MutexGuard<'_, Box<dyn Launcher>> {
     door.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -32,8 +32,8 @@ fn shared(launcher: Box<dyn Launcher>) -> Door {
     Arc::new(Mutex::new(launcher))
 }
 
-/// The launcher that a world of this process would join its job by, with the reasons why not by another one. Nothing is
-/// connected to.
+/// Finds the launcher by which a world of this process would join its job, and the reasons against each other
+/// one. Connects to nothing.
 ///
 /// ```
 /// # if std::env::vars().any(|(name, _)| name.starts_with("PMI") || name.starts_with("SLURM")) { return Ok(()); }
@@ -44,7 +44,7 @@ fn shared(launcher: Box<dyn Launcher>) -> Door {
 /// ```
 ///
 /// # Errors
-/// One that was named (`job.launch`) and is not there; a variable of a launcher that says nonsense.
+/// A launcher that `job.launch` names and that is not there; a variable of a launcher that does not parse.
 pub fn launcher(config: &Config) -> Result<Found, Error> {
     find(config, false)
 }
@@ -59,21 +59,21 @@ fn find(config: &Config, without_environment: bool) -> Result<Found, Error> {
         },
         library: job.pmix_library.get().clone(),
     };
-    // A launcher that is named is to be used, and it speaks through the environment.
+    // A launcher that is named is used, and its environment is all there is to read.
     let blind = without_environment && wanted.kind.is_none();
     let variables = |name: &str| if blind { None } else { std::env::var(name).ok() };
     Ok(detect(&wanted, &variables)?)
 }
 
-/// Goes through the launcher's door, where there is one: `config` then says rank and size, and where to meet if values
-/// do not go through it.
+/// Opens the launcher, where there is one. `config` then has rank and size, and the meeting point if this
+/// launcher does not exchange values.
 pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Door>, Error> {
     let found = find(config, without_environment)?;
     match found.kind {
         Kind::Doorbell => Ok(None),
         Kind::Singleton => {
             if config.job.launch.get().named().is_some() {
-                // Whatever else says otherwise.
+                // A named singleton overrides what the environment has.
                 config.job.rank.learn(None, found.kind.name());
                 config.job.size.learn(None, found.kind.name());
                 config.job.root.learn(None, found.kind.name());
@@ -99,8 +99,9 @@ pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Do
     }
 }
 
-/// The launcher of a world that went through no door, for what is asked while the job runs: what `doorbell run` leaves
-/// open for its ranks, or nobody, where this process can start others by itself.
+/// Returns a launcher for a world that did not join through one, for requests while the job runs: the
+/// connection that `doorbell run` leaves open for its ranks, or a stand-in where this process can start
+/// others by itself.
 pub fn beside(config: &Config) -> Result<Door, Error> {
     match *config.job.rank.get() {
         Some(rank) => {
@@ -111,8 +112,9 @@ pub fn beside(config: &Config) -> Result<Door, Error> {
     }
 }
 
-/// Keeps the line to the launcher of a rank that could not take part, until its process ends. A launcher takes a line
-/// that closes for a rank that has died, and kills the others on this host and this one too: before its caller has said why.
+/// Keeps the connection to the launcher of a rank that could not take part, until its process ends. A
+/// launcher takes a closed connection for the death of the rank, and kills the other ranks of this host and
+/// this one, before the caller has printed why.
 pub fn keep_open(door: Option<Door>) {
     static KEPT: Mutex<Vec<Door>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,10 +122,10 @@ pub fn keep_open(door: Option<Door>) {
 }
 
 /// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and
-/// are no settings. Once per process, at rank 0 of a job only, and not where a process above has warned of
+/// are no settings. Once per process, at rank 0 of a job only, and not where a parent process has warned of
 /// them ([`warned_variables`](crate::config::warned_variables)).
 pub fn warn_of_unknown_variables() {
-    // What is wrong with a value is an error of the call that needs it.
+    // A bad value is an error of the call that needs it, not of this one.
     let config = Config::from_environment().unwrap_or_default();
     warn(&config);
 }
@@ -137,7 +139,7 @@ pub fn warn(config: &Config) {
     });
 }
 
-/// Whether values go through this launcher.
+/// Whether this launcher exchanges values between its ranks.
 pub fn passes_on(door: &dyn Launcher) -> bool {
     matches!(door.kind(), Kind::Pmix | Kind::Pmi2 | Kind::Pmi1)
 }
@@ -155,7 +157,7 @@ mod tests {
         let found = find(&config, true).unwrap();
         assert_eq!((found.kind, found.rank, found.size), (Kind::Doorbell, 1, Some(2)));
         assert!(enter(&mut config, true).unwrap().is_none());
-        // Named, it is what it says, whatever the launcher said.
+        // A named singleton wins over the variables.
         config.set("job.launch", "singleton").unwrap();
         assert!(enter(&mut config, true).unwrap().is_none());
         assert_eq!((*config.job.rank.get(), *config.job.size.get()), (None, None));

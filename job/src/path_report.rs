@@ -1,10 +1,10 @@
-//! What a rail knows of the way to a peer, in words: for a long wait, and for `doorbell why`.
+//! Formats a rail's report about a path: for the notice of a long wait, and for `doorbell why`.
 
 use std::time::Duration;
 
 use doorbell_fabric::message::WayReport;
 
-/// The facts of a report in one line; `None` for a rail that keeps none.
+/// Formats the facts of a report in one line; `None` for a rail that keeps none.
 pub fn facts(report: &WayReport) -> Option<String> {
     let mut words = Vec::new();
     match report.link {
@@ -13,7 +13,7 @@ pub fn facts(report: &WayReport) -> Option<String> {
         None => {}
     }
     let ago = |what: &str, time: Option<Duration>| time.map(|time| format!("{what} {} ago", short(time)));
-    words.extend(ago("heard of it", report.heard_ago));
+    words.extend(ago("last frame from it", report.heard_ago));
     words.extend(ago("last acknowledgement", report.acked_ago));
     if report.unacknowledged > 0 {
         let oldest = report
@@ -46,8 +46,8 @@ pub fn facts(report: &WayReport) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// The measured round trip in nanoseconds. A rail whose clock stands between two looks at it measures almost nothing for
-/// an answer that came in between: that is no round trip.
+/// Returns the measured round trip in nanoseconds, if it is plausible. A rail that reads its clock once per
+/// look measures almost nothing for an answer that arrives before the next look: that is no round trip.
 pub fn round_trip(report: &WayReport) -> Option<u64> {
     const LEAST: u64 = 1_000;
     report.round_trip_ns.filter(|ns| *ns >= LEAST)
@@ -58,7 +58,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{more}")
 }
 
-/// A time with about three digits.
+/// Formats a time with about three digits.
 pub fn short(time: Duration) -> String {
     match time.as_nanos() {
         ns if ns < 1_000 => format!("{ns} ns"),
@@ -88,7 +88,7 @@ mod tests {
         };
         assert_eq!(
             facts(&all).unwrap(),
-            "link up, heard of it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
+            "link up, last frame from it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
              number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs"
         );
         let forged = WayReport {

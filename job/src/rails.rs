@@ -1,5 +1,5 @@
-//! Rails of every built-in kind behind one type, by static match. How they are found is in `find`, with what
-//! settings they are made in `config::drivers`.
+//! Rails of every built-in kind behind one type, by static match. `find` discovers and opens them;
+//! `config::drivers` converts their settings.
 
 mod capture;
 mod fault_rail;
@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::meet::{Key, RailEntry};
 
 /// A rail of any kind that this build contains. Every call is one predictable branch, never a dynamic call.
-// The sizes differ, but there are few of them and they are moved once.
+// The sizes differ, but rails are few, and they are moved once.
 #[allow(clippy::large_enum_variant)]
 pub enum AnyRail {
     /// Shared memory of one host.
@@ -60,12 +60,15 @@ pub enum AnyRail {
     Sim(SimRail),
     /// A simulated network that loses datagrams, made reliable.
     SimBtl(Btl<SimDatagram>),
-    /// One of them that breaks when it was told to.
+    /// Any of these, with faults injected for tests.
     Faulty(FaultRail),
 }
 
 macro_rules! each {
     ($self:expr, $rail:ident => $do:expr) => {
+        each!($self, $rail => $do, AnyRail::Faulty($rail))
+    };
+    ($self:expr, $rail:ident => $do:expr, $faulty:pat) => {
         match $self {
             AnyRail::Shm($rail) => $do,
             AnyRail::Udp($rail) => $do,
@@ -74,29 +77,21 @@ macro_rules! each {
             AnyRail::Usnic($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
-            AnyRail::Faulty($rail) => $do,
+            $faulty => $do,
         }
     };
 }
 
-/// The same beside the data path, where a rail with faults is as the whole one in it.
+/// As `each!`, for calls beside the data path: those of a rail with faults are the calls of the rail inside
+/// it.
 macro_rules! each_whole {
     ($self:expr, $rail:ident => $do:expr) => {
-        match $self {
-            AnyRail::Shm($rail) => $do,
-            AnyRail::Udp($rail) => $do,
-            AnyRail::Xdp($rail) => $do,
-            AnyRail::Igbvf($rail) => $do,
-            AnyRail::Usnic($rail) => $do,
-            AnyRail::Sim($rail) => $do,
-            AnyRail::SimBtl($rail) => $do,
-            AnyRail::Faulty(FaultRail { rail: $rail, .. }) => $do,
-        }
+        each!($self, $rail => $do, AnyRail::Faulty(FaultRail { rail: $rail, .. }))
     };
 }
 
 impl AnyRail {
-    /// Opens a rail by its name; it is used or refused, never replaced.
+    /// Opens a rail by its name. A name that cannot be opened is an error: no other rail takes its place.
     pub fn open(name: &RailName, config: &Config) -> Result<Self, Error> {
         let rail = Self::open_whole(name, config)?;
         Ok(FaultRail::wrap(rail, &config.fault.inject.get().0))
@@ -109,7 +104,7 @@ impl AnyRail {
             "xdp" => reliable(XdpRail::open(name, &xdp_config(config))?, config).map(Self::Xdp),
             "igbvf" => reliable(IgbvfRail::open(name, &igbvf_config(config))?, config).map(Self::Igbvf),
             "usnic" => reliable(UsnicRail::open(name, &usnic_config(config))?, config).map(Self::Usnic),
-            // Discovery has judged every name before this is called.
+            // Discovery has judged every name before, so that no other kind comes here.
             _ => Err(Error::Rail(RailError::Unusable {
                 rail: name.to_string(),
                 reason: "this build cannot open it by name".to_owned(),
@@ -118,18 +113,18 @@ impl AnyRail {
         }
     }
 
-    /// A rail of a simulated network that loses datagrams.
+    /// Makes a rail of a simulated network that loses datagrams.
     pub fn simulated_datagrams(rail: SimDatagram, config: &Config) -> Result<Self, Error> {
         made_reliable(rail, config).map(Self::SimBtl)
     }
 
-    /// What selection judges, for a rail that is open already.
+    /// Returns what selection judges, for a rail that is open already.
     pub fn candidate(&self) -> Candidate {
         Candidate::usable(self.name().clone(), *self.capabilities())
     }
 
-    // What follows is for all rails but shm, and no part of its callers: what they do for 8 bytes over shm takes some 40
-    // nanoseconds, and code of others in between costs registers.
+    // The functions below serve all rails but shm, and are not inlined: sending 8 bytes over shm takes some
+    // 40 nanoseconds, and inlined code of other rails would cost it registers.
 
     #[inline(never)]
     fn send_farther(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
@@ -141,7 +136,7 @@ impl AnyRail {
         each!(self, rail => rail.poll(budget, sink))
     }
 
-    /// What is published about it.
+    /// Returns what this rank publishes about the rail.
     pub fn entry(&self) -> RailEntry {
         let capabilities = self.capabilities();
         let features = [
@@ -165,14 +160,15 @@ impl AnyRail {
     }
 }
 
-/// The messages of a driver that was opened by its name, with the capture that the configuration has.
+/// Makes a rail of messages from a driver that was opened by its name, with the capture that the
+/// configuration has.
 fn reliable<D: ManageDriver>(mut driver: D, config: &Config) -> Result<Btl<D>, Error> {
     let name = driver.name().clone();
     capture::begin(&name, config, |writer, clock| driver.set_capture(writer, clock))?;
     made_reliable(driver, config)
 }
 
-/// A driver's datagrams as messages.
+/// Makes a rail of messages from a driver of datagrams.
 fn made_reliable<D: ManageDriver>(driver: D, config: &Config) -> Result<Btl<D>, Error> {
     let (name, life) = (driver.name().to_string(), driver.life()?);
     Btl::new(driver, btl_config(config), life).map_err(|error| match error {
@@ -292,7 +288,7 @@ impl Message for AnyRail {
         match self {
             Self::Shm(rail) => rail.look(peer, head, room, watch),
             Self::Faulty(rail) => rail.look(peer, head, room, watch),
-            // Whatever costs microseconds to look at is looked at by polling.
+            // These rails take microseconds to look at: they are only polled.
             _ => Look::Other,
         }
     }

@@ -1,11 +1,11 @@
-//! Numbers that nobody can guess, from the kernel.
+//! Unpredictable numbers, from the kernel.
 
 use crate::error::Error;
 
-/// `N` random bytes.
+/// Returns `N` random bytes.
 ///
 /// # Errors
-/// Where a sandbox forbids it.
+/// When a sandbox forbids the call.
 pub fn bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| Error::Io {
@@ -17,10 +17,10 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-/// A random number.
+/// Returns a random number.
 ///
 /// # Errors
-/// As [`bytes`].
+/// When [`bytes`] fails.
 pub fn number() -> Result<u64, Error> {
     bytes().map(u64::from_le_bytes)
 }

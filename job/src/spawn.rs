@@ -1,5 +1,5 @@
-//! A running job starts more ranks: the request, the words that its ranks exchange about it, and what rank 0
-//! has under way with the launcher.
+//! Starting more ranks in a running job: the request, the results that its ranks exchange about it, and the
+//! order that rank 0 has given to the launcher.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ use crate::types::MOST_RANKS;
 
 /// Most ranks that are started at a time: as many as `doorbell run` starts.
 const MOST_NEW: u32 = 1024;
-/// Between two looks whether the launcher has seen a failure.
+/// Interval between two queries whether the launcher has noticed a failure.
 const ASK: Duration = Duration::from_millis(100);
 /// Time for one answer of the launcher.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Which ranks are to be started: for `World::spawn`.
+/// A request to start ranks, for `World::spawn`.
 #[derive(Clone, Debug)]
-#[must_use = "nothing happens before it is given to `World::spawn`"]
+#[must_use = "nothing happens before it is passed to `World::spawn`"]
 pub struct Spawn {
     program: String,
     args: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// One rank of `program`: a path, or a name that is looked for in PATH.
+    /// Makes a request for one rank of `program`: a path, or a name to look up in PATH.
     pub fn new(program: impl Into<String>) -> Self {
         Self {
             program: program.into(),
@@ -43,7 +43,7 @@ impl Spawn {
         }
     }
 
-    /// One more argument. Most launchers take printable ASCII only.
+    /// Adds one argument. Most launchers accept printable ASCII only.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
@@ -55,29 +55,28 @@ impl Spawn {
         self
     }
 
-    /// How many ranks.
+    /// Sets the number of new ranks.
     pub fn ranks(mut self, ranks: u32) -> Self {
         self.ranks = ranks;
         self
     }
 
-    /// All on this host, by the launcher's name for it. Without this they go where the launcher thinks
-    /// best; that of
-    /// `doorbell run --hosts` takes the hosts with the fewest ranks.
+    /// Places all new ranks on this host, by the launcher's name for it. Without this call the launcher
+    /// chooses; that of `doorbell run --hosts` takes the hosts with the fewest ranks.
     pub fn on(mut self, host: impl Into<String>) -> Self {
         self.host = Some(host.into());
         self
     }
 }
 
-/// A word of rank 0 to all, or of a rank to rank 0: something, or why not.
+/// A result that rank 0 sends to all ranks, or a rank to rank 0.
 #[derive(Serialize, Deserialize)]
 pub enum Told<T> {
-    /// What was to be passed on.
+    /// The value of a success.
     Good(T),
-    /// Why it was not.
+    /// The error of a failure.
     Bad {
-        /// How a program ends because of that.
+        /// The exit status of a program that ends because of it.
         exit: u8,
         /// The reason in words.
         reason: String,
@@ -85,7 +84,7 @@ pub enum Told<T> {
 }
 
 impl<T> Told<T> {
-    /// Of a result.
+    /// Converts a result of this rank for sending.
     pub fn of(result: Result<T, Error>) -> Self {
         match result {
             Ok(good) => Self::Good(good),
@@ -100,8 +99,10 @@ impl<T> Told<T> {
         }
     }
 
+    /// Converts a received result.
+    ///
     /// # Errors
-    /// Where it was not passed on.
+    /// The error that was sent.
     pub fn into_result(self) -> Result<T, Error> {
         match self {
             Self::Good(good) => Ok(good),
@@ -113,7 +114,7 @@ impl<T> Told<T> {
     }
 }
 
-/// The error of new ranks that have not joined.
+/// Makes the error of new ranks that did not join.
 pub fn failed(exit: Exit, reason: impl Into<String>) -> Error {
     Error::NotSpawned {
         exit,
@@ -121,7 +122,8 @@ pub fn failed(exit: Exit, reason: impl Into<String>) -> Error {
     }
 }
 
-/// What rank 0 has under way with the launcher: given up when it is dropped.
+/// The order that rank 0 has given to the launcher; dropping it abandons the new ranks, unless they have
+/// begun.
 pub struct Order<'d> {
     door: &'d Door,
     token: String,
@@ -143,7 +145,7 @@ impl Order<'_> {
         }
     }
 
-    /// Waits on `host`; meanwhile `progress` moves the old world.
+    /// Runs one step of `host`, and moves the old world by `progress` meanwhile.
     fn wait<T>(
         &mut self,
         progress: &mut dyn FnMut(),
@@ -160,18 +162,18 @@ impl Order<'_> {
     /// Waits until all new ranks are ready.
     ///
     /// # Errors
-    /// One that is not, or has ended.
+    /// A new rank that cannot take part, or has ended.
     pub fn ready(&mut self, progress: &mut dyn FnMut()) -> Result<(), Error> {
         self.wait(progress, |host, tick| host.ready(tick))
     }
 
-    /// Lets the new ranks begin: nothing is given up any more.
+    /// Lets the new ranks begin; from now on they are not abandoned any more.
     pub fn start(mut self) {
         self.is_placed = false;
         self.host.start();
     }
 
-    /// Refuses all that have come, with the reason.
+    /// Refuses all new ranks that have connected, with the reason.
     pub fn give_up(&mut self, error: Error) -> Error {
         self.host.refuse(error.exit(), &error.to_string());
         error
@@ -181,16 +183,16 @@ impl Order<'_> {
 impl Drop for Order<'_> {
     fn drop(&mut self) {
         if self.is_placed {
-            // A launcher that does not get it has troubles of its own.
+            // A launcher that misses this notices the end of the new ranks by itself.
             let _ = lock(self.door).abandon(&self.token, ANSWER);
         }
     }
 }
 
-/// How many ranks are wanted, when that can be.
+/// Checks the number of new ranks against the limits, and returns it.
 ///
 /// # Errors
-/// Too many, or none.
+/// Too many new ranks, or none.
 pub fn check(size: u32, what: &Spawn) -> Result<u32, Error> {
     let all = size.checked_add(what.ranks);
     let fits = (1..=MOST_NEW).contains(&what.ranks) && all.is_some_and(|all| all <= MOST_RANKS);
@@ -198,7 +200,7 @@ pub fn check(size: u32, what: &Spawn) -> Result<u32, Error> {
         return Err(failed(
             Exit::Usage,
             format!(
-                "{} ranks were asked for beside {}: from 1 to {MOST_NEW} at a time, and at most {MOST_RANKS} together",
+                "{} ranks were requested beside {}: from 1 to {MOST_NEW} at a time, and at most {MOST_RANKS} together",
                 what.ranks, size
             ),
         ));
@@ -206,10 +208,10 @@ pub fn check(size: u32, what: &Spawn) -> Result<u32, Error> {
     Ok(what.ranks)
 }
 
-/// Rank 0: has the new processes started, and meets them.
+/// At rank 0: has the launcher start the new processes, and meets them.
 ///
 /// # Errors
-/// A launcher that starts none, a new rank that does not fit or come.
+/// A launcher that starts none; a new rank with contradictory settings, or one that does not connect.
 pub fn invite<'d>(
     what: &Spawn,
     hellos: Vec<Hello>,
@@ -219,7 +221,7 @@ pub fn invite<'d>(
     order: &mut Option<Order<'d>>,
 ) -> Result<Meeting, Error> {
     let Some(zero) = hellos.first().cloned() else {
-        return Err(failed(Exit::System, "rank 0 has no hello"));
+        return Err(failed(Exit::System, "rank 0 is missing from the table of ranks"));
     };
     for hello in &hellos {
         hello
@@ -228,7 +230,7 @@ pub fn invite<'d>(
     }
     let program = find(&what.program)?;
     let kind = lock(door).kind();
-    // Processes that we start ourselves are here.
+    // Processes that this process starts itself are on this host.
     let is_far = kind != Kind::Singleton;
     let host = Host::open(&zero, hellos.len() as u32, is_far, (until, limit))?;
     let invitation = host.invitation().write()?;
@@ -249,8 +251,8 @@ pub fn invite<'d>(
         token: &order.token,
     };
     let met = {
-        // A launcher that is cut short is not to be called again, and the job goes on: so it has some time
-        // in any case.
+        // An exchange with a launcher that was cut short cannot be repeated, and the job goes on: so it gets
+        // some time even at the end of the limit.
         let limit = until.saturating_duration_since(Instant::now()).max(ANSWER);
         let placed = lock(door).spawn(&newcomers, limit).map_err(Error::from);
         placed.and_then(|()| order.wait(progress, |host, tick| host.gather(&zero, tick)))
@@ -265,8 +267,8 @@ pub fn invite<'d>(
     met.map_err(|error| order.give_up(error))
 }
 
-/// The program as every launcher finds it: a path from its root, where it is one, because not all start
-/// where we are.
+/// Returns the program's name for the launcher: an absolute path where it is a path, because not every
+/// launcher starts processes in this folder.
 fn find(program: &str) -> Result<String, Error> {
     use std::os::unix::fs::PermissionsExt as _;
     let is_program = |path: &std::path::Path| {

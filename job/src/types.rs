@@ -1,16 +1,17 @@
-//! The small words of the interface: whom a message comes from, what it is called, what was received.
+//! The small types of the interface: the sources and tags that a receive accepts, and the status that it
+//! returns.
 
 use std::fmt;
 
 /// Most ranks of one job.
 pub const MOST_RANKS: u32 = 65_536;
 
-/// Whom a receive or probe accepts.
+/// The sources that a receive or probe accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Exactly this rank.
     Rank(u32),
-    /// Whoever comes first.
+    /// The rank whose message comes first.
     Any,
 }
 
@@ -46,12 +47,12 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// This tag only.
+    /// Accepts this tag only.
     pub const fn exact(bits: u64) -> Self {
         Self { bits, ignore: 0 }
     }
 
-    /// Every tag.
+    /// Accepts every tag.
     pub const fn any() -> Self {
         Self {
             bits: 0,
@@ -59,7 +60,7 @@ impl Tag {
         }
     }
 
-    /// Tags that equal `bits` wherever `ignore` has a zero.
+    /// Accepts tags that equal `bits` wherever `ignore` has a zero.
     pub const fn masked(bits: u64, ignore: u64) -> Self {
         Self { bits, ignore }
     }
@@ -86,7 +87,8 @@ impl fmt::Display for Tag {
     }
 }
 
-/// What a finished receive or probe found. For a send: the receiver's rank, the tag and the length sent.
+/// The envelope that a finished receive or probe found. For a send: the receiver's rank, the tag and the
+/// length sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The sender's rank (for a send: the receiver's).

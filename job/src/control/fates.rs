@@ -1,7 +1,8 @@
-//! What the control plane's thread tells the owner of the rails: who is lost.
+//! The ranks that the control plane has lost, on their way from its thread to the owner of the rails.
 //!
-//! The owner looks at one flag in its housekeeping, never on the way of a message, and takes the list when that is set. Who
-//! sleeps is woken by a descriptor, which is there as soon as there is a control plane.
+//! The owner checks one flag in its housekeeping, never while it sends or receives a message, and takes the
+//! list when the flag is set. An eventfd, which exists as soon as there is a control plane, wakes an owner
+//! that sleeps.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +21,12 @@ struct Shared {
     wake: OnceLock<OwnedFd>,
 }
 
-/// The list, from both sides; copies are the same.
+/// The list of lost ranks, shared by both threads; clones refer to the same list.
 #[derive(Clone, Debug, Default)]
 pub struct Fates(Arc<Shared>);
 
 impl Fates {
-    /// From now on, sleepers are woken.
+    /// Makes the eventfd, so that a loss wakes sleepers.
     pub(super) fn begin(&self) -> Result<(), Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
             let step = "make an eventfd for the control plane";
@@ -40,7 +41,7 @@ impl Fates {
         Ok(())
     }
 
-    /// These ranks are lost.
+    /// Adds ranks that are lost.
     pub(super) fn tell(&self, lost: impl IntoIterator<Item = Rank>) {
         self.0
             .lost
@@ -49,18 +50,18 @@ impl Fates {
             .extend(lost);
         self.0.any.store(true, Ordering::Release);
         if let Some(wake) = self.0.wake.get() {
-            // A counter that is full wakes as well.
+            // A write to a full counter fails, and the counter wakes the sleeper all the same.
             let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Whether there are some.
+    /// Whether ranks were added since the last [`Fates::take`].
     #[inline]
     pub fn any(&self) -> bool {
         self.0.any.load(Ordering::Relaxed)
     }
 
-    /// Those that were told since the last time.
+    /// Takes the ranks that were added since the last call.
     #[cold]
     pub fn take(&self) -> Vec<Rank> {
         self.0.any.store(false, Ordering::Release);
@@ -70,7 +71,7 @@ impl Fates {
         mem::take(&mut self.0.lost.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What a sleeper watches.
+    /// Returns the descriptor for a sleeper to poll.
     pub fn arm(&self) -> Option<BorrowedFd<'_>> {
         self.0.wake.get().map(OwnedFd::as_fd)
     }

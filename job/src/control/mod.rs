@@ -1,4 +1,4 @@
-//! The control plane of a job: what its ranks tell each other beside the rails, and who is lost, known without one.
+//! The control plane of a job: messages between its ranks beside the rails, and notices of lost ranks.
 //!
 //! ```text
 //!   rank                                         thread `doorbell-oob`
@@ -7,14 +7,16 @@
 //!   World::control ───────► Oob ◄──────────────► messages, broadcasts, events    (doorbell_oob::plane)
 //! ```
 //!
-//! It is there when `control.mode` says so, at all ranks. They exchange where they can be reached over their rails, once; the
-//! sessions' key is derived from the job's. Nothing is listened on beyond loopback unless `control.nics` names it.
+//! It exists where `control.mode` is on, at all ranks. They exchange their control addresses once, over the
+//! rails; the key of its sessions is derived from the job's. It listens on the loopback interface alone,
+//! unless `control.nics` names others.
 //!
-//! With the policy `end`, a rank that all of its ways have failed to reach is lost for the rails as well: what waits for it
-//! ends with [`Error::PeerLost`], also where the rails would have gone on hoping. A rank without a lifeline (its parent in the
-//! tree and all ancestors are gone, the root among them) loses all others. With the policy `tell`, events are all that there is.
+//! With the policy `end`, a rank that the control plane has lost is lost for the rails as well: operations
+//! that need it end with [`Error::PeerLost`], even where the rails would have waited on. A rank without a
+//! lifeline (its parent in the tree and all ancestors, the root among them, are gone) loses all others. The
+//! policy `tell` only delivers events.
 //!
-//! The end of a world is collective then: see [`Control`].
+//! With a control plane, the end of a world is collective: see [`Control`].
 
 mod fates;
 
@@ -38,26 +40,26 @@ use crate::meet::Key;
 use crate::meet::remote::exit_of;
 use crate::ranks::Directory;
 
-/// What the key of its sessions is derived for.
+/// The purpose that the sessions' key is derived for.
 const PURPOSE: &str = "control";
-/// The gathers by which ranks agree that the job is over, and that all are there.
+/// The gathers by which all ranks agree that the job is over, and that all have started.
 const END: u32 = u32::MAX;
 const BEGIN: u32 = END - 1;
-/// Children of a rank in the tree.
+/// Most children of a rank in the tree.
 const RADIX: u32 = 64;
-/// For closing what is agreed to be over.
+/// Time for closing connections once the end is agreed.
 const LAST: Duration = Duration::from_secs(2);
-/// For an answer of a thread that never waits.
+/// Time for an answer of the control plane's thread, which never blocks.
 const SOON: Duration = Duration::from_secs(10);
-/// Longest that a rank may have to say about where it can be reached, or why not, in bytes.
+/// Longest contact or error text of a rank, in bytes.
 const LONGEST: u32 = 64 << 10;
 
 /// The control plane of this rank, as long as the world is there.
 ///
-/// Ranks are named by [`Control::name_of`]; tags below [`RESERVED`](doorbell_oob::rml::RESERVED) are the control plane's
-/// own. The end of a world waits for the other ranks' ends, up to `wait.deadline`: the peers of a process that has ended
-/// cannot tell it from one that is lost. A rank that leaves before the others without that (it is killed, panics, or the
-/// deadline is over) is lost for them.
+/// Ranks are named by [`Control::name_of`]; tags below [`RESERVED`](doorbell_oob::rml::RESERVED) are the
+/// control plane's own. The end of a world waits for the ends of the other ranks, up to `wait.deadline`,
+/// since a peer cannot distinguish an early end from a failure. A rank that leaves without this agreement (it
+/// is killed, it panics, or the deadline passes) counts as lost at the others.
 #[derive(Debug)]
 pub struct Control {
     oob: Oob,
@@ -65,21 +67,22 @@ pub struct Control {
 }
 
 impl Control {
-    /// Messages, receives, broadcasts, gathers and events. The gathers with the two largest numbers are the world's own.
+    /// Gives access to messages, receives, broadcasts, gathers and events. The gathers with the two largest
+    /// numbers are the world's own.
     #[must_use]
     pub fn oob(&self) -> &Oob {
         &self.oob
     }
 
-    /// What the control plane calls a rank.
+    /// Returns a rank's name in the control plane.
     #[must_use]
     pub fn name_of(&self, rank: u32) -> Name {
         Name::new(self.job, rank)
     }
 
-    /// Ends it, in agreement with the others, if there is time for that.
+    /// Ends the control plane, in agreement with the other ranks if that succeeds within `limit`.
     pub fn end(self, limit: Duration) {
-        // It has no more use for the others, and those who agree first are gone first.
+        // Ranks that agree first disappear first: `hush` keeps their ends from being reported as losses.
         if !limit.is_zero()
             && self.oob.hush().is_ok()
             && let Ok(agreed) = self.oob.gather(END, Bytes::from(&[]), limit)
@@ -90,7 +93,7 @@ impl Control {
     }
 }
 
-/// Which rank of which job the control plane is for.
+/// The rank and the job that a control plane is for.
 pub struct Member<'a> {
     /// The settings of the job.
     pub config: &'a Config,
@@ -98,7 +101,7 @@ pub struct Member<'a> {
     pub rank: u32,
     /// The ranks of the job.
     pub directory: &'a Directory,
-    /// Where the owner of the rails looks for ranks that are lost.
+    /// Where the owner of the rails finds the ranks that are lost.
     pub fates: &'a Fates,
 }
 
@@ -108,10 +111,11 @@ impl Member<'_> {
     }
 }
 
-/// Gathers the bytes of every rank, equally many of each, over the rails.
+/// An allgather over the rails: equally many bytes of every rank.
 pub type AllGather<'a> = &'a dyn Fn(&[u8], &mut [u8]) -> Result<(), Error>;
 
-/// Worlds of one thread cannot do together what all ranks have to.
+/// Refuses a control plane for ranks that are worlds of one thread, which cannot call a collective operation
+/// together.
 pub fn refuse_without_processes(config: &Config) -> Result<(), Error> {
     if *config.control.mode.get() {
         return Err(Error::Unsupported {
@@ -122,10 +126,10 @@ pub fn refuse_without_processes(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the control plane of this rank. All ranks do this together.
+/// Starts the control plane of this rank; collective.
 ///
 /// # Errors
-/// What this rank, or another one, cannot do; ranks that do not come.
+/// What failed at this rank or at another one; ranks that did not start in time.
 pub fn start(member: &Member<'_>, key: &Key, allgather: AllGather<'_>) -> Result<Control, Error> {
     let begun = begin(member, key);
     let own = match &begun {
@@ -140,7 +144,7 @@ pub fn start(member: &Member<'_>, key: &Key, allgather: AllGather<'_>) -> Result
     let (control, _) = begun?;
     let all = all?;
     let contacts = contacts(member.size(), &all)?;
-    // Those whom it may have to find; the others are found through them.
+    // Contacts of the ancestors, which this rank may have to connect to; others are found through them.
     let tree = Tree::new(member.size(), RADIX);
     let ancestors = tree
         .ancestors(member.rank)
@@ -154,12 +158,12 @@ pub fn start(member: &Member<'_>, key: &Key, allgather: AllGather<'_>) -> Result
     Ok(control)
 }
 
-/// Waits until all are in the tree: nobody misses who never was there.
+/// Waits until every rank is in the tree: a rank that never joined it could not be reported as lost.
 fn meet(config: &Config, control: &Control) -> Result<(), Error> {
     let limit = *config.job.timeout.get();
     let there = control.oob.gather(BEGIN, Bytes::from(&[]), limit);
     let there = there.map_err(|busy| ended(&busy.to_string()))?;
-    // The answer has a while to come when the time is over.
+    // The timed-out gather itself reports the missing ranks, a little after the limit.
     let missing = there
         .wait(limit + SOON)
         .map_or_else(Vec::new, |there| there.missing);
@@ -176,7 +180,7 @@ fn meet(config: &Config, control: &Control) -> Result<(), Error> {
     }
 }
 
-/// Starts this rank's own side.
+/// Starts this rank's own part.
 fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     let config = member.config;
     let settings = settings(config, member.directory.is_apart())?;
@@ -184,7 +188,7 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     let zero = member
         .directory
         .hello(0)
-        .ok_or_else(|| ended("rank 0 is not known"))?;
+        .ok_or_else(|| ended("rank 0 is missing from the table of ranks"))?;
     let job = zero.incarnation;
     let name = Name::new(job, member.rank);
     let mut plan = Plan::new(name, Epoch(1), member.size(), vec![Transport::tree("tcp")]);
@@ -208,7 +212,7 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
         told.map_err(|busy| ended(&busy.to_string()))?;
     }
     let contact = oob.contact().ok().and_then(|contact| contact.wait(SOON)?);
-    let contact = contact.ok_or_else(|| ended("it does not say where it is"))?;
+    let contact = contact.ok_or_else(|| ended("it did not report its own address"))?;
     Ok((Control { oob, job }, contact))
 }
 
@@ -219,7 +223,7 @@ fn ended(why: &str) -> Error {
     })
 }
 
-/// What listens, and where.
+/// Returns the interfaces and ports to listen on.
 fn settings(config: &Config, apart: bool) -> Result<Settings, Error> {
     let control = &config.control;
     let nics = control.nics.get().as_deref().unwrap_or_default();
@@ -239,7 +243,7 @@ fn settings(config: &Config, apart: bool) -> Result<Settings, Error> {
     })
 }
 
-/// Everybody's bytes, in the order of ranks.
+/// Exchanges byte strings; returns those of all ranks, in the order of ranks.
 fn exchange(size: u32, own: &[u8], allgather: AllGather<'_>) -> Result<Vec<Vec<u8>>, Error> {
     let size = size as usize;
     let own = &own[..own.len().min(LONGEST as usize)];
@@ -258,7 +262,7 @@ fn exchange(size: u32, own: &[u8], allgather: AllGather<'_>) -> Result<Vec<Vec<u
     Ok(each.map(|(bytes, length)| bytes[..length].to_vec()).collect())
 }
 
-/// Where each rank can be reached, or why one cannot take part.
+/// Decodes where each rank can be reached; fails with the reason of a rank that cannot take part.
 fn contacts(size: u32, all: &[Vec<u8>]) -> Result<Vec<Contact>, Error> {
     let read = |(rank, bytes): (usize, &Vec<u8>)| {
         let rank = rank as u32;
@@ -278,7 +282,7 @@ fn contacts(size: u32, all: &[Vec<u8>]) -> Result<Vec<Contact>, Error> {
     Ok(contacts)
 }
 
-/// Another rank's words, fit to be shown.
+/// Makes another rank's text fit for printing.
 fn shown(bytes: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(bytes)
         .chars()
@@ -286,7 +290,7 @@ fn shown(bytes: &[u8]) -> String {
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
     match text.is_empty() {
-        true => "it does not say where its control plane is".to_owned(),
+        true => "it sent no address of its control plane".to_owned(),
         false => format!("its control plane: {text}"),
     }
 }

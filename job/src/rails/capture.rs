@@ -15,27 +15,27 @@ use doorbell_inet::CaptureWriter;
 use crate::config::Config;
 use crate::error::Error;
 
-/// A capture that has ended (`World::end_captures`).
+/// The result of a capture that has ended (`World::end_captures`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// The rail whose frames it holds.
+    /// The rail whose frames the file has.
     pub rail: String,
-    /// The file.
+    /// The path of the file.
     pub file: PathBuf,
-    /// Frames in it.
+    /// Number of frames in the file.
     pub frames: u64,
-    /// Its length; when frames are missing, there may be a piece of one more behind it.
+    /// Length of the file in bytes; where frames are missing, part of one more may follow.
     pub bytes: u64,
-    /// Frames that are missing.
+    /// Number of frames that are missing.
     pub lost: u64,
-    /// Why they are.
+    /// Why they are missing.
     pub error: Option<String>,
 }
 
-/// Begins the capture that the configuration asks for, if it does: `set` gives its writer to the rail.
+/// Begins the capture that the configuration names, if any: `set` gives its writer to the rail.
 ///
 /// # Errors
-/// When the file cannot be made.
+/// When the file cannot be created.
 pub(super) fn begin(
     name: &RailName,
     config: &Config,
@@ -45,7 +45,7 @@ pub(super) fn begin(
         return Ok(());
     };
     let file = open(&path).map_err(|source| Error::Io {
-        step: "make the capture",
+        step: "create the capture file",
         object: path.display().to_string(),
         source,
         remedy: "name a plain file of your own, or a new one in a folder that can be written to (udp.capture)",
@@ -54,17 +54,17 @@ pub(super) fn begin(
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = (since_1970.as_nanos() as u64).saturating_sub(clock.now().nanos());
     let application = concat!("doorbell ", env!("CARGO_PKG_VERSION"));
-    let told = Told {
+    let reporting = ReportingFile {
         file,
         length: 0,
         path,
         failed: None,
     };
-    set(Writer::new(Box::new(told), application, epoch), clock);
+    set(Writer::new(Box::new(reporting), application, epoch), clock);
     Ok(())
 }
 
-/// What the capture of a rail came to, if it had one.
+/// Returns the result of a rail's capture, if it had one.
 pub(super) fn end(writer: Option<CaptureWriter>, name: &RailName, config: &Config) -> Option<Capture> {
     let mut writer = writer?;
     Some(Capture {
@@ -77,14 +77,15 @@ pub(super) fn end(writer: Option<CaptureWriter>, name: &RailName, config: &Confi
     })
 }
 
-/// A plain file for its user only: it holds what the program sends. One that is there keeps no wider mode.
+/// Opens a plain file for this user only, since it will hold what the program sends; restricts the mode of
+/// one that exists.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options
         .write(true)
         .create(true)
         .mode(0o600)
-        // A pipe would wait for a reader.
+        // Without this flag, opening a pipe would wait for a reader.
         .custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32)
         .open(path)?;
     if !file.metadata()?.is_file() {
@@ -95,15 +96,16 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file that says at its end, once, when not everything could be written: nobody else may be there to say it.
-struct Told {
+/// A file that prints one line when it is dropped, if a write failed: the program may never look at the
+/// capture's result.
+struct ReportingFile {
     file: File,
     length: u64,
     path: PathBuf,
     failed: Option<String>,
 }
 
-impl Write for Told {
+impl Write for ReportingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Beyond the limit of file sizes, the system would end the process with SIGXFSZ.
         let written = check_file_size(self.length + bytes.len() as u64).and_then(|()| self.file.write(bytes));
@@ -121,22 +123,23 @@ impl Write for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for ReportingFile {
     fn drop(&mut self) {
         let Some(error) = &self.failed else {
             return;
         };
-        // Control characters in a name are for the terminal, and not for the reader.
+        // Control characters of a name could change the terminal's state.
         let path: String = self.path.display().to_string().escape_debug().collect();
         let line = format!(
             "doorbell: the capture `{path}` is incomplete: {error}; make room there, name a file elsewhere, or capture less\n"
         );
-        // In one write, as several ranks may say something at once; nobody can be told that nobody can be told.
+        // One write for the whole line, since several ranks may print at once. stderr may be closed: there is
+        // nowhere to report that.
         let _ = io::stderr().write_all(line.as_bytes());
     }
 }
 
-/// Where the frames of the rail `name` go; the second rail of a list has a file of its own.
+/// Returns the file for the frames of the rail `name`; each further rail of a list has a file of its own.
 fn path(name: &RailName, config: &Config) -> Option<PathBuf> {
     let path = capture_file(
         Path::new(config.udp.capture.get().as_ref()?),
@@ -155,7 +158,7 @@ fn path(name: &RailName, config: &Config) -> Option<PathBuf> {
     }
 }
 
-/// The file that the capture of `rank` is written to: `trace.pcapng` of rank 3 is `trace.3.pcapng`.
+/// Returns the file of a rank's capture: `trace.pcapng` becomes `trace.3.pcapng` for rank 3.
 ///
 /// ```
 /// # use std::path::Path;

@@ -1,5 +1,5 @@
-//! A rail that breaks when it was told to (`fault.inject`): a test aid. It is a kind of rail of its own, so that all others
-//! have nothing of it, not even a branch.
+//! A rail that breaks at configured points (`fault.inject`): a test aid. It is a kind of rail of its own, so
+//! that all others carry nothing of it, not even a branch.
 
 use std::collections::VecDeque;
 
@@ -19,23 +19,23 @@ use doorbell_fabric::time::Time;
 use super::{AnyRail, Manage as _};
 use crate::config::{Fault, When};
 
-/// Polls of a transfer before it is broken: some of it has moved then, and of a long one not all.
+/// Polls of a transfer before it is broken: part of it has been transferred then, but not all of a long one.
 const MIDDLE: u32 = 2;
 
-/// A rail, and the faults that are still to come.
+/// A rail, with the faults that are yet to be injected.
 pub struct FaultRail {
     pub(super) rail: Box<AnyRail>,
     faults: VecDeque<When>,
-    /// Whether one of them has happened.
+    /// Whether a fault was injected.
     pub(super) broken: bool,
     /// Messages since the last fault.
     messages: u64,
-    /// Polls since a one-sided transfer began; `None`: none did.
+    /// Polls since a one-sided transfer began; `None` before the first one.
     polls: Option<u32>,
 }
 
 impl FaultRail {
-    /// The rail itself where no fault names it.
+    /// Wraps a rail that a fault names; returns any other as it is.
     pub(super) fn wrap(rail: AnyRail, faults: &[Fault]) -> AnyRail {
         let ours = faults.iter().filter(|fault| fault.rail == *rail.name());
         let faults: VecDeque<When> = ours.map(|fault| fault.when).collect();
@@ -51,7 +51,7 @@ impl FaultRail {
         })
     }
 
-    /// Breaks the ways to all peers, when it is time. Between calls, as rails break by themselves.
+    /// Breaks the paths to all peers, when a fault is due. Runs between calls, as real failures do.
     fn inject_due(&mut self) {
         let due = match self.faults.front() {
             Some(When::Messages(count)) => self.messages >= *count,
@@ -66,7 +66,7 @@ impl FaultRail {
         }
     }
 
-    /// A one-sided transfer of ours has begun.
+    /// Counts polls from here on, if a one-sided transfer has begun.
     fn has_begun(&mut self, done: Result<(), Refused>) -> Result<(), Refused> {
         if done.is_ok() {
             self.polls.get_or_insert(0);

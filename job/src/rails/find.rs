@@ -1,4 +1,4 @@
-//! Which rails there are, and opening those that are wanted.
+//! Discovers the rails of this machine, and opens those that the configuration names.
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::{Candidate, Discovery, Driver, Outcome};
@@ -16,7 +16,7 @@ use crate::config::drivers::{igbvf_config, shm_config, udp_config, usnic_config,
 use crate::config::{Config, Value as _};
 use crate::error::Error;
 
-/// The drivers of this build, for discovery.
+/// The drivers of kinds whose crates have none for discovery.
 struct ShmDriver(ShmConfig);
 struct SimDriver;
 struct PortalsDriver;
@@ -28,7 +28,8 @@ impl Driver for ShmDriver {
 
     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
         let name: RailName = "shm".parse()?;
-        // Opening it is how to know: a socket and a page of memory, gone again at the end of this call.
+        // The only way to find out is to open it: a socket and a page of memory, closed again at the end of
+        // this call.
         let rail = ShmRail::open(&name, &self.0)?;
         let pull = if rail.capabilities().features.get {
             "yes"
@@ -65,7 +66,8 @@ impl Driver for PortalsDriver {
         "portals"
     }
 
-    /// Nothing is loaded for it: what a vendor's library does then is its own matter, and nobody may have asked.
+    /// Loads no vendor's library: loading one may have side effects, which a user who named no such rail does
+    /// not expect.
     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
         Ok(Vec::new())
     }
@@ -80,7 +82,7 @@ impl Driver for PortalsDriver {
     }
 }
 
-/// Every kind of rail with its verdict, and the reason of each that cannot be used.
+/// Returns every kind of rail with its verdict, and for each that cannot be used the reason.
 ///
 /// ```
 /// # use doorbell_job as doorbell;
@@ -107,7 +109,8 @@ pub fn discover(config: &Config) -> Discovery {
     )
 }
 
-/// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
+/// Returns how the system would route frames of a rail that is not open to `address`; `None` for rails that
+/// it does not route.
 pub fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
     let query = udp_config(config).interface_query();
     let way =
@@ -115,7 +118,7 @@ pub fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Re
     Some(way.map(|way| way.to_string()).map_err(reason_of))
 }
 
-/// Why a peer cannot be reached, without the words that every such error has around it.
+/// Returns why a peer cannot be reached, without the phrase that every such error has around its reason.
 pub fn reason_of(error: RailError) -> String {
     match error {
         RailError::Unreachable { reason, .. } => reason,
@@ -123,7 +126,7 @@ pub fn reason_of(error: RailError) -> String {
     }
 }
 
-/// Two names of one interface are one rail, which would look like two that stand in for each other.
+/// Refuses two names of one interface: they would count as two rails of which one replaces the other.
 fn no_rail_twice(config: &Config, found: &Discovery) -> Result<(), Error> {
     let list = &config.rails.list;
     let places: Vec<_> = list
@@ -146,7 +149,7 @@ fn no_rail_twice(config: &Config, found: &Discovery) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a rail is, whatever its name: interface and address, of those that have them.
+/// Returns what identifies a rail regardless of its name, where it has that: interface and address.
 fn place(candidate: &Candidate) -> Option<[&str; 2]> {
     let fact = |name: &str| {
         let fact = candidate.facts.iter().find(|fact| fact.name == name)?;
@@ -155,8 +158,8 @@ fn place(candidate: &Candidate) -> Option<[&str; 2]> {
     Some([fact("interface")?, fact("address")?])
 }
 
-/// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.
-/// The second part is what selection judges: all candidates, also those that could not be opened.
+/// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen
+/// unnamed. The second part is what selection judges: all candidates, also those that could not be opened.
 pub fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error> {
     let found = discover(config);
     let named = &config.rails.list.get().0;
@@ -178,13 +181,13 @@ pub fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error
         match AnyRail::open(&candidate.rail, config) {
             Ok(rail) => rails.push(rail),
             Err(error) if !named.is_empty() => return Err(error),
-            // One sick rail hides no other: it is a candidate that lost.
+            // A rail that fails to open does not hide the others: it becomes a rejected candidate.
             Err(error) => {
                 *candidate = Candidate::rejected(candidate.rail.clone(), error.to_string(), error.remedy())
             }
         }
     }
-    // A driver that found nothing because it failed is among the reasons, too.
+    // A driver whose discovery failed is listed with its reason as well.
     for report in &found.kinds {
         if let (Outcome::Failed { reason, remedy }, Ok(rail)) = (&report.outcome, report.kind.parse()) {
             candidates.push(Candidate::rejected(rail, reason.clone(), remedy.as_str()));

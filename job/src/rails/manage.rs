@@ -1,5 +1,5 @@
 //! What a job does with a rail beside moving messages over it: key, captures, counters, diagnosis,
-//! faults on purpose. None of it is on the path of a message.
+//! injected faults. None of it is on the path of a message.
 
 use std::borrow::Cow;
 
@@ -25,72 +25,74 @@ use crate::random;
 
 /// A rail as a job manages it.
 pub trait Manage: Message {
-    /// The life of the rail: peers of another one are refused.
+    /// Returns the life of the rail: peers of another life are refused.
     fn incarnation(&self) -> Incarnation;
 
-    /// Sets the job's key, before any peer is opened. Peers of one host are distinguished by their process
-    /// and user, which the kernel vouches for.
+    /// Sets the job's key, before any peer is opened. Rails within a host ignore it: they identify peers by
+    /// process and user, which the kernel guarantees.
     fn set_job_key(&mut self, _: &Key) {}
 
-    /// The mode that the rail was opened in, where its kind has several.
+    /// Returns the mode that the rail was opened in, where its kind has several.
     fn how(&self) -> Option<String> {
         None
     }
 
-    /// Ends its capture, if it has one.
+    /// Ends the rail's capture, if it has one.
     fn end_capture(&mut self, _: &Config) -> Option<Capture> {
         None
     }
 
-    /// Longest message, its head included, that goes in one frame, or in one piece where there are no frames.
+    /// Returns the length of the longest message, its head included, that fits one frame, or one piece of a
+    /// rail without frames.
     fn in_one_frame(&self) -> usize {
         let limits = self.capabilities().limits;
         limits.eager.min(limits.message)
     }
 
-    /// Passes on each of its counters: name, unit, total. Names and order never change.
+    /// Calls `each` with every counter's name, unit and total. Names and order never change.
     fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64));
 
-    /// Whether a peer owes it answers.
+    /// Whether the rail is waiting for overdue answers of a peer.
     fn is_suspect(&self, _: PeerIndex) -> bool {
         false
     }
 
-    /// Whether the probe of two sizes has shown that frames pass both ways, and what else in words,
-    /// where the rail makes one and it is over.
+    /// Returns whether the probe with frames of two sizes has shown that frames pass both ways, and a
+    /// description; `None` where the rail makes no such probe, or it is not over.
     fn probed(&self, _: PeerIndex) -> Option<(bool, &'static str)> {
         None
     }
 
-    /// The trouble on the way to a peer, as far as the rail has found any.
+    /// Returns the trouble on the path to a peer, as far as the rail has found any.
     fn trouble(&self, _: PeerIndex) -> Option<Cow<'static, str>> {
         None
     }
 
-    /// Why it is down and what to do, where its driver has more of it than that its link is down.
+    /// Returns why the rail is down and what to do, where its driver can state more than that its link is
+    /// down.
     fn own_reason(&self) -> Option<String> {
         None
     }
 
-    /// Breaks the ways to all peers, or to one, as if by themselves. A simulated rail has no event of it.
+    /// Breaks the path to one peer, or to all, like a real failure. A simulated rail reports no event of it.
     fn inject_failure(&mut self, peer: Option<PeerIndex>);
 
-    /// Whether a fault on purpose has broken it.
+    /// Whether an injected fault has broken the rail.
     fn is_broken_on_purpose(&self) -> bool {
         false
     }
 
-    /// The last `most` notable events on the way to a peer, one line each, newest last.
+    /// Returns the last `most` notable events on the path to a peer, one line each, newest last.
     fn recent(&self, _: PeerIndex, _: usize) -> Vec<String> {
         Vec::new()
     }
 
-    /// Where it is, for its peers to judge.
+    /// Returns the rail's network and limits, by which peers judge it.
     fn place(&self) -> Place {
         Place::default()
     }
 
-    /// The report about the way to a peer, with what the driver has of it.
+    /// Returns the report about the path to a peer, with the driver's part.
     fn way_report(&self, peer: PeerIndex) -> WayReport {
         self.report(peer)
     }
@@ -126,7 +128,7 @@ impl Manage for SimRail {
         self.incarnation()
     }
 
-    // The network counts for all its rails together.
+    // The network keeps one set of counters for all its rails.
     fn counts(&self, _: &mut dyn FnMut(&str, &'static str, u64)) {}
 
     fn inject_failure(&mut self, peer: Option<PeerIndex>) {
@@ -134,7 +136,7 @@ impl Manage for SimRail {
     }
 }
 
-/// A driver of datagrams as a job manages it, below the BTL.
+/// A driver of datagrams below the BTL, as a job manages it.
 pub trait ManageDriver: Datagram {
     /// The life that rails over it begin.
     ///
@@ -142,7 +144,7 @@ pub trait ManageDriver: Datagram {
     /// When the kernel gives no random number.
     fn life(&self) -> Result<Incarnation, Error>;
 
-    /// Begins a capture of its frames.
+    /// Begins a capture of the driver's frames.
     fn set_capture(&mut self, _: CaptureWriter, _: Clock) {}
 
     /// Ends the capture and returns its writer.
@@ -150,35 +152,35 @@ pub trait ManageDriver: Datagram {
         None
     }
 
-    /// The mode that it was opened in.
+    /// Returns the mode that the driver was opened in.
     fn how(&self) -> Option<String> {
         None
     }
 
-    /// Passes on each of its counters: name and total.
+    /// Calls `each` with every counter's name and total.
     fn counts(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// Whether its link is up, as it was from the start on; rails report changes alone.
+    /// Whether the driver's link is up; rails report only changes of it.
     fn link(&self) -> Option<bool> {
         None
     }
 
-    /// Where it is, for its peers to judge.
+    /// Returns the driver's network and limits, by which peers judge it.
     fn place(&self) -> Place {
         Place::default()
     }
 
-    /// Why it is down and what to do.
+    /// Returns why the driver is down and what to do.
     fn own_reason(&self) -> Option<String> {
         None
     }
 
-    /// The one cause of trouble with any peer.
+    /// Returns a cause that affects all peers of the driver.
     fn cause(&self, _in_doubt: bool) -> Option<&'static str> {
         None
     }
 
-    /// What the kernel refuses to a peer. There may be more: frames may be lost farther on, too.
+    /// Returns the error that the kernel reported for a peer. Frames may be lost farther on as well.
     fn refused(&self, _: PeerIndex, _in_doubt: bool) -> Option<String> {
         None
     }
@@ -271,7 +273,7 @@ impl<D: ManageDriver> Manage for Btl<D> {
     }
 }
 
-/// What a counter of a rail counts, by its name.
+/// Returns the unit of a rail's counter, by its name.
 fn unit(name: &str) -> &'static str {
     if name.starts_with("bytes") {
         "bytes"
@@ -286,7 +288,7 @@ impl ManageDriver for SimDatagram {
     }
 }
 
-/// What the drivers of real networks have under the same names.
+/// Implements the methods that the drivers of real networks have under the same names.
 macro_rules! manage_driver {
     ($rail:ty { $($more:item)* }) => {
         impl ManageDriver for $rail {

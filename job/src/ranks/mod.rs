@@ -1,17 +1,18 @@
-//! Who the ranks of a job are, as far as this rank knows: all of them from the start, or each from when it is needed.
+//! The table of ranks: what each rank of a job has published, read for all ranks at the start or for each
+//! when it is needed.
 //!
 //! ```text
-//!   who owns the rails                  thread `doorbell-names`                     the launcher
+//!   owner of the rails                  thread `doorbell-names`                      the launcher
 //!     ask(7), search() ───────────────►   get "hello" of 7  ──────────────────────►
-//!     housekeeping looks at ◄── news ──   it fits to rank 0's, addresses resolved  ◄
+//!     housekeeping looks at ◄── news ──   check it against rank 0's, resolve addresses  ◄
 //! ```
 //!
-//! In a small job each rank reads the words of all others before it begins: whatever does not fit is told at once, by all.
-//! In a larger one (`job.lazy_above`) it reads those of the ranks that it has something to say to, hears from, or waits for;
-//! the launcher is asked by a thread of its own, which begins when the first is needed. Nobody waits for it but what waits
-//! for that rank.
+//! In a small job each rank reads the entries of all others before it begins, so that contradictory settings
+//! are an error of all ranks at once. In a larger one (`job.lazy_above`) it reads those of the ranks that it
+//! sends to, receives from or waits for. A thread of its own, which starts with the first such rank, makes
+//! the requests to the launcher, so that only operations with that rank wait for the answer.
 //!
-//! What was read stays, and is not changed: whoever has it may look at it without a lock.
+//! An entry that was read never changes: it is read without a lock.
 
 mod reader;
 
@@ -29,24 +30,24 @@ use crate::acm::Resolution;
 use crate::error::Error;
 use crate::meet::Hello;
 
-/// What is known of one rank.
+/// The entry of one rank.
 #[derive(Debug)]
 struct Known {
     hello: Hello,
-    /// The rails to it, once they were chosen.
+    /// The rails to the rank, once they are chosen.
     selection: OnceLock<Selection>,
 }
 
-/// What became of asking for a rank: why it cannot be met, if so.
+/// The result of a look-up: the rank's entry is in the table, or `trouble` has the reason why it is not.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
     /// The rank that was looked up.
     pub rank: u32,
-    /// Why it cannot be met.
+    /// Why the rank cannot be connected to, if so.
     pub trouble: Option<String>,
 }
 
-/// What the thread tells the owner of the rails.
+/// The results on their way from the thread to the owner of the rails.
 #[derive(Debug)]
 struct Letters {
     any: AtomicBool,
@@ -57,26 +58,26 @@ struct Letters {
 #[derive(Debug)]
 struct Shared {
     known: Box<[OnceLock<Box<Known>>]>,
-    /// How many of them are.
+    /// How many entries are filled.
     count: AtomicUsize,
     /// How the addresses of ranks on other hosts were resolved.
     resolutions: Mutex<Vec<Resolution>>,
     letters: Option<Letters>,
 }
 
-/// Who the ranks are, from all sides; copies are the same.
+/// The table of ranks; clones refer to the same table.
 #[derive(Clone, Debug)]
 pub struct Directory {
     shared: Arc<Shared>,
     reader: Option<Arc<Reader>>,
     /// Whether the ranks are on several hosts.
     apart: bool,
-    /// How many of them are here, where only the launcher knows.
+    /// How many ranks this host has, where only the launcher knows.
     here: Option<u32>,
 }
 
 impl Directory {
-    /// Everybody is known.
+    /// Makes a table that is complete from the start.
     pub fn whole(table: Vec<Hello>) -> Self {
         let apart = table.iter().any(|hello| hello.host != table[0].host);
         let count = AtomicUsize::new(table.len());
@@ -97,13 +98,13 @@ impl Directory {
         }
     }
 
-    /// Known are this rank and rank 0; the others are asked for from `source`.
+    /// Makes a table with this rank and rank 0; the others are read from `source` when they are needed.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// When the system is out of descriptors.
     pub fn lazy(own: Hello, zero: Hello, source: Source) -> Result<Self, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
-            let step = "make an eventfd for what is asked about other ranks";
+            let step = "make an eventfd for the look-up of other ranks";
             Error::io(
                 step,
                 "this process",
@@ -136,12 +137,12 @@ impl Directory {
         Ok(directory)
     }
 
-    /// How many ranks the job has.
+    /// Returns the number of ranks in the job.
     pub fn size(&self) -> u32 {
         self.shared.known.len() as u32
     }
 
-    /// Whether ranks are asked for when they are needed.
+    /// Whether entries are read when they are needed.
     pub fn is_lazy(&self) -> bool {
         self.reader.is_some()
     }
@@ -151,38 +152,39 @@ impl Directory {
         self.apart
     }
 
-    /// How many ranks this host has, where not all of them are known; `None` where the launcher does not say.
+    /// Returns how many ranks this host has, where the table is not complete; `None` where the launcher does
+    /// not report it.
     pub fn here(&self) -> Option<u32> {
         self.here
     }
 
-    /// What a rank has published, if it was asked for.
+    /// Returns a rank's entry, if it was read.
     pub fn hello(&self, rank: u32) -> Option<&Hello> {
         self.shared.hello(rank)
     }
 
-    /// Those that are known.
+    /// Returns all entries that were read.
     pub fn hellos(&self) -> impl Iterator<Item = &Hello> + Clone {
         let known = self.shared.known.iter();
         known.filter_map(|known| known.get().map(|known| &known.hello))
     }
 
-    /// The rails to a rank, once they were chosen.
+    /// Returns the rails to a rank, once they are chosen.
     pub fn selection(&self, rank: u32) -> Option<&Selection> {
         let known = self.shared.known.get(rank as usize)?.get()?;
         known.selection.get()
     }
 
-    /// These rails lead to a rank.
+    /// Sets the rails that lead to a rank.
     pub fn choose(&self, rank: u32, selection: Selection) {
         let known = self.shared.known.get(rank as usize).and_then(OnceLock::get);
         if let Some(known) = known {
-            // They are chosen once.
+            // A later choice of the same rails changes nothing.
             let _ = known.selection.set(selection);
         }
     }
 
-    /// How the addresses of ranks on other hosts were resolved so far.
+    /// Returns how addresses of ranks on other hosts have been resolved so far.
     pub fn resolutions(&self) -> Vec<Resolution> {
         let resolutions = self.shared.resolutions.lock();
         resolutions.unwrap_or_else(PoisonError::into_inner).clone()
@@ -193,19 +195,19 @@ impl Directory {
         self.shared.resolved(found);
     }
 
-    /// A rank is needed: [`Directory::take`] tells when it is known.
+    /// Requests the entry of a rank; [`Directory::take`] returns the result.
     ///
     /// # Errors
-    /// Why nobody can be asked.
+    /// When the thread cannot be started, with the reason.
     pub fn ask(&self, rank: u32) -> Result<(), String> {
         self.reader.as_ref().map_or(Ok(()), |reader| reader.ask(rank))
     }
 
-    /// Somebody calls who is not known: those are asked for that were not, one after the other and the nearest ranks first,
-    /// until [`Directory::found`].
+    /// Reads entries until the rank of an incoming connection is found ([`Directory::found`]): those not read
+    /// yet, one after the other, the ranks nearest to `from` first.
     ///
     /// # Errors
-    /// Why nobody can be asked.
+    /// When the thread cannot be started, with the reason.
     pub fn search(&self, from: u32) -> Result<(), String> {
         let size = self.size();
         let around = (1..=size / 2).flat_map(|step| [(from + step) % size, (from + size - step) % size]);
@@ -214,33 +216,33 @@ impl Directory {
             .map_or(Ok(()), |reader| reader.search(around))
     }
 
-    /// Nobody calls any more who is not known.
+    /// Ends the search: every incoming connection belongs to a rank with an entry.
     pub fn found(&self) {
         if let Some(reader) = &self.reader {
             reader.found();
         }
     }
 
-    /// It was looked at what [`Directory::take`] gave.
+    /// Lets a search go on to its next rank: the results of [`Directory::take`] were handled.
     pub fn seen(&self) {
         if let Some(reader) = &self.reader {
             reader.seen();
         }
     }
 
-    /// Whether all are known.
+    /// Whether all entries are read.
     pub fn is_whole(&self) -> bool {
         self.shared.count.load(Ordering::Relaxed) == self.shared.known.len()
     }
 
-    /// Whether there is news.
+    /// Whether there are results for [`Directory::take`].
     #[inline]
     pub fn any(&self) -> bool {
         let letters = self.shared.letters.as_ref();
         letters.is_some_and(|letters| letters.any.load(Ordering::Relaxed))
     }
 
-    /// What became of what was asked, since the last time.
+    /// Takes the results of look-ups since the last call.
     #[cold]
     pub fn take(&self) -> Vec<News> {
         let Some(letters) = &self.shared.letters else {
@@ -251,12 +253,12 @@ impl Directory {
         mem::take(&mut letters.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What a sleeper watches.
+    /// Returns the descriptor for a sleeper to poll.
     pub fn arm(&self) -> Option<BorrowedFd<'_>> {
         self.shared.letters.as_ref().map(|letters| letters.wake.as_fd())
     }
 
-    /// Nothing more is asked: the thread ends after the question that it is at.
+    /// Ends the thread, after the look-up that is under way.
     pub fn close(&self) {
         if let Some(reader) = &self.reader {
             reader.close();
@@ -281,7 +283,7 @@ impl Shared {
 
     fn learn(&self, hello: Hello) {
         let place = self.known.get(hello.rank as usize);
-        // What was learned before is the same.
+        // An entry that is there already is the same.
         if place.is_some_and(|place| place.set(Box::new(Known::of(hello))).is_ok()) {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
@@ -300,7 +302,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
             .push(news);
         letters.any.store(true, Ordering::Release);
-        // A counter that is full wakes as well.
+        // A write to a full counter fails, and the counter wakes the sleeper all the same.
         let _ = rustix::io::write(&letters.wake, &1_u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that asks the launcher who a rank is.
+//! The thread that reads other ranks' entries from the launcher.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,14 +11,14 @@ use crate::config::Config;
 use crate::launcher::Door;
 use crate::meet::{Hello, launched};
 
-/// Where ranks are asked for.
+/// The source of other ranks' entries.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The launcher. What its ranks have put is there.
+    /// The launcher, which has the values that its ranks published.
     pub door: Door,
-    /// How many ranks are on this host, where it says so.
+    /// How many ranks are on this host, where the launcher reports it.
     pub local_size: Option<u32>,
-    /// Whether, and how, addresses are resolved.
+    /// The configuration: whether, and how, addresses are resolved.
     pub config: Config,
 }
 
@@ -30,13 +30,13 @@ impl Source {
 
 #[derive(Debug, Default)]
 struct Orders {
-    /// Those that are needed.
+    /// Ranks that are needed.
     ranks: VecDeque<u32>,
-    /// Those of whom one is looked for.
+    /// Ranks that a search goes through.
     around: VecDeque<u32>,
-    /// The last of them was read, and nobody has looked whether it is the one.
+    /// Whether the owner has not handled the last result of the search yet.
     unseen: bool,
-    /// Those that were ever asked for.
+    /// Whether each rank's entry was ever requested.
     asked: Vec<bool>,
     started: bool,
     closed: bool,
@@ -79,7 +79,7 @@ impl Reader {
         }
     }
 
-    /// Asks for a rank, if it was not asked for; the thread begins with the first.
+    /// Requests a rank's entry, unless it was requested before; the first request starts the thread.
     pub(super) fn ask(&self, rank: u32) -> Result<(), String> {
         let mut orders = self.inner.lock();
         if let Some(asked) = orders.asked.get_mut(rank as usize).filter(|asked| !**asked) {
@@ -89,8 +89,8 @@ impl Reader {
         self.wake(orders)
     }
 
-    /// Asks for ranks in this order, one by one, each after it was looked at what the last one is, until one of them was
-    /// found.
+    /// Requests entries in this order, each after the owner has handled the one before, until
+    /// [`Reader::found`].
     pub(super) fn search(&self, around: impl IntoIterator<Item = u32>) -> Result<(), String> {
         let mut orders = self.inner.lock();
         if orders.around.is_empty() {
@@ -99,12 +99,12 @@ impl Reader {
         self.wake(orders)
     }
 
-    /// It was found.
+    /// Ends the search.
     pub(super) fn found(&self) {
         self.inner.lock().around.clear();
     }
 
-    /// It was looked at what was told.
+    /// Lets the search go on to the next rank.
     pub(super) fn seen(&self) {
         self.inner.lock().unseen = false;
         self.inner.more.notify_one();
@@ -133,7 +133,7 @@ impl Reader {
         started.map(drop).map_err(|error| {
             let remedy = doorbell_fabric::error::advice(&error);
             let remedy = remedy.unwrap_or("check `ulimit -u` and the container's limit of threads");
-            format!("the thread that asks for it cannot start ({error}); {remedy}")
+            format!("the thread that looks it up cannot start ({error}); {remedy}")
         })
     }
 
@@ -157,7 +157,7 @@ impl Inner {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next rank that is asked for; `None` at the end.
+    /// Waits for the next rank to read; `None` at the end.
     fn next(&self) -> Option<u32> {
         let mut orders = self.lock();
         loop {
@@ -173,7 +173,7 @@ impl Inner {
 }
 
 impl Orders {
-    /// The next one of those among whom one is looked for, when it is time for it.
+    /// Takes the next rank of the search, unless the owner has yet to handle the last one.
     fn next_around(&mut self) -> Option<u32> {
         if self.unseen {
             return None;
@@ -189,7 +189,7 @@ impl Orders {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Work {
     inner: Arc<Inner>,
     source: Source,
@@ -202,7 +202,7 @@ impl Work {
     fn run(self) {
         while let Some(rank) = self.inner.next() {
             let read = self.read(rank);
-            // Nobody is left who would want to know.
+            // The table is gone, and with it the owner of the rails.
             let Some(shared) = self.shared.upgrade() else {
                 return;
             };
@@ -218,7 +218,7 @@ impl Work {
         }
     }
 
-    /// What a rank has put, if it fits to us.
+    /// Reads what a rank has published, and checks that its job and settings match ours.
     fn read(&self, rank: u32) -> Result<Hello, String> {
         let limit: Duration = *self.source.config.job.timeout.get();
         let mut door = self.source.door.lock().unwrap_or_else(PoisonError::into_inner);

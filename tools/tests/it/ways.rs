@@ -484,7 +484,7 @@ fn a_long_wait_tells_what_the_rail_knows_of_a_peer_that_stopped() {
         "[0]",
         "suspect",
         "link up",
-        "heard of it",
+        "last frame from it",
         "last acknowledgement",
         "unacknowledged, the oldest has number",
         "time-outs in a row",
