@@ -302,7 +302,7 @@ fn crossing_calls() {
     }
 }
 
-/// Frames of a former life that arrive in a later one are nobody's.
+/// Late frames of an earlier incarnation match no connection of the current one.
 #[test]
 fn late_frames_of_a_former_life() {
     let late = Duration::from_millis(40);

@@ -1,6 +1,6 @@
-//! Windows, segments and rooms so few that everybody's are full of what waits for the others': requests both
-//! ways, answers, long messages, through loss. No end may wait for ever for room that only its own waiting
-//! keeps taken.
+//! Windows, segments and buffers so scarce that those of each end are full of messages that wait for those of
+//! the others: requests both ways, replies, long messages, under loss. No end may wait forever for room that
+//! only its own waiting keeps taken.
 
 use std::time::Duration;
 
