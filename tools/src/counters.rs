@@ -17,7 +17,7 @@ use crate::console;
 use crate::error::ToolError;
 use crate::exits;
 
-/// Show what the ranks that run here have counted so far
+/// Show the counters of the ranks that run on this machine
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Each rank keeps a page of counters that this user may read: messages by kind, and for each rail what it sent, received, dropped \

@@ -64,12 +64,12 @@ Without a key, only loopback is served and called.\n\n"
     )
 )]
 pub struct Cli {
-    #[command(subcommand)]
-    /// Which of the commands it is.
+#[command(subcommand)]
+    /// The command to run.
     pub command: Command,
 }
 
-/// The commands of `doorbell`, and those that it starts itself by.
+/// The commands of `doorbell`, including hidden ones that it starts itself with.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start N ranks of a program, on this machine or on several
@@ -78,7 +78,7 @@ pub enum Command {
     Info(InfoArgs),
     /// Show which rails lead to a peer, and why the others do not
     Why(WhyArgs),
-    /// Show what the ranks that run here have counted so far
+    /// Show the counters of the ranks that run on this machine
     Counters(CountersArgs),
     /// Find out why a rail does not work, and what to do
     Doctor(DoctorArgs),
@@ -111,7 +111,7 @@ doorbell pingpong --layer portals --sizes 8\n  doorbell pingpong --layer am --ra
 doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
 doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
-    /// Measure bandwidth: messages in one direction, a window outstanding
+    /// Measure bandwidth: messages in one direction, with a window of them outstanding
     #[command(after_help = concat!(hosts!(), settings!(), exits!(), "\
 Examples:\n  doorbell stream\n  doorbell stream --sizes 64Ki,1Mi --window 16 --no-cma\n  \
 doorbell stream --sizes 1Mi --verify --json - | jq '.results[].verified'\n  \

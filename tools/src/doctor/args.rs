@@ -21,11 +21,11 @@ Examples:\n  doorbell doctor\n  doorbell doctor udp:eth0 --peer 10.0.0.2\n  door
 doorbell doctor igbvf:0000:01:10.0\n  doorbell doctor shm --fix\n  \
 doorbell doctor --json | jq '.chains[] | select(.verdict == \"broken\")'"))]
 pub struct DoctorArgs {
-    /// A rail, the address of a PCI function, an interface, or an address of one; all that there is when none
-    /// is named
+    /// A rail, the address of a PCI function, an interface, or an address of one; by default everything on
+    /// this machine
     #[arg(value_name = "RAIL|BDF")]
     pub(crate) rails: Vec<String>,
-    /// Look at the way to this address, too: route, answers, the longest packet that passes
+    /// Check the path to this address, too: route, replies, the longest packet that passes
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,
     /// Print the report as JSON

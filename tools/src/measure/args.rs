@@ -13,9 +13,9 @@ use crate::cli::values::{an_hour, core, endpoint, per_second, rail, whole};
 /// Where the engine makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
-    /// In the calls of the program
+    /// The program's own, in its calls
     Inline,
-    /// In a thread of its own on a core of its own
+    /// A separate thread, on a core of its own
     Dedicated,
 }
 
@@ -50,17 +50,17 @@ impl LayerArg {
     }
 }
 
-/// What all measurements have in common.
+/// The options that all measurements share.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// A rail to be used or refused; again for each further one
+    /// A rail to use, without a substitute if it cannot be used; may be repeated
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// What carries the messages: tagged messages (pml), puts into the other's memory (portals), or requests
     /// and their replies (am); between two hosts, the same on both sides
     #[arg(long, value_enum, default_value_t = LayerArg::Pml)]
     pub(crate) layer: LayerArg,
-    /// Where progress is made; without it, as the setting progress.mode is (inline by default)
+    /// The thread that makes progress; without it, as the setting progress.mode (inline by default)
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ModeArg>,
     /// Message sizes: bytes, or with Ki, Mi, Gi
@@ -96,7 +96,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true,
           value_parser = core)]
     pub(crate) cores: Vec<usize>,
-    /// The cores that the process might use that started this rank
+    /// The cores that the process that started this rank was allowed to use
     #[arg(long, hide = true, value_delimiter = ',', value_parser = core)]
     pub(crate) allowed: Vec<usize>,
     /// Write the report as JSON; `-` is the standard output, instead of the table
@@ -112,10 +112,10 @@ pub(crate) struct MeasureArgs {
     pub(crate) hosts: HostsArgs,
 }
 
-/// Which side of a measurement between two hosts this is.
+/// The options of a measurement between two hosts.
 #[derive(Debug, Args)]
 pub(crate) struct HostsArgs {
-    /// Serve those who connect, one after another, until interrupted
+    /// Serve clients, one after another, until interrupted
     #[arg(help_heading = "Two hosts", long, conflicts_with_all = ["connect", "sizes", "seconds", "samples", "json", "csv", "plot", "verify"])]
     pub(crate) serve: bool,
     /// The address to serve on: loopback unless another is named
@@ -125,7 +125,7 @@ pub(crate) struct HostsArgs {
     /// reports
     #[arg(help_heading = "Two hosts", long, requires = "serve")]
     pub(crate) once: bool,
-    /// Measure with the side that serves there
+    /// Measure with the process that serves there
     #[arg(help_heading = "Two hosts", long, value_name = "ADDR[:PORT]", value_parser = endpoint)]
     pub(crate) connect: Option<Endpoint>,
     /// The key that both sides have; without one, only loopback is used

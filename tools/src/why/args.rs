@@ -23,13 +23,13 @@ pub struct WhyArgs {
     /// A rank, an address, or the name of a host
     #[arg(value_name = "PEER")]
     pub(crate) peer: String,
-    /// Of a rank: only from this process, one of the job's ranks
+    /// With a rank: only the view of this process, one of the job's ranks
     #[arg(long, value_name = "PID")]
     pub(crate) job: Option<u32>,
-    /// Of a host: a rail to be judged as named; again for each further one
+    /// With a host: a rail to check as if it were named; may be repeated
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
-    /// Of a host: meet the side that serves there, and try the rails
+    /// With a host: connect to `--serve` there, and try the rails
     #[arg(long)]
     pub(crate) probe: bool,
     /// With --probe: the key that both sides have; without one, only loopback is used

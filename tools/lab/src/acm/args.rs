@@ -9,10 +9,10 @@ use doorbell_tools::{acm_exits, acm_services};
 #[command(after_help = concat!(acm_services!(), acm_exits!(), "\
 Examples:\n  doorbell-lab acm-perf\n  doorbell-lab acm-perf --all\n  doorbell-lab acm-perf --source 10.0.0.1 --json"))]
 pub(crate) struct PerfArgs {
-    /// Also show those of each endpoint
+    /// Also show the counters of each endpoint
     #[arg(long, conflicts_with = "source")]
     pub(crate) all: bool,
-    /// Show those of the endpoint with this address
+    /// Show the counters of the endpoint with this address
     #[arg(long, short, value_name = "ADDRESS")]
     pub(crate) source: Option<String>,
     /// The service to query

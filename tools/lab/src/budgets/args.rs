@@ -24,7 +24,7 @@ pub(crate) struct BudgetsArgs {
     /// Interleaved repetitions; losses are measured in every second one [default: 8]
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1000))]
     pub(crate) repetitions: Option<u32>,
-    /// One repetition of less time: a first look, and not more
+    /// One shorter repetition, for a first impression
     #[arg(long, conflicts_with = "repetitions")]
     pub(crate) quick: bool,
     /// Only this part; again for each further one

@@ -37,14 +37,13 @@ pub(crate) struct ComparePeersArgs {
     /// Show which peers are installed, and measure nothing
     #[arg(long)]
     pub(crate) list: bool,
-    /// Over shared memory; what is measured when nothing is named
+    /// Over shared memory; the default if no comparison is selected
     #[arg(long)]
     pub(crate) shm: bool,
     /// Between two network namespaces with a pair of virtual Ethernet interfaces between them
     #[arg(long)]
     pub(crate) network: bool,
-    /// The same while this percentage of what goes either way is lost, in a switch that everything crosses
-    /// then
+    /// The same with this percentage of the frames in each direction lost, by a switch between the two
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', num_args = 1, value_parser = percent)]
     pub(crate) loss: Vec<f64>,
     /// How much of a receive is hidden behind the receiver's computation
@@ -74,7 +73,7 @@ pub(crate) struct ComparePeersArgs {
     /// Messages outstanding where several are
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 64, value_parser = whole::<u32>(1..=4096))]
     pub(crate) window: u32,
-    /// Fewer rounds of less time: a first look, and not more
+    /// Fewer and shorter rounds, for a first impression
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     pub(crate) quick: bool,
     /// Only this peer; again for each further one

@@ -1,4 +1,4 @@
-//! The command line of `doorbell-lab model`: many options, because what is unknown of a device is one.
+//! The command line of `doorbell-lab model`: many options, since each unknown of the device is one.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use doorbell_vic::{
     Behaviour, BridgeTo, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap,
 };
 
-/// Be a device: a process that a driver can be tried on, without hardware
+/// Emulate a device in a process, for testing drivers without hardware
 #[derive(Debug, Args)]
 pub(crate) struct ModelArgs {
     #[command(subcommand)]
@@ -22,32 +22,32 @@ pub(crate) enum ModelCommand {
     Vic(Box<VicArgs>),
 }
 
-/// Above the options of their kinds, in the help.
+/// The headings of the groups of options in the help.
 const RESOURCES: &str = "What each function has, and where";
 const UNKNOWN: &str = "Choices where hardware is unknown [M]";
 
 /// What the engine does when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IdleArg {
-    /// Look on: the shortest way of a frame, and a whole core
+    /// Poll: the least latency, but it takes a whole core
     Spin,
-    /// Let others run
+/// Yield the core
     Yield,
-    /// Let others run, and sleep 50 µs at a time after 10 ms without work
+    /// Yield the core, and sleep 50 µs at a time after 10 ms without work
     Sleep,
 }
 
-/// Which registers are messages.
+/// The registers whose accesses are vfio-user messages and not loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TrapArg {
-    /// Nothing. No driver can work so, and it is refused with the reason
+    /// No registers. No driver can work so, and it is refused with the reason
     #[value(hide = true)]
     None,
     /// The page of the devcmd block
     Devcmd,
-    /// Also the interrupts'
+    /// Also the page of the interrupt control
     Control,
-    /// All of BAR0, so that every access is judged
+    /// All of BAR0, so that every access is checked
     All,
 }
 
@@ -155,13 +155,13 @@ pub(crate) struct VicArgs {
     /// Speed of the link in Mb/s
     #[arg(long, value_name = "MBPS", default_value_t = 40_000)]
     speed: u32,
-    /// [M] How long a device command is BUSY
+    /// [M] Time for which a device command is BUSY
     #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 200)]
     devcmd_us: u64,
-    /// [M] How long one is that its caller does not wait for; Linux's enic bears nothing
+    /// [M] The same for a command that its caller does not wait for; Linux's enic tolerates none
     #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 0)]
     nowait_us: u64,
-    /// [M] How long OPEN, INIT and resets go on
+    /// [M] Duration of OPEN, INIT and resets
     #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 1000)]
     two_part_us: u64,
     /// [M] From enable to running
@@ -197,10 +197,10 @@ pub(crate) struct VicArgs {
     /// [M] ADD_FILTER is error 9 while the link is down
     #[arg(help_heading = UNKNOWN, long)]
     filter_needs_link: bool,
-    /// [M] Filters go when the link does
+    /// [M] Filters are removed when the link goes down
     #[arg(help_heading = UNKNOWN, long)]
     link_loses_filters: bool,
-    /// [M] Frames that are too long are dropped without a word
+    /// [M] Frames that are too long are dropped without a completion
     #[arg(help_heading = UNKNOWN, long)]
     silent_drop: bool,
     /// [M] Most descriptors of a frame
@@ -212,8 +212,8 @@ pub(crate) struct VicArgs {
     /// [M] Interrupts fire as long as they have credits
     #[arg(help_heading = UNKNOWN, long)]
     gated_by_credits: bool,
-    /// [M] Posting on a receive queue before it is enabled is a violation, and what was posted so is not
-    /// taken
+    /// [M] Posting on a receive queue before it is enabled is a violation, and the device ignores what was
+    /// posted
     #[arg(help_heading = UNKNOWN, long)]
     future: bool,
     /// [M] A doorbell that was lost takes effect when the same index is written again, and not only with
@@ -244,19 +244,19 @@ pub(crate) struct VicArgs {
     /// [M] Unknown commands without a wait for their end report no ERROR
     #[arg(help_heading = UNKNOWN, long)]
     nowait_silent: bool,
-    /// [M] The same filter twice for one function is taken
+    /// [M] A second equal filter of one function is accepted
     #[arg(help_heading = UNKNOWN, long)]
     twin_filters: bool,
     /// [M] The oldest filter wins, instead of the most specific
     #[arg(help_heading = UNKNOWN, long)]
     oldest_filter: bool,
-    /// [M] QP_ENABLE of a queue that is not programmed is done
+    /// [M] QP_ENABLE of a queue that is not programmed succeeds
     #[arg(help_heading = UNKNOWN, long)]
     qp_without_ring: bool,
-    /// [M] The loopback bit of a send descriptor means nothing
+    /// [M] The loopback bit of a send descriptor is ignored
     #[arg(help_heading = UNKNOWN, long)]
     no_loopback: bool,
-    /// [M] Accesses of other widths and alignments are done all the same (with messages)
+    /// [M] Accesses of other widths and alignments by messages succeed
     #[arg(help_heading = UNKNOWN, long)]
     loose_access: bool,
     /// What the engine does when there is nothing to do

@@ -51,7 +51,7 @@ pub(crate) struct ScalingArgs {
     /// Number of interleaved rounds
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 3, value_parser = whole::<u32>(1..=1000))]
     pub(crate) rounds: u32,
-    /// One round, and three points of each curve: a first look, and not more
+    /// One round, and three points of each curve, for a first impression
     #[arg(long, conflicts_with = "rounds")]
     pub(crate) quick: bool,
     /// Write the report as JSON; `-` is the standard output, instead of the table
