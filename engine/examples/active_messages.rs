@@ -1,4 +1,5 @@
-//! A token goes around the ranks, each of which adds its number; a reply tells its sender that it arrived.
+//! A token goes around the ranks, each of which adds its number; a reply confirms to each sender that it
+//! arrived.
 //!
 //! ```text
 //! cargo build -p doorbell --example active_messages
@@ -13,7 +14,7 @@ use doorbell::am::{AmError, Handlers, Setup};
 
 const TOKEN: u8 = 200;
 const THANKS: u8 = 201;
-/// No token has come yet.
+/// The value before a token has arrived.
 const NONE: u32 = u32::MAX;
 
 /// What the handlers of this rank have seen.

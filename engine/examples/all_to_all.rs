@@ -1,5 +1,5 @@
-//! Every rank exchanges with every other one, round after round, without a barrier; rank 0 then prints how long the
-//! slowest took against the fastest: `doorbell run -n 16 -- target/release/examples/all_to_all`.
+//! Every rank exchanges with every other one, round after round, without a barrier; rank 0 then prints the
+//! times of the fastest and the slowest rank: `doorbell run -n 16 -- target/release/examples/all_to_all`.
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
-//! Rank 1 computes for some seconds without calling the library, while rank 0 sends to it: what a program
-//! does that overlaps badly. Start it with `doorbell run -n 2 target/debug/examples/nopoll SECONDS MESSAGES
-//! BYTES`.
+//! Rank 1 computes for some seconds without calling the library, while rank 0 sends to it, as in a program
+//! whose communication and computation overlap badly. Start it with
+//! `doorbell run -n 2 target/debug/examples/nopoll SECONDS MESSAGES BYTES`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Every rank adds to a counter of rank 0 by an atomic, and a trigger at rank 0 tells all of them when everybody has.
+//! Every rank adds to a counter of rank 0 by an atomic, and when all have done so, a trigger at rank 0 sends
+//! the sum to all of them.
 //!
 //! ```text
 //! cargo build -p doorbell --example portals
@@ -16,7 +17,7 @@ use doorbell::fabric::ni::{
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
 const INDEX: u32 = 4;
-/// Match bits of the sum, and of the word that it is whole.
+/// Match bits of the sum, and of the message that it is complete.
 const SUM: u64 = 1;
 const WHOLE: u64 = 2;
 
@@ -36,14 +37,15 @@ fn add_up() -> Result<(), doorbell::Error> {
     let (sum, own) = (Region::new(8)?, Region::new(8)?);
     own.write(0, &(u64::from(job.rank()) + 1).to_le_bytes());
 
-    // What others may reach: the sum, and a place where they say that it is whole. Both count.
-    let (added, told) = (
+    // Memory that others may access: the sum, and the place where they report that it is complete. Both
+    // count.
+    let (added, reported) = (
         job.ask(KIND, |ni| ni.ct_alloc())?,
         job.ask(KIND, |ni| ni.ct_alloc())?,
     );
     job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))?;
     let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM;
-    for (bits, count) in [(SUM, added), (WHOLE, told)] {
+    for (bits, count) in [(SUM, added), (WHOLE, reported)] {
         let memory = Memory::One(Landing::Region(sum.whole()));
         let entry = Entry::open(memory, options).matching(bits, 0).counted(count);
         job.ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))?;
@@ -86,7 +88,7 @@ fn add_up() -> Result<(), doorbell::Error> {
     job.ask(KIND, |ni| ni.atomic(&add))?;
     match job.rank() {
         0 => job.wait_count(KIND, added, all)?,
-        _ => job.wait_count(KIND, told, 1)?,
+        _ => job.wait_count(KIND, reported, 1)?,
     };
     let mut bytes = [0; 8];
     sum.read(0, &mut bytes);

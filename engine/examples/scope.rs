@@ -1,4 +1,4 @@
-//! Buffers lent to requests: everybody exchanges a long message with both neighbours at the same time.
+//! Buffers lent to requests: each rank exchanges a long message with both neighbours at the same time.
 
 fn main() -> Result<(), doorbell::Error> {
     let world = doorbell::init()?;
@@ -11,7 +11,7 @@ fn main() -> Result<(), doorbell::Error> {
             s.irecv(left, 1, &mut from_left)?,
             s.irecv(right, 2, &mut from_right)?,
         ];
-        // Nobody keeps these handles: the scope waits for the requests all the same.
+        // These handles are not kept: the scope waits for the requests all the same.
         drop((s.isend(right, 1, &mine)?, s.isend(left, 2, &mine)?));
         world.wait_all(&mut receives)
     })?;

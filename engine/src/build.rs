@@ -1,4 +1,4 @@
-//! A world made of its parts: the PML above the rails of a job, and who makes progress.
+//! Assembling a world: the PML above the rails of a job, and the engine that makes progress.
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail as _;
@@ -19,7 +19,7 @@ use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlR
 use crate::progress::{Core, Front, Link, Meeting, OneSided, Watch};
 use crate::world::World;
 
-/// The PML of a world, and what its peers and observers have of it.
+/// The PML of a world, with the paths to its peers and its counter file.
 struct Layer {
     pml: Pml<AnyRail>,
     ways: Vec<Vec<Way>>,
@@ -28,7 +28,7 @@ struct Layer {
 }
 
 impl World {
-    /// Puts the parts together.
+    /// Builds a world from what joining a job has produced.
     pub(crate) fn raise(
         joined: Joined,
         clock: Clock,
@@ -127,7 +127,7 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
     Ok(pml)
 }
 
-/// Every way with the rank that it leads to, and the names of the rails at both ends.
+/// Returns each path with the rank that it leads to and the names of the rails at both ends.
 fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> Vec<(u32, Way, String)> {
     let named = |(rank, ways): (usize, &Vec<Way>)| {
         let name = |way: &Way| {

@@ -1,4 +1,4 @@
-//! Bringing a world up: configuration, rails, the meeting of the ranks, the choice of rails per peer.
+//! Building a world: configuration, rails, the rank table, and the choice of rails per peer.
 
 use std::path::PathBuf;
 
@@ -24,8 +24,8 @@ use doorbell_sim::SimNet;
 use crate::world::World;
 
 /// Joins the job that the environment describes: that of `doorbell run` (`DOORBELL_RANK`, `DOORBELL_SIZE`,
-/// `DOORBELL_ROOT`), or of another launcher ([`crate::launcher`]). Without any, the world is one rank that can send to
-/// itself.
+/// `DOORBELL_ROOT`) or of another launcher ([`crate::launcher`]). Without either, the world is one rank that
+/// can send to itself.
 ///
 /// ```
 /// let world = doorbell::init()?;
@@ -41,7 +41,7 @@ pub fn init() -> Result<World, Error> {
 
 type Edit = Box<dyn FnOnce(&mut Config) -> Result<(), Error>>;
 
-/// Joins a job with settings from code, over those of the environment and of the file.
+/// Joins a job with settings from code, which override those of the environment and of the file.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,12 +68,12 @@ impl Builder {
         self.alone
     }
 
-    /// The settings of the environment and of the file that it names.
+    /// Starts from the settings of the environment and of the file that it names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ignores the environment (for tests and for programs that do their own configuration).
+    /// Ignores the environment, for tests and for programs that do their own configuration.
     pub fn without_environment(mut self) -> Self {
         self.alone = true;
         self
@@ -85,14 +85,15 @@ impl Builder {
         self
     }
 
-    /// Sets a value by name from a text, as in the file: `set("wait.deadline", "5 s")`. Errors come from
-    /// `build`.
+    /// Sets a value by name, from text as in the file: `set("wait.deadline", "5 s")`. `build` returns its
+    /// errors.
     pub fn set(self, name: &str, value: &str) -> Self {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.edit(move |config| config.set(&name, &value))
     }
 
-    /// As [`Builder::set`], for a program whose user wrote the value behind `option`: errors then name that.
+    /// Sets a value that the program's user gave as `option`, so that errors name that option; otherwise as
+    /// [`Builder::set`].
     pub fn set_by(self, option: &'static str, name: &str, value: &str) -> Self {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.edit(move |config| config.set_by(option, &name, &value))
@@ -106,7 +107,8 @@ impl Builder {
         })
     }
 
-    /// Who we are in the job, instead of the variables of the launcher.
+    /// Sets this process's rank, the size of the job and its meeting point, instead of the launcher's
+    /// variables.
     pub fn job(self, rank: u32, size: u32, root: &str) -> Self {
         let root = root.to_owned();
         self.configure(move |config| {
@@ -116,8 +118,8 @@ impl Builder {
         })
     }
 
-    /// Called once for each wait that has been quiet for `wait.quiet`; without it, a line is written to the
-    /// standard error. The world cannot be used inside.
+    /// Sets the function that is called once for each wait that has been quiet for `wait.quiet`; without one,
+    /// a line is written to stderr. It cannot use the world.
     pub fn on_quiet(mut self, hook: impl FnMut(&Waiting) + Send + 'static) -> Self {
         self.hook = Some(Box::new(hook));
         self
@@ -128,10 +130,10 @@ impl Builder {
         self
     }
 
-    /// The configuration as it would be used.
+    /// Returns the configuration that [`Builder::build`] would use.
     ///
     /// # Errors
-    /// A name or value that cannot be.
+    /// A name that does not exist, or a value that does not fit.
     pub fn resolve(self) -> Result<Config, Error> {
         self.split().map(|(config, _)| config)
     }
@@ -152,15 +154,15 @@ impl Builder {
     /// Opens the rails, meets the other ranks, and chooses the rails for each of them.
     ///
     /// # Errors
-    /// As [`init`].
+    /// Those of [`init`].
     pub fn build(self) -> Result<World, Error> {
         self.enter(&|_| Ok(()), |door, config, hook| {
             Ok(raise_through(door, config, hook)?.under(door.cloned()))
         })
     }
 
-    /// Resolves the configuration, which `judge` may refuse, and gives `raise` the launcher, where there is
-    /// one. Its connection is kept open when that fails.
+    /// Resolves the configuration, which `judge` may refuse, and calls `raise` with the launcher, if there is
+    /// one. The launcher's connection stays open when `raise` fails.
     fn enter<T>(
         self,
         judge: &dyn Fn(&Config) -> Result<(), Error>,
@@ -176,7 +178,7 @@ impl Builder {
         raise(door.as_ref(), config, hook).inspect_err(|_| launcher::keep_open(door.clone()))
     }
 
-    /// Joins the job for something else than a world, if its settings are such that it can have that.
+    /// Joins the job for a handle other than a world, if `judge` accepts the settings.
     pub(crate) fn joined<T>(
         self,
         layer: Layer,
@@ -191,7 +193,7 @@ impl Builder {
         })
     }
 
-    /// As [`Builder::joined`], for two ranks that meet over `connection`.
+    /// Joins a job of two ranks that meet over `connection`; otherwise as [`Builder::joined`].
     pub(crate) fn joined_over<T>(
         self,
         connection: Connection,
@@ -208,9 +210,9 @@ impl Builder {
         raise(joined, hook, remote)
     }
 
-    /// As [`Builder::build`], for a job of two ranks, usually on two hosts, that meet over `connection`:
-    /// who called is rank 0, the other one rank 1. The connection stays open as long as the world: what
-    /// happens to the other process is known by it, and the world takes leave over it.
+    /// Builds the world of a job of two ranks, usually on two hosts, that meet over `connection`: the side
+    /// that connected is rank 0, the side that accepted rank 1. The connection stays open as long as the
+    /// world: it shows when the other process ends, and the world closes over it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -235,8 +237,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`init`]; [`Error::Refused`] and [`Error::Occupied`] in the words of the other side. It is told
-    /// ours, too.
+    /// Those of [`init`]; [`Error::Refused`] and [`Error::Occupied`] with the other side's text. Our own
+    /// error is sent to the other side, too.
     pub fn build_over(self, connection: Connection) -> Result<World, Error> {
         let resolved = self.split().inspect(|(config, _)| launcher::warn(config));
         let (joined, hook, remote) = join_over(connection, Layer::Messages, resolved)?;
@@ -245,7 +247,8 @@ impl Builder {
     }
 }
 
-/// Meets the other ranks, through the launcher where it passes on values.
+/// Joins the job through its launcher where that passes values on between processes, and accepts a spawn
+/// invitation.
 pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Hook>) -> Result<World, Error> {
     let limit = *config.job.timeout.get();
     if let Some(door) = door {
@@ -260,7 +263,7 @@ pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Ho
     World::raise(joined, machine_clock(), hook, None)?.with_control(&key)
 }
 
-/// Joins the running job that had this process started.
+/// Joins the running job that started this process.
 fn raise_invited(
     invited: Invited,
     door: &mut (dyn Launcher + 'static),
@@ -279,15 +282,15 @@ fn raise_invited(
     };
     seat.start()?;
     if launcher::passes_on(door) {
-        // By this the launcher knows that these ranks have joined: from here on, how they end is the job's
-        // matter.
+        // The fence shows the launcher that these ranks have joined: from here on, a rank that ends counts as
+        // a rank of the job.
         door.fence(limit)?;
     }
     world.grown_from(before, None).with_control(&key)
 }
 
-/// Makes a job of `size` ranks inside this process, over the configured rails: worlds to be moved into
-/// threads, or to be polled by one.
+/// Makes a job of `size` ranks inside this process, over the configured rails. Move the worlds into threads,
+/// or poll them all from one.
 ///
 /// ```
 /// let mut worlds = doorbell::local(2, &doorbell::Config::default())?;
@@ -302,16 +305,16 @@ fn raise_invited(
 /// ```
 ///
 /// # Errors
-/// As [`init`].
+/// Those of [`init`].
 pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
     config.verify()?;
     let rails = open_for_all(size, config)?;
     raise_all(config, rails, &machine_clock(), Key::random()?)
 }
 
-/// Makes a job of `size` ranks on a simulated network. One thread drives them all, in virtual time: with
-/// calls that do not wait, and [`World::progress`] in turn. A call that waits moves the virtual time to its
-/// end, since nobody else can act meanwhile.
+/// Makes a job of `size` ranks on a simulated network. One thread drives them all, in virtual time: by calls
+/// that do not wait, and [`World::progress`] of each in turn. A call that waits moves the virtual time to its
+/// end, since no other rank can act meanwhile.
 ///
 /// ```
 /// use doorbell::sim::{SimConfig, SimNet};
@@ -330,8 +333,8 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
     simulate(net, size, config, false)
 }
 
-/// As [`simulated`], on a network that carries datagrams only, and may lose, double, delay and spoil them:
-/// the BTL makes messages of them.
+/// Makes a job on a simulated network that carries only datagrams, and may lose, duplicate, delay and corrupt
+/// them; the BTL makes messages of them. Otherwise as [`simulated`].
 ///
 /// ```
 /// use doorbell::sim::{SimConfig, SimNet};
@@ -348,7 +351,7 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
 /// ```
 ///
 /// # Errors
-/// As [`simulated`].
+/// Those of [`simulated`].
 pub fn simulated_datagrams(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
     simulate(net, size, config, true)
 }
@@ -362,7 +365,7 @@ fn simulate(net: &SimNet, size: u32, config: &Config, datagrams: bool) -> Result
     }
     config.verify()?;
     let rails = simulated_rails(net, size, config, datagrams)?;
-    // Nothing of it leaves this process, and the same seed has to give the same run.
+    // Nothing of it leaves this process, and the same seed has to reproduce the same run.
     raise_all(
         config,
         rails,

@@ -1,11 +1,14 @@
-//! Collective operations in O(log n) steps, over messages on a context of their own.
+//! Collective operations in O(log n) steps, as messages in a context of their own.
 //!
-//! * barrier: dissemination (Hensgen, Finkel, Manber 1988): in step k, signal rank + 2^k and wait for rank - 2^k.
+//! * barrier: dissemination (Hensgen, Finkel, Manber 1988): in step k, signal `rank + 2^k` and wait for
+//!   `rank - 2^k`.
 //! * broadcast: binomial tree, rooted by renumbering.
-//! * allgather: Bruck et al. 1997: in step k, send all of the first 2^k blocks, so that the number doubles; then rotate.
+//! * allgather: Bruck et al. 1997: in step k, send the first 2^k blocks, so that the number of blocks
+//!   doubles; then rotate.
 //!
-//! All ranks call the same collectives in the same order, so the order of messages between two ranks keeps them apart;
-//! the tag (operation and step) makes a program that breaks this rule end with a named timeout instead of wrong bytes.
+//! All ranks call the same collectives in the same order, so the order of messages between two ranks keeps
+//! them apart; the tag (operation and step) makes a program that breaks this rule end with a timeout that
+//! names the step, instead of with wrong bytes.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +19,7 @@ use crate::progress::Envelope;
 use crate::scope::{exchange, post};
 use crate::world::World;
 
-/// The context of collective operations.
+/// The context number of collective operations.
 pub(crate) const COLLECTIVE: u16 = 1;
 
 #[derive(Clone, Copy)]
@@ -59,7 +62,7 @@ impl Operation {
     }
 }
 
-/// The ranks `distance` ahead and behind, around the ring.
+/// Returns the ranks `distance` ahead and behind, around the ring.
 fn around(rank: u32, size: u32, distance: u32) -> (u32, u32) {
     let (rank, size, distance) = (u64::from(rank), u64::from(size), u64::from(distance));
     let place = |at: u64| u32::try_from(at % size).unwrap_or_default();
@@ -95,8 +98,8 @@ pub(crate) fn broadcast(world: &World, root: u32, data: &mut [u8], limit: Durati
     if root >= size {
         return Err(Error::NoSuchRank { rank: root, size });
     }
-    // Renumbered so that the root is 0: place p receives from p without its lowest bit, and sends to p with each bit
-    // below that one.
+    // Renumbered so that the root is 0: place p receives from p without its lowest bit, and sends to p plus
+    // each bit below that one.
     let (place, _) = around(rank, size, size - root);
     let of_place = |place: u32| around(place, size, root).0;
     let bit = if place == 0 {
@@ -125,7 +128,7 @@ pub(crate) fn broadcast(world: &World, root: u32, data: &mut [u8], limit: Durati
         let awaited = op.awaited(step);
         post(world, (op.to(child, step), data), limit, || awaited(child))?;
     }
-    // All have theirs before one of them is waited for: it may compute.
+    // All children have their data before the call waits for one of them, which may be computing.
     let begun = Instant::now();
     for (child, step) in children(bit) {
         let awaited = op.awaited(step);
@@ -147,7 +150,7 @@ pub(crate) fn allgather(world: &World, own: &[u8], all: &mut [u8], limit: Durati
         );
         return Err(Error::Layout { what });
     }
-    // Block i of `all` holds the bytes of rank (rank + i) until the last rotation.
+    // Until the rotation at the end, block i of `all` holds the bytes of rank (rank + i).
     all[..block].copy_from_slice(own);
     let mut have = 1;
     let mut step = 0;
@@ -176,7 +179,7 @@ pub(crate) fn allgather(world: &World, own: &[u8], all: &mut [u8], limit: Durati
     Ok(())
 }
 
-/// Gives the words of every rank to rank 0, in the order of ranks: at most `most` bytes of each.
+/// Gathers one message from every rank at rank 0, in the order of ranks, each of at most `most` bytes.
 pub(crate) fn gather_words(
     world: &World,
     own: Vec<u8>,
@@ -211,7 +214,7 @@ pub(crate) fn gather_words(
     Ok(Some(all))
 }
 
-/// Gives the words of rank 0 to every rank: at most `most` bytes.
+/// Broadcasts a message of at most `most` bytes from rank 0 to every rank.
 pub(crate) fn share_words(
     world: &World,
     own: Option<Vec<u8>>,
@@ -231,7 +234,7 @@ pub(crate) fn share_words(
 fn room_for(length: [u8; 8], most: usize) -> Result<Vec<u8>, Error> {
     let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
     if length > most {
-        let what = format!("a rank announces a word of {length} bytes, and {most} are the most");
+        let what = format!("a rank announces a message of {length} bytes, but at most {most} are allowed");
         return Err(Error::Layout { what });
     }
     Ok(vec![0; length])

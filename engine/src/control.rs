@@ -1,4 +1,4 @@
-//! The control plane of a world: its ranks exchange where they are over their rails.
+//! The control plane of a world: its ranks exchange their control addresses over their rails.
 
 use doorbell_job::control::{self, Member};
 use doorbell_job::error::Error;
@@ -7,7 +7,7 @@ use doorbell_job::meet::Key;
 use crate::world::World;
 
 impl World {
-    /// The same world with a control plane, if its settings want one. All ranks do this together.
+    /// Starts the control plane, if the settings enable it. All ranks call this together.
     pub(crate) fn with_control(mut self, key: &Key) -> Result<Self, Error> {
         if !*self.config().control.mode.get() {
             return Ok(self);

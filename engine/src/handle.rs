@@ -1,10 +1,10 @@
-//! The methods that every handle has and its job answers: written once, for `World`, `Portals` and `Am`.
+//! The methods that `World`, `Portals` and `Am` share, which their job answers: written once, as a macro.
 
-/// Gives a handle these methods; its job is in the field that is named.
+/// Defines these methods for a handle, whose job is in the named field.
 macro_rules! shows_job {
     ($handle:ty, $($job:ident).+) => {
         impl $handle {
-            /// The job as every handle shows it, whatever its ranks exchange.
+            /// Returns the job, whose methods are the same whatever its ranks exchange.
             pub fn job(&self) -> &doorbell_job::Job {
                 &self.$($job).+
             }
@@ -27,13 +27,13 @@ macro_rules! shows_job {
             }
 
             /// What a rank has published about itself. `None` when there is no such rank, and in a world of
-            /// more ranks than `job.lazy_above` also as long as this rank has not needed it.
+            /// more ranks than `job.lazy_above` until this rank has needed it.
             pub fn hello(&self, rank: u32) -> Option<&doorbell_job::meet::Hello> {
                 self.$($job).+.hello(rank)
             }
 
             /// The rails that lead to a rank, and why the others do not. `None` when there is no such rank,
-            /// or it was not met yet.
+            /// or it has not been met yet.
             pub fn selection(&self, rank: u32) -> Option<&doorbell_fabric::select::Selection> {
                 self.$($job).+.selection(rank)
             }
@@ -44,19 +44,19 @@ macro_rules! shows_job {
                 self.$($job).+.rail_how(rail)
             }
 
-            /// How the addresses of peers on other hosts were resolved, where `acm.mode` has the address
-            /// service resolve them; empty otherwise.
+            /// How the addresses of peers on other hosts were resolved, if `acm.mode` enables the address
+            /// service; otherwise empty.
             pub fn resolutions(&self) -> Vec<doorbell_job::acm::Resolution> {
                 self.$($job).+.resolutions()
             }
 
-            /// The other side's address, when two ranks met over a connection
-            /// ([`Builder::build_over`](crate::Builder::build_over) and its like).
+            /// The other side's address, if two ranks met over a connection, as by
+            /// [`Builder::build_over`](crate::Builder::build_over).
             pub fn met_over(&self) -> Option<std::net::SocketAddr> {
                 self.$($job).+.met_over()
             }
 
-            /// The kind of launcher that started this rank, when that was not `doorbell run`.
+            /// The kind of launcher that started this rank, if that was not `doorbell run`.
             pub fn launcher(&self) -> Option<doorbell_oob::launch::Kind> {
                 self.$($job).+.launcher()
             }

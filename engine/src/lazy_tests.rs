@@ -1,4 +1,5 @@
-//! Jobs whose ranks find each other at first use, in threads, over real rails, with a launcher of the tests' own.
+//! Jobs whose ranks find each other at first use, run in threads over real rails with a launcher made for
+//! these tests.
 
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::world::World;
 mod shelf;
 use self::shelf::{Shelf, Values};
 
-/// A test that waits for so long has failed.
+/// A test that waits this long has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What each rank of such a job comes to.
+/// Runs such a job, with `rank` on each of its ranks.
 fn job<R: Send>(
     size: u32,
     rail: &str,
@@ -51,13 +52,13 @@ fn known(world: &World) -> usize {
         .count()
 }
 
-/// Every rank sends to its right neighbour, and hears from its left one, which it does not expect by name.
+/// Every rank sends to its right neighbour, and receives from its left one, whose rank it does not name.
 fn ring(rail: &str) {
     const SIZE: u32 = 12;
     let values = Values::default();
     let start = Barrier::new(SIZE as usize);
     let all = job(SIZE, rail, &values, |world| {
-        // Before anything is said, each knows itself and rank 0.
+        // Before any message, each rank knows itself and rank 0.
         assert_eq!(known(&world), if world.rank() == 0 { 1 } else { 2 });
         assert!(
             world
@@ -66,12 +67,12 @@ fn ring(rail: &str) {
         );
         start.wait();
         let right = (world.rank() + 1) % SIZE;
-        let word = [world.rank() as u8; 40];
+        let small = [world.rank() as u8; 40];
         let long = vec![world.rank() as u8; 300_000];
         let mut short = [0; 64];
         let mut room = vec![0; long.len()];
         for _ in 0..3 {
-            world.send(right, 7, &word).unwrap();
+            world.send(right, 7, &small).unwrap();
             let status = world.recv(Source::Any, 7, &mut short).unwrap();
             assert_eq!(status.source, (world.rank() + SIZE - 1) % SIZE);
             assert_eq!(short[..status.len], [status.source as u8; 40]);
@@ -85,19 +86,20 @@ fn ring(rail: &str) {
                 .unwrap();
             assert!(room.iter().all(|byte| u32::from(*byte) == status.source));
         }
-        // Rank 0, both neighbours, itself; whoever looks for the left one may meet the right one on the way, and no others.
+        // Rank 0, both neighbours, itself. The search for the left neighbour may meet the right one on the
+        // way, and no others.
         let met = known(&world);
         assert!((3..=5).contains(&met), "{met}");
         assert!(
             world.selection(right).is_some()
                 && world.hello((right + 3) % SIZE).is_none_or(|far| far.rank == 0)
         );
-        // Nobody leaves while others look for it.
+        // No rank leaves while others look for it.
         start.wait();
         met
     });
     let met: usize = all.into_iter().map(Result::unwrap).sum();
-    // Each word that is known was read once: by all but its own rank.
+    // Each known record was read once, by all ranks but its own.
     assert_eq!(values.looks(), met - SIZE as usize);
 }
 
@@ -112,7 +114,7 @@ fn neighbours_over_sockets_meet_at_first_use() {
 }
 
 #[test]
-fn collectives_meet_whom_they_need() {
+fn collectives_connect_the_ranks_that_they_need() {
     const SIZE: u32 = 8;
     let values = Values::default();
     let all = job(SIZE, "shm", &values, |world| {
@@ -131,9 +133,9 @@ fn collectives_meet_whom_they_need() {
 }
 
 #[test]
-fn who_does_not_fit_is_lost_for_those_who_need_it_and_for_nobody_else() {
+fn an_unreadable_record_loses_its_rank_only_for_ranks_that_need_it() {
     let values = Values::default();
-    // Rank 2 has put a word that nobody can read.
+    // Rank 2 has published a record that cannot be parsed.
     values.keep(2, "hello", b"{\"hello\": 3}");
     let both = Barrier::new(3);
     let all = job(3, "shm", &values, |world| {
@@ -164,20 +166,20 @@ fn who_does_not_fit_is_lost_for_those_who_need_it_and_for_nobody_else() {
 }
 
 #[test]
-fn a_wait_for_a_rank_that_was_never_met_explains_itself() {
+fn a_wait_for_a_rank_that_was_never_connected_explains_itself() {
     let values = Values::default();
     let both = Barrier::new(2);
     let all = job(2, "shm", &values, |world| {
-        let told = (world.rank() == 0).then(|| {
+        let failure = (world.rank() == 0).then(|| {
             let error = world
                 .within(Duration::from_millis(200))
                 .recv(Source::Any, 7, &mut [0; 8]);
             error.unwrap_err().to_string()
         });
         both.wait();
-        told
+        failure
     });
-    let told: Vec<String> = all.into_iter().filter_map(Result::unwrap).collect();
-    assert_eq!(told.len(), 1);
-    assert!(!told[0].contains("is lost"), "{}", told[0]);
+    let errors: Vec<String> = all.into_iter().filter_map(Result::unwrap).collect();
+    assert_eq!(errors.len(), 1);
+    assert!(!errors[0].contains("is lost"), "{}", errors[0]);
 }

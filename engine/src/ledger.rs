@@ -1,4 +1,4 @@
-//! The ledger of a world: which requests of its scopes are open.
+//! The ledger of a world: the open requests of its scopes.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,14 +22,14 @@ struct Entries {
 #[derive(Clone, Copy)]
 struct Entry {
     ticket: Ticket,
-    /// Its scope; [`Entry::FREE`] when the slot is free.
+    /// The number of its scope; [`Entry::FREE`] when the slot is free.
     scope: u64,
-    /// Whose request it is; `None` for any rank's.
+    /// The rank that the request is for; `None` for a receive from any rank.
     peer: Option<u32>,
 }
 
 impl Entry {
-    /// No scope has this number: they are counted from 1 on.
+    /// The number of no scope: they are counted from 1.
     const FREE: u64 = 0;
 }
 
@@ -43,20 +43,20 @@ impl Entries {
 }
 
 impl Ledger {
-    /// The number of another scope.
+    /// Returns the number of a new scope.
     pub(crate) fn open_scope(&self) -> u64 {
         self.scopes.set(self.scopes.get() + 1);
         self.scopes.get()
     }
 
-    /// Writes a request down; returns its slot.
+    /// Records a request and returns its slot.
     #[inline(always)]
     pub(crate) fn enter(&self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
         let mut entries = self.entries.borrow_mut();
         let Some(slot) = entries.free.pop() else {
             return entries.grow(ticket, scope, peer);
         };
-        // Word by word into its place: see `Front::post_send`.
+        // Written field by field into its place: see `Front::post_send`.
         let entry = &mut entries.slots[slot as usize];
         entry.ticket = ticket;
         entry.scope = scope;
@@ -64,7 +64,7 @@ impl Ledger {
         slot
     }
 
-    /// The request of a slot has ended.
+    /// Frees the slot of a request that has ended.
     #[inline]
     pub(crate) fn strike(&self, slot: u32) {
         let mut entries = self.entries.borrow_mut();
@@ -72,7 +72,7 @@ impl Ledger {
         entries.free.push(slot);
     }
 
-    /// Any open request of `scope`, from slot `from` on.
+    /// Returns the first open request of `scope` at slot `from` or above.
     pub(crate) fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
         let entries = self.entries.borrow();
         let mut of_scope = (from..).zip(entries.slots.iter().skip(from));
@@ -80,7 +80,7 @@ impl Ledger {
         Some((at as u32, entry.ticket))
     }
 
-    /// Whose the open requests of `scope` are, from slot `from` on.
+    /// Returns the peers of the open requests of `scope`, from slot `from` on.
     pub(crate) fn peers(&self, scope: u64, from: usize) -> Peers {
         let entries = self.entries.borrow();
         let open = entries.slots.iter().skip(from);

@@ -1,4 +1,4 @@
-//! Processes of a job exchange tagged messages from user space.
+//! Tagged messages between the processes of a job, sent and received from user space.
 //!
 //! ```
 //! let world = doorbell::init()?;
@@ -11,10 +11,11 @@
 //! ```
 //!
 //! * [`init`] or [`Builder`] joins the job and gives a [`World`]: this rank's handle.
-//! * Blocking calls: [`World::send`], [`World::recv`], [`World::probe`], [`World::barrier`], …. Every wait ends: by the
-//!   deadline `wait.deadline` or by [`World::within`], with an [`Error`] that says who waited for what.
-//! * Non-blocking calls with borrowed buffers: inside [`World::scope`]; with owned memory ([`Region`]): anywhere.
-//! * [`World::spawn`] starts more ranks while the job runs, and gives a world of all.
+//! * Blocking calls: [`World::send`], [`World::recv`], [`World::probe`], [`World::barrier`], …. Every wait
+//!   ends: by the deadline `wait.deadline` or by [`World::within`], with an [`Error`] that names the rank
+//!   that waited and what it waited for.
+//! * Non-blocking calls: on borrowed buffers inside [`World::scope`], on owned memory ([`Region`]) anywhere.
+//! * [`World::spawn`] starts more ranks while the job runs, and returns a world of all of them.
 //! * [`raw`] is for foreign front ends.
 //!
 //! Progress is made by the caller's thread inside calls (`progress.mode = inline`), or by a dedicated thread
@@ -77,7 +78,7 @@ pub use scope::{Scope, Stride};
 pub use within::Within;
 pub use world::{Peer, PeerRail, World};
 
-/// Where peers are, by the address service.
+/// The addresses of peers, as the address service resolved them.
 pub mod acm {
     pub use doorbell_job::acm::{How, Resolution, host};
 }
@@ -93,12 +94,12 @@ pub mod config {
     pub use doorbell_job::launcher::warn_of_unknown_variables;
 }
 
-/// The one error type: what failed, on what, the system's word, the likely cause, and what to do next.
+/// The one error type: what failed, on what, the system's message, the likely cause, and what to do next.
 pub mod error {
     pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
 }
 
-/// Processes with Portals interfaces, which meet when one needs the other.
+/// Processes with Portals interfaces that meet when one first needs the other.
 pub mod lobby {
     pub use doorbell_job::lobby::{Card, Desk, Member, Taken, finish};
 }

@@ -1,4 +1,4 @@
-//! A message that was taken out of matching by a probe, to be received or dropped.
+//! Messages that a probe has taken out of matching, to be received or dropped.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::progress::Envelope;
 use crate::scope;
 use crate::world::World;
 
-/// A matched message (MPI's matched probe): nobody else can receive it. Dropping it discards it.
+/// A matched message (MPI's matched probe): no other receive can get it. Dropping it discards it.
 ///
 /// ```
 /// # let world = doorbell::init()?;
@@ -44,24 +44,24 @@ impl<'w> Message<'w> {
         }))
     }
 
-    /// Its sender, tag and length.
+    /// Returns its sender, tag and length.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Receives it.
+    /// Receives the message.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when it is longer than `into`; a lost sender; [`Error::Timeout`].
+    /// [`Error::Truncated`] when it is longer than `into`; [`Error::PeerLost`]; [`Error::Timeout`].
     pub fn recv(self, into: &mut [u8]) -> Result<Status, Error> {
         let limit = self.world.limit();
         self.recv_within(into, limit)
     }
 
-    /// Receives it, waiting for at most `limit`.
+    /// Receives the message, waiting for at most `limit`.
     ///
     /// # Errors
-    /// As [`Message::recv`].
+    /// Those of [`Message::recv`].
     pub fn recv_within(mut self, into: &mut [u8], limit: Duration) -> Result<Status, Error> {
         match self.id.take() {
             Some(id) => scope::recv_claimed(self.world, id, self.envelope, into, limit),
@@ -73,7 +73,7 @@ impl<'w> Message<'w> {
 impl Drop for Message<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            // A message that is gone already needs no discarding.
+            // Discarding fails only if the message is gone already.
             let _ = self.world.front().call(move |core| core.pml.discard(id).is_ok());
         }
     }

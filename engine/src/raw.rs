@@ -1,10 +1,11 @@
-//! The interface for foreign front ends (a libfabric provider, reference: ofi, section P9): 64-bit match bits with
-//! ignore masks, peek, claim and discard, cancel, multi-receives, inject, one completion queue, regions, and one-sided
-//! operations where the rail has them. Nothing here waits unless it says so, and every outcome is data.
+//! The interface for foreign front ends (a libfabric provider, reference: ofi, section P9): 64-bit match bits
+//! with ignore masks, peek, claim and discard, cancel, multi-receives, inject, one completion queue, regions,
+//! and one-sided operations where the rail has them. No call waits unless its description mentions a wait,
+//! and every outcome is data.
 //!
-//! Buffers are regions, or loans. A front end that has raw pointers makes loans of them itself
-//! ([`ConstLoan::new`], [`MutLoan::new`]: `unsafe`, with the promise that the memory stays until the completion has
-//! been taken out of the queue, or [`Raw::abort`] has answered [`Aborted::Now`]; exposed memory, until after
+//! Buffers are regions or loans. A front end with raw pointers makes the loans itself ([`ConstLoan::new`],
+//! [`MutLoan::new`]: `unsafe`, with the promise that the memory stays valid until the completion has been
+//! taken out of the queue, or [`Raw::abort`] has returned [`Aborted::Now`]; exposed memory, until after
 //! [`Raw::withdraw`]).
 //!
 //! ```
@@ -13,7 +14,8 @@
 //! # let world = doorbell::init()?;
 //! let raw = world.raw(16)?;
 //! let region = world.region(64)?;
-//! let receive = raw.recv(Source::Any, Tag::masked(0xff00, 0xff), Target::Region(region.slice(0, 32).unwrap()))?;
+//! let into = Target::Region(region.slice(0, 32).unwrap());
+//! let receive = raw.recv(Source::Any, Tag::masked(0xff00, 0xff), into)?;
 //! raw.inject(0, 0xff17, b"bits")?;
 //! match raw.wait(std::time::Duration::from_secs(1))? {
 //!     Completion::Request { id, outcome } => {
@@ -42,24 +44,24 @@ pub use crate::progress::{Completion, Window};
 use crate::progress::{Core, Envelope};
 use crate::world::World;
 
-/// The interface of one context: see the [module](self).
+/// The raw interface of one context: see the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct Raw<'w> {
     world: &'w World,
     context: u16,
 }
 
-/// What a put writes.
+/// The source of a put.
 #[derive(Clone, Debug)]
 pub enum Cargo {
-    /// A region's slice, kept alive until the end.
+    /// A region's slice, kept alive until the put has ended.
     Region(RegionSlice),
     /// Borrowed memory, copied before the call returns.
     Loan(ConstLoan),
 }
 
 impl<'w> Raw<'w> {
-    /// The lowest context that is free for front ends.
+    /// The lowest context number for front ends.
     pub const FIRST_CONTEXT: u16 = 16;
 
     pub(crate) fn new(world: &'w World, context: u16) -> Result<Self, Error> {
@@ -72,7 +74,7 @@ impl<'w> Raw<'w> {
         Ok(Self::of(world, context))
     }
 
-    /// Of any context, also one of the world's own.
+    /// Makes the interface of any context, including those of the world itself.
     pub(crate) fn of(world: &'w World, context: u16) -> Self {
         Self { world, context }
     }
@@ -85,7 +87,7 @@ impl<'w> Raw<'w> {
         Envelope::from(self.context, from, tag)
     }
 
-    /// Starts a send. `Sent::Done`: the bytes were taken, and nothing comes on the completion queue.
+    /// Starts a send. `Sent::Done`: the bytes were taken, and no completion follows.
     ///
     /// # Errors
     /// An unknown or lost rank, a layout that does not fit.
@@ -105,10 +107,10 @@ impl<'w> Raw<'w> {
         })?
     }
 
-    /// Sends bytes that are copied before the call returns; there is no request and no completion.
+    /// Sends bytes, which are copied before the call returns; there is no request and no completion.
     ///
     /// # Errors
-    /// [`Error::Full`]: make progress and try again; [`Error::Layout`] when they are too many.
+    /// [`Error::Full`]: make progress and try again; [`Error::Layout`] for more bytes than `pml.buffer`.
     pub fn inject(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         let context = self.context;
         let data: Box<[u8]> = data.into();
@@ -132,7 +134,7 @@ impl<'w> Raw<'w> {
     /// Starts a receive of many messages into one buffer, until fewer than `min_free` bytes of it are left.
     ///
     /// # Errors
-    /// As [`Raw::recv`].
+    /// Those of [`Raw::recv`].
     pub fn recv_multi(
         self,
         from: Source,
@@ -162,7 +164,7 @@ impl<'w> Raw<'w> {
         })?
     }
 
-    /// Whether a matching message is there; it stays there (FI_PEEK).
+    /// Returns the status of a matching message and leaves it to be received (FI_PEEK).
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -174,7 +176,7 @@ impl<'w> Raw<'w> {
         })
     }
 
-    /// Takes a matching message out of matching (FI_PEEK with FI_CLAIM): receive or discard it.
+    /// Takes a matching message out of matching (FI_PEEK with FI_CLAIM), to be received or discarded.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -197,7 +199,7 @@ impl<'w> Raw<'w> {
         })?
     }
 
-    /// Throws a claimed message away (FI_DISCARD).
+    /// Discards a claimed message (FI_DISCARD).
     ///
     /// # Errors
     /// [`Error::Stale`] when it is gone.
@@ -205,7 +207,7 @@ impl<'w> Raw<'w> {
         self.call(move |core| Ok(core.pml.discard(message)?.into()))?
     }
 
-    /// Asks to cancel a request; `true`: it completes as [`Error::Cancelled`].
+    /// Tries to cancel a request; `true`: it completes as [`Error::Cancelled`].
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -213,8 +215,8 @@ impl<'w> Raw<'w> {
         self.call(move |core| core.pml.cancel(id))
     }
 
-    /// Ends a request by force. After [`Aborted::Now`] its memory is not touched any more and no completion comes;
-    /// after [`Aborted::Wait`], make progress and ask again.
+    /// Ends a request by force. After [`Aborted::Now`] its memory is not accessed any more and no completion
+    /// follows; after [`Aborted::Wait`], make progress and call it again.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -222,12 +224,12 @@ impl<'w> Raw<'w> {
         self.call(move |core| core.pml.abort(id))
     }
 
-    /// One bounded pass (inline mode); returns the work done.
+    /// Makes one bounded pass of progress (inline mode); returns the amount of work done.
     pub fn progress(self) -> usize {
         self.world.progress()
     }
 
-    /// The next thing that has ended, if any; makes progress when there is none.
+    /// Returns the next completion, if there is one; makes progress if there is none.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -240,7 +242,7 @@ impl<'w> Raw<'w> {
         })
     }
 
-    /// Waits until something has ended, at most for `limit`.
+    /// Waits for the next completion, for at most `limit`.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -250,22 +252,22 @@ impl<'w> Raw<'w> {
             .wait_completion(limit, &mut |waiting| self.world.complain(waiting))
     }
 
-    /// A descriptor for a foreign event loop (FI_WAIT_FD): it stays the same, and means something between [`Raw::arm`]
-    /// and [`Raw::disarm`] only.
+    /// Returns a descriptor for a foreign event loop (FI_WAIT_FD): always the same one, and meaningful only
+    /// between [`Raw::arm`] and [`Raw::disarm`].
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// When the process has no descriptor left.
     pub fn descriptor(self) -> Result<OwnedFd, Error> {
         self.world.front().descriptor()
     }
 
-    /// Prepares a sleep on the descriptor. `Some(longest)`: nothing has ended, and it becomes readable when there may be
-    /// something; sleep at most that long, then call [`Raw::disarm`] before anything else. `None`: do not sleep, ask
-    /// [`Raw::next_completion`]. No wake-up is lost: what comes between the last look and the arming is seen by this
-    /// call. Waking for nothing is possible.
+    /// Prepares a sleep on the descriptor. `Some(longest)`: nothing has completed, and the descriptor becomes
+    /// readable when something may have; sleep at most that long, then call [`Raw::disarm`] before anything
+    /// else. `None`: do not sleep, call [`Raw::next_completion`]. No wake-up is lost: this call sees what
+    /// completes between the last check and the arming. Spurious wake-ups are possible.
     ///
     /// # Errors
-    /// When the system refuses to watch a rail; [`Error::Ended`], [`Error::Busy`].
+    /// When the system refuses to watch a rail's descriptor; [`Error::Ended`], [`Error::Busy`].
     pub fn arm(self) -> Result<Option<Duration>, Error> {
         self.world.front().arm()
     }
@@ -275,15 +277,15 @@ impl<'w> Raw<'w> {
         self.world.front().disarm();
     }
 
-    /// Exposes memory to rank `to`, or to all for `None`, on the first rail that offers the access.
+    /// Exposes memory to rank `to`, or to all ranks for `None`, on the first rail that offers the access.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when none does; [`Error::Full`] when the rail's table of keys is full.
+    /// [`Error::Unsupported`] when no rail does; [`Error::Full`] when the rail's table of keys is full.
     pub fn expose(self, memory: Exposure, access: Access, to: Option<u32>) -> Result<Window, Error> {
         self.call(move |core| core.expose(memory, access, to))?
     }
 
-    /// Revokes a window at once: later accesses fail, and those under way are told so.
+    /// Revokes a window at once: later accesses fail, and those in progress end with an error.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -295,10 +297,11 @@ impl<'w> Raw<'w> {
         })
     }
 
-    /// Starts reading from a window of rank `peer`; returns the operation's number.
+    /// Starts reading from a window of rank `peer`; returns the number of the operation.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], [`Error::Full`], [`Error::PeerLost`], [`Error::Layout`] for a range outside the window.
+    /// [`Error::Unsupported`], [`Error::Full`], [`Error::PeerLost`], [`Error::Layout`] for a range outside
+    /// the window.
     pub fn get(self, peer: u32, window: Window, offset: u64, into: Landing) -> Result<u64, Error> {
         self.call(move |core| {
             let from = part(&window, offset, into.len() as u64)?;
@@ -308,10 +311,10 @@ impl<'w> Raw<'w> {
         })?
     }
 
-    /// Starts writing to a window of rank `peer`; it ends when the bytes are there.
+    /// Starts writing to a window of rank `peer`; the operation ends when the bytes are there.
     ///
     /// # Errors
-    /// As [`Raw::get`].
+    /// Those of [`Raw::get`].
     pub fn put(self, peer: u32, window: Window, offset: u64, from: Cargo) -> Result<u64, Error> {
         self.call(move |core| match from {
             Cargo::Region(slice) => {
@@ -329,10 +332,10 @@ impl<'w> Raw<'w> {
         })?
     }
 
-    /// Starts a 64-bit atomic at `offset` of a window of rank `peer`; the completion brings the old value.
+    /// Starts a 64-bit atomic at `offset` of a window of rank `peer`; the completion contains the old value.
     ///
     /// # Errors
-    /// As [`Raw::get`].
+    /// Those of [`Raw::get`].
     pub fn atomic(self, peer: u32, window: Window, offset: u64, what: AtomicOp) -> Result<u64, Error> {
         self.call(move |core| {
             let at = part(&window, offset, 8)?;
@@ -342,11 +345,11 @@ impl<'w> Raw<'w> {
         })?
     }
 
-    /// Starts a fence: when it ends, nothing started before it for `peer` over that window's rail touches memory any
-    /// more.
+    /// Starts a fence: when it ends, no operation started before it for `peer` over that window's rail
+    /// accesses memory any more.
     ///
     /// # Errors
-    /// As [`Raw::get`].
+    /// Those of [`Raw::get`].
     pub fn fence(self, peer: u32, window: Window) -> Result<u64, Error> {
         self.call(move |core| {
             core.start("fence", peer, window.rail, |rail, way, op| {

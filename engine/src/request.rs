@@ -1,4 +1,4 @@
-//! Handles of open requests: wait, test, cancel; and what becomes of them when they are dropped.
+//! Handles of open requests: wait, test, cancel, and what dropping one does.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -11,30 +11,30 @@ use crate::world::World;
 
 /// A send or receive that was started and may still be under way.
 ///
-/// * From a [`Scope`](crate::Scope): dropping (or leaking) the handle changes nothing; the scope waits for the request
-///   before it returns the buffers.
-/// * From [`World::isend_region`] and its like: dropping the handle lets the request run on; the region is kept alive
-///   until it has ended.
-#[must_use = "a request that nobody waits for tells nobody how it ended"]
+/// * From a [`Scope`](crate::Scope): dropping (or leaking) the handle changes nothing; the scope waits for
+///   the request before it returns the buffers.
+/// * From [`World::isend_region`] and its like: when the handle is dropped, the request runs on; the region
+///   is kept alive until it has ended.
+#[must_use = "the outcome of a request is lost unless it is waited for or tested"]
 pub struct Request<'a> {
     pub(crate) world: &'a World,
     pub(crate) phase: Phase,
-    /// What was lent for it; `None` for owned memory.
+    /// The ledger entry of borrowed memory; `None` for owned memory.
     pub(crate) lent: Option<Lent<'a>>,
     pub(crate) envelope: Envelope,
     pub(crate) sends: bool,
 }
 
-/// What a request of a scope has borrowed: its entry in the ledger, and the buffer to be given back.
+/// What a request of a scope has borrowed: its slot in the ledger, and the buffer to return.
 pub(crate) struct Lent<'a> {
     pub(crate) slot: u32,
     pub(crate) open: &'a Cell<usize>,
-    /// A contiguous receive buffer.
+    /// The start and length of a contiguous receive buffer.
     pub(crate) buffer: Option<(*mut u8, usize)>,
 }
 
 impl Lent<'_> {
-    /// The request has ended: strikes it out.
+    /// Removes the entry of a request that has ended.
     #[inline]
     pub(crate) fn settle(&self, world: &World) {
         world.ledger().strike(self.slot);
@@ -42,32 +42,32 @@ impl Lent<'_> {
     }
 }
 
-/// Where a request is in its life.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
-    /// Under way.
+    /// It is in progress.
     Open(Ticket),
-    /// Ended well.
+    /// It has ended with success.
     Done(Status),
-    /// Ended badly, or its outcome was taken.
+    /// It has failed, or its outcome was taken.
     Over,
 }
 
 impl<'a> Request<'a> {
-    /// Waits for the end, at most for the world's deadline (`wait.deadline`).
+    /// Waits until it has ended, for at most the world's deadline (`wait.deadline`).
     ///
     /// # Errors
-    /// Those of the request; [`Error::Timeout`]. After a timeout the request is ended (with borrowed memory) or runs
-    /// on by itself (with a region). [`Error::Busy`] in a hook: then it runs on, and its scope waits for it.
+    /// Those of the request; [`Error::Timeout`], after which a request on borrowed memory is ended and one on
+    /// a region runs on. [`Error::Busy`] in a hook: then it runs on, and its scope waits for it.
     pub fn wait(self) -> Result<Status, Error> {
         let limit = self.world.limit();
         self.wait_within(limit)
     }
 
-    /// Waits for the end, at most for `limit`.
+    /// Waits until it has ended, for at most `limit`.
     ///
     /// # Errors
-    /// As [`Request::wait`].
+    /// Those of [`Request::wait`].
     pub fn wait_within(mut self, limit: Duration) -> Result<Status, Error> {
         self.finish(limit)
     }
@@ -75,7 +75,8 @@ impl<'a> Request<'a> {
     pub(crate) fn finish(&mut self, limit: Duration) -> Result<Status, Error> {
         match self.phase {
             Phase::Open(ticket) => {
-                // Without the engine nothing can be ended: in a hook the request goes on, and its scope waits for it.
+                // Nothing can be ended without the engine: in a hook the request runs on, and its scope waits
+                // for it.
                 let mut held = self.world.front().hold()?;
                 let outcome = held.wait(ticket, limit, || self.awaited(), &mut |waiting| {
                     self.world.complain(waiting)
@@ -101,7 +102,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A wait for a send does not return while the rail holds it back.
+    /// Makes the wait for a send last until the rail no longer holds the message back.
     fn hand_over(&self, limit: Duration) {
         match self.sends {
             true => self
@@ -111,7 +112,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// After a timeout: borrowed memory goes back to its owner at once, owned memory may go on being used.
+    /// Takes borrowed memory back after a timeout. A request on owned memory may go on using it.
     #[cold]
     fn give_up(&mut self, held: &mut Held<'_>, ticket: Ticket) {
         if let Some(lent) = &self.lent {
@@ -121,8 +122,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Looks once, making progress: `None` while it is under way. The outcome is told once; a success can be asked for
-    /// again with [`Request::status`].
+    /// Checks once, making progress: `None` while it is in progress. An error is returned once; the status of
+    /// a success can be read again with [`Request::status`].
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         match self.phase {
             Phase::Open(ticket) => {
@@ -137,7 +138,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether it has ended, well or badly. Looks only; makes no progress.
+    /// Whether it has ended, with success or not. Makes no progress.
     #[inline]
     pub fn is_done(&self) -> bool {
         match self.phase {
@@ -146,7 +147,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The status, after a wait or test that succeeded.
+    /// Returns the status, after a wait or test that succeeded.
     pub fn status(&self) -> Option<Status> {
         match self.phase {
             Phase::Done(status) => Some(status),
@@ -154,8 +155,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Asks to cancel it: a receive that has found no message, or a send of which nothing has left. When the answer is
-    /// `true`, it ends as [`Error::Cancelled`]; otherwise it goes on.
+    /// Tries to cancel it: a receive that has found no message, or a send of which nothing has left. If it
+    /// returns `true`, the request ends as [`Error::Cancelled`]; otherwise it goes on.
     pub fn cancel(&mut self) -> bool {
         match self.phase {
             Phase::Open(ticket) => self.world.front().cancel(ticket),
@@ -203,7 +204,7 @@ impl std::fmt::Debug for Request<'_> {
     }
 }
 
-/// What a wait for some of `open` requests says, of which `requests` are left.
+/// Describes a wait for `open` requests, of which `requests` are left.
 #[cold]
 fn several(open: usize, requests: &[Request<'_>]) -> Awaited {
     let peers = requests
@@ -214,7 +215,7 @@ fn several(open: usize, requests: &[Request<'_>]) -> Awaited {
     Awaited::Requests { count: open, peers }
 }
 
-/// Waits until one of `requests` has ended; `None` when none of them is under way.
+/// Waits until one of `requests` has ended; `None` when none of them is in progress.
 pub(crate) fn wait_any(
     world: &World,
     requests: &mut [Request<'_>],
@@ -243,7 +244,7 @@ pub(crate) fn wait_any(
     }
 }
 
-/// Waits until all of `requests` have ended, then reports the first error among them.
+/// Waits until all of `requests` have ended, then returns the first error among them.
 pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Duration) -> Result<(), Error> {
     if requests.iter().all(|request| request.ticket().is_none()) {
         hand_all_over(world, requests, limit);
@@ -263,7 +264,7 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
     Ok(())
 }
 
-/// Waits until the rails' devices have what the sends among `requests` sent.
+/// Waits until the rails' devices have the messages of the sends among `requests`.
 fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
     world.front().flush_gathered();
     if world.front().holds_back() {
@@ -273,7 +274,7 @@ fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
     }
 }
 
-/// The outcomes of those that did not end well.
+/// Takes the outcomes of the requests that failed, and returns the first error.
 #[cold]
 fn first_error(requests: &mut [Request<'_>]) -> Result<(), Error> {
     let mut first = Ok(());
@@ -285,13 +286,14 @@ fn first_error(requests: &mut [Request<'_>]) -> Result<(), Error> {
     first
 }
 
-/// Requests of which each is looked at until it has ended, then never again: the cost is linear, not quadratic.
+/// A wait for several requests that never checks one again that has ended, so that its cost is linear and not
+/// quadratic.
 struct All<'r, 'a> {
     world: &'r World,
     requests: &'r mut [Request<'a>],
-    /// Those before have ended; nobody is to look at their peers.
+    /// The requests before this index have ended; their peers are of no interest any more.
     at: usize,
-    /// One of them not well: it still has its outcome.
+    /// Whether one of them failed, and still has its outcome.
     badly: bool,
 }
 

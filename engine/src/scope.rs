@@ -1,16 +1,16 @@
 //! Borrowed memory: the only module that lends users' buffers to the engine, and takes them back.
 //!
-//! Everything below works with loans: a pointer and a length, without a lifetime. This module makes loans of slices
-//! and keeps one promise, on which all of its `unsafe` rests:
+//! Everything below works with loans: a pointer and a length, without a lifetime. This module makes loans of
+//! slices and keeps one promise, on which all of its `unsafe` rests:
 //!
 //! > **A loan is not used any more when the borrow that it was made of ends.**
 //!
-//! It is kept in two ways. A blocking call owns a [`Loaned`] guard, which ends the request before the call returns,
-//! whatever way it returns; the guard holds the engine from before the loan is made, so that it can. A request of a
-//! [`Scope`] is written into the world's ledger; [`World::scope`] does not return (nor unwind) before every entry of the
-//! scope has ended or was ended by force. Neither depends on the user's handles: they may be dropped, leaked or
-//! forgotten. "Ended" means that the PML has let go of the memory (`Pml::test`, or `Pml::abort` with the answer `Now`),
-//! or that the thread that held it has ended.
+//! It is kept in two ways. A blocking call owns a [`Loaned`] guard, which ends the request before the call
+//! returns, whatever way it returns; the guard holds the engine from before the loan is made, so that it can.
+//! A request of a [`Scope`] is written into the world's ledger; [`World::scope`] does not return (nor unwind)
+//! before every entry of the scope has ended or was ended by force. Neither depends on the user's handles:
+//! they may be dropped, leaked or forgotten. "Ended" means that the PML has let go of the memory
+//! (`Pml::test`, or `Pml::abort` with the answer `Now`), or that the thread that held it has ended.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -32,12 +32,12 @@ pub struct Stride {
     pub block: usize,
     /// From the start of one block to the next, in bytes; at least `block`.
     pub stride: usize,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: usize,
 }
 
-/// The requests of a blocking call: one send, one receive at most. Dropped while one is open (error, panic), it is
-/// ended before the drop returns.
+/// The requests of a blocking call: one send, one receive at most. Dropped while one is open (by an error or
+/// a panic), it ends that one before the drop returns.
 struct Loaned<'w> {
     world: &'w World,
     held: Held<'w>,
@@ -46,7 +46,7 @@ struct Loaned<'w> {
 }
 
 impl<'w> Loaned<'w> {
-    /// Nothing is lent before this has succeeded.
+    /// Takes hold of the engine. Nothing is lent before this has succeeded.
     fn hold(world: &'w World) -> Result<Self, Error> {
         Ok(Self {
             world,
@@ -56,7 +56,7 @@ impl<'w> Loaned<'w> {
         })
     }
 
-    /// Waits for the send, when one is open.
+    /// Waits for the send, if one is open.
     fn sent(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
         let Some(ticket) = self.sending else {
             return Ok(());
@@ -68,7 +68,7 @@ impl<'w> Loaned<'w> {
         outcome.map(|_| ())
     }
 
-    /// Waits until the rail's device has what was accepted for `to`.
+    /// Waits until the rail's device has the messages that were accepted for `to`.
     fn hand_over(&mut self, to: u32, limit: Duration, what: impl Fn() -> Awaited) {
         let world = self.world;
         self.held
@@ -119,7 +119,8 @@ pub(crate) fn send<const MORE: bool>(
     data: &[u8],
     limit: Duration,
 ) -> Result<(), Error> {
-    // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with `Loaned`.
+    // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with
+    // `Loaned`.
     let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
     match world.front().send_now::<MORE>(envelope, loan) {
         AtOnce::Left => Ok(()),
@@ -131,7 +132,7 @@ pub(crate) fn send<const MORE: bool>(
     }
 }
 
-/// Out of the way of the short path, which then needs no room for it on the stack. The caller's borrow outlives it.
+/// Kept out of the short path, which then reserves no stack for it. The caller's borrow outlives the call.
 #[cold]
 #[inline(never)]
 fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Duration) -> Result<(), Error> {
@@ -144,8 +145,8 @@ fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Durati
     Ok(())
 }
 
-/// Sends `data`, and returns when it may be changed again. What the rail holds back of it is the caller's to
-/// hand over.
+/// Sends `data`, and returns when it may be changed again. Handing over the messages that the rail holds back
+/// is left to the caller.
 pub(crate) fn post(
     world: &World,
     (envelope, data): (Envelope, &[u8]),
@@ -167,7 +168,8 @@ pub(crate) fn recv(
     into: &mut [u8],
     limit: Duration,
 ) -> Result<Status, Error> {
-    // SAFETY: `into` is borrowed exclusively for this whole call, and `Loaned` ends the request before its end.
+    // SAFETY: `into` is borrowed exclusively for this whole call, and `Loaned` ends the request before its
+    // end.
     let loan = unsafe { lend_mut(into) };
     if let Some(status) = world.front().recv_soon(envelope, loan) {
         return Ok(status);
@@ -175,7 +177,7 @@ pub(crate) fn recv(
     recv_slowly(world, envelope, loan, limit)
 }
 
-/// As [`send_slowly`]: posts the receive, and ends it before it returns.
+/// Posts the receive, and ends it before it returns. Kept out of the short path, as [`send_slowly`] is.
 #[cold]
 #[inline(never)]
 fn recv_slowly(world: &World, envelope: Envelope, loan: MutLoan, limit: Duration) -> Result<Status, Error> {
@@ -233,13 +235,13 @@ pub(crate) fn exchange(
     Ok(received)
 }
 
-/// Where buffers can be lent: made by [`World::scope`].
+/// A scope in which buffers can be lent, made by [`World::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     world: &'env World,
     serial: u64,
-    /// Entries of this scope in the ledger.
+    /// The number of this scope's entries in the ledger.
     open: Cell<usize>,
-    /// It has sent something.
+    /// Whether it has sent something.
     sends: Cell<bool>,
     // Invariant in both, as in `std::thread::scope`: neither can be made shorter or longer by the user.
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -252,7 +254,7 @@ pub(crate) fn run<'env, T>(
     limit: Duration,
     work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    // In a hook no request could be started, and at the end none ended: see `cannot_take_back`.
+    // In a hook no request could be started, nor ended when the scope ends: see `cannot_take_back`.
     drop(world.front().hold()?);
     let serial = world.ledger().open_scope();
     let scope = Scope {
@@ -268,7 +270,8 @@ pub(crate) fn run<'env, T>(
         wait: Some(limit),
     };
     let result = work(&scope);
-    // From here on the guard no longer waits: it ends what is left, should the wait itself panic (in a user's hook).
+    // From here on the guard no longer waits: it ends the requests that are left, should the wait itself
+    // panic (in a user's hook).
     closing.wait = None;
     let limit = if result.is_ok() {
         limit
@@ -280,19 +283,20 @@ pub(crate) fn run<'env, T>(
     result.and_then(|value| left.map(|()| value))
 }
 
-/// A scope ends with loans out, and somebody on this thread holds the core. This cannot come about: `run` begins only
-/// when nobody holds it, everybody who takes hold of it later is a call from inside the scope, so that it has returned or
-/// unwound by now, and the handle is a local of that call, which nobody else gets to keep or leak.
+/// A scope ends with loans out while the core is held on this thread. This cannot happen: `run` begins only
+/// when the core is free, and what holds it later is a call from inside the scope, so that it has returned or
+/// unwound by now, and the handle is a local of that call, which no other code can keep or leak.
 ///
-/// It is checked all the same, and ends the process, since nothing less would be sound. To return (or unwind) is to give
-/// memory back that a rail may still write. To wait is for ever: the one who holds the core is below us on this stack, and
-/// goes on when we have returned. The memory cannot be leaked instead: it is the caller's, on its stack perhaps. (The
-/// standard library ends the process, too, where `thread::scope` could not keep its promise.)
+/// It is checked all the same, and ends the process, since nothing less would be sound. To return (or unwind)
+/// would give memory back that a rail may still write. To wait would be forever: the call that holds the core
+/// is below this one on the stack, and goes on only after this one has returned. The memory cannot be leaked
+/// instead: it is the caller's, perhaps on its stack. (The standard library aborts the process, too, where
+/// `thread::scope` could not keep its promise.)
 #[cold]
 #[inline(never)]
 fn cannot_take_back() -> ! {
     use std::io::Write as _;
-    // Nobody can be told that nobody can be told.
+    // If stderr is closed, there is nowhere to report this.
     let _ = std::io::stderr().write_all(
         b"doorbell: a scope ends with buffers lent to requests that cannot be ended, because the engine is in use \
           below it; this is an error in doorbell, and going on would corrupt memory\n",
@@ -300,16 +304,16 @@ fn cannot_take_back() -> ! {
     std::process::abort()
 }
 
-/// Keeps the promise on every way out of the scope.
+/// A guard that keeps the promise on every way out of the scope.
 struct Closing<'g, 'scope, 'env> {
     scope: &'g Scope<'scope, 'env>,
-    /// How long to wait first, when the closure panicked.
+    /// The limit of the wait before requests are ended by force, if the closure panicked.
     wait: Option<Duration>,
 }
 
 impl Drop for Closing<'_, '_, '_> {
     fn drop(&mut self) {
-        // A panic says more than any error of a request that was left behind.
+        // The panic is more informative than any error of a request that was left behind.
         if let Some(limit) = self.wait {
             let _ = self.scope.wait(limit);
         }
@@ -318,12 +322,12 @@ impl Drop for Closing<'_, '_, '_> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts sending `data` to rank `to`. The first two that one rank is sent in a row leave at once; the following may
-    /// leave together (a rail's doorbell may be a system call), with the next call that waits, tests, receives or makes
-    /// progress at the latest.
+    /// Starts sending `data` to rank `to`. The first two sends in a row to one rank leave at once; the
+    /// following ones may leave together (a rail's doorbell may be a system call), at the latest with the
+    /// next call that waits, tests, receives or makes progress.
     ///
     /// # Errors
-    /// An unknown rank, or a lost one.
+    /// An unknown or lost rank.
     #[inline(always)]
     pub fn isend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
         // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
@@ -336,10 +340,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(self.sent(Envelope::to(USER, to, tag, false), data.len(), ticket))
     }
 
-    /// Starts sending `data` to rank `to`; it ends when a receive there has matched it.
+    /// Starts a synchronous send of `data` to rank `to`: it ends when a receive there has matched it.
     ///
     /// # Errors
-    /// As [`Scope::isend`].
+    /// Those of [`Scope::isend`].
     pub fn issend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
         // SAFETY: as in `isend`.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
@@ -351,7 +355,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts sending several pieces as one message (an I/O vector).
     ///
     /// # Errors
-    /// As [`Scope::isend`].
+    /// Those of [`Scope::isend`].
     pub fn isend_parts(
         &'scope self,
         to: u32,
@@ -370,7 +374,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts sending blocks of `data` at equal distances as one message.
     ///
     /// # Errors
-    /// As [`Scope::isend`]; [`Error::Layout`] when the blocks overlap or leave `data`.
+    /// Those of [`Scope::isend`]; [`Error::Layout`] when the blocks overlap or exceed `data`.
     pub fn isend_strided(
         &'scope self,
         to: u32,
@@ -395,7 +399,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts receiving into `into`.
     ///
     /// # Errors
-    /// An unknown rank, or a lost one.
+    /// An unknown or lost rank.
     #[inline(always)]
     pub fn irecv(
         &'scope self,
@@ -404,9 +408,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         into: &'scope mut [u8],
     ) -> Result<Request<'scope>, Error> {
         let envelope = Envelope::from(USER, from.into(), tag.into());
-        // One pointer for the loan and for giving the buffer back: a second one would outdate the first.
+        // One pointer for the loan and for returning the buffer: a second one would invalidate the first.
         let (length, start) = (into.len(), into.as_mut_ptr());
-        // SAFETY: `into` is borrowed exclusively for `'scope`, and `run` ends the request before `'scope` ends.
+        // SAFETY: `into` is borrowed exclusively for `'scope`, and `run` ends the request before `'scope`
+        // ends.
         let loan = unsafe { MutLoan::new(start, length) };
         match self
             .world
@@ -418,10 +423,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Starts receiving one message into several pieces, which are filled one after the other.
+    /// Starts receiving one message into several pieces, which are filled in order.
     ///
     /// # Errors
-    /// As [`Scope::irecv`].
+    /// Those of [`Scope::irecv`].
     pub fn irecv_parts(
         &'scope self,
         from: impl Into<Source>,
@@ -437,7 +442,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts receiving one message into blocks of `into` at equal distances.
     ///
     /// # Errors
-    /// As [`Scope::irecv`]; [`Error::Layout`] when the blocks overlap or leave `into`.
+    /// Those of [`Scope::irecv`]; [`Error::Layout`] when the blocks overlap or exceed `into`.
     pub fn irecv_strided(
         &'scope self,
         from: impl Into<Source>,
@@ -506,7 +511,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// What a wait for the open requests says, of which those from slot `from` on are left.
+    /// Describes a wait for the open requests, of which those from slot `from` on are left.
     #[cold]
     fn awaited(&self, from: usize) -> Awaited {
         Awaited::Requests {
@@ -515,7 +520,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Waits for every request that is still open, at most for `limit`.
+    /// Waits for every request that is still open, for at most `limit`.
     fn wait(&self, limit: Duration) -> Result<(), Error> {
         if self.open.get() == 0 {
             self.hand_over(limit);
@@ -537,7 +542,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(())
     }
 
-    /// A scope that has sent does not end while rails hold messages back.
+    /// Makes a scope that has sent wait until no rail holds its messages back.
     fn hand_over(&self, limit: Duration) {
         match self.sends.get() {
             true => self.world.hand_over(None, limit, &|| self.awaited(0)),
@@ -545,7 +550,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Takes the outcome of every request that has ended, and ends the others. Returns the first error.
+    /// Takes the outcome of every request that has ended, and ends the others by force. Returns the first
+    /// error.
     fn collect(&self) -> Result<(), Error> {
         if self.open.get() == 0 {
             return Ok(());
@@ -554,7 +560,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let mut held = match self.world.front().hold() {
             Ok(held) => held,
             Err(Error::Forked) => {
-                // Nothing in a child of `fork` touches the memory.
+                // No rail in a child of `fork` accesses the memory.
                 while let Some((slot, _)) = ledger.next(self.serial, 0) {
                     ledger.strike(slot);
                 }
@@ -582,10 +588,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 impl<'a> Request<'a> {
-    /// As [`Request::wait`], and gives the whole receive buffer back, so that it can be used again inside the scope.
+    /// Waits as [`Request::wait`], and returns the whole receive buffer, so that it can be used again inside
+    /// the scope.
     ///
     /// # Errors
-    /// As [`Request::wait`]; [`Error::Unsupported`] for anything but a receive into one borrowed piece.
+    /// Those of [`Request::wait`]; [`Error::Unsupported`] for anything but a receive into one borrowed piece.
     pub fn wait_buffer(mut self) -> Result<(Status, &'a mut [u8]), Error> {
         let Some((start, length)) = self.lent.as_ref().and_then(|lent| lent.buffer) else {
             return Err(Error::Unsupported {
@@ -595,8 +602,9 @@ impl<'a> Request<'a> {
         };
         let limit = self.world.limit();
         let status = self.finish(limit)?;
-        // SAFETY: `start` and `length` are the slice that `irecv` borrowed exclusively for `'a`; the request has ended,
-        // so the loan is not used any more, and consuming the only handle makes this the only way to the bytes.
+        // SAFETY: `start` and `length` are the slice that `irecv` borrowed exclusively for `'a`; the request
+        // has ended, so the loan is not used any more, and consuming the only handle makes this the only way
+        // to the bytes.
         Ok((status, unsafe { std::slice::from_raw_parts_mut(start, length) }))
     }
 }

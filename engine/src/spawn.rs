@@ -1,19 +1,19 @@
-//! A running job starts more ranks and joins them: what all old ranks do together.
+//! Starting more ranks in a running job: what the old ranks do together.
 //!
 //! ```text
 //!   old rank 1 …            rank 0                     the launcher          new ranks
 //!     ◄─ how many ─────────
 //!     hello of the new world ─►
 //!                           listens; invitation ───────────────────────────►  start
-//!                           ◄──────────────────────────── hellos ───────────  (bootstrap::invite)
+//!                           ◄──────────────────────────── hellos ───────────  (job/src/meet/invite.rs)
 //!     ◄─ table ──────────── ─────────────────────────────────────────────►
 //!     opens rails           opens rails                                       open rails
 //!     ready ───────────────► ◄───────────────────────────────── ready ──────
 //!     ◄─ verdict ─────────── ────────────────────────────────── ready ────►
 //! ```
 //!
-//! The old ranks talk over their world. Whatever fails, at whomever, is told to all in the same words, and
-//! the old world goes on. The new world has rails of its own.
+//! The old ranks exchange these messages over their world. If a step fails on any rank, all of them return
+//! the same error, and the old world goes on. The new world has rails of its own.
 
 use std::time::{Duration, Instant};
 
@@ -33,16 +33,16 @@ use serde::de::DeserializeOwned;
 use crate::collect::{gather_words, share_words};
 use crate::world::World;
 
-/// Longest word of a rank to rank 0, and of rank 0 to all.
+/// Most bytes in a message from a rank to rank 0, or from rank 0 to all.
 const LONGEST_WORD: usize = 256 << 10;
-/// The same where it may be a table.
+/// Most bytes in a message that may contain the rank table.
 const LONGEST_TABLE: usize = 256 << 20;
-/// The others wait so much longer for what rank 0 says of its own waits.
+/// The other ranks wait this much longer, since rank 0 reports the outcome of its own waits.
 const SLACK: Duration = Duration::from_secs(10);
-/// Longest that all of it may take: a limit beyond that is this one, as for settings of time.
+/// The most that the whole spawn may take: a longer limit is cut to this, as in settings of time.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// One spawn under way, on an old rank.
+/// One spawn in progress, on an old rank.
 struct Call<'w> {
     world: &'w World,
     until: Instant,
@@ -53,27 +53,27 @@ impl Call<'_> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// What rank 0 says; `own` is looked at there only.
+    /// Broadcasts rank 0's result; `own` is used only there.
     fn share<T: Serialize + DeserializeOwned>(
         &self,
         own: Option<Result<T, Error>>,
         most: usize,
     ) -> Result<T, Error> {
-        let words = |told: &Told<T>| {
-            serde_json::to_vec(told).map_err(|error| failed(Exit::System, error.to_string()))
+        let words = |result: &Told<T>| {
+            serde_json::to_vec(result).map_err(|error| failed(Exit::System, error.to_string()))
         };
         let own = own.map(|own| words(&Told::of(own))).transpose()?;
         let text = share_words(self.world, own, most, self.left() + SLACK)?;
-        let told: Told<T> = serde_json::from_slice(&text).map_err(|error| {
+        let result: Told<T> = serde_json::from_slice(&text).map_err(|error| {
             failed(
                 Exit::PeerLost,
-                format!("what rank 0 says does not parse: {error}"),
+                format!("what rank 0 sent does not parse: {error}"),
             )
         })?;
-        told.into_result()
+        result.into_result()
     }
 
-    /// What all ranks say, in their order, at rank 0; the first that cannot is the end for all.
+    /// Gathers the results of all ranks at rank 0, in their order. The first failure fails all.
     fn gather<T: Serialize + DeserializeOwned>(
         &self,
         own: Result<T, Error>,
@@ -84,13 +84,13 @@ impl Call<'_> {
             return Ok(None);
         };
         let read = |(rank, text): (usize, Vec<u8>)| {
-            let told: Told<T> = serde_json::from_slice(&text).map_err(|error| {
+            let result: Told<T> = serde_json::from_slice(&text).map_err(|error| {
                 failed(
                     Exit::PeerLost,
-                    format!("what rank {rank} says does not parse: {error}"),
+                    format!("what rank {rank} sent does not parse: {error}"),
                 )
             })?;
-            told.into_result().map_err(|error| match error {
+            result.into_result().map_err(|error| match error {
                 Error::NotSpawned { exit, reason } => {
                     failed(exit, format!("rank {rank} cannot take part: {reason}"))
                 }
@@ -107,14 +107,14 @@ impl Call<'_> {
 }
 
 impl World {
-    /// Starts more ranks, and gives a new world of the old ones, which keep their numbers, and the new ones
-    /// behind them. All ranks of this world call it together, and all of it is done within about `limit`;
-    /// what rank 0 says counts. In the new processes, [`crate::init`] gives the same new world, and
-    /// [`World::spawned`] how many were there before.
+    /// Starts more ranks and returns a new world: the old ranks keep their numbers, and the new ones come
+    /// behind them. All ranks of this world call it together, and all of it takes about `limit` at most; the
+    /// `what` of rank 0 counts. In the new processes, [`crate::init`] returns the same new world, and
+    /// [`World::spawned`] the number of old ranks.
     ///
-    /// This world goes on beside the new one, and each ends by itself. The new one has rails of its own.
-    /// New ranks end as those of any job: with 0 when they are done, while the others go on; a failure is
-    /// the job's, as its launcher sees it.
+    /// This world goes on beside the new one, and each is closed separately. The new one has rails of its
+    /// own. New ranks end as the ranks of any job do: with 0 when they are done, while the others go on; a
+    /// failure is the whole job's, as its launcher sees it.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -131,17 +131,17 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotSpawned`], at all ranks in the same words, when there is no such program, the launcher
-    /// starts no more, a new process ends before it has joined, or `limit` passes: then this world goes on
-    /// as if nothing had been asked, and what was started is ended as far as the launcher can do that. As
-    /// [`World::barrier`] when the ranks of this world do not come together.
+    /// [`Error::NotSpawned`], with the same text at all ranks, when there is no such program, the launcher
+    /// starts no more processes, a new process ends before it has joined, or `limit` passes: then this world
+    /// goes on unchanged, and the processes that were started are ended as far as the launcher supports that.
+    /// Otherwise the errors of [`World::barrier`], when the ranks of this world do not come together.
     pub fn spawn(&self, what: Spawn, limit: Duration) -> Result<Self, Error> {
         self.here()?;
         spawn(self, &what, limit)
     }
 
-    /// Who is asked for more ranks: opened when that is not known. What was opened is taken leave of at the
-    /// end.
+    /// Returns the launcher that starts more ranks, and opens it if necessary. The world closes what is
+    /// opened here.
     fn door_to_ask(&self) -> Result<Door, Error> {
         if let Some(door) = self.spawner() {
             return Ok(door);
@@ -152,7 +152,7 @@ impl World {
     }
 }
 
-/// [`World::spawn`].
+/// The steps of [`World::spawn`].
 fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     let limit = limit.min(YEAR);
     let call = Call {
@@ -164,7 +164,7 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     let ranks = call.share(is_root.then(|| check(world.size(), what)), LONGEST_WORD)?;
     let size = before + ranks;
     let clock = clock_of(world)?;
-    // What cannot be opened is told to rank 0 in place of the hello.
+    // A rank that cannot open its rails sends rank 0 the error in place of its record.
     let (things, own) = match prepare(world.config(), world.rank(), size, Layer::Messages) {
         Ok((things, mut own)) => {
             own.host = within_network(own.host);
@@ -198,7 +198,7 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
             &mut order,
         )
     });
-    // Who has an error to tell has it as well: nobody goes on after this.
+    // Every rank returns the error that rank 0 broadcasts, so none continues after a failure.
     let meeting = call.share(Some(met), LONGEST_TABLE)?;
     let key = meeting.key;
     let (raised, word) = apart(raise(world, meeting, things, clock));
@@ -218,13 +218,13 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     controlled(raised, &key)
 }
 
-/// The new world, when all are in it.
+/// Starts the control plane of the new world, when all ranks are in it.
 fn controlled(raised: Option<World>, key: &Key) -> Result<World, Error> {
     let raised = raised.ok_or_else(|| failed(Exit::System, "this rank had no rails"))?;
     raised.with_control(key)
 }
 
-/// A result as what is kept and what is told.
+/// Splits a result into the world, which stays here, and the outcome, which rank 0 gathers.
 fn apart(result: Result<World, Error>) -> (Option<World>, Result<(), Error>) {
     match result {
         Ok(world) => (Some(world), Ok(())),
@@ -232,7 +232,7 @@ fn apart(result: Result<World, Error>) -> (Option<World>, Result<(), Error>) {
     }
 }
 
-/// The clock of the new world: a simulated one has no processes to be started.
+/// Returns the clock of the new world. A simulated job has no processes to start.
 fn clock_of(world: &World) -> Result<Clock, Error> {
     let clock = world.front().call(|core| core.clock.clone())?;
     match clock {
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_for_ever_waits_a_year() {
+    fn an_endless_limit_is_cut_to_a_year() {
         let world = crate::Builder::new().build().unwrap();
         let error = spawn(&world, &Spawn::new("/nonexistent/program"), Duration::MAX).unwrap_err();
         assert!(error.to_string().contains("there is no program"), "{error}");

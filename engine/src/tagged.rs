@@ -1,4 +1,4 @@
-//! The calls of a world that send, receive and wait: tagged messages.
+//! Tagged messages: the calls of a world that send, receive and wait.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::within::Within;
 use crate::world::{USER, World};
 
 impl World {
-    /// The same blocking calls with another deadline than `wait.deadline`.
+    /// Returns the same blocking calls with a deadline other than `wait.deadline`.
     ///
     /// ```
     /// # let world = doorbell::init()?;
@@ -35,9 +35,10 @@ impl World {
         self.within(self.limit())
     }
 
-    /// Sends `data` to rank `to`; returns when it may be changed again, and needs no later call to leave this
-    /// process (which does not mean that it was received). A rank that does not answer yet is waited for,
-    /// for the call's limit at most; after that, the message stays queued, and each later call moves it on.
+    /// Sends `data` to rank `to`. Returns when `data` may be changed again and no later call is needed for it
+    /// to leave this process, which does not mean that it was received. Waits for a rank that does not answer
+    /// yet, for the call's limit at most; after that, the message stays queued, and each later call pushes it
+    /// on.
     ///
     /// # Errors
     /// An unknown or lost rank; [`Error::Timeout`].
@@ -46,11 +47,11 @@ impl World {
         scope::send::<false>(self, Envelope::to(USER, to, tag, false), data, self.limit())
     }
 
-    /// As [`World::send`], with a promise: more follows at once. The message may stay with the rail until
-    /// the next call that is not `send_more` (a send, a receive, [`World::progress`], …), so that a rail
-    /// whose doorbell is a system call takes many with one. It leaves by itself when the rail has no room
-    /// for another. `FI_MORE` of libfabric,
-    /// `MSG_MORE` of sockets. In dedicated mode the progress thread gathers by itself, and there is no difference.
+    /// Sends `data` with the promise that another message follows at once (`FI_MORE` of libfabric, `MSG_MORE`
+    /// of sockets). The message may stay with the rail until the next call other than `send_more` (a send, a
+    /// receive, [`World::progress`], …), so that a rail whose doorbell is a system call takes many messages
+    /// with one. It leaves earlier when the rail has no room for another. In dedicated mode the progress
+    /// thread batches by itself, and there is no difference to [`World::send`].
     ///
     /// ```
     /// use doorbell::World;
@@ -64,7 +65,7 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// As [`World::send`].
+    /// Those of [`World::send`].
     #[inline(always)]
     pub fn send_more(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         scope::send::<true>(self, Envelope::to(USER, to, tag, false), data, self.limit())
@@ -73,21 +74,21 @@ impl World {
     /// Sends `data` and returns when a receive at rank `to` has matched it.
     ///
     /// # Errors
-    /// As [`World::send`].
+    /// Those of [`World::send`].
     pub fn ssend(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         self.usual().ssend(to, tag, data)
     }
 
-    /// Sends `data` in buffered mode: what no rail takes now is copied, and the call returns at once.
+    /// Sends `data` in buffered mode: what no rail accepts now is copied, and the call returns at once.
     ///
     /// # Errors
-    /// An unknown or lost rank; [`Error::Full`] when `pml.buffer` bytes wait already: make progress and try
-    /// again; [`Error::Layout`] for more bytes than that.
+    /// An unknown or lost rank; [`Error::Full`] when `pml.buffer` bytes are queued already: make progress and
+    /// try again; [`Error::Layout`] for more bytes than that.
     pub fn bsend(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         Raw::of(self, USER).inject(to, tag, data)
     }
 
-    /// Receives a message that matches into `into`.
+    /// Receives a matching message into `into`.
     ///
     /// ```
     /// # let world = doorbell::init()?;
@@ -100,7 +101,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// An unknown or lost rank; [`Error::Truncated`] when the message is longer; [`Error::Timeout`].
+    /// An unknown or lost rank; [`Error::Truncated`] when the message is longer than `into`;
+    /// [`Error::Timeout`].
     #[inline(always)]
     pub fn recv(
         &self,
@@ -116,15 +118,15 @@ impl World {
         )
     }
 
-    /// Waits until a matching message is there, and leaves it there.
+    /// Waits until a matching message has arrived, and leaves it to be received.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::PeerLost`] when the one rank that it may come from is lost.
+    /// [`Error::Timeout`]; [`Error::PeerLost`] when the only rank that it may come from is lost.
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         self.usual().probe(from, tag)
     }
 
-    /// Looks once whether a matching message is there.
+    /// Checks once whether a matching message has arrived.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -136,7 +138,7 @@ impl World {
         })
     }
 
-    /// Waits until a matching message is there, and takes it out of matching: no other receive can get it.
+    /// Waits until a matching message has arrived, and takes it out of matching: no other receive can get it.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -144,7 +146,7 @@ impl World {
         self.usual().mprobe(from, tag)
     }
 
-    /// Looks once for a matching message, and takes it out of matching.
+    /// Checks once for a matching message, and takes it out of matching.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -157,9 +159,9 @@ impl World {
     }
 
     /// Runs `work` with a [`Scope`] in which buffers may be lent to requests. When `work` returns (or
-    /// panics), every request of the scope is waited for, at most for `wait.deadline` (after an error of
-    /// `work`: `wait.close`); what is left then is ended by force, and only then this call returns. So it
-    /// does not matter what happens to the handles:
+    /// panics), waits for every request of the scope, for at most `wait.deadline` (after an error of `work`:
+    /// `wait.close`), then ends those that are left by force, and only then returns. So it does not matter
+    /// what happens to the handles:
     ///
     /// ```
     /// # let world = doorbell::init()?;
@@ -174,7 +176,7 @@ impl World {
     /// # Ok::<(), doorbell::Error>(())
     /// ```
     ///
-    /// A buffer cannot be used while a request has it:
+    /// A buffer cannot be used while a request holds it:
     ///
     /// ```compile_fail,E0502
     /// # let world = doorbell::init()?;
@@ -210,8 +212,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// The error of `work`, else the first error of a request that nobody waited for; [`Error::Timeout`];
-    /// [`Error::Busy`] in a hook, and then `work` is not called.
+    /// The error of `work`, otherwise the first error of a request that was not waited for;
+    /// [`Error::Timeout`]; [`Error::Busy`] in a hook, and then `work` is not called.
     pub fn scope<'env, T>(
         &'env self,
         work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
@@ -219,7 +221,7 @@ impl World {
         scope::run(self, self.limit(), work)
     }
 
-    /// Makes `length` bytes of memory that the engine may share: for requests that outlive any scope, and
+    /// Allocates `length` bytes of memory that the engine may share: for requests that outlive any scope, and
     /// for peers.
     ///
     /// # Errors
@@ -228,8 +230,8 @@ impl World {
         Ok(Region::new(length)?)
     }
 
-    /// Starts sending a region's slice, outside any scope. The bytes must not be changed before the request
-    /// has ended; if they are, the receiver gets a mixture.
+    /// Starts sending a region's slice, outside any scope. Do not change the bytes before the request has
+    /// ended: the receiver would get a mixture.
     ///
     /// ```
     /// # let world = doorbell::init()?;
@@ -245,15 +247,15 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// An unknown rank, or a lost one.
+    /// An unknown or lost rank.
     pub fn isend_region(&self, to: u32, tag: u64, slice: RegionSlice) -> Result<Request<'_>, Error> {
         self.send_region(Envelope::to(USER, to, tag, false), slice)
     }
 
-    /// As [`World::isend_region`]; it ends when a receive has matched it.
+    /// Starts a synchronous send of a region's slice: it ends when a receive has matched it.
     ///
     /// # Errors
-    /// As [`World::isend_region`].
+    /// Those of [`World::isend_region`].
     pub fn issend_region(&self, to: u32, tag: u64, slice: RegionSlice) -> Result<Request<'_>, Error> {
         self.send_region(Envelope::to(USER, to, tag, true), slice)
     }
@@ -280,7 +282,7 @@ impl World {
     /// Starts receiving into a region's slice, outside any scope.
     ///
     /// # Errors
-    /// An unknown rank, or a lost one.
+    /// An unknown or lost rank.
     pub fn irecv_region(
         &self,
         from: impl Into<Source>,
@@ -298,24 +300,24 @@ impl World {
         })
     }
 
-    /// Waits until one of `requests` has ended, and tells which; `None` when none of them is under way any
-    /// more.
+    /// Waits until one of `requests` has ended and returns its index and status; `None` when none of them is
+    /// in progress any more.
     ///
     /// # Errors
-    /// Those of the request that ended; [`Error::Timeout`], and then all go on.
+    /// Those of the request that ended; [`Error::Timeout`], after which all of them go on.
     pub fn wait_any(&self, requests: &mut [Request<'_>]) -> Result<Option<(usize, Status)>, Error> {
         self.usual().wait_any(requests)
     }
 
-    /// Waits until all of `requests` have ended; [`Request::status`] then tells how.
+    /// Waits until all of `requests` have ended; [`Request::status`] then returns how each of them did.
     ///
     /// # Errors
-    /// The first error among them; [`Error::Timeout`], and then those under way go on.
+    /// The first error among them; [`Error::Timeout`], after which those in progress go on.
     pub fn wait_all(&self, requests: &mut [Request<'_>]) -> Result<(), Error> {
         self.usual().wait_all(requests)
     }
 
-    /// Returns when every rank has called it: a dissemination barrier of ⌈log₂ n⌉ steps.
+    /// Waits until every rank has called it: a dissemination barrier of ⌈log₂ n⌉ steps.
     ///
     /// # Errors
     /// A lost rank; [`Error::Timeout`], which names the rank and the step.
@@ -323,7 +325,8 @@ impl World {
         self.usual().barrier()
     }
 
-    /// Gives `data` of rank `root` to every rank: a binomial tree of ⌈log₂ n⌉ steps. Equally long everywhere.
+    /// Copies `data` of rank `root` to every rank, by a binomial tree of ⌈log₂ n⌉ steps. `data` has the same
+    /// length everywhere.
     ///
     /// # Errors
     /// A lost rank; [`Error::Timeout`]; [`Error::Truncated`] when the lengths differ.
@@ -331,9 +334,8 @@ impl World {
         self.usual().broadcast(root, data)
     }
 
-    /// Gathers everybody's `own` bytes at every rank, in the order of ranks: Bruck's algorithm, ⌈log₂ n⌉
-    /// steps.
-    /// `all` is `size()` times as long as `own`, which is equally long everywhere.
+    /// Gathers every rank's `own` bytes at every rank, in the order of ranks: Bruck's algorithm, ⌈log₂ n⌉
+    /// steps. `all` is `size()` times as long as `own`, which has the same length everywhere.
     ///
     /// # Errors
     /// A lost rank; [`Error::Timeout`]; [`Error::Layout`] when the lengths do not fit.
@@ -341,11 +343,11 @@ impl World {
         self.usual().allgather(own, all)
     }
 
-    /// The interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided
+    /// Returns the interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided
     /// operations.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the contexts that the world uses itself, below [`Raw::FIRST_CONTEXT`].
+    /// [`Error::Unsupported`] for the contexts below [`Raw::FIRST_CONTEXT`], which the world itself uses.
     pub fn raw(&self, context: u16) -> Result<Raw<'_>, Error> {
         Raw::new(self, context)
     }

@@ -1,4 +1,4 @@
-//! The blocking calls, with a deadline of their own.
+//! The blocking calls with a deadline of their own.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::request::{self, Request};
 use crate::scope::{self, Scope};
 use crate::world::{USER, World};
 
-/// A world with another deadline: made by [`World::within`]. Every call is as on [`World`].
+/// A world with another deadline, made by [`World::within`]. Its calls are those of [`World`].
 #[derive(Clone, Copy, Debug)]
 pub struct Within<'w> {
     pub(crate) world: &'w World,
@@ -20,36 +20,36 @@ pub struct Within<'w> {
 }
 
 impl<'w> Within<'w> {
-    /// As [`World::send`].
+    /// Sends with this deadline; see [`World::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::send`].
     #[inline]
     pub fn send(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         scope::send::<false>(self.world, Envelope::to(USER, to, tag, false), data, self.limit)
     }
 
-    /// As [`World::send_more`].
+    /// Sends with this deadline and announces that more follows; see [`World::send_more`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::send_more`].
     #[inline]
     pub fn send_more(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         scope::send::<true>(self.world, Envelope::to(USER, to, tag, false), data, self.limit)
     }
 
-    /// As [`World::ssend`].
+    /// Sends synchronously with this deadline; see [`World::ssend`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::ssend`].
     pub fn ssend(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
         scope::send::<false>(self.world, Envelope::to(USER, to, tag, true), data, self.limit)
     }
 
-    /// As [`World::recv`].
+    /// Receives with this deadline; see [`World::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::recv`].
     #[inline]
     pub fn recv(
         self,
@@ -65,23 +65,24 @@ impl<'w> Within<'w> {
         )
     }
 
-    /// As [`World::probe`].
+    /// Waits with this deadline for a matching message; see [`World::probe`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::probe`].
     pub fn probe(self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         self.world
             .wait_probe(Envelope::from(USER, from.into(), tag.into()), self.limit)
     }
 
-    /// As [`World::mprobe`].
+    /// Waits with this deadline for a matching message and claims it; see [`World::mprobe`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::mprobe`].
     pub fn mprobe(self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message<'w>, Error> {
         let envelope = Envelope::from(USER, from.into(), tag.into());
         loop {
-            // Only this thread receives, so what was seen is still there; the loop is for the case that it is not.
+            // Only this thread receives, so the message that the probe found is still there; the loop covers
+            // the case that it is not.
             self.world.wait_probe(envelope, self.limit)?;
             if let Some(message) = Message::claim(self.world, envelope)? {
                 return Ok(message);
@@ -89,26 +90,26 @@ impl<'w> Within<'w> {
         }
     }
 
-    /// As [`World::wait_any`].
+    /// Waits with this deadline until one request has ended; see [`World::wait_any`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::wait_any`].
     pub fn wait_any(self, requests: &mut [Request<'_>]) -> Result<Option<(usize, Status)>, Error> {
         request::wait_any(self.world, requests, self.limit)
     }
 
-    /// As [`World::wait_all`].
+    /// Waits with this deadline until all requests have ended; see [`World::wait_all`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::wait_all`].
     pub fn wait_all(self, requests: &mut [Request<'_>]) -> Result<(), Error> {
         request::wait_all(self.world, requests, self.limit)
     }
 
-    /// As [`World::scope`].
+    /// Runs a scope whose end waits with this deadline; see [`World::scope`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::scope`].
     pub fn scope<T>(
         self,
         work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'w>) -> Result<T, Error>,
@@ -116,26 +117,26 @@ impl<'w> Within<'w> {
         scope::run(self.world, self.limit, work)
     }
 
-    /// As [`World::barrier`].
+    /// Waits with this deadline for all ranks; see [`World::barrier`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::barrier`].
     pub fn barrier(self) -> Result<(), Error> {
         collect::barrier(self.world, self.limit)
     }
 
-    /// As [`World::broadcast`].
+    /// Broadcasts with this deadline; see [`World::broadcast`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::broadcast`].
     pub fn broadcast(self, root: u32, data: &mut [u8]) -> Result<(), Error> {
         collect::broadcast(self.world, root, data, self.limit)
     }
 
-    /// As [`World::allgather`].
+    /// Gathers with this deadline; see [`World::allgather`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`World::allgather`].
     pub fn allgather(self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         collect::allgather(self.world, own, all, self.limit)
     }

@@ -1,4 +1,5 @@
-//! The user's handle on a running job: who we are, sending and receiving, waiting, the end.
+//! The user's handle on a running job: this rank's place in it, progress, what is known about peers, and the
+//! end.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write as _;
@@ -22,16 +23,16 @@ use serde::Serialize;
 use crate::ledger::Ledger;
 use crate::progress::{Each, Envelope, Front, LATE, Look};
 
-/// Between two looks whether a rank was met.
+/// Interval between two checks whether a rank has been met.
 const MEETING: Duration = Duration::from_micros(50);
 
-/// The context of the user's messages.
+/// The context number of the user's messages.
 pub(crate) const USER: u16 = 0;
 
 /// One rank's handle on the job.
 ///
-/// It may be moved to another thread, but is used by one at a time: everything below it works without locks. A thread
-/// cannot borrow it while another uses it:
+/// It may be moved to another thread, but only one thread uses it at a time: everything below it works
+/// without locks. A thread cannot borrow it while another uses it:
 ///
 /// ```compile_fail,E0277
 /// let world = doorbell::init()?;
@@ -52,8 +53,8 @@ pub(crate) const USER: u16 = 0;
 /// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy
 /// does nothing.
 ///
-/// Calls that wait take the deadline `wait.deadline`; [`World::within`] gives another one. Dropping the world takes
-/// leave of the peers, for at most `wait.close`.
+/// Calls that wait take the deadline `wait.deadline`; [`World::within`] sets another one. Dropping the world
+/// closes it as [`World::close`] does.
 pub struct World {
     front: Kept<Front>,
     job: Kept<Job>,
@@ -64,11 +65,12 @@ pub struct World {
     closed: bool,
     control: Option<Control>,
     fates: Fates,
-    /// The launcher that starts more ranks, once known: the world's own, or that of the world it has grown from.
+    /// The launcher that starts more ranks, once known: this world's own, or that of the world it has grown
+    /// from.
     spawner: RefCell<Option<Door>>,
-    /// Whether that was opened for this world.
+    /// Whether `spawner` was opened for this world.
     opened: Cell<bool>,
-    /// The number of ranks before it has grown.
+    /// The number of ranks before [`World::spawn`] added some.
     before: Option<u32>,
 }
 
@@ -77,17 +79,17 @@ shows_job!(World, job);
 /// What is known about a peer, for people and tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Peer {
-    /// Its rank.
+    /// The peer's rank.
     pub rank: u32,
-    /// Its process id, in its own namespace.
+    /// Its process id, in its own PID namespace.
     pub pid: u32,
-    /// Which life of the process.
+    /// The incarnation of the process: a restarted one has another number.
     pub incarnation: u64,
-    /// Its host, as the kernel names it.
+    /// Its host name, as its kernel reports it.
     pub host: String,
-    /// Why it is lost; `None` while it is not.
+    /// The reason for which it is lost; `None` while it is not.
     pub lost: Option<String>,
-    /// The rails that lead to it, in the order of preference.
+    /// The rails that lead to it, in order of preference.
     pub rails: Vec<PeerRail>,
 }
 
@@ -96,9 +98,10 @@ pub struct Peer {
 pub struct PeerRail {
     /// The rail's name.
     pub name: String,
-    /// Whether it is up.
+    /// Whether the rail is up.
     pub up: bool,
-    /// Whether it is the one of small messages, or next in turn among equals; [`WayNow::role`] says what the others do.
+    /// Whether it carries small messages, or is next in turn among equals; [`WayNow::role`] describes what
+    /// the other rails do.
     pub carries: bool,
 }
 
@@ -135,12 +138,12 @@ impl World {
         self.control = Some(control);
     }
 
-    /// The control plane, where `control.mode` has asked for one.
+    /// The control plane, if `control.mode` enables it.
     ///
     /// ```
     /// use std::time::Duration;
     /// let world = doorbell::Builder::new().set("control.mode", "true").build()?;
-    /// let control = world.control().expect("it was asked for");
+    /// let control = world.control().expect("control.mode is on");
     /// let events = control.oob().events();
     /// while let Some(event) = events.take() {
     ///     println!("{event:?}");
@@ -152,52 +155,54 @@ impl World {
         self.control.as_ref().filter(|_| self.front.is_here())
     }
 
-    /// The same world, started by a launcher that is to be taken leave of.
+    /// Sets the launcher that started this process, which the world leaves when it closes.
     pub(crate) fn under(mut self, door: Option<Door>) -> Self {
         self.job.set_launcher(door);
         *self.spawner.get_mut() = self.job.door().cloned();
         self
     }
 
-    /// The same world, which has grown out of one of `before` ranks, and has new ones started by `spawner`.
+    /// Marks a world that has grown from one of `before` ranks, and whose new ranks `spawner` starts.
     pub(crate) fn grown_from(mut self, before: u32, spawner: Option<Door>) -> Self {
         self.before = Some(before);
         *self.spawner.get_mut() = spawner;
         self
     }
 
-    /// Who is asked for more ranks, where that is known.
+    /// Returns the launcher that starts more ranks, if it is known.
     pub(crate) fn spawner(&self) -> Option<Door> {
         self.spawner.borrow().clone()
     }
 
-    /// From here on this launcher is asked for more ranks, which was opened for this world.
+    /// Records the launcher that starts more ranks. It was opened for this world, which closes it.
     pub(crate) fn set_spawner(&self, door: Door) {
         *self.spawner.borrow_mut() = Some(door);
         self.opened.set(true);
     }
 
-    /// How many ranks there were before this world has grown by [`World::spawn`]: those below are the old ones. `None` for
-    /// a world that was never smaller.
+    /// The number of ranks before [`World::spawn`] added some: the ranks below it are the old ones. `None`
+    /// for a world that was never smaller.
     pub fn spawned(&self) -> Option<u32> {
         self.before
     }
 
-    /// Ends the whole job, as far as the launcher has a call for that: it is told to end the other ranks, with the status
-    /// `exit` and the `reason`. Then this process ends, with that status, without taking leave of anybody. Under
-    /// `doorbell run`, and where the launcher only sees how its processes end, that is all that is needed.
+    /// Ends the whole job, as far as the launcher supports that: it sends the launcher the request to end the
+    /// other ranks, with the status `exit` and the `reason`, and then ends this process with that status,
+    /// without closing the connections to its peers. Under `doorbell run`, and where the launcher only sees
+    /// how its processes end, the exit status alone ends the job.
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
         let door = self.job.take_door().or_else(|| self.spawner());
         ends::abort(door.filter(|_| self.front.is_here()), exit, reason)
     }
 
-    /// One bounded pass of progress, for programs that compute for long (with a dedicated thread, none is needed).
-    /// Returns the work done; zero means that nothing was found.
+    /// Makes one bounded pass of progress, for programs that compute for a long time (with a dedicated
+    /// thread, it does nothing). Returns the amount of work done; zero means that there was none.
     pub fn progress(&self) -> usize {
         self.front.progress()
     }
 
-    /// What is known about a peer; `None` when there is no such rank, or it was not met yet ([`World::hello`]).
+    /// What is known about a peer; `None` when there is no such rank, or it has not been met yet
+    /// ([`World::hello`]).
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         let hello = self.hello(rank)?;
         let report = self.front.call(move |core| {
@@ -223,9 +228,9 @@ impl World {
         })
     }
 
-    /// What the rails to a peer have recorded last about it: for each rail that keeps a recorder (`btl.recorder`) a
-    /// heading, then one line per notable event, newest last. Errors tell the same ([`Error::PeerLost`],
-    /// [`Error::Timeout`]).
+    /// The latest events that the rails to a peer have recorded: for each rail with a recorder
+    /// (`btl.recorder`) a heading, then one line per event, newest last. [`Error::PeerLost`] and
+    /// [`Error::Timeout`] contain the same lines.
     ///
     /// # Errors
     /// [`Error::Busy`] inside a callback, [`Error::Ended`] when the engine's thread has ended.
@@ -233,7 +238,8 @@ impl World {
         self.front.call(move |core| core.recent_of(&[rank]))
     }
 
-    /// The rails to a peer as they are now, in the order in which both ends number them; none for a rank without.
+    /// The current state of the rails to a peer, in the order in which both ends number them; empty for a
+    /// rank without rails.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -248,8 +254,8 @@ impl World {
         Ok(ways)
     }
 
-    /// Returns when a rank was met, at once where it was: for a program that is to find out at its start who is not there, or
-    /// asks [`World::peer`] for it. Nothing is sent to that rank.
+    /// Waits until a rank has been met; returns at once if it already has. For programs that check at startup
+    /// that all ranks are present, or that read [`World::peer`]. Sends nothing to that rank.
     ///
     /// ```
     /// let world = doorbell::init()?;
@@ -259,12 +265,12 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchRank`]; [`Error::PeerLost`] for one that is lost or cannot be met; [`Error::Timeout`] after
-    /// `wait.deadline`.
+    /// [`Error::NoSuchRank`]; [`Error::PeerLost`] for one that is lost or cannot be met; [`Error::Timeout`]
+    /// after `wait.deadline`.
     pub fn meet(&self, rank: u32) -> Result<(), Error> {
         let (mut waited, mut before) = (Duration::ZERO, Instant::now());
         while !self.front.call(move |core| core.meet(rank))?? {
-            // A gap is time in which this process did not run: see `doorbell_job::wait::turns`.
+            // A longer gap means that the process itself was not running: see `doorbell_job::wait::turns`.
             let now = Instant::now();
             waited += now.duration_since(std::mem::replace(&mut before, now)).min(LATE);
             if waited >= self.limit {
@@ -285,15 +291,15 @@ impl World {
         self.front.call(|core| *core.pml.counters())
     }
 
-    /// Where other programs of the same user read this rank's counters while it lives
-    /// (`doorbell_fabric::counters::Reader`); `None` with `counters.place = off`. What they see is at most a
-    /// millisecond and 64 calls old, as long as the rank makes calls.
+    /// The file in which other programs of the same user can read this rank's counters while it lives
+    /// (`doorbell_fabric::counters::Reader`); `None` with `counters.place = off`. As long as the rank makes
+    /// calls, the values are at most a millisecond and 64 calls old.
     pub fn counter_file(&self) -> Option<&Path> {
         self.counters.as_deref()
     }
 
-    /// Ends the captures of this rank's rails (`udp.capture`), and tells what is in their files. Without this they end
-    /// with the world.
+    /// Ends the captures of this rank's rails (`udp.capture`) and returns what their files contain. Otherwise
+    /// they end with the world.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
@@ -305,7 +311,8 @@ impl World {
         })
     }
 
-    /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
+    /// Closes the connections to the peers, after pushing out what was accepted, for at most `wait.close`.
+    /// Dropping does the same.
     pub fn close(mut self) {
         self.take_leave();
     }
@@ -321,7 +328,7 @@ impl World {
 
     fn take_leave(&mut self) {
         if !self.front.is_here() {
-            // A copy in a child of `fork`: the job, its launcher and its threads are the parent's.
+            // A copy in a child of `fork`: the job, its launcher and its threads belong to the parent.
             self.closed = true;
             std::mem::forget((self.control.take(), self.spawner.take()));
             return;
@@ -331,7 +338,7 @@ impl World {
             self.front.close(limit);
             self.job.directory().close();
             if let Some(control) = self.control.take() {
-                // Nobody agrees with one that falls.
+                // While panicking, skip the collective shutdown.
                 let falls = std::thread::panicking();
                 control.end(if falls { Duration::ZERO } else { self.limit });
             }
@@ -356,7 +363,7 @@ impl World {
         self.limit
     }
 
-    /// Waits until `done` finds something.
+    /// Waits until `done` returns something.
     pub(crate) fn wait_look<R>(
         &self,
         limit: Duration,
@@ -367,13 +374,13 @@ impl World {
             .wait_until(limit, what, &mut |waiting| self.complain(waiting), done)
     }
 
-    /// Waits until all that `left` holds have ended.
+    /// Waits until all requests in `left` have ended.
     pub(crate) fn wait_each(&self, limit: Duration, left: &mut impl Each) -> Result<(), Error> {
         self.front
             .wait_each(limit, left, &mut |waiting| self.complain(waiting))
     }
 
-    /// Waits until the rails' devices have what was accepted for a rank (`None`: for any).
+    /// Waits until the devices have what their rails accepted for a rank (`None`: for any).
     pub(crate) fn hand_over(&self, to: Option<u32>, limit: Duration, what: &dyn Fn() -> Awaited) {
         self.front
             .hand_over(to, limit, what, &mut |waiting| self.complain(waiting));
@@ -385,13 +392,15 @@ impl World {
             .probe(envelope, limit, &mut |waiting| self.complain(waiting))
     }
 
-    /// Says once who waits for what.
+    /// Reports a wait that has been quiet for `wait.quiet`, through the hook or on stderr.
     #[cold]
     pub(crate) fn complain(&self, waiting: &Waiting) {
         match self.hook.try_borrow_mut().as_deref_mut() {
-            // Not while a panic unwinds through a scope that still waits: a second one would end the process.
+            // Not while a panic unwinds through a scope that still waits: a second panic would abort the
+            // process.
             Ok(Some(hook)) if !std::thread::panicking() => hook(waiting),
-            // In one write, because several ranks may say something at once; nobody can be told that nobody can be told.
+            // One write, since several ranks may write at once. If stderr is closed, there is nowhere to
+            // report this.
             _ => _ = std::io::stderr().write_all(format!("doorbell: {waiting}\n").as_bytes()),
         }
     }

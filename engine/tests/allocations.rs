@@ -12,7 +12,7 @@ use doorbell_testing::alloc::{self, Counting};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One round of everything that is meant to be free of allocations.
+/// One round of everything that is to be free of allocations.
 fn round(world: &World, small: &mut [u8], large: &mut [Vec<u8>; 2]) -> Result<(), Error> {
     let other = 1 - world.rank();
     let [out, into] = large;
@@ -50,12 +50,12 @@ fn flood(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// One test only in this file: the count is the process's.
+/// The only test in this file: the count is that of the whole process.
 #[test]
 fn the_steady_state_allocates_nothing() {
     for mode in MODES {
         let (warm, measured) = (Barrier::new(2), Barrier::new(2));
-        // At the beginning of what is measured; then what was allocated since.
+        // First the number at the beginning of the measurement, then the allocations since.
         let count = AtomicU64::new(0);
         let now = || alloc::of_process().allocations;
         job(2, &config(mode), |world| {

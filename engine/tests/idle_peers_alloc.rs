@@ -1,5 +1,5 @@
-//! What ten thousand peers take that nobody talks to: the whole stack of a rank (PML, BTL, driver), counted by the
-//! allocator. Each of its parts has a test or an assertion of its own; what counts is the sum.
+//! The memory of ten thousand idle peers: the whole stack of a rank (PML, BTL, driver), counted by the
+//! allocator. Each of its parts has a test or an assertion of its own; this one counts the sum.
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::addr::RailAddress;
@@ -15,10 +15,10 @@ use doorbell_udp::{UdpConfig, UdpRail};
 static ALLOCATOR: Counting = Counting;
 
 const PEERS: u32 = 10_000;
-/// The design's budget for the PML and the BTL together; here the driver has to fit in, too.
+/// The design's budget for the PML and the BTL together; here it includes the driver.
 const BUDGET: i64 = 1024;
 
-/// A rank's stack with `peers` peers, of which nothing is ever asked.
+/// A rank's stack with `peers` peers, none of which is used.
 fn stack<D: Datagram>(driver: D, peers: u32, address: impl Fn(u32) -> RailAddress) -> Pml<Btl<D>> {
     let config = BtlConfig {
         max_peers: peers as usize,
@@ -35,15 +35,15 @@ fn stack<D: Datagram>(driver: D, peers: u32, address: impl Fn(u32) -> RailAddres
     pml
 }
 
-/// Bytes that one more idle peer takes, by the difference between a stack with one and one with all.
+/// Returns the bytes of one more idle peer, as the difference between a stack with one and one with all.
 fn each<D: Datagram>(name: &str, open: impl Fn() -> D, address: impl Fn(u32) -> RailAddress) -> i64 {
     let with = |peers| {
-        // What all stacks share (a simulated network, a clock) is made before it is counted.
+        // What all stacks share (a simulated network, a clock) is made before the count begins.
         let driver = open();
         let before = alloc::of_thread().held;
         let pml = stack(driver, peers, &address);
         let bytes = alloc::of_thread().held - before;
-        assert_eq!(pml.rails().count(), 1, "it lives until here");
+        assert_eq!(pml.rails().count(), 1, "the stack lives until here");
         bytes
     };
     let (one, all) = (with(1), with(PEERS));
@@ -55,8 +55,8 @@ fn each<D: Datagram>(name: &str, open: impl Fn() -> D, address: impl Fn(u32) -> 
 #[test]
 fn ten_thousand_idle_peers_over_udp_take_a_kibibyte_each() {
     let open = || UdpRail::open(&"udp:lo".parse().unwrap(), &UdpConfig::default()).unwrap();
-    // Nobody has to be there: an idle peer is never written to. The first 64 have sockets of their own, whose memory is
-    // the kernel's.
+    // None of them need exist: an idle peer is never written to. The first 64 have sockets of their own,
+    // whose memory is the kernel's.
     let address = |rank: u32| {
         let host = [127, 1, (rank >> 8) as u8, rank as u8];
         RailAddress::inet("udp", (host, 56080).into())
@@ -73,7 +73,7 @@ fn ten_thousand_idle_peers_over_the_simulator_take_a_kibibyte_each() {
         ..SimConfig::default()
     };
     let net = SimNet::new(1, config);
-    // A rank that was there once can be named.
+    // An address can be given to a rank that existed once.
     let address_of = |rank| net.attach_datagram_rank(rank, Plane::FIRST).address();
     let addresses: Vec<RailAddress> = (0..=PEERS).map(address_of).collect();
     let open = || net.attach_datagram_rank(PEERS + 1, Plane::FIRST);

@@ -1,5 +1,5 @@
-//! The data path makes no system call: one rank of a two-process job runs under strace, and what it calls between two
-//! marks is counted.
+//! The data path makes no system call: one rank of a two-process job runs under strace, and its calls between
+//! two marks are counted.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ const ROLE: &str = "DOORBELL_TEST_ROLE";
 const BEGIN: &str = "the steady state begins";
 const END: &str = "the steady state ends";
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     if std::env::var(ROLE).is_err() {
@@ -64,7 +64,7 @@ fn no_system_call_per_message() {
         return skip("package strace: it is not installed");
     };
     if !status.success() {
-        return skip("ptrace is not allowed here, so strace cannot look");
+        return skip("ptrace is not allowed here, so strace cannot trace");
     }
     let log = tempfile::NamedTempFile::new().unwrap();
     let program = std::env::current_exe().unwrap();
@@ -103,7 +103,8 @@ fn no_system_call_per_message() {
     let calls = end - begin - 1;
     println!("{calls} system calls in {rounds} exchanges and {spent_ms} ms");
     assert!(rounds > 100, "only {rounds} exchanges in {spent_ms} ms");
-    // The shm rail looks at its sockets every 5 ms, which has nothing to do with messages: at most a few calls each.
+    // The shm rail checks its sockets every 5 ms, which is independent of messages: at most a few calls each
+    // time.
     let housekeeping = 20 + spent_ms;
     assert!(
         calls <= housekeeping,

@@ -1,5 +1,5 @@
-//! Other threads send through the one that has the [`Am`](super::Am): its mailbox ([`doorbell_am::threads`]),
-//! and the bell that wakes it where it sleeps.
+//! Sending from other threads through the one that owns the [`Am`](super::Am): its mailbox
+//! ([`doorbell_am::threads`]), and the bell that wakes it where it sleeps.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use rustix::fd::{AsFd, BorrowedFd};
 
 use crate::progress::Bell;
 
-/// What another thread holds to send through an [`Am`](super::Am): cloned for each, or shared. See
-/// [`Am::client`](super::Am::client).
+/// The handle of another thread that sends through an [`Am`](super::Am): cloned for each thread, or shared.
+/// See [`Am::client`](super::Am::client).
 #[derive(Clone, Debug)]
 pub struct Client {
     client: threads::Client,
-    // Dropped behind it: who is woken finds that it is gone.
+    // Dropped after `client`: the thread that the bell wakes then finds the client gone.
     rope: Rope,
 }
 
 impl Client {
-    /// Hands a job over; the ticket says how it ends.
+    /// Hands an operation over; the ticket shows how it ends.
     ///
     /// # Errors
-    /// [`NotTaken`]. A child of `fork` gets [`NotTaken::Closed`]: its copy of the mailbox has no server.
+    /// [`NotTaken`]. A child of `fork` gets [`NotTaken::Closed`]: no thread serves its copy of the mailbox.
     pub fn begin(&self, ticket: &mut Ticket, work: Work) -> Result<(), NotTaken> {
         if !self.rope.maker.is_running() {
             return Err(NotTaken::Closed);
@@ -39,7 +39,7 @@ impl Client {
 #[derive(Clone)]
 struct Rope {
     bell: Arc<Bell>,
-    /// The process that has the bell: a child of `fork` inherits the descriptor and must not ring it.
+    /// The process that made the bell: a child of `fork` inherits the descriptor and must not ring it.
     maker: Maker,
 }
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Rope {
     }
 }
 
-/// The end of the thread that has the conduit.
+/// The receiving end of the mailbox, in the thread that owns the conduit.
 pub(super) struct Counter {
     desk: Desk,
     bell: Arc<Bell>,
@@ -93,7 +93,7 @@ impl Counter {
         self.desk.is_abandoned()
     }
 
-    /// Prepares to sleep; whether there is work already.
+    /// Prepares to sleep; returns whether there is work already.
     pub(super) fn arm(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.bell.prepare();
         each(self.bell.descriptor().as_fd());
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the bell was rung.
+    /// Returns whether the bell was rung.
     fn is_rung(counter: &Counter) -> bool {
         let bell = counter.bell.descriptor();
         let mut descriptors = [PollFd::new(&bell, PollFlags::IN)];
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_and_the_end_of_the_last_client_wake_who_sleeps() {
+    fn an_operation_and_the_end_of_the_last_client_wake_a_sleeper() {
         let work = Work::Short {
             to: 0,
             handler: 200,
@@ -128,14 +128,14 @@ mod tests {
         };
         let (client, counter) = Counter::open(4).unwrap();
         let mut shown = 0;
-        assert!(!counter.arm(&mut |_| shown += 1), "nothing has come");
+        assert!(!counter.arm(&mut |_| shown += 1), "nothing has arrived");
         assert_eq!((shown, is_rung(&counter)), (1, false));
         client.begin(&mut Ticket::new(), work.clone()).unwrap();
         assert!(is_rung(&counter));
         counter.disarm();
         assert!(!is_rung(&counter));
         client.begin(&mut Ticket::new(), work).unwrap();
-        assert!(!is_rung(&counter), "nobody sleeps");
+        assert!(!is_rung(&counter), "the thread is awake");
         assert!(counter.arm(&mut |_| ()), "there is work already");
         drop((client, counter));
 
@@ -149,6 +149,6 @@ mod tests {
         drop(other);
         assert!(is_rung(&counter) && counter.is_abandoned());
         counter.disarm();
-        assert!(counter.arm(&mut |_| ()), "it is not slept past");
+        assert!(counter.arm(&mut |_| ()), "the end is no reason to sleep");
     }
 }

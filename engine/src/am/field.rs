@@ -1,4 +1,4 @@
-//! The conduit of this rank with the node below it, and before that the conduit in the making.
+//! The conduit of this rank with the node below it, and its state before all ranks have attached.
 
 use doorbell_am::{AmError, Attaching, Conduit};
 use doorbell_am_portals::{Interface, Node};
@@ -13,20 +13,20 @@ use rustix::fd::BorrowedFd;
 use super::clients::Counter;
 use crate::portals::{Ground, Ranks, is_cut_off, recorded, troubles};
 
-/// What a conduit stands on here.
+/// The interface below a conduit.
 pub(super) type Below = Interface<AnyRail>;
 
-/// Arrivals shown in one pass.
+/// Arrivals handled in one pass, at most.
 const BUDGET: usize = 64;
 
-/// A conduit, its ranks, and the ways to them.
+/// A conduit, its ranks, and the paths to them.
 pub(super) struct Field {
     pub(super) conduit: Conduit<Below>,
     pub(super) ranks: Ranks,
     pub(super) ways: Vec<Vec<Way>>,
-    /// So many of the conduit's losses were told.
-    pub(super) told: usize,
-    /// Where other threads call.
+    /// The number of the conduit's losses that were reported.
+    pub(super) reported: usize,
+    /// The mailbox of other threads' operations.
     pub(super) counter: Option<Counter>,
 }
 
@@ -35,7 +35,7 @@ impl Field {
         self.conduit.ni().node()
     }
 
-    /// Why nothing can be waited for any more, besides losses.
+    /// The error that ends all waits, besides losses.
     pub(super) fn trouble_now(&self) -> Option<AmError> {
         if let Err(error) = self.conduit.health() {
             return Some(error);
@@ -100,8 +100,8 @@ impl Driven for Field {
     }
 
     fn lost(&mut self) -> Option<(u32, DownReason)> {
-        let lost = self.conduit.lost().get(self.told).copied()?;
-        self.told += 1;
+        let lost = self.conduit.lost().get(self.reported).copied()?;
+        self.reported += 1;
         Some(lost)
     }
 
@@ -131,7 +131,8 @@ impl Driven for Field {
     }
 
     fn close(&mut self, now: Time, by: Time) -> bool {
-        // What a call has said is done counts as accepted, though the rails had no room for it.
+        // Messages that a call has reported as sent count as accepted, even if the rails had no room for
+        // them.
         if !self.conduit.drain(now) && now < by {
             return false;
         }
@@ -151,7 +152,7 @@ impl Driven for Field {
     }
 }
 
-/// A conduit in the making.
+/// A conduit whose ranks have not all attached yet.
 pub(super) struct Gathering {
     pub(super) attaching: Attaching<Below>,
     pub(super) ranks: Ranks,
@@ -178,12 +179,12 @@ impl Driven for Gathering {
     }
 
     fn wants_time(&self) -> bool {
-        // Its steps are few, and each reads the clock.
+        // It takes few steps, and each reads the clock.
         true
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        // What was lost on the way is sent again meanwhile.
+        // The node retransmits losses meanwhile.
         self.attaching.ni().node().next_deadline()
     }
 

@@ -1,7 +1,8 @@
-//! SIGINT as the end of a job, where that was asked for: a flag for each job that lives, and nothing else.
+//! SIGINT as the end of a job, for jobs that enable it: a flag for each such job, and nothing else.
 //!
-//! The first signal sets the flags. What follows does what it does without a handler: a second signal, for a rank that computes
-//! looks at no flag, and any once no such job is left. A process keeps its handler for good, so all jobs share one that says so.
+//! The first signal sets the flags. Any further one has its default effect: a second signal, since a rank
+//! that computes checks no flag, and every signal once no such job is left. A process keeps its handler for
+//! good, so all jobs share one flag that enables the default effect.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +13,10 @@ use rustix::process::Signal;
 
 const SIGINT: i32 = Signal::INT.as_raw();
 
-/// The jobs of this process that SIGINT ends in order.
+/// The jobs of this process that end in order at SIGINT.
 struct Jobs {
     live: usize,
-    /// The next signal ends the process. Made with the first job.
+    /// Whether the next signal ends the process. Made with the first job.
     over: Option<Arc<AtomicBool>>,
 }
 
@@ -25,11 +26,11 @@ fn jobs() -> MutexGuard<'static, Jobs> {
     JOBS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One job's share of SIGINT, until it is dropped.
+/// The registration of one job's flag for SIGINT, until it is dropped.
 pub(super) struct Interrupt(Installed);
 
 impl Interrupt {
-    /// Has SIGINT set this flag; a process that ignores SIGINT goes on ignoring it.
+    /// Makes SIGINT set this flag. A process that ignores SIGINT goes on ignoring it.
     ///
     /// # Errors
     /// When the system installs no handler.
@@ -39,7 +40,7 @@ impl Interrupt {
             Some(over) => Arc::clone(over),
             None => {
                 let over = Arc::new(AtomicBool::new(false));
-                // Handlers run in this order: the signal that says that the next one counts is not that one.
+                // Handlers run in this order, so the signal that sets `over` does not itself end the process.
                 signals::default_when(SIGINT, &over)?;
                 signals::set_flag(SIGINT, &over)?;
                 jobs.over = Some(Arc::clone(&over));

@@ -1,19 +1,19 @@
-//! A job whose processes exchange active messages, and put into and get from each other's segments: this rank's handle
-//! ([`Am`]).
+//! A job whose processes exchange active messages, and put to and get from each other's segments: this rank's
+//! handle ([`Am`]).
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicU32, Ordering};
 //! use doorbell::am::{Handlers, Setup};
 //! let sum = Arc::new(AtomicU32::new(0));
-//! let told = Arc::clone(&sum);
+//! let total = Arc::clone(&sum);
 //! let mut handlers = Handlers::new();
-//! // A request is answered by the sum of its arguments; what arrives is kept.
+//! // Each request is answered with the sum of its arguments; the reply stores it.
 //! handlers.request(200, |request| {
 //!     let sum = request.args().iter().sum();
 //!     let _ = request.reply_short(201, &[sum]);
 //! })?;
-//! handlers.reply(201, move |reply| told.store(reply.args()[0], Ordering::Relaxed))?;
+//! handlers.reply(201, move |reply| total.store(reply.args()[0], Ordering::Relaxed))?;
 //! let mut am = doorbell::Builder::new().build_am(Setup::new(handlers, 1 << 20))?;
 //! let neighbour = (am.rank() + 1) % am.size();
 //! am.request_short(neighbour, 200, &[1, 2, 3])?;
@@ -22,8 +22,9 @@
 //! # Ok::<(), doorbell::Error>(())
 //! ```
 //!
-//! Calls of the conduit ([`Am::conduit`]) are those of [`doorbell_am`]: all that GASNet's core and extended interface have, with
-//! variants that do not wait. Those of [`Am`] wait, with the settings of `progress.*` and `wait.*`.
+//! The calls of the conduit ([`Am::conduit`]) are those of [`doorbell_am`]: all of GASNet's core and extended
+//! interface, with variants that do not wait. Those of [`Am`] wait, with the settings of `progress.*` and
+//! `wait.*`.
 
 mod clients;
 mod field;
@@ -54,36 +55,36 @@ use self::interrupt::Interrupt;
 pub use self::setup::{Setup, Waiting, local_am, simulated_am};
 use crate::portals::LostRank;
 
-/// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send
-/// through it as its [`Client`]s.
+/// One rank's handle on a job of active messages. One thread owns it at a time, and all handlers run in its
+/// calls; other threads send through it as its [`Client`]s.
 ///
 /// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy
 /// does nothing.
 ///
-/// Every wait ends: when it is over, by its deadline (`wait.deadline`), with [`Error::PeerLost`] when a rank is lost, or with
-/// [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
+/// Every wait ends: when it is satisfied, at its deadline (`wait.deadline`), with [`Error::PeerLost`] when a
+/// rank is lost, or with [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
 pub struct Am {
     field: Kept<Field>,
     station: Kept<Station>,
     job: Kept<Job>,
-    /// Where the statistics go at the end.
+    /// The file for the statistics at the end.
     statistics: Option<std::path::PathBuf>,
-    /// It has come to a barrier, and not waited for all others.
+    /// Whether it has entered a barrier that not all others have reached.
     at_barrier: bool,
     closed: bool,
-    /// Until this is dropped, SIGINT ends the job.
+    /// SIGINT ends the job until this is dropped.
     _interrupt: Option<Interrupt>,
 }
 
 shows_job!(Am, job);
 
 impl Am {
-    /// What this rank's rails have counted, by name: `shm.sent`, ….
+    /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
         crate::portals::rail_counts(self.field.node())
     }
 
-    /// The conduit, for all that it can, without waiting.
+    /// The conduit, whose calls do not wait.
     #[inline]
     pub fn conduit(&mut self) -> &mut Conduit<impl Ni> {
         if !self.field.is_here() {
@@ -105,19 +106,19 @@ impl Am {
         self.field.conduit.segment_of(rank).map_err(Error::from)
     }
 
-    /// Sends a request with arguments to a handler of rank `to`. Handles what arrives while it waits for room.
+    /// Sends a request with arguments to a handler of rank `to`. Handles arrivals while it waits for room.
     ///
     /// # Errors
-    /// [`Error::Am`]: the message cannot be; [`Error::PeerLost`], [`Error::Timeout`].
+    /// [`Error::Am`] for an invalid message; [`Error::PeerLost`], [`Error::Timeout`].
     #[inline]
     pub fn request_short(&mut self, to: u32, handler: u8, args: &[u32]) -> Result<(), Error> {
         self.begin(MESSAGE, |conduit| conduit.try_request_short(to, handler, args))
     }
 
-    /// The same with a payload, which the handler sees while it runs. It is copied.
+    /// Sends a request with a payload, which is copied and which the handler sees while it runs.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     #[inline]
     pub fn request_medium<'a>(
         &mut self,
@@ -132,10 +133,10 @@ impl Am {
         })
     }
 
-    /// The same with a payload that lies at offset `at` of the other's segment when its handler runs.
+    /// Sends a request with a payload that is at offset `at` of the other's segment when its handler runs.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn request_long<'a>(
         &mut self,
         to: Remote,
@@ -152,7 +153,7 @@ impl Am {
     /// Writes into a rank's segment, and waits until the bytes are there.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn put<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<(), Error> {
         let handle = self.put_later(to, from)?;
         self.sync(handle)
@@ -161,25 +162,25 @@ impl Am {
     /// Reads a rank's segment, and waits until the bytes are here.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn get(&mut self, into: impl Into<Destination>, from: Remote, length: u64) -> Result<(), Error> {
         let handle = self.get_later(into, from, length)?;
         self.sync(handle)
     }
 
-    /// Begins a write into a rank's segment, to be waited for by [`Am::sync`].
+    /// Begins a write into a rank's segment, which [`Am::sync`] waits for.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn put_later<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Handle, Error> {
         let from = from.into();
         self.begin(OPERATION, |conduit| conduit.put_bulk(to, &from))
     }
 
-    /// Begins a read of a rank's segment, to be waited for by [`Am::sync`].
+    /// Begins a read of a rank's segment, which [`Am::sync`] waits for.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn get_later(
         &mut self,
         into: impl Into<Destination>,
@@ -190,25 +191,26 @@ impl Am {
         self.begin(OPERATION, |conduit| conduit.get(&into, from, length))
     }
 
-    /// Waits until an operation is over.
+    /// Waits until an operation has completed.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn sync(&mut self, handle: Handle) -> Result<(), Error> {
         self.until("its put or get", |conduit| conduit.try_sync(handle))
     }
 
-    /// Returns when all ranks have called it. After [`Error::Timeout`], the next call goes on waiting for the same barrier.
+    /// Waits until all ranks have called it. After [`Error::Timeout`], the next call goes on waiting for the
+    /// same barrier.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         self.station.here()?;
         if !self.at_barrier {
             let conduit = &mut self.field.conduit;
             let come = conduit.notify_barrier(BarrierName::Anonymous);
             conduit.flush();
-            come.map_err(|error| self.told(error))?;
+            come.map_err(|error| self.explained(error))?;
             self.at_barrier = true;
         }
         let all = self.until("all ranks at a barrier", |conduit| {
@@ -216,7 +218,7 @@ impl Am {
         });
         self.at_barrier = match &all {
             Ok(()) => false,
-            // It is over.
+            // The barrier is over.
             Err(Error::Am(error)) => !matches!(**error, AmError::BarrierMismatch | AmError::Order(_)),
             Err(_) => true,
         };
@@ -230,11 +232,11 @@ impl Am {
         all
     }
 
-    /// Waits until `done` finds what it looks for, and handles what arrives; `what` is it in words, for whoever asks why this
-    /// takes so long.
+    /// Waits until `done` returns something, and handles arrivals. `what` describes it in errors and reports
+    /// of long waits.
     ///
     /// # Errors
-    /// As [`Am::request_short`].
+    /// Those of [`Am::request_short`].
     #[inline]
     pub fn wait_until<R>(
         &mut self,
@@ -247,12 +249,12 @@ impl Am {
             None => field.trouble_now().map(Err),
         };
         let found = self.station.wait(&mut *self.field, limit, what, look)?;
-        found.map_err(|error| self.told(error))
+        found.map_err(|error| self.explained(error))
     }
 
-    /// A way for other threads to send through this one, to be cloned for each; up to `capacity` jobs, a power of two, lie in its
-    /// mailbox. Whatever this handle waits for, and [`progress`](Self::progress), serves them; [`serve`](Self::serve) does so
-    /// until they are gone.
+    /// Makes a mailbox through which other threads send, to be cloned for each; it holds up to `capacity`
+    /// operations, a power of two. Every wait of this handle, and [`progress`](Self::progress), serves them;
+    /// [`serve`](Self::serve) does so until all clients are gone.
     ///
     /// ```
     /// use doorbell::am::{Args, Handlers, NotTaken, Outcome, Setup, Ticket, Work};
@@ -274,7 +276,7 @@ impl Am {
     /// ```
     ///
     /// # Errors
-    /// [`AmError::Order`] while there are clients; [`Error::Interface`] for another capacity.
+    /// [`AmError::Order`] while there are clients; [`Error::Interface`] for an invalid capacity.
     pub fn client(&mut self, capacity: usize) -> Result<Client, Error> {
         if self
             .field
@@ -282,20 +284,18 @@ impl Am {
             .as_ref()
             .is_some_and(|counter| !counter.is_abandoned())
         {
-            return Err(
-                AmError::Order("other threads are clients of this job already: clone one of theirs").into(),
-            );
+            return Err(AmError::Order("this job has clients already: clone one of them").into());
         }
         let (client, counter) = Counter::open(capacity)?;
         self.field.counter = Some(counter);
         Ok(client)
     }
 
-    /// Sends for other threads, and handles what arrives, until all [`Client`]s are dropped and their jobs have ended, however
-    /// long that takes.
+    /// Sends for other threads, and handles arrivals, until all [`Client`]s are dropped and their operations
+    /// have ended, without a limit.
     ///
     /// # Errors
-    /// As [`Am::request_short`], but for the timeout.
+    /// Those of [`Am::request_short`], except the timeout.
     pub fn serve(&mut self) -> Result<(), Error> {
         let what = Awaited::Interface {
             what: "other threads, which are its clients",
@@ -305,29 +305,30 @@ impl Am {
             Some(_) => field.trouble_now().map(Err),
         };
         let found = self.station.wait(&mut *self.field, Duration::MAX, what, look)?;
-        found.map_err(|error| self.told(error))
+        found.map_err(|error| self.explained(error))
     }
 
-    /// One bounded pass of progress; handlers run. Returns the work done.
+    /// Makes one bounded pass of progress, in which handlers run. Returns the amount of work done.
     pub fn progress(&mut self) -> usize {
         self.station.progress(&mut *self.field)
     }
 
-    /// How long waits last at most from here on, instead of `wait.deadline`.
+    /// Sets the limit of waits from here on, instead of `wait.deadline`.
     pub fn set_deadline(&mut self, limit: Duration) {
         self.station.limit = limit;
     }
 
-    /// The ranks that are lost, as far as this one knows.
+    /// The ranks that this one knows to be lost.
     pub fn lost(&self) -> &[LostRank] {
         self.station.lost()
     }
 
-    /// Ends the job: all ranks end, whoever asks for it, with the largest status that any of them names, which this returns.
-    /// Waits at most as `GASNET_EXITTIMEOUT` and its kin say.
+    /// Ends the job: all ranks end, whichever rank calls this, with the largest status that any of them
+    /// passes, which this returns. Waits at most as long as `GASNET_EXITTIMEOUT` and its like set.
     ///
     /// # Errors
-    /// [`AmError::Unclean`], which names the rank that is lost or silent: then the launcher has to end what is left.
+    /// [`AmError::Unclean`], which names the rank that is lost or does not answer: then the launcher has to
+    /// end the ranks that are left.
     pub fn exit(mut self, status: u8) -> Result<u8, Error> {
         self.leave(status)
     }
@@ -335,7 +336,7 @@ impl Am {
     fn leave(&mut self, status: u8) -> Result<u8, Error> {
         self.station.here()?;
         self.field.conduit.exit(status);
-        // The exit has a limit of its own, and losses are its business: they end it.
+        // The exit has a limit of its own, and a lost rank ends it.
         let limit = self.field.conduit.settings().exit.wait(self.size());
         let limit = limit.saturating_add(EXIT_MARGIN);
         let what = Awaited::Interface {
@@ -351,7 +352,8 @@ impl Am {
         how?.map_err(|unclean| Error::Am(Box::new(AmError::Unclean(unclean))))
     }
 
-    /// What has become of the job, where another rank, or an interrupt that was asked to, has ended it.
+    /// The state of the job's end, if another rank, or an interrupt ([`Setup::end_on_interrupt`]), has ended
+    /// it.
     pub fn leaving(&self) -> Leaving {
         self.field.conduit.leaving()
     }
@@ -362,24 +364,26 @@ impl Am {
         ends::abort(door.filter(|_| self.station.here().is_ok()), exit, reason)
     }
 
-    /// Takes leave of the peers without ending the job: what was accepted is pushed out, for at most `wait.close`. Where the
-    /// job's end is under way, this rank takes part in it first, as by [`exit`](Self::exit). Dropping does the same.
+    /// Closes the connections to the peers without ending the job, after pushing out what was accepted, for
+    /// at most `wait.close`. If the job's end is in progress, this rank takes part in it first, as by
+    /// [`exit`](Self::exit). Dropping does the same.
     pub fn close(mut self) {
         self.take_leave_in_order();
     }
 
-    /// A program that returns with [`AmError::ShuttingDown`] has not called `exit`: whoever ends the job would find it lost.
+    /// A program that returns with [`AmError::ShuttingDown`] has not called `exit`: without this, the rank
+    /// that ends the job would find this one lost.
     fn take_leave_in_order(&mut self) {
         let is_ending =
             !self.closed && self.station.here().is_ok() && matches!(self.leaving(), Leaving::Underway { .. });
         if is_ending && !std::thread::panicking() {
-            // The status that counts is the others'; nobody is left who could be told how it ended.
+            // The status that counts is that of the others, and there is nowhere to report an error.
             let _ = self.leave(0);
         }
         self.take_leave();
     }
 
-    /// A call that does not wait, again and again until it does not have to.
+    /// Repeats a call that does not wait until it has room.
     #[inline]
     fn begin<R>(
         &mut self,
@@ -395,7 +399,7 @@ impl Am {
         };
         let begun = self.station.begin(&mut *self.field, limit, what, begun)?;
         self.field.conduit.flush();
-        begun.map_err(|error| self.told(error))
+        begun.map_err(|error| self.explained(error))
     }
 
     fn until(
@@ -405,7 +409,7 @@ impl Am {
     ) -> Result<(), Error> {
         let limit = self.station.limit;
         let look = |field: &mut Field| match is_so(&mut field.conduit) {
-            // A conduit that cannot go on ends nothing that is under way.
+            // A conduit that cannot go on completes nothing that is in progress.
             Ok(false) => field.conduit.health().err().map(Err),
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
@@ -413,18 +417,18 @@ impl Am {
         let found = self
             .station
             .wait(&mut *self.field, limit, Awaited::Interface { what }, look)?;
-        found.map_err(|error| self.told(error))
+        found.map_err(|error| self.explained(error))
     }
 
-    /// The error, with what the rails know about a rank that is lost.
+    /// Adds what the rails know about a lost rank to an error.
     #[cold]
-    fn told(&self, error: AmError) -> Error {
-        wait::told(&self.station, &*self.field, error)
+    fn explained(&self, error: AmError) -> Error {
+        wait::explained(&self.station, &*self.field, error)
     }
 
     fn take_leave(&mut self) {
         if self.station.here().is_err() {
-            // A copy in a child of `fork`: the job and its launcher are the parent's.
+            // A copy in a child of `fork`: the job and its launcher belong to the parent.
             self.closed = true;
             std::mem::forget(self._interrupt.take());
             return;
@@ -437,10 +441,10 @@ impl Am {
             let written = doorbell_fabric::error::check_file_size(text.len() as u64)
                 .and_then(|()| std::fs::write(file, text));
             if let Err(error) = written {
-                // Nobody is left who could be told otherwise. In one write, because several ranks may say something at once.
+                // There is no other place to report this. One write, since several ranks may write at once.
                 let text = format!(
-                    "doorbell: rank {}: the statistics of its credits could not be written to {}: {error}; check that the folder \
-                     is there and can be written to\n",
+                    "doorbell: rank {}: cannot write the credit statistics to {}: {error}; check that the folder \
+                     exists and is writable\n",
                     self.rank(),
                     file.display()
                 );
@@ -462,7 +466,7 @@ const MESSAGE: &str =
 /// What a put or a get waits for before it begins.
 const OPERATION: &str = "room for another operation: tickets, chunks or descriptors of its conduit";
 
-/// What an exit may take beyond its own limit.
+/// The time that an exit may take beyond its own limit.
 const EXIT_MARGIN: Duration = Duration::from_secs(1);
 
 impl Drop for Am {
@@ -477,7 +481,7 @@ impl std::fmt::Debug for Am {
     }
 }
 
-/// Handles move to another thread, and are used by one at a time.
+/// Handles can move to another thread; one thread uses them at a time.
 const _: () = {
     const fn moves<T: Send>() {}
     moves::<Am>();

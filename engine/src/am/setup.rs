@@ -1,4 +1,4 @@
-//! What a job of active messages is made of, and how it comes about.
+//! What a job of active messages is made of, and how it is built.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use doorbell_sim::SimNet;
 use super::Am;
 use super::field::{Field, Gathering};
 use super::interrupt::Interrupt;
-use super::wait::told;
+use super::wait::explained;
 use crate::builder::Builder;
 use crate::portals::{Floor, Parts, jobs_in_process, raise, refuse, simulated_jobs};
 
-/// The interface of the conduit.
+/// The interface that the conduit uses.
 const KIND: Kind = Kind::MATCHING_LOGICAL;
-/// The status of a job that was interrupted, as shells say it.
+/// The status of a job that SIGINT has ended, by the convention of shells.
 const INTERRUPTED: u8 = 130;
 
-/// What a job of active messages is made of: handlers and settings alike at all ranks.
+/// What a job of active messages is made of. Handlers and settings are the same at all ranks.
 ///
 /// ```
 /// use doorbell::am::{Handlers, Settings, Setup};
@@ -49,8 +49,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// These handlers, and a segment of so many bytes. The settings are those of the environment (`GASNET_PORTAL_*`,
-    /// `GASNET_EXITTIMEOUT*`).
+    /// Takes handlers, and the size of the segment in bytes. The settings are those of the environment
+    /// (`GASNET_PORTAL_*`, `GASNET_EXITTIMEOUT*`).
     pub fn new(handlers: Handlers, segment: usize) -> Self {
         Self {
             handlers,
@@ -62,39 +62,42 @@ impl Setup {
         }
     }
 
-    /// These settings instead of those of the environment.
+    /// Uses these settings instead of those of the environment.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Some(settings);
         self
     }
 
-    /// SIGINT ends the job in order, with status 130, at this rank's next poll: a handler is installed that
-    /// sets a flag and does nothing else. A second SIGINT, and any when no such job is left, ends the process
-    /// at once. A process that ignores SIGINT goes on ignoring it. Without this, no signal is touched.
+    /// Makes SIGINT end the job in order, with status 130, at this rank's next poll: a handler is installed
+    /// that sets a flag and does nothing else. A second SIGINT, and any when no such job is left, ends the
+    /// process at once. A process that ignores SIGINT goes on ignoring it. Without this, no signal handler is
+    /// changed.
     #[must_use]
     pub fn end_on_interrupt(mut self) -> Self {
         self.interrupt = true;
         self
     }
 
-    /// Refuses what would pin more memory than the system lets this process lock (`ulimit -l`), by name and before anything
-    /// is pinned. For interfaces that pin what they are given; those in software do not.
+    /// Refuses to pin more memory than the system lets this process lock (`ulimit -l`), with an error that
+    /// names the limit, and before anything is pinned. For interfaces that pin the memory of their
+    /// operations; those in software do not.
     #[must_use]
     pub fn within_memlock(mut self) -> Self {
         self.pinned = true;
         self
     }
 
-    /// Where the statistics are written at the end, if the settings ask for them (`GASNET_PORTAL_CREDIT_STATS=1`): this name
-    /// with the rank behind it, as in `NAME.3`. Without this, `credit_stats` in the working directory.
+    /// Sets where the statistics are written at the end, if the settings enable them
+    /// (`GASNET_PORTAL_CREDIT_STATS=1`): this name with the rank behind it, as in `NAME.3`. The default is
+    /// `credit_stats` in the working directory.
     #[must_use]
     pub fn statistics(mut self, name: impl Into<PathBuf>) -> Self {
         self.statistics = Some(name.into());
         self
     }
 
-    /// With the settings of the environment where none were given.
+    /// Fills in the settings of the environment where none were given.
     fn resolved(mut self, without_environment: bool) -> Result<Self, Error> {
         if self.settings.is_none() {
             let settings = if without_environment {
@@ -127,7 +130,7 @@ impl Setup {
     }
 }
 
-/// The settings that the environment names. Names that are not ours may be anything.
+/// Returns the settings in the environment. The values of other variables need not be valid UTF-8.
 fn of_environment() -> Result<Settings, SettingsError> {
     let ours = |name: &str| name.starts_with("GASNET_");
     let pairs: Vec<(String, String)> = std::env::vars_os()
@@ -139,8 +142,8 @@ fn of_environment() -> Result<Settings, SettingsError> {
 }
 
 impl Builder {
-    /// As [`Builder::build`], with active messages in place of tagged ones. When it returns, all ranks are there and know each
-    /// other's segments.
+    /// Builds a job with active messages in place of tagged ones; otherwise as [`Builder::build`]. When it
+    /// returns, all ranks have attached and know each other's segments.
     ///
     /// ```
     /// use doorbell::am::{Handlers, Setup};
@@ -151,7 +154,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`Builder::build_portals`]; [`Error::Am`] for settings that do not fit together.
+    /// Those of [`Builder::build_portals`]; [`Error::Am`] for settings that do not fit together.
     pub fn build_am(self, setup: Setup) -> Result<Am, Error> {
         let setup = setup.resolved(self.is_alone())?;
         self.joined(Layer::Am, &refuse, |joined, hook| {
@@ -159,10 +162,11 @@ impl Builder {
         })
     }
 
-    /// As [`Builder::build_over`], with active messages in place of tagged ones.
+    /// Builds a job of two ranks with active messages in place of tagged ones; otherwise as
+    /// [`Builder::build_over`].
     ///
     /// # Errors
-    /// As [`Builder::build_am`].
+    /// Those of [`Builder::build_am`].
     pub fn build_am_over(self, connection: Connection, setup: Setup) -> Result<Am, Error> {
         let setup = setup.resolved(self.is_alone())?;
         self.joined_over(connection, Layer::Am, &refuse, |joined, hook, remote| {
@@ -171,8 +175,8 @@ impl Builder {
     }
 }
 
-/// Makes a job of `size` ranks inside this process, over the configured rails; `setup` makes what each is made of. Each comes
-/// together with the others when its [`Waiting::attach`] is called, in a thread of its own.
+/// Makes a job of `size` ranks inside this process, over the configured rails, with one `setup` per rank.
+/// Each attaches to the others in its [`Waiting::attach`], which is called in a thread of its own.
 ///
 /// ```
 /// use doorbell::am::{Handlers, Setup};
@@ -186,16 +190,16 @@ impl Builder {
 /// ```
 ///
 /// # Errors
-/// As [`Builder::build_am`].
+/// Those of [`Builder::build_am`].
 pub fn local_am(size: u32, config: &Config, setup: impl FnMut(u32) -> Setup) -> Result<Vec<Waiting>, Error> {
     waiting(jobs_in_process(size, config, Layer::Am)?, setup)
 }
 
-/// As [`local_am`], on a simulated network: one thread drives all of them, in virtual time, by [`Waiting::step`] in turn and
-/// then by calls that do not wait.
+/// Makes a job on a simulated network; otherwise as [`local_am`]. One thread drives all ranks, in virtual
+/// time, by [`Waiting::step`] of each in turn and then by calls that do not wait.
 ///
 /// # Errors
-/// As [`Builder::build_am`].
+/// Those of [`Builder::build_am`].
 pub fn simulated_am(
     net: &SimNet,
     size: u32,
@@ -214,7 +218,7 @@ fn waiting(jobs: Vec<(Floor, Parts)>, mut setup: impl FnMut(u32) -> Setup) -> Re
     jobs.into_iter().map(one).collect()
 }
 
-/// A rank of a job whose ranks have not come together yet.
+/// A rank of a job whose ranks have not all attached yet.
 pub struct Waiting {
     gathering: Gathering,
     parts: Parts,
@@ -223,10 +227,10 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Waits until all ranks are there.
+    /// Waits until all ranks have attached.
     ///
     /// # Errors
-    /// [`Error::PeerLost`]; [`Error::Am`], which names the rank that does not come.
+    /// [`Error::PeerLost`]; [`Error::Am`], which names the rank that does not attach.
     pub fn attach(mut self) -> Result<Am, Error> {
         let limit = *self.parts.job.config().job.timeout.get();
         let usual = std::mem::replace(&mut self.parts.station.limit, limit);
@@ -242,27 +246,28 @@ impl Waiting {
         };
         let done = station.wait(gathering, limit + MARGIN, what, step)?;
         if let Err(error) = done {
-            return Err(told(&self.parts.station, &self.gathering, error));
+            return Err(explained(&self.parts.station, &self.gathering, error));
         }
         self.parts.station.limit = usual;
         self.finish()
     }
 
-    /// One step further, for whoever drives several ranks; whether all are there: then [`Waiting::finish`].
+    /// Makes one step, for a thread that drives several ranks. Returns whether all have attached: then call
+    /// [`Waiting::finish`].
     ///
     /// # Errors
-    /// As [`Waiting::attach`].
+    /// Those of [`Waiting::attach`].
     pub fn step(&mut self) -> Result<bool, Error> {
         self.parts.station.progress(&mut self.gathering);
         let now = self.parts.station.clock.now();
         let done = self.gathering.attaching.step(now, &mut || Ok(true));
-        done.map_err(|error| told(&self.parts.station, &self.gathering, error))
+        done.map_err(|error| explained(&self.parts.station, &self.gathering, error))
     }
 
-    /// The rank, once [`Waiting::step`] has said that all are there.
+    /// Returns the rank's handle, once [`Waiting::step`] has returned `true`.
     ///
     /// # Errors
-    /// [`Error::Am`] before.
+    /// [`Error::Am`] before that.
     pub fn finish(self) -> Result<Am, Error> {
         let Self {
             gathering,
@@ -276,7 +281,7 @@ impl Waiting {
                 conduit,
                 ranks: gathering.ranks,
                 ways: gathering.ways,
-                told: 0,
+                reported: 0,
                 counter: None,
             }),
             station: Kept::new(parts.station),
@@ -295,22 +300,23 @@ impl std::fmt::Debug for Waiting {
     }
 }
 
-/// What the wait may take beyond the conduit's own, which names whom it waits for.
+/// The time that the wait may take beyond the conduit's own limit, whose error names the rank that it waits
+/// for.
 const MARGIN: Duration = Duration::from_millis(500);
 
 fn attach(job: (Floor, Parts), setup: Setup) -> Result<Am, Error> {
     begin(job, setup)?.attach()
 }
 
-/// Bytes that the host can give without ending a process for it (proc(5), MemAvailable).
+/// Returns the number of bytes that the host can allocate without killing a process (proc(5), MemAvailable).
 fn memory_left() -> Option<u64> {
-    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// Makes the conduit's objects. Nothing has been polled for before: what peers send early finds them.
+/// Makes the conduit's objects. Nothing has been polled before: what peers send early finds them.
 fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Error> {
     let (rank, size) = (parts.job.rank(), parts.job.size());
     let segment = Region::new(setup.segment.max(1))?;

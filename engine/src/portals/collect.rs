@@ -1,12 +1,13 @@
-//! Meeting points of all ranks over the node itself, on an interface of their own: what a program needs before its first put.
+//! Collective operations of all ranks over the node itself, on an interface of their own: what a program
+//! needs before its first put.
 //!
 //! ```text
 //!   barrier, step k       0 bytes to rank + 2^k, and as many from rank - 2^k          ⌈log₂ n⌉ steps
 //!   all-gather, step k    blocks [0, min(2^k, n - 2^k)) to rank - 2^k, behind the others there       (Bruck)
 //! ```
 //!
-//! Each step has a portal table entry and a counting event of its own, so that a rank which is ahead harms nobody. They are
-//! made before anything is polled for: nothing that arrives early finds them missing.
+//! Each step has a portal table entry and a counting event of its own, so that a rank which is ahead disturbs
+//! no other. They are made before the first poll: a message that arrives early finds them.
 
 use doorbell_am_portals::Node;
 use doorbell_fabric::memory::Region;
@@ -21,32 +22,32 @@ use doorbell_job::wait::{Driven, Station};
 
 use super::floor::Ranks;
 
-/// The interface of the meeting points: without matching, of processes.
+/// The interface of the collective operations: non-matching, addressed by process.
 pub(crate) const INTERNAL: Kind = Kind {
     matching: false,
     logical: false,
 };
 
-/// What has a node, whatever else it is.
+/// The owner of a node, in any state of a job.
 pub(crate) trait Ground: Driven {
     fn node(&mut self) -> &mut Node<AnyRail>;
     fn ranks(&self) -> &Ranks;
 }
 
-/// The meeting points of this rank.
+/// The collective operations of this rank.
 pub(crate) struct Collect {
     rank: u32,
     size: u32,
     barrier: Vec<Step>,
     gather: Vec<Step>,
-    /// No bytes.
+    /// A descriptor of no memory.
     nothing: MdHandle,
-    /// Barriers so far.
+    /// The number of barriers so far.
     barriers: u64,
     gathers: u64,
 }
 
-/// One step of one of them.
+/// One step of a barrier or an all-gather.
 #[derive(Clone, Copy)]
 struct Step {
     pt_index: u32,
@@ -61,7 +62,7 @@ pub(crate) fn refused(what: &'static str) -> impl FnOnce(NiError) -> Error {
 }
 
 impl Collect {
-    /// Makes the entries; nothing is sent. They are the last ones of the interface's portal table.
+    /// Makes the entries, which are the last ones of the interface's portal table; sends nothing.
     pub(crate) fn new<G: Ground>(floor: &mut G, rank: u32, size: u32) -> Result<Self, Error> {
         let steps = size.next_power_of_two().trailing_zeros();
         let mut ni = floor.node().ni(INTERNAL);
@@ -76,15 +77,15 @@ impl Collect {
         let gather: Result<Vec<Step>, NiError> = (steps..2 * steps).map(&mut step).collect();
         let (barrier, gather) = barrier
             .and_then(|barrier| Ok((barrier, gather?)))
-            .map_err(refused("the meeting points of the ranks"))?;
+            .map_err(refused("the entries of the collective operations"))?;
         for step in &barrier {
             let entry = Entry::open(Memory::Empty, counted()).counted(step.arrived);
             ni.append(step.pt_index, entry, List::Priority, 0)
-                .map_err(refused("the meeting points of the ranks"))?;
+                .map_err(refused("the entries of the collective operations"))?;
         }
         let nothing = ni
             .md_bind(Md::default())
-            .map_err(refused("the meeting points of the ranks"))?;
+            .map_err(refused("the entries of the collective operations"))?;
         Ok(Self {
             rank,
             size,
@@ -96,7 +97,7 @@ impl Collect {
         })
     }
 
-    /// Returns when all ranks have called it.
+    /// Waits until all ranks have called it.
     pub(crate) fn barrier<G: Ground>(&mut self, floor: &mut G, station: &mut Station) -> Result<(), Error> {
         self.barriers += 1;
         let mut distance = 1;
@@ -116,7 +117,7 @@ impl Collect {
         Ok(())
     }
 
-    /// Gives everybody's `own` to all, in the order of ranks; `all` is `size` times as long.
+    /// Gathers the `own` of every rank at every rank, in the order of ranks; `all` is `size` times as long.
     pub(crate) fn allgather<G: Ground>(
         &mut self,
         floor: &mut G,
@@ -128,7 +129,7 @@ impl Collect {
         if Some(all.len()) != item.checked_mul(size) {
             return Err(Error::Layout {
                 what: format!(
-                    "{} bytes have no room for {size} times {item}: give all ranks' together",
+                    "a buffer of {} bytes cannot hold {size} blocks of {item} bytes",
                     all.len()
                 ),
             });
@@ -142,7 +143,7 @@ impl Collect {
             };
         }
         self.gathers += 1;
-        // Block i is that of rank + i.
+        // Block i belongs to rank + i.
         let region = Region::new(all.len())?;
         region.write(0, own);
         let memory = || Memory::One(Landing::Region(region.whole()));
@@ -157,7 +158,7 @@ impl Collect {
         Ok(())
     }
 
-    /// Opens the memory to the others; the barrier after it says that all have.
+    /// Opens the memory to the others; when the barrier after it returns, all have done so.
     fn open<G: Ground>(&self, floor: &mut G, memory: &dyn Fn() -> Memory) -> Result<Vec<EntryHandle>, Error> {
         let mut ni = floor.node().ni(INTERNAL);
         let append = |step: &Step| {
@@ -210,7 +211,7 @@ impl Collect {
         let last = self.awaited("an all-gather", 1, self.gather.len() as u32);
         let done = done.and_then(|()| arrived(floor, station, sent, steps, last));
         let mut ni = floor.node().ni(INTERNAL);
-        // After an error, what has begun keeps what it needs.
+        // After an error, operations in progress keep what they need.
         let _ = ni.md_release(md);
         let _ = ni.ct_free(sent);
         done
@@ -245,7 +246,7 @@ impl Collect {
         })
     }
 
-    /// A wait for the rank that is so many before this one, or behind it.
+    /// Describes a wait for the rank that is `ahead` ranks after this one, around the ring.
     fn awaited(&self, name: &'static str, ahead: u32, step: u32) -> Awaited {
         Awaited::Collective {
             name,
@@ -255,7 +256,7 @@ impl Collect {
     }
 }
 
-/// Counts what is put there, and tells nothing else.
+/// The options of an entry that counts puts and reports nothing else.
 fn counted() -> EntryOptions {
     EntryOptions::OP_PUT
         | EntryOptions::EVENT_CT_COMM
@@ -264,7 +265,7 @@ fn counted() -> EntryOptions {
         | EntryOptions::EVENT_UNLINK_DISABLE
 }
 
-/// Begins a put, as soon as there is room for it.
+/// Begins a put as soon as there is room for it.
 fn send<G: Ground>(floor: &mut G, station: &mut Station, put: &Put, what: Awaited) -> Result<(), Error> {
     let limit = station.limit;
     let begin = |floor: &mut G| match floor.node().ni(INTERNAL).put(put) {
@@ -290,11 +291,11 @@ fn arrived<G: Ground>(
         found => Some(found),
     };
     let found = station.wait(floor, limit, what, look)?;
-    let found = found.map_err(refused("the counting event of a meeting point"))?;
+    let found = found.map_err(refused("the counting event of a collective operation"))?;
     if found.success < count {
         return Err(Error::Interface {
-            what: "what another rank has put",
-            reason: "it did not arrive whole".to_owned(),
+            what: "the put of another rank",
+            reason: "it arrived incomplete".to_owned(),
         });
     }
     Ok(())
@@ -302,7 +303,7 @@ fn arrived<G: Ground>(
 
 fn close<G: Ground>(floor: &mut G, station: &mut Station, entries: Vec<EntryHandle>) -> Result<(), Error> {
     let what = Awaited::Interface {
-        what: "the memory of an all-gather to be let go",
+        what: "the memory of an all-gather to be released",
     };
     let limit = station.limit;
     for entry in entries {

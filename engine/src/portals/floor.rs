@@ -1,4 +1,4 @@
-//! The node of this rank, and which rank each of its processes is.
+//! The node of this rank, and the map between ranks and processes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,23 +21,23 @@ use rustix::fd::BorrowedFd;
 
 use super::collect::{Ground, INTERNAL, refused};
 
-/// Arrivals shown in one pass.
+/// Arrivals handled in one pass, at most.
 const BUDGET: usize = 64;
-/// Recorded events told of one rank, at most.
+/// Recorded events shown of one rank, at most.
 const RECORDED: usize = 32;
 /// Peers named in one explanation, at most.
 const EXPLAINED: usize = 8;
 
-/// A node, its ranks, and the ways to them.
+/// A node, its ranks, and the paths to them.
 pub(crate) struct Floor {
     pub(crate) node: ni::Node<AnyRail>,
     pub(crate) ranks: Ranks,
-    /// Of each rank, in the order of preference.
+    /// The paths to each rank, in order of preference.
     pub(crate) ways: Vec<Vec<Way>>,
 }
 
-/// Which process each rank is: its node is the number of its host, in the order in which the ranks name them, and its process
-/// id its place among the ranks of that host.
+/// The process of each rank: its node is the number of its host, in the order in which the ranks first name
+/// the hosts, and its process id its index among the ranks of that host.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranks {
     pub(crate) table: Vec<Process>,
@@ -68,7 +68,7 @@ impl Ranks {
     }
 }
 
-/// As the errors of the engine.
+/// Converts an error of the node.
 pub(crate) fn node_error(error: ni::NodeError) -> Error {
     match error {
         ni::NodeError::Rail(error) => Error::Rail(error),
@@ -198,13 +198,13 @@ impl Driven for Floor {
 }
 
 impl Floor {
-    /// Initialises an interface; one of ranks gets its map.
+    /// Initialises an interface; a logically addressed one gets the map of ranks.
     pub(crate) fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
         let what = "the initialisation of an interface";
         let limits = self.node.ni_init(kind, desired).map_err(refused(what))?;
         if kind.logical {
             match self.node.set_map(kind, &self.ranks.table) {
-                // It was initialised before.
+                // `Ignored`: it was initialised before.
                 Ok(()) | Err(NiError::Ignored) => {}
                 Err(error) => return Err(refused(what)(error)),
             }
@@ -219,7 +219,7 @@ impl Floor {
     }
 }
 
-/// What is known about the peers whose rails are in trouble.
+/// Describes the peers whose rails have trouble.
 pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> Vec<String> {
     let ranks = (0..).zip(ways);
     ranks
@@ -239,9 +239,9 @@ pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> bool {
         .any(|ways| !ways.is_empty() && ways.iter().all(is_shut))
 }
 
-/// What the rails to a rank know of trouble on the way to it.
+/// Describes trouble that the rails to a rank report.
 fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> {
-    let told = ways.iter().filter_map(|way| {
+    let lines = ways.iter().filter_map(|way| {
         let rail = node.rail(ni::RailId(way.rail.0))?;
         let report = rail.report(way.peer);
         let trouble = rail.trouble(way.peer).map(Cow::into_owned);
@@ -252,18 +252,19 @@ fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> 
         let words: Vec<String> = facts.into_iter().chain(trouble).collect();
         (!words.is_empty()).then(|| format!("{}: {}", rail.name(), words.join("; ")))
     });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("rank {rank} over {}", told.join("; ")))
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| format!("rank {rank} over {}", lines.join("; ")))
 }
 
-/// What the rails to a rank have recorded last: for each a heading, then one line per event, newest last.
+/// Returns the latest recorded events of the rails to a rank: for each a heading, then one line per event,
+/// newest last.
 pub(crate) fn recorded(node: &ni::Node<AnyRail>, ways: &[Vec<Way>], rank: u32) -> Vec<String> {
     let ways = ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
     let most = RECORDED / ways.len().max(1);
     connect::recorded(|id| node.rail(ni::RailId(id.0)), ways, rank, most)
 }
 
-/// What the rails of a node have counted, by name.
+/// Returns the counters of a node's rails, by name.
 pub(crate) fn rail_counts(node: &ni::Node<AnyRail>) -> Vec<(String, u64)> {
     let mut counts = Vec::new();
     for (_, rail) in node.rails() {
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_numbered_by_host_and_place() {
+    fn processes_are_numbered_by_host_and_index() {
         let hello = |(rank, host): (u32, &&str)| Hello {
             host: (*host).to_owned(),
             ..Hello::of_this_process(rank, 5, BTreeMap::new(), Vec::new()).unwrap()

@@ -3,11 +3,12 @@
 //! ```
 //! use doorbell::fabric::memory::Region;
 //! use doorbell::fabric::message::Landing;
-//! use doorbell::fabric::ni::{AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Ni, Piece, Process, PtOptions, Put, Target};
+//! use doorbell::fabric::ni::{AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Ni, Piece, Process};
+//! use doorbell::fabric::ni::{PtOptions, Put, Target};
 //! let mut job = doorbell::Builder::new().build_portals()?;
 //! let kind = Kind::MATCHING_LOGICAL;
 //! job.init(kind, None)?;
-//! // Eight bytes that anybody may write to, and a count of how often that was done.
+//! // Eight bytes that any rank may write to, and a counting event of the writes.
 //! let room = Region::new(8)?;
 //! let arrived = job.ask(kind, |ni| ni.ct_alloc())?;
 //! let index = job.ask(kind, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(4)))?;
@@ -15,20 +16,23 @@
 //! let entry = Entry::open(Memory::One(Landing::Region(room.whole())), options).counted(arrived);
 //! job.ask(kind, |ni| ni.append(index, entry.clone(), List::Priority, 0))?;
 //! job.barrier()?;
-//! // Everybody writes to its neighbour.
+//! // Each rank writes to its neighbour.
 //! let word = Region::new(8)?;
 //! word.write(0, &job.rank().to_le_bytes());
-//! let md = job.ask(kind, |ni| ni.md_bind(Md { memory: Memory::One(Landing::Region(word.whole())), ..Md::default() }))?;
+//! let memory = Memory::One(Landing::Region(word.whole()));
+//! let md = job.ask(kind, |ni| ni.md_bind(Md { memory: memory.clone(), ..Md::default() }))?;
 //! let neighbour = Process::rank((job.rank() + 1) % job.size());
 //! let target = Target { process: neighbour, pt_index: index, match_bits: 0, remote_offset: 0 };
-//! let put = Put { from: Piece { md, offset: 0 }, length: 8, ack: AckReq::None, target, user_ptr: 0, hdr_data: 0 };
+//! let from = Piece { md, offset: 0 };
+//! let put = Put { from, length: 8, ack: AckReq::None, target, user_ptr: 0, hdr_data: 0 };
 //! job.ask(kind, |ni| ni.put(&put))?;
 //! assert_eq!(job.wait_count(kind, arrived, 1)?.success, 1);
 //! # Ok::<(), doorbell::Error>(())
 //! ```
 //!
-//! Calls of an interface ([`Portals::ni`]) never wait; those of [`Portals`] do, with the settings of `progress.*` and
-//! `wait.*`. The rails are those of a [`World`](crate::World), chosen and opened alike, and fail over alike.
+//! The calls of an interface ([`Portals::ni`]) never wait; those of [`Portals`] do, with the settings of
+//! `progress.*` and `wait.*`. The rails are those of a [`World`](crate::World): chosen, opened and failing
+//! over in the same way.
 
 mod collect;
 mod floor;
@@ -52,21 +56,21 @@ pub(crate) use self::raise::{jobs_in_process, raise, refuse, simulated_jobs};
 pub use self::raise::{local_portals, simulated_portals};
 pub use doorbell_job::wait::LostRank;
 
-/// One rank's handle on a job of Portals processes. One thread has it at a time.
+/// One rank's handle on a job of Portals processes. One thread owns it at a time.
 ///
 /// A child of `fork` has no part in the job: its calls fail ([`Error::Forked`]; those of an interface with
 /// [`NiError::NoInit`]), and dropping its copy does nothing.
 ///
-/// Every wait ends: when it is over, by its deadline (`wait.deadline`), or with [`Error::PeerLost`] when a rank is lost
-/// that the program has not said it goes on without ([`Portals::go_on_without`]). A rank that has taken leave is lost, too, and
-/// ends no wait but a [`Portals::barrier`] or [`Portals::allgather`] that needs it.
+/// Every wait ends: when it is satisfied, at its deadline (`wait.deadline`), or with [`Error::PeerLost`] when
+/// a rank is lost that the program has not excused ([`Portals::go_on_without`]). A rank that has closed
+/// counts as lost, too, but ends only a [`Portals::barrier`] or [`Portals::allgather`] that needs it.
 pub struct Portals {
     floor: Kept<Floor>,
     parts: Kept<Parts>,
     closed: bool,
 }
 
-/// What a job has beside its node.
+/// The parts of a job beside its node.
 pub(crate) struct Parts {
     pub(crate) station: Station,
     pub(crate) collect: Collect,
@@ -84,46 +88,48 @@ impl Portals {
         }
     }
 
-    /// Which process a rank is: the number of its host, and its place among the ranks there. `None`: there is no such rank.
+    /// The process of a rank: the number of its host, and its index among the ranks there. `None`: there is
+    /// no such rank.
     pub fn process(&self, rank: u32) -> Option<Process> {
         self.floor.ranks.process(rank)
     }
 
-    /// Which rank a process is.
+    /// The rank of a process.
     pub fn rank_of(&self, process: Process) -> Option<u32> {
         self.floor.ranks.rank(process)
     }
 
-    /// What this rank's rails have counted, by name: `shm.sent`, ….
+    /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
         rail_counts(&self.floor.node)
     }
 
-    /// Initialises an interface of this process, with these bounds at most; one of ranks gets its map. It is counted: each
-    /// call wants a [`Portals::fini`].
+    /// Initialises an interface of this process within these limits; a logically addressed one gets the map
+    /// of ranks. Initialisations are counted: each needs a [`Portals::fini`].
     ///
-    /// The interface without matching, of processes, is used by [`Portals::barrier`] and [`Portals::allgather`] too: it
-    /// has the bounds of the first initialisation, which was theirs, and the last entries of its portal table are taken.
+    /// [`Portals::barrier`] and [`Portals::allgather`] use the non-matching interface with physical
+    /// addressing, too: it keeps the limits of its first initialisation, which was theirs, and the last
+    /// entries of its portal table are taken.
     ///
     /// # Errors
-    /// [`Error::Interface`]: bounds that cannot be.
+    /// [`Error::Interface`]: limits that cannot be met.
     pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
         self.parts.station.here()?;
         self.floor.init(kind, desired)
     }
 
-    /// Ends one initialisation of an interface; the last one frees everything that it holds.
+    /// Undoes one initialisation of an interface; the last one frees everything that the interface holds.
     ///
     /// # Errors
-    /// [`Error::Interface`] for one that was not initialised.
+    /// [`Error::Interface`] for an interface that was not initialised.
     pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
         self.parts.station.here()?;
         let ended = self.floor.node.ni_fini(kind);
         ended.map_err(refused("the end of an interface"))
     }
 
-    /// An interface of this process, for calls that do not wait. Its calls are refused with [`NiError::NoInit`] or
-    /// [`NiError::ArgInvalid`] where it was not initialised.
+    /// An interface of this process, for calls that do not wait. If it was not initialised, they fail with
+    /// [`NiError::NoInit`] or [`NiError::ArgInvalid`].
     #[inline]
     pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
         if !self.floor.is_here() {
@@ -132,15 +138,15 @@ impl Portals {
         self.floor.ni(kind)
     }
 
-    /// How long waits last at most from here on, instead of `wait.deadline`.
+    /// Sets the limit of waits from here on, instead of `wait.deadline`.
     pub fn set_deadline(&mut self, limit: Duration) {
         self.parts.station.limit = limit;
     }
 
-    /// One call of an interface, again and again while there is no room for it ([`NiError::Full`]).
+    /// Makes one call of an interface, and repeats it while there is no room for it ([`NiError::Full`]).
     ///
     /// # Errors
-    /// [`Error::Interface`] with what the interface says; [`Error::Timeout`]; [`Error::PeerLost`].
+    /// [`Error::Interface`] with the interface's error; [`Error::Timeout`]; [`Error::PeerLost`].
     #[inline]
     pub fn ask<R>(
         &mut self,
@@ -159,7 +165,7 @@ impl Portals {
         begun.map_err(refused("a call of an interface"))
     }
 
-    /// Waits until `done` finds what it looks for; `what` is it in words, for whoever asks why this takes so long.
+    /// Waits until `done` returns something. `what` describes it in errors and reports of long waits.
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::PeerLost`].
@@ -175,17 +181,17 @@ impl Portals {
         self.parts.station.wait(&mut *self.floor, limit, what, look)
     }
 
-    /// Waits until a counting event has reached `test`, or has counted a failure, and gives its value.
+    /// Waits until a counting event has reached `test` or has counted a failure, and returns its value.
     ///
     /// # Errors
-    /// [`Error::Interface`] for a handle that names nothing; [`Error::Timeout`]; [`Error::PeerLost`].
+    /// [`Error::Interface`] for an invalid handle; [`Error::Timeout`]; [`Error::PeerLost`].
     #[inline]
     pub fn wait_count(&mut self, kind: Kind, ct: CtHandle, test: u64) -> Result<Count, Error> {
         let what = Awaited::Interface {
             what: "its counting event",
         };
         let limit = self.parts.station.limit;
-        // What has just been counted is known, and need not be asked for.
+        // A value that the poll has just counted need not be read again.
         let counted = Cell::new(None);
         let linger = |floor: &mut Floor, looks| {
             let seen = floor.node.linger_for(kind, ct, looks);
@@ -211,7 +217,7 @@ impl Portals {
     /// Waits for an event of a queue, and takes it.
     ///
     /// # Errors
-    /// As [`Portals::wait_count`].
+    /// Those of [`Portals::wait_count`].
     pub fn wait_event(&mut self, kind: Kind, eq: EqHandle) -> Result<EqGet, Error> {
         let what = Awaited::Interface {
             what: "an event of its queue",
@@ -225,12 +231,13 @@ impl Portals {
         found.map_err(refused("an event queue"))
     }
 
-    /// One bounded pass of progress; returns the work done.
+    /// Makes one bounded pass of progress; returns the amount of work done.
     pub fn progress(&mut self) -> usize {
         self.parts.station.progress(&mut *self.floor)
     }
 
-    /// Returns when all ranks have called it. What a rank did before is done: entries that it has appended are there.
+    /// Waits until all ranks have called it. All that a rank did before is done: entries that it has appended
+    /// are in place.
     ///
     /// # Errors
     /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
@@ -241,11 +248,11 @@ impl Portals {
         Ok(())
     }
 
-    /// Gathers everybody's `own` bytes at every rank, in the order of ranks. `all` is `size()` times as long as `own`, which
-    /// is equally long everywhere.
+    /// Gathers every rank's `own` bytes at every rank, in the order of ranks. `all` is `size()` times as long
+    /// as `own`, which has the same length everywhere.
     ///
     /// # Errors
-    /// As [`Portals::barrier`]; [`Error::Layout`] when the lengths do not fit.
+    /// Those of [`Portals::barrier`]; [`Error::Layout`] when the lengths do not fit.
     pub fn allgather(&mut self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let parts = &mut *self.parts;
         parts
@@ -255,7 +262,7 @@ impl Portals {
         Ok(())
     }
 
-    /// A collective call does not return before its last messages have left.
+    /// Waits until the last messages of a collective call have left.
     fn hand_over(&mut self) {
         let what = Awaited::Interface {
             what: "its last messages to leave",
@@ -264,17 +271,18 @@ impl Portals {
         station.hand_over(&mut *self.floor, station.limit, what);
     }
 
-    /// The ranks that are lost, as far as this one knows.
+    /// The ranks that this one knows to be lost.
     pub fn lost(&self) -> &[LostRank] {
         self.parts.station.lost()
     }
 
-    /// Waits do not end any more because this rank is lost. What was asked of it has ended as undeliverable.
+    /// Excuses a lost rank, so that its loss ends no more waits. Operations to it have ended as
+    /// undeliverable.
     pub fn go_on_without(&mut self, rank: u32) {
         self.parts.station.excuse(rank);
     }
 
-    /// Breaks a rail to all its peers, as if by itself, for drills.
+    /// Breaks a rail to all its peers, as if by itself, for tests of failures.
     #[doc(hidden)]
     pub fn break_rail(&mut self, name: &str) -> bool {
         let found = self
@@ -298,14 +306,15 @@ impl Portals {
         ends::abort(door.filter(|_| self.floor.is_here()), exit, reason)
     }
 
-    /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
+    /// Closes the connections to the peers, after pushing out what was accepted, for at most `wait.close`.
+    /// Dropping does the same.
     pub fn close(mut self) {
         self.take_leave();
     }
 
     fn take_leave(&mut self) {
         if self.parts.station.here().is_err() {
-            // A copy in a child of `fork`: the job, its launcher and its threads are the parent's.
+            // A copy in a child of `fork`: the job, its launcher and its threads belong to the parent.
             self.closed = true;
         } else if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
@@ -330,7 +339,7 @@ impl std::fmt::Debug for Portals {
     }
 }
 
-/// Handles move to another thread, and are used by one at a time.
+/// Handles can move to another thread; one thread uses them at a time.
 const _: () = {
     const fn moves<T: Send>() {}
     moves::<Portals>();

@@ -1,4 +1,5 @@
-//! How a job of Portals processes comes about: the meeting is that of a [`World`](crate::World), and the rails are its rails.
+//! Building a job of Portals processes: its ranks meet as those of a [`World`](crate::World), and the rails
+//! are its rails.
 
 use doorbell_am_portals as ni;
 use doorbell_job::config::{Config, Mode};
@@ -20,7 +21,8 @@ use super::{Parts, Portals};
 use crate::builder::Builder;
 
 impl Builder {
-    /// As [`Builder::build`], with Portals interfaces in place of tagged messages. When it returns, all ranks are there.
+    /// Builds a job with Portals interfaces in place of tagged messages; otherwise as [`Builder::build`].
+    /// When it returns, all ranks have joined.
     ///
     /// ```
     /// let mut job = doorbell::Builder::new().build_portals()?;
@@ -30,18 +32,19 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`init`](crate::init); [`Error::NoSuchMode`] for what only a [`World`](crate::World) has: a progress thread, a
-    /// control plane, ranks that a running job starts.
+    /// Those of [`init`](crate::init); [`Error::NoSuchMode`] for what only a [`World`](crate::World) has: a
+    /// progress thread, a control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
         self.joined(Layer::Portals, &refuse, |joined, hook| {
             begin(Portals::of(raise(joined, hook, None, machine_clock())?))
         })
     }
 
-    /// As [`Builder::build_over`], with Portals interfaces in place of tagged messages.
+    /// Builds a job of two ranks with Portals interfaces in place of tagged messages; otherwise as
+    /// [`Builder::build_over`].
     ///
     /// # Errors
-    /// As [`Builder::build_portals`].
+    /// Those of [`Builder::build_portals`].
     pub fn build_portals_over(self, connection: Connection) -> Result<Portals, Error> {
         self.joined_over(connection, Layer::Portals, &refuse, |joined, hook, remote| {
             begin(Portals::of(raise(joined, hook, Some(remote), machine_clock())?))
@@ -49,8 +52,8 @@ impl Builder {
     }
 }
 
-/// Makes a job of `size` Portals processes inside this process, over the configured rails: to be moved into threads, or to be
-/// polled by one. Their [`Portals::barrier`] was not called yet.
+/// Makes a job of `size` Portals processes inside this process, over the configured rails. Move them into
+/// threads, or poll them all from one. They have not called [`Portals::barrier`] yet.
 ///
 /// ```
 /// let jobs = doorbell::local_portals(2, &doorbell::Config::default())?;
@@ -63,13 +66,13 @@ impl Builder {
 /// ```
 ///
 /// # Errors
-/// As [`Builder::build_portals`].
+/// Those of [`Builder::build_portals`].
 pub fn local_portals(size: u32, config: &Config) -> Result<Vec<Portals>, Error> {
     let jobs = jobs_in_process(size, config, Layer::Portals)?;
     Ok(jobs.into_iter().map(Portals::of).collect())
 }
 
-/// What all ranks of a job inside this process stand on.
+/// Returns the node and the other parts of each rank of a job inside this process.
 pub(crate) fn jobs_in_process(
     size: u32,
     config: &Config,
@@ -86,8 +89,9 @@ pub(crate) fn jobs_in_process(
         .collect()
 }
 
-/// As [`local_portals`], on a simulated network: one thread drives all of them, in virtual time, with
-/// [`Portals::progress`] in turn. `datagrams`: the network loses, doubles, delays and spoils frames.
+/// Makes a job on a simulated network; otherwise as [`local_portals`]. One thread drives all ranks, in
+/// virtual time, by [`Portals::progress`] of each in turn. With `datagrams`, the network loses, duplicates,
+/// delays and corrupts frames.
 ///
 /// ```
 /// use doorbell::sim::{SimConfig, SimNet};
@@ -98,7 +102,7 @@ pub(crate) fn jobs_in_process(
 /// ```
 ///
 /// # Errors
-/// As [`Builder::build_portals`].
+/// Those of [`Builder::build_portals`].
 pub fn simulated_portals(
     net: &SimNet,
     size: u32,
@@ -109,7 +113,7 @@ pub fn simulated_portals(
     Ok(jobs.into_iter().map(Portals::of).collect())
 }
 
-/// The same on a simulated network.
+/// Returns the node and the other parts of each rank of a job on a simulated network.
 pub(crate) fn simulated_jobs(
     net: &SimNet,
     size: u32,
@@ -120,7 +124,7 @@ pub(crate) fn simulated_jobs(
     config.verify()?;
     refuse(config)?;
     let rails = simulated_rails(net, size, config, datagrams)?;
-    // Nothing of it leaves this process, and the same seed has to give the same run.
+    // Nothing of it leaves this process, and the same seed has to reproduce the same run.
     let joined = all_in_process(config, layer, rails, Key::of_seed(net.seed()))?;
     joined
         .into_iter()
@@ -128,7 +132,7 @@ pub(crate) fn simulated_jobs(
         .collect()
 }
 
-/// What only a world has.
+/// Refuses settings that only a world supports.
 pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
     if *config.progress.mode.get() == Mode::Dedicated {
         return Err(Error::NoSuchMode {
@@ -143,7 +147,7 @@ pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts the parts together. Nothing has been polled for when this returns.
+/// Assembles the parts of a job. Nothing has been polled when this returns.
 pub(crate) fn raise(
     joined: Joined,
     hook: Option<Hook>,
@@ -162,7 +166,7 @@ pub(crate) fn raise(
         },
         |mut floor, job, ways, _| {
             floor.ways = ways;
-            let what = "the interface of the meeting points";
+            let what = "the interface of the collective operations";
             floor.node.ni_init(INTERNAL, None).map_err(refused(what))?;
             let collect = Collect::new(&mut floor, job.rank(), job.size())?;
             Ok((floor, collect))
@@ -193,7 +197,7 @@ fn node(
     Ok(ni::Node::new(settings))
 }
 
-/// Waits until all ranks are there.
+/// Waits until all ranks have joined.
 fn begin(mut job: Portals) -> Result<Portals, Error> {
     let within = *job.parts.job.config().job.timeout.get();
     let usual = std::mem::replace(&mut job.parts.station.limit, within);

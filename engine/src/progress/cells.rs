@@ -1,4 +1,5 @@
-//! Completions of dedicated mode: one cache line per request, written by the progress thread, watched by the caller.
+//! Completions of dedicated mode: one cache line per request, which the progress thread writes and the caller
+//! polls.
 //!
 //! ```text
 //!            caller                         progress thread
@@ -7,7 +8,8 @@
 //!   caller gives it back ──► FREE            after DETACH: the thread itself writes FREE
 //! ```
 //!
-//! Cells live in chunks that are never moved or freed while the world lives, so a number is enough to name one.
+//! Cells are in chunks that are never moved or freed while the world lives, so a number is enough to address
+//! one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,24 +18,24 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use doorbell_job::error::Error;
 use doorbell_job::types::Status;
 
-/// Cells of the first chunk; each further chunk is twice as long.
+/// The number of cells in the first chunk; each further chunk is twice as long.
 const FIRST: usize = 64;
-/// Chunks: 64 × (2^20 - 1) cells are more than a process can use.
+/// The number of chunks: 64 × (2^20 - 1) cells are more than a process can use.
 const CHUNKS: usize = 20;
 
-/// Where a cell is in its life.
+/// The state of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
-    /// Nobody uses it.
+    /// Not in use.
     Free = 0,
-    /// The progress thread has, or will get, the request.
+    /// The progress thread has the request, or its command is in the mailbox.
     Open = 1,
-    /// It succeeded: the status is there.
+    /// It succeeded: the status is in the cell.
     Done = 2,
     /// It failed: the error is in the table of errors.
     Failed = 3,
-    /// It was ended: its memory is not touched any more.
+    /// It was ended by force: its memory is not accessed any more.
     Ended = 4,
 }
 
@@ -49,8 +51,8 @@ impl State {
     }
 }
 
-/// One cache line; two, so that the neighbour's prefetched line does not travel with it, would halve the density for
-/// nothing: only one request of a world is usually being watched.
+/// One cache line. Two, to keep the adjacent-line prefetcher away from the neighbour, would halve the density
+/// for nothing: only one request of a world is usually being polled.
 #[derive(Default)]
 #[repr(align(64))]
 struct Cell {
@@ -69,7 +71,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// Chunk and place of a cell: chunk k holds the numbers from 64 (2^k - 1) on.
+    /// Returns the chunk and the index of a cell: chunk k holds the numbers from 64 (2^k - 1) on.
     #[inline]
     fn place(number: u32) -> (usize, usize) {
         let from_one = number as usize / FIRST + 1;
@@ -84,12 +86,12 @@ impl Cells {
         &chunk[at]
     }
 
-    /// How many cells there can be.
+    /// The highest possible number of cells.
     pub(super) const fn most() -> u32 {
         (FIRST * ((1 << CHUNKS) - 1)) as u32
     }
 
-    /// The caller takes a free cell into use.
+    /// Takes a free cell into use, on the caller's side.
     #[inline]
     pub(super) fn open(&self, number: u32) {
         // Relaxed: the mailbox's release makes it visible to the thread together with the command.
@@ -98,15 +100,15 @@ impl Cells {
             .store(State::Open as u32, Ordering::Relaxed);
     }
 
-    /// What the caller sees.
+    /// Returns the state, as the caller sees it.
     #[inline]
     pub(super) fn state(&self, number: u32) -> State {
-        // Acquire pairs with the Release of the three writers below: the outcome, and every byte that the thread wrote
-        // to the caller's memory, is visible.
+        // Acquire pairs with the Release of the three writers below: the outcome, and every byte that the
+        // thread wrote to the caller's memory, is visible.
         State::of(self.cell(number).state.load(Ordering::Acquire))
     }
 
-    /// The thread: success.
+    /// Completes a cell with success, on the thread.
     #[inline]
     pub(super) fn succeed(&self, number: u32, status: Status) {
         let cell = self.cell(number);
@@ -117,7 +119,7 @@ impl Cells {
         cell.state.store(State::Done as u32, Ordering::Release);
     }
 
-    /// The thread: failure.
+    /// Completes a cell with an error, on the thread.
     #[cold]
     pub(super) fn fail(&self, number: u32, error: Error) {
         self.errors
@@ -130,14 +132,14 @@ impl Cells {
             .store(State::Failed as u32, Ordering::Release);
     }
 
-    /// The thread: ended or set free, without an outcome.
+    /// Completes a cell without an outcome, on the thread: ended or freed.
     #[cold]
     pub(super) fn close(&self, number: u32, state: State) {
         // Release: see `state`.
         self.cell(number).state.store(state as u32, Ordering::Release);
     }
 
-    /// The caller: the outcome, when there is one; `None` while it is open.
+    /// Returns the outcome, on the caller's side; `None` while the cell is open.
     #[inline]
     pub(super) fn outcome(&self, number: u32) -> Option<Result<Status, Error>> {
         match self.state(number) {
@@ -155,7 +157,7 @@ impl Cells {
         }
     }
 
-    /// Takes a failed cell's error; forgets it.
+    /// Takes the error of a failed cell out of the table.
     #[cold]
     pub(super) fn error(&self, number: u32) -> Error {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);

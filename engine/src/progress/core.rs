@@ -1,4 +1,5 @@
-//! The owner of the rails and the PML: one bounded pass, sleeping, the end. The same in both modes.
+//! The owner of the rails and the PML: one bounded pass, sleeping, explanations, the end. The same in both
+//! modes.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -41,65 +42,67 @@ const WATCHED: usize = 16;
 const EXPLAINED: usize = 8;
 /// Bytes of the header in front of a plain message (pml/src/wire.rs).
 const HEADER: usize = 16;
-/// Recorded events told with one error, at most.
+/// Recorded events in one error, at most.
 const RECORDED: usize = 32;
 
 /// The rails, the PML, and the clock.
 pub(crate) struct Core {
     pub(crate) pml: Pml<AnyRail>,
-    /// The process whose rails these are.
+    /// The process that opened these rails.
     pub(crate) maker: Maker,
     pub(crate) clock: Clock,
     pub(crate) patience: Patience,
     pub(crate) quiet: Duration,
-    /// What others may see.
+    /// The counter file, for other programs.
     pub(crate) seen: Option<CounterPublisher>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// Of each rank, in the order of preference.
+    /// The paths to each rank, in order of preference.
     pub(crate) ways: Vec<Vec<Way>>,
-    /// A thread of its own runs it.
+    /// Whether a thread of its own runs it.
     pub(crate) dedicated: bool,
     /// One-sided operations of the raw interface.
     pub(crate) one_sided: OneSided,
     /// Requests of the raw interface that have ended (dedicated mode; inline, the PML's own queue serves).
     pub(crate) raw_completions: VecDeque<RequestId>,
-    /// The connection to a rank on another host.
+    /// The connection to a rank on another host, which shows when that rank ends.
     pub(crate) life: Option<Life>,
-    /// Who is lost, as the control plane knows it.
+    /// The ranks that the control plane reports as lost.
     pub(crate) fates: Fates,
-    /// Where peers are met when they are needed.
+    /// Connects peers at their first use, in jobs that start without a full rank table.
     pub(crate) meeting: Option<Box<Meeting>>,
-    /// For foreign event loops.
+    /// The descriptor for foreign event loops.
     pub(crate) watch: Watch,
-    /// Where a simulated clock stopped last for this rank.
+    /// The time at which a simulated clock stopped last for this rank.
     pub(crate) stopped: Option<Time>,
-    /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
+    /// Passes since the last one that read the clock, so that a caller that only ever tests still does
+    /// housekeeping.
     pub(crate) tests: u32,
-    /// Ranks that took nothing more for the whole limit of a call that was handing messages over, and how far
-    /// they had come: later calls wait for them no second time before they go on.
+    /// Ranks that took nothing more during the whole limit of a call that was handing messages over, with the
+    /// count of messages that they had taken by then: later calls do not wait for them again until they take
+    /// more.
     pub(crate) overdue: Vec<(Rank, u64)>,
-    /// Bytes of long messages posted since somebody looked whether earlier ones were acknowledged.
+    /// Bytes of long messages posted since the last check whether earlier ones were acknowledged.
     pub(crate) unlooked: usize,
 }
 
-/// After so many bytes whoever posts long messages looks for acknowledgements: rails that keep what they send until it has
-/// arrived use the same memory again, while it is in the cache. A look costs some hundred nanoseconds, so many bytes ten
-/// microseconds. Short messages are left alone, as a look would end what gathers, and so is shared memory, which has
-/// nothing to gain by it.
+/// After this many bytes, a caller that posts long messages checks for acknowledgements: rails that keep what
+/// they send until it has arrived then reuse the same memory while it is in the cache. A check costs some
+/// hundred nanoseconds, sending this many bytes ten microseconds. Short messages are left alone, since a
+/// check would end a batch, and so is shared memory, which gains nothing by it.
 const LOOK_AFTER: usize = 64 * 1024;
 const LONG: usize = 4096;
 
-/// Passes of a caller that only tests, between two with the clock.
+/// Passes of a caller that only tests, per pass that reads the clock.
 const HOUSEKEEP_EVERY: u32 = 64;
-/// Looks of the short way of a wait, before the long one begins: some microseconds, several round trips between cores
-/// that are far apart.
+/// Checks in the short path of a wait, before the long one begins: some microseconds, several round trips
+/// between cores that are far apart.
 const SOON: u32 = 2000;
-/// How often they are interrupted for a rail that wants the time, at most.
+/// Most interruptions of the short path by a rail that needs the time.
 const TIMES: u32 = 4;
 
 impl Core {
-    /// One bounded pass, without the clock unless a rail asks for it.
+    /// Makes one bounded pass, which reads the clock only if a rail requests it.
     #[inline]
     pub(crate) fn poll(&mut self) -> Work {
         let work = self.pml.poll();
@@ -109,7 +112,7 @@ impl Core {
         work
     }
 
-    /// What needs the time.
+    /// Does the part of a pass that needs the time.
     #[inline(never)]
     fn housekeep(&mut self) -> Work {
         let now = self.clock.now();
@@ -118,7 +121,7 @@ impl Core {
         self.pml.housekeep(now) + self.meet_peers()
     }
 
-    /// One bounded pass with everything.
+    /// Makes one bounded pass with everything.
     pub(crate) fn progress(&mut self) -> Work {
         let (clock, rank, mut stopped) = (self.clock.clone(), self.rank, self.stopped);
         let mut quiet = |_: &Waiting| {};
@@ -128,15 +131,16 @@ impl Core {
         work
     }
 
-    /// One bounded pass with everything, at a time that is known.
+    /// Makes one bounded pass with everything, at a known time.
     pub(crate) fn progress_at(&mut self, now: Time) -> Work {
         self.show(now);
         self.look_across(now);
-        // Who has called is heard of by the rails' own work: nobody sleeps between that and this.
+        // The rails' own work finds callers; they are connected in the same pass, before the process can
+        // sleep.
         self.pml.progress(now) + self.meet_peers()
     }
 
-    /// Whether a rank is known to have ended, by its connection or by the control plane.
+    /// Marks ranks as ended that the connection or the control plane reports as ended.
     #[inline]
     fn look_across(&mut self, now: Time) {
         if let Some(life) = &mut self.life
@@ -152,7 +156,7 @@ impl Core {
         }
     }
 
-    /// Lets others see the counters, now and then.
+    /// Updates the counter file, at intervals.
     #[inline]
     fn show(&mut self, now: Time) {
         if let Some(seen) = &mut self.seen {
@@ -160,7 +164,7 @@ impl Core {
         }
     }
 
-    /// One bounded pass for a caller that looks again and again; now and then with the clock.
+    /// Makes one bounded pass for a caller that tests in a loop; every [`HOUSEKEEP_EVERY`]th reads the clock.
     #[inline]
     pub(crate) fn poll_or_progress(&mut self) -> Work {
         self.tests = self.tests.wrapping_add(1);
@@ -171,8 +175,8 @@ impl Core {
         }
     }
 
-    /// The short way of a blocking receive: looks a bounded number of times, and reads no clock. `None`: not yet, or
-    /// not in the simplest way; posting it is the way that always works.
+    /// The short path of a blocking receive: checks a bounded number of times, and reads no clock. `None`: no
+    /// message yet, or not the simplest case; posting the receive always works.
     #[inline(always)]
     pub(crate) fn recv_soon(&mut self, envelope: Envelope, loan: MutLoan) -> Option<Status> {
         let pml::Source::Rank(from) = envelope.source() else {
@@ -195,13 +199,13 @@ impl Core {
             if !self.pml.wants_time() {
                 return None;
             }
-            // A rail that measures time looks after what may be lost.
+            // A rail that needs the time looks for losses.
             self.housekeep();
         }
         None
     }
 
-    /// Housekeeping for callers that only send: they still hear of credits, new peers and lost ones.
+    /// Does housekeeping for callers that only send, so that they notice credits, new peers and lost ones.
     #[inline]
     pub(crate) fn now_and_then(&mut self) {
         self.tests = self.tests.wrapping_add(1);
@@ -210,7 +214,7 @@ impl Core {
         }
     }
 
-    /// The same after a message of so many bytes was posted.
+    /// Does housekeeping after a message of `bytes` bytes was posted.
     #[inline]
     pub(crate) fn posted(&mut self, to: Rank, bytes: usize) {
         if bytes >= LONG && self.pml.is_far(to) {
@@ -223,7 +227,7 @@ impl Core {
         self.now_and_then();
     }
 
-    /// Whether a matching message is there.
+    /// Returns the status of a matching message, if one has arrived.
     #[inline]
     pub(crate) fn probe(&mut self, envelope: Envelope) -> Option<Status> {
         let found = self
@@ -232,7 +236,7 @@ impl Core {
         Some(found.into())
     }
 
-    /// Whether a matching message is there, or can never come.
+    /// Returns the status of a matching message, or the error when none can arrive any more.
     pub(crate) fn probe_or_lost(&mut self, envelope: Envelope) -> Option<Result<Status, Error>> {
         if let Some(status) = self.probe(envelope) {
             return Some(Ok(status));
@@ -256,7 +260,7 @@ impl Core {
             .map_or_else(String::new, |rail| rail.name().to_string())
     }
 
-    /// Waits until `done` says so.
+    /// Waits until `done` returns something.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the explanation, when `limit` passes first.
@@ -283,10 +287,10 @@ impl Core {
         )
     }
 
-    /// A blocking call does not return while a rail holds back what was accepted for a rank (`None`: for
-    /// any), for at most `limit`: its caller may not come by again for long. What is still held back then
-    /// stays with the rail, and each later call moves it on; its bytes are copies, so the call has done its
-    /// part all the same.
+    /// Waits until no rail holds back what was accepted for a rank (`None`: for any), for at most `limit`,
+    /// since the caller of a blocking call may make no further call for a long time. What is still held back
+    /// then stays with the rail, and each later call pushes it on; its bytes are copies, so the call is
+    /// complete all the same.
     #[inline]
     pub(crate) fn hand_over(
         &mut self,
@@ -336,7 +340,8 @@ impl Core {
         !self.overdue.contains(&(rank, taken))
     }
 
-    /// A call has waited its whole limit for a rank (`None`: for all for which messages are held back).
+    /// Notes that a call has waited its whole limit for a rank (`None`: for all whose messages are held
+    /// back).
     fn set_overdue(&mut self, to: Option<Rank>) {
         let Some(rank) = to else {
             return self.ranks().for_each(|rank| self.set_overdue(Some(rank)));
@@ -364,7 +369,7 @@ impl Core {
         waiter::sleep(&mut waited, &clock, now, until);
     }
 
-    /// Arms all that can wake this rank, and sleeps; `false` when it did not sleep.
+    /// Arms every source of wake-ups and sleeps; `false` when it did not sleep.
     fn sleep_for(&mut self, longest: Duration, extra: Option<BorrowedFd<'_>>) -> bool {
         if let Some(seen) = &self.seen {
             seen.store(&self.pml);
@@ -407,7 +412,7 @@ impl Core {
         true
     }
 
-    /// The error of a wait that has reached its limit: the explanation, and what the rails recorded.
+    /// Builds the error of a wait that has reached its limit: the explanation, and what the rails recorded.
     #[cold]
     pub(crate) fn expired(&self, what: Awaited, waited: Duration) -> Error {
         Error::Timeout(Box::new(Waiting {
@@ -416,7 +421,7 @@ impl Core {
         }))
     }
 
-    /// Who waits for what, with what is known about the peers concerned.
+    /// Describes a wait and what is known about the peers concerned.
     #[cold]
     pub(crate) fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
         let about = self.about(what);
@@ -436,7 +441,7 @@ impl Core {
         }
     }
 
-    /// Whether the rail to a rank that is in use knows that frames do not pass.
+    /// Whether the probes of the rail in use to a rank have found that frames do not pass.
     fn is_cut_off(&self, rank: u32) -> bool {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
         let probed = |path: &PathReport| {
@@ -447,8 +452,8 @@ impl Core {
         current.any(|(passes, _)| !passes)
     }
 
-    /// The ranks that a wait is about, not too many of them: those it names, and where it may be about others, all that
-    /// are lost or have a rail that is not up.
+    /// Returns the ranks that a wait is about, up to [`EXPLAINED`]: those it names, and if it may be about
+    /// others, all that are lost or have a rail that is not up.
     fn about(&self, what: Awaited) -> Vec<u32> {
         let (mut about, others) = what.concerned();
         if others {
@@ -466,7 +471,8 @@ impl Core {
         })
     }
 
-    /// What the rails to some ranks recorded last: [`RECORDED`] lines altogether, and a heading for each rail.
+    /// Returns the latest recorded events of the rails to some ranks: [`RECORDED`] lines altogether, and a
+    /// heading for each rail.
     #[cold]
     pub(crate) fn recent_of(&self, ranks: &[u32]) -> Vec<String> {
         let ways = |rank: &u32| self.ways.get(*rank as usize).map_or(&[][..], Vec::as_slice);
@@ -484,18 +490,18 @@ impl Core {
         let Some(peer) = self.pml.peer(Rank(rank)) else {
             return format!("rank {rank} is not in this job");
         };
-        let heard = self.heard_of(rank);
+        let facts = self.path_facts(rank);
         if let Some(reason) = peer.lost {
             let why = self.trouble_of_meeting(rank).unwrap_or(reason.as_str());
-            return format!("rank {rank} is lost: {why}{heard}");
+            return format!("rank {rank} is lost: {why}{facts}");
         }
         if self.pml.is_unmet(Rank(rank)) {
             let waits = match self.pml.is_wanted(Rank(rank)) {
-                true => "the launcher was asked where it is",
-                false => "nothing was asked of it",
+                true => "its address was requested from the launcher",
+                false => "its address was not requested",
             };
             return format!(
-                "rank {rank} was not met yet: {waits} ({} sends queued)",
+                "rank {rank} is not connected yet: {waits} ({} sends queued)",
                 peer.queued
             );
         }
@@ -505,7 +511,7 @@ impl Core {
             .map(|path| format!("{} {}", self.rail_name(path.rail), self.state_of(rank, path)))
             .collect();
         format!(
-            "rank {rank} over {} ({} sends queued, {} unexpected messages from it, {} held for an earlier one){heard}",
+            "rank {rank} over {} ({} sends queued, {} unexpected messages from it, {} held for an earlier one){facts}",
             paths.join(", "),
             peer.queued,
             peer.unexpected,
@@ -513,7 +519,7 @@ impl Core {
         )
     }
 
-    /// How a rail to a rank is, in one word.
+    /// Returns the state of a rail to a rank, in one word.
     fn state_of(&self, rank: u32, path: &PathReport) -> &'static str {
         let suspect = |way: &Way| {
             self.pml
@@ -528,7 +534,7 @@ impl Core {
         }
     }
 
-    /// The rails to a rank; the other ends are known to the caller.
+    /// Returns the state of the rails to a rank. The caller fills in the names of their other ends.
     pub(crate) fn ways_now(&self, rank: u32) -> Vec<WayNow> {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
         let within = |path: &PathReport| {
@@ -565,41 +571,41 @@ impl Core {
         paths.iter().map(now).collect()
     }
 
-    /// The way to a rank over one of our rails.
+    /// Returns the path to a rank over one of our rails.
     fn way_over(&self, rank: u32, rail: RailId) -> Option<&Way> {
         let ways = self.ways.get(rank as usize)?;
         ways.iter().find(|way| way.rail == rail)
     }
 
-    /// What the rails to a rank know of the way to it: the one in use, and each that is not up.
-    fn heard_of(&self, rank: u32) -> String {
+    /// Describes what the rails to a rank report about the path to it: the one in use, and each that is not
+    /// up.
+    fn path_facts(&self, rank: u32) -> String {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
-        let told = paths.iter().filter_map(|path| {
+        let facts = paths.iter().filter_map(|path| {
             let way = self.way_over(rank, path.rail)?;
             let rail = self.pml.rail(path.rail)?;
             let mut report = rail.report(way.peer);
-            // What got as far as the protocol above the rail, and is none of its words: it came over this rail
-            // where there is no other.
+            // A message that reached the PML and was invalid there came over this rail if there is no other.
             if self.pml.rails().count() == 1 {
                 let drops = self.pml.counters().drops.impossible();
                 report.impossible = report.impossible.map(|count| count + drops);
             }
             let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
-            let facts = wanted.then(|| path_report::facts(&report)).flatten();
-            let words: Vec<String> = facts
+            let counts = wanted.then(|| path_report::facts(&report)).flatten();
+            let parts: Vec<String> = counts
                 .into_iter()
                 .chain(rail.trouble(way.peer).map(Cow::into_owned))
                 .collect();
-            (!words.is_empty()).then(|| format!("; {}: {}", rail.name(), words.join("; ")))
+            (!parts.is_empty()).then(|| format!("; {}: {}", rail.name(), parts.join("; ")))
         });
-        told.collect()
+        facts.collect()
     }
 
-    /// Ends a request now: when it returns, nothing of ours touches its memory any more.
+    /// Ends a request now: when it returns, the engine does not access its memory any more.
     pub(crate) fn end(&mut self, ticket: Ticket) {
         let id = RequestId::from_bits(ticket.0);
         if !self.maker.is_running() {
-            // Nothing in a child of `fork` touches the memory.
+            // No rail in a child of `fork` accesses the memory.
             return;
         }
         while self.pml.abort(id) == Aborted::Wait {
@@ -609,7 +615,7 @@ impl Core {
         }
     }
 
-    /// The outcome of a request that has ended; frees it.
+    /// Takes the outcome of a request that has ended, and frees it.
     #[inline]
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
         let result = self.pml.test(RequestId::from_bits(ticket.0))?;
@@ -619,7 +625,7 @@ impl Core {
         })
     }
 
-    /// The error, with what the rails know about a peer that is lost.
+    /// Adds what the rails know about a lost peer to an error.
     #[cold]
     pub(crate) fn explained(&self, error: impl Into<Error>) -> Error {
         match error.into() {
@@ -633,13 +639,13 @@ impl Core {
                 let broken = self.broken_on_purpose(peer);
                 let why = self.trouble_of_meeting(peer).map_or(why, str::to_owned);
                 let remedy = if remedy == LostReason::Link.advice() && self.knows_why(peer) {
-                    "do what that rail says; a second rail would take over, and a longer DOORBELL_PATIENCE would \
+                    "follow that rail's advice; a second rail would take over, and a longer DOORBELL_PATIENCE would \
                      wait for the link"
                 } else {
                     remedy
                 };
                 Error::PeerLost {
-                    why: broken.clone().unwrap_or(why) + &self.heard_of(peer),
+                    why: broken.clone().unwrap_or(why) + &self.path_facts(peer),
                     peer,
                     what,
                     recent: self.recent_of(&[peer]),
@@ -653,14 +659,14 @@ impl Core {
         }
     }
 
-    /// Whether a rail to a rank says itself why it is down, and what to do.
+    /// Whether a rail to a rank itself reports why it is down, and what to do.
     fn knows_why(&self, rank: u32) -> bool {
         let ways = self.ways.get(rank as usize).map_or(&[][..], |ways| ways);
         let mut rails = ways.iter().filter_map(|way| self.pml.rail(way.rail));
         rails.any(|rail| rail.own_reason().is_some())
     }
 
-    /// Why a peer is lost whose rails were broken by `fault.inject`.
+    /// Returns the reason for a lost peer whose rails were broken by `fault.inject`.
     fn broken_on_purpose(&self, rank: u32) -> Option<String> {
         let ways = self.ways.get(rank as usize)?;
         let mut rails = ways.iter().filter_map(|way| self.pml.rail(way.rail));
@@ -668,9 +674,9 @@ impl Core {
         Some(format!("fault.inject broke {} on purpose", rail.name()))
     }
 
-    /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
+    /// Pushes out what was accepted and closes the connections to the peers, for at most `limit`.
     pub(crate) fn close(&mut self, limit: Duration) {
-        // Nobody is left who could take anything.
+        // No peer is left that could take anything.
         let alone = self.life.as_ref().is_some_and(Life::is_over);
         self.push_out(if alone { Duration::ZERO } else { limit });
         if let Some(life) = self.life.take() {
@@ -691,11 +697,11 @@ impl Core {
     }
 }
 
-/// The core while it is waited on, and where a long wait is reported.
+/// The core during a wait, with the receiver of reports about long waits.
 struct Waited<'a> {
     core: &'a mut Core,
     notice: &'a mut dyn FnMut(&Waiting),
-    /// Wakes a sleeper, too.
+    /// A further descriptor that ends a sleep.
     extra: Option<BorrowedFd<'a>>,
 }
 
@@ -724,7 +730,7 @@ impl Pollable for Waited<'_> {
 
     #[inline]
     fn wants_time(&self) -> bool {
-        // A pass looks at the clock where a rail wants it.
+        // `Core::poll` reads the clock itself where a rail needs it.
         false
     }
 
@@ -769,8 +775,8 @@ impl Pollable for Waited<'_> {
     }
 }
 
-/// What a rail that is up is for. Long messages are striped over all of them, unless a rail within the host goes `alone`;
-/// small ones take the fastest, and equal ones in turn.
+/// Returns the role of a rail that is up. Long messages are striped over all rails, unless a rail within the
+/// host goes `alone`; small ones take the fastest, and equally fast ones in turn.
 fn role(path: &PathReport, alone: bool, turns: bool) -> &'static str {
     match (path.small, alone, turns) {
         (true, true, _) => "everything",

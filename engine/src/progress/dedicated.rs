@@ -1,4 +1,5 @@
-//! The dedicated thread: takes commands out of the mailbox, polls, writes completions into cells, sleeps when idle.
+//! The dedicated thread: takes commands out of the mailbox, polls, writes completions into cells, sleeps when
+//! idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -20,16 +21,16 @@ use super::cells::{Cells, State};
 use super::core::Core;
 use super::{Envelope, Ticket};
 
-/// Commands taken in one pass, at most: the duty cycle stays bounded.
+/// Commands taken in one pass, at most, so that a pass stays bounded.
 const COMMANDS: usize = 64;
-/// No cell.
+/// The number that stands for the absence of a cell.
 const NONE: u32 = u32::MAX;
 
-/// A step that has no command of its own: rare, so it may be boxed.
+/// A step without a command of its own: rare, so it may be boxed.
 pub(super) type Call = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// What a caller asks the thread to do. The loans stay valid until the cell says that the request has ended: that is
-/// the promise of the `scope` module, kept by waiting for the cell.
+/// A command from a caller to the thread. The loans stay valid until the cell shows that the request has
+/// ended: that is the promise of the `scope` module, which waits for the cell.
 pub(super) enum Command {
     /// A send out of borrowed memory.
     Send {
@@ -59,21 +60,22 @@ pub(super) enum Command {
     },
     /// Any other receive.
     RecvOther(u32, Box<RecvArgs>),
-    /// Completes the cell when a matching message is there; takes nothing.
+    /// Completes the cell when a matching message has arrived, and leaves it to be received.
     Watch { cell: u32, envelope: Envelope },
     /// Ends a request at once.
     End(u32),
-    /// Lets a request run on without anybody waiting.
+    /// Lets a request run on without its handle.
     Detach(u32),
-    /// Anything else.
+    /// Runs any other step.
     Call(Call),
-    /// Says goodbye to the peers and ends the thread.
+    /// Closes the connections to the peers and ends the thread.
     Close(Duration),
 }
-// One cache line with the mailbox's stamp.
+// With the mailbox's stamp, a command fills one cache line.
 const _: () = assert!(size_of::<Command>() <= 56);
 
-/// A flag and a descriptor: who sleeps can be woken, who does not costs the other side one load.
+/// A flag and an event descriptor: a sleeper can be woken, and one that is awake costs the other side a
+/// single load.
 pub(crate) struct Bell {
     asleep: AtomicBool,
     descriptor: OwnedFd,
@@ -89,11 +91,12 @@ impl Bell {
         })
     }
 
-    /// After something was published: wakes the sleeper, if there is one.
+    /// Wakes the sleeper, if there is one. Called after something was published.
     #[inline]
     pub(crate) fn ring(&self) {
-        // SeqCst fences on both sides: either the sleeper's check after `prepare` sees what was published before this
-        // fence, or this load sees its flag. With less, both could miss each other: a lost wake-up.
+        // SeqCst fences on both sides: either the sleeper's check after `prepare` sees what was published
+        // before this fence, or this load sees its flag. With less, both could miss each other: a lost
+        // wake-up.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();
@@ -102,18 +105,18 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        // Full (the descriptor is readable already) is as good as written.
+        // A write that fails because the counter is full is as good: the descriptor is readable already.
         let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
     }
 
-    /// Before sleeping: raise the flag; the caller then checks once more whether there is something.
+    /// Raises the flag before a sleep; the caller then checks once more whether there is something.
     pub(crate) fn prepare(&self) {
         self.asleep.store(true, Ordering::Relaxed);
-        // See `ring`.
+        // Pairs with the fence in `ring`.
         fence(Ordering::SeqCst);
     }
 
-    /// After sleeping, or instead of it.
+    /// Lowers the flag after a sleep, or instead of it.
     pub(crate) fn finish(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         let mut count = [0; 8];
@@ -125,16 +128,16 @@ impl Bell {
     }
 }
 
-/// What both sides see.
+/// The state that both sides share.
 pub(super) struct Shared {
     pub(super) cells: Cells,
     /// Wakes the caller.
     pub(super) caller: Bell,
     /// Wakes the progress thread.
     pub(super) engine: Bell,
-    /// The thread touches no memory of the caller any more.
+    /// Set once the thread does not access a caller's memory any more.
     pub(super) ended: AtomicBool,
-    /// Why, when it was not asked to.
+    /// The reason, if the thread was not ended by a caller.
     pub(super) reason: Mutex<String>,
 }
 
@@ -153,16 +156,16 @@ pub(super) struct Desk {
     /// The request of each cell.
     request_of: Vec<Option<RequestId>>,
     watches: Vec<Watch>,
-    /// Cells whose requests a rail does not let go of yet.
+    /// Cells whose requests a rail has not let go of yet.
     ending: Vec<u32>,
     completed: bool,
-    /// Ring for every pass that found work: a foreign event loop sleeps.
+    /// Whether to ring for every pass that found work, because a foreign event loop sleeps.
     pub(super) tell: bool,
     closing: Option<Duration>,
 }
 
-/// Says that the thread has ended, whatever way it ends. Dropped after the desk, so that nothing of ours can touch a
-/// caller's memory once the flag is up.
+/// Signals that the thread has ended, whatever way it ends. It is dropped after the desk, so that the thread
+/// cannot access a caller's memory once the flag is up.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -193,8 +196,8 @@ pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command
     desk.duty(&mut mailbox);
     let limit = desk.closing.unwrap_or_default();
     desk.core.close(limit);
-    // The order of what follows is the order of drops: the mailbox closes, the desk goes with every rail, and then
-    // `_ending` speaks.
+    // What follows relies on the order of drops: the mailbox closes, the desk is dropped with every rail, and
+    // then `_ending` raises its flag.
     drop(mailbox);
     drop(desk);
 }
@@ -203,7 +206,7 @@ impl Desk {
     fn duty(&mut self, mailbox: &mut Receiver<Command>) {
         let clock = self.core.clock.clone();
         let patience = self.core.patience;
-        // This wait never ends by itself: no deadline, nothing to complain about.
+        // This wait never ends by itself: it has no deadline, and nothing to report as quiet.
         let mut waiter = Waiter::new(&clock, patience, Duration::MAX, Duration::MAX);
         while self.closing.is_none() {
             let commands = mailbox.drain(COMMANDS, |command| self.take(command));
@@ -333,7 +336,7 @@ impl Desk {
         self.completed = true;
     }
 
-    /// Tells the callers what has ended; bounded by what has.
+    /// Writes the completions of requests that have ended into their cells; bounded by their number.
     #[inline]
     fn complete(&mut self) -> usize {
         let mut work = 0;
@@ -356,11 +359,12 @@ impl Desk {
                 match outcome {
                     Some(Ok(status)) => self.succeed(cell, status),
                     Some(Err(error)) => self.fail(cell, error),
-                    // Nobody else tests requests of cells; should it be gone all the same, the caller must not wait.
+                    // Only this thread tests requests of cells; should one be gone all the same, the caller
+                    // must not wait.
                     None => self.fail(cell, Error::Cancelled),
                 }
             }
-            // Started through the raw interface: its own queue.
+            // It was started through the raw interface, which has a queue of its own.
             _ => self.core.raw_completions.push_back(id),
         }
     }
@@ -389,7 +393,8 @@ impl Desk {
         work
     }
 
-    /// Ends what the cell stands for. A cell that has its outcome already keeps it: nothing is open any more.
+    /// Ends the request or probe of a cell. A cell that has its outcome already keeps it: nothing is open any
+    /// more.
     fn end(&mut self, cell: u32) {
         if let Some(at) = self.watches.iter().position(|watch| watch.cell == cell) {
             self.watches.swap_remove(at);
@@ -410,7 +415,7 @@ impl Desk {
     fn detach(&mut self, cell: u32) {
         match self.unlink(cell) {
             Some(id) => self.core.pml.detach(id),
-            // It has ended before: its error, if any, interests nobody.
+            // It has ended before: its error, if any, is of no interest.
             None => _ = self.shared.cells.outcome(cell),
         }
         self.shared.cells.close(cell, State::Free);
@@ -424,13 +429,13 @@ impl Desk {
         }
     }
 
-    /// The request of a cell that is still open.
+    /// Returns the request of a cell that is still open.
     pub(super) fn request(&self, cell: u32) -> Option<RequestId> {
         self.request_of.get(cell as usize).copied().flatten()
     }
 }
 
-/// Bytes of a payload.
+/// Returns the number of bytes of a payload.
 #[inline]
 fn length(payload: &Payload) -> usize {
     match payload {
@@ -441,7 +446,7 @@ fn length(payload: &Payload) -> usize {
     }
 }
 
-/// The index half of a request's number: small and reused.
+/// Returns the index half of a request's number: small and reused.
 #[inline]
 fn index_of(id: RequestId) -> usize {
     (id.to_bits() & u64::from(u32::MAX)) as usize

@@ -1,4 +1,4 @@
-//! The caller's side of dedicated mode: puts commands into the mailbox and watches cells.
+//! The caller's side of dedicated mode: puts commands into the mailbox and polls cells.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,15 +22,15 @@ use super::core::Core;
 use super::dedicated::{Bell, Command, Desk, Shared, run};
 use super::{Look, Ticket};
 
-/// Time between questions of a long wait for raw completions.
+/// Interval between two checks of a long wait for raw completions.
 const ASK_EVERY: Duration = Duration::from_micros(200);
 
-/// A handle on the dedicated thread.
+/// The handle of the dedicated thread.
 pub(crate) struct Link {
     mailbox: Sender<Command>,
     shared: Arc<Shared>,
     pool: RefCell<Pool>,
-    /// The process that has the thread.
+    /// The process that runs the thread.
     maker: Maker,
     clock: Clock,
     patience: Patience,
@@ -42,7 +42,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Pool {
     free: Vec<u32>,
-    /// Detached: free as soon as the thread says so.
+    /// Detached cells: free as soon as the thread marks them so.
     limbo: Vec<u32>,
     made: u32,
 }
@@ -83,15 +83,15 @@ impl Link {
             caller: Bell::new("the progress thread")?,
             engine: Bell::new("the progress thread")?,
             ended: AtomicBool::new(false),
-            reason: Mutex::new("it was asked to".to_owned()),
+            reason: Mutex::new("a caller closed it".to_owned()),
         });
         let pin = core_id.map(find_core).transpose()?;
         let (clock, patience, quiet) = (core.clock.clone(), core.patience, core.quiet);
         let name = format!("doorbell-{}", core.rank);
         let of_thread = Arc::clone(&shared);
-        let (told, pinned) = std::sync::mpsc::sync_channel(1);
+        let (report, pinned) = std::sync::mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(name).spawn(move || {
-            let _ = told.send(pin.map_or(Ok(()), bind));
+            let _ = report.send(pin.map_or(Ok(()), bind));
             run(core, of_thread, receiver);
         });
         let thread = thread.map_err(|source| {
@@ -122,7 +122,7 @@ impl Link {
         }
     }
 
-    /// Puts a command into the mailbox, waiting for room.
+    /// Puts a command into the mailbox, and waits for room.
     #[inline]
     fn post(&self, command: Command) -> Result<(), Error> {
         self.here()?;
@@ -169,7 +169,7 @@ impl Link {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// Starts a request: a fresh cell, and the command that `make` builds for it.
+    /// Starts a request: takes a free cell and posts the command that `make` builds for it.
     #[inline]
     pub(super) fn start_request(&self, make: impl FnOnce(u32) -> Command) -> Result<Ticket, Error> {
         let cell = self.pool.borrow_mut().take(&self.shared.cells);
@@ -190,7 +190,7 @@ impl Link {
         self.pool.borrow_mut().free.push(cell);
     }
 
-    /// The outcome of a request that has ended; gives its cell back.
+    /// Takes the outcome of a request that has ended, and returns its cell to the pool.
     #[inline]
     pub(crate) fn take(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
         let outcome = match self.shared.cells.outcome(ticket.cell()) {
@@ -201,12 +201,12 @@ impl Link {
         Some(outcome)
     }
 
-    /// Ends a request: returns when the thread does not touch its memory any more.
+    /// Ends a request: returns when the thread does not access its memory any more.
     #[cold]
     pub(crate) fn end(&self, ticket: Ticket) {
         let cell = ticket.cell();
         if self.here().is_err() {
-            // Nothing in a child of `fork` touches the memory.
+            // No rail in a child of `fork` accesses the memory.
             return;
         }
         if self.post(Command::End(cell)).is_ok() {
@@ -220,7 +220,7 @@ impl Link {
                 }
             }
         } else {
-            // Closed: the thread is on its way out. Its last word is the flag.
+            // The mailbox is closed: the thread is about to end, and raises its flag last.
             while !self.has_ended() {
                 thread::yield_now();
             }
@@ -229,7 +229,7 @@ impl Link {
         self.give_back(cell);
     }
 
-    /// Lets a request run on without anybody waiting.
+    /// Lets a request run on without its handle.
     #[cold]
     pub(crate) fn detach(&self, ticket: Ticket) {
         if self.post(Command::Detach(ticket.cell())).is_ok() {
@@ -237,7 +237,7 @@ impl Link {
         }
     }
 
-    /// Runs `step` on the thread and waits for what it returns.
+    /// Runs `step` on the thread and returns its result.
     #[cold]
     pub(super) fn call<R: Send + 'static>(
         &self,
@@ -247,11 +247,11 @@ impl Link {
         self.post(Command::Call(Box::new(move |desk| {
             let _ = sender.send(step(desk));
         })))?;
-        // The sender is dropped unsent when the mailbox is dropped with the thread: an error, never a hang.
+        // When the thread ends, the mailbox drops the unused sender: an error, never a hang.
         receiver.recv().map_err(|_| self.ended())
     }
 
-    /// Waits until `done` says so.
+    /// Waits until `done` returns something.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the explanation, when `limit` passes first; [`Error::Ended`].
@@ -303,10 +303,10 @@ impl Link {
         }
     }
 
-    /// Waits until `step`, which is run over there again and again, finds something.
+    /// Waits until `step`, which the thread runs repeatedly, returns something.
     ///
     /// # Errors
-    /// As [`Link::wait`].
+    /// Those of [`Link::wait`].
     pub(super) fn wait_asking<R: Send + 'static>(
         &self,
         limit: Duration,
@@ -314,7 +314,7 @@ impl Link {
         notice: &mut dyn FnMut(&Waiting),
         step: impl Fn(&mut Desk) -> Option<R> + Copy + Send + 'static,
     ) -> Result<R, Error> {
-        // Between questions the caller is idle from the start: each question is a round trip already.
+        // Between two checks the caller is idle from the start: each check is a round trip already.
         let patience = Patience {
             spins: 0,
             yields: self.patience.yields,
@@ -336,12 +336,12 @@ impl Link {
         }
     }
 
-    /// What wakes the caller.
+    /// Returns the bell that wakes the caller.
     pub(super) fn bell(&self) -> &Bell {
         &self.shared.caller
     }
 
-    /// A copy of the descriptor on which the caller sleeps.
+    /// Returns a copy of the descriptor on which the caller sleeps.
     pub(super) fn descriptor(&self) -> Result<OwnedFd, Error> {
         let copy = self.bell().descriptor().as_fd().try_clone_to_owned();
         copy.map_err(|source| {
@@ -370,18 +370,18 @@ impl Link {
             .unwrap_or_else(|error| unknown(what, waited, &error))
     }
 
-    /// The error of a wait that has reached its limit.
+    /// Builds the error of a wait that has reached its limit.
     #[cold]
     fn expired(&self, what: Awaited, waited: Duration) -> Error {
         self.call(move |desk| desk.core.expired(what, waited))
             .unwrap_or_else(|error| Error::Timeout(Box::new(unknown(what, waited, &error))))
     }
 
-    /// Ends the thread: it takes leave of the peers, for at most `limit`.
+    /// Ends the thread, which first closes the connections to the peers, for at most `limit`.
     pub(crate) fn close(&mut self, limit: Duration) {
         let _ = self.post(Command::Close(limit));
         if let Some(thread) = self.thread.take() {
-            // A panic over there was printed by the thread and told to every caller that waited.
+            // The thread has printed its panic, and every waiting caller got the error.
             let _ = thread.join();
         }
     }
@@ -416,7 +416,7 @@ fn unknown(what: Awaited, waited: Duration, error: &Error) -> Waiting {
     }
 }
 
-/// Binds the calling thread.
+/// Binds the calling thread to a core.
 fn bind(core: core_affinity::CoreId) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(core.id);

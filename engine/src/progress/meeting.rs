@@ -1,14 +1,15 @@
-//! Peers that are met when they are needed: what the owner of the rails does about it, in its housekeeping.
+//! Connecting peers at their first use: what the owner of the rails does about it, in its housekeeping.
 //!
 //! ```text
 //!   the PML wants 7 ──────────────────┐                          known: opened at once
-//!                                     ├─► directory.ask / search ──► news ──► opened, or it cannot be met
-//!   a rail: a stranger calls, "#a4" ──┘        "#a4" is what 7 is called there ──► opened
+//!                                     ├─► directory.ask / search ──► news ──► connected, or it cannot be
+//!   a rail: a stranger calls, "#a4" ──┘        "#a4" is the name of 7 there ───► connected
 //! ```
 //!
-//! A rail knows who calls by a name that only both ends can make, of their addresses and the job's key. Whose name it is,
-//! one finds out by reading what the others have published, so a stranger's call has words read until it is found whose it
-//! is: the nearest ranks first, and each word once in the life of the job.
+//! A rail identifies an unknown caller by a name that only both ends can compute, from their addresses and
+//! the job's key. The rank behind a name is found by reading the records that other ranks have published, so
+//! a call from a stranger makes this rank read records until one matches: the nearest ranks first, and each
+//! record once per job.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -23,23 +24,23 @@ use doorbell_pml::{PmlError, RailId, Rank};
 
 use super::core::Core;
 
-/// Most names of strangers that are kept for each rail until somebody is found whose they are: as many as shared memory keeps,
-/// where nobody calls twice.
+/// Most names of unmatched strangers that are kept for each rail: as many as shared memory keeps, where each
+/// stranger calls only once.
 const CALLING: usize = 4096;
 
-/// What it takes to open a peer in the middle of a job.
+/// What it takes to connect a peer in the middle of a job.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     pub(crate) directory: Directory,
     config: Config,
     candidates: Vec<Candidate>,
-    /// What ranks that are known and not open would be called by our rails.
+    /// The names that known ranks without a connection would have on our rails.
     names: HashMap<(RailId, Caller), u32>,
-    /// Whose names these are.
+    /// The ranks whose names are in `names`.
     named: BTreeSet<u32>,
-    /// Who has called, and nobody knows who it is.
+    /// Callers that no known rank matches yet.
     calling: HashSet<(RailId, Caller)>,
-    /// Why ranks cannot be met.
+    /// The reason for each rank that cannot be connected.
     troubles: BTreeMap<u32, String>,
 }
 
@@ -58,7 +59,7 @@ impl Meeting {
 }
 
 impl Core {
-    /// Opens who is wanted and who calls, as far as it is known who that is.
+    /// Connects the peers that are wanted and those that call, as far as their ranks are known.
     #[inline]
     pub(super) fn meet_peers(&mut self) -> Work {
         match self.meeting.take() {
@@ -74,11 +75,11 @@ impl Core {
             self.meet_wanted(&mut meeting, rank.0);
             work += 1;
         }
-        work += self.hear_strangers(&mut meeting);
+        work += self.on_callers(&mut meeting);
         if meeting.directory.any() {
             work += 1;
             for news in meeting.directory.take() {
-                self.heard_of_rank(&mut meeting, news);
+                self.on_news(&mut meeting, news);
             }
             if meeting.calling.is_empty() {
                 meeting.directory.found();
@@ -89,7 +90,7 @@ impl Core {
         work
     }
 
-    /// Whether a rank was met; it is wanted from now on.
+    /// Marks a rank as wanted; returns whether it is connected.
     pub(crate) fn meet(&mut self, rank: u32) -> Result<bool, Error> {
         if rank >= self.size {
             let size = self.size;
@@ -106,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Why a rank cannot be met, if that was tried.
+    /// Returns why a rank cannot be connected, if that was tried.
     pub(super) fn trouble_of_meeting(&self, rank: u32) -> Option<&str> {
         let meeting = self.meeting.as_ref()?;
         meeting.troubles.get(&rank).map(String::as_str)
@@ -125,21 +126,22 @@ impl Core {
         }
     }
 
-    fn heard_of_rank(&mut self, meeting: &mut Meeting, News { rank, trouble }: News) {
+    fn on_news(&mut self, meeting: &mut Meeting, News { rank, trouble }: News) {
         match trouble {
             Some(trouble) if self.pml.is_wanted(Rank(rank)) => self.cannot_meet(meeting, rank, trouble),
-            // Who has nothing to say to it may never need to know.
+            // A rank that exchanges no messages with it may never need to know.
             Some(trouble) => drop(meeting.troubles.insert(rank, trouble)),
             None if self.pml.is_wanted(Rank(rank)) => self.open(meeting, rank),
             None => self.name_rank(meeting, rank),
         }
         if meeting.directory.is_whole() {
-            // They are nobody of this job, or of a life that is over.
+            // The callers that are left are no ranks of this job, or belong to an earlier incarnation.
             meeting.calling.clear();
         }
     }
 
-    /// Notes how a rank would be called that calls before it is open, and opens it if it has.
+    /// Records the names with which a rank would call before it is connected, and connects it if it has
+    /// called.
     fn name_rank(&mut self, meeting: &mut Meeting, rank: u32) {
         let Some(hello) = meeting.directory.hello(rank) else {
             return;
@@ -158,21 +160,21 @@ impl Core {
         meeting.names.extend(names.into_iter().map(|name| (name, rank)));
     }
 
-    fn hear_strangers(&mut self, meeting: &mut Meeting) -> Work {
-        let mut heard = Vec::new();
+    fn on_callers(&mut self, meeting: &mut Meeting) -> Work {
+        let mut callers = Vec::new();
         for (id, rail) in self.pml.rails_mut() {
             while let Some(caller) = rail.stranger() {
-                heard.push((id, caller));
+                callers.push((id, caller));
             }
         }
-        let count = heard.len();
-        for stranger in heard {
-            self.hear_stranger(meeting, stranger);
+        let count = callers.len();
+        for stranger in callers {
+            self.on_caller(meeting, stranger);
         }
         count
     }
 
-    fn hear_stranger(&mut self, meeting: &mut Meeting, stranger: (RailId, Caller)) {
+    fn on_caller(&mut self, meeting: &mut Meeting, stranger: (RailId, Caller)) {
         if let Some(rank) = meeting.names.get(&stranger).copied() {
             return self.open(meeting, rank);
         }
@@ -180,7 +182,7 @@ impl Core {
         if same.count() >= CALLING || !meeting.calling.insert(stranger) {
             return;
         }
-        // Those who are known already may be it: rank 0, or one that was asked for and is not open.
+        // Ranks that are known already may match: rank 0, or one that was looked up and is not connected.
         let known: Vec<u32> = meeting.directory.hellos().map(|hello| hello.rank).collect();
         for rank in known {
             if self.pml.is_unmet(Rank(rank)) && !meeting.named.contains(&rank) {
@@ -190,7 +192,7 @@ impl Core {
         if meeting.directory.is_whole() {
             meeting.calling.clear();
         } else if meeting.calling.contains(&stranger) {
-            // Where nobody can be asked, it calls until it gives up, and says so.
+            // If the search fails, the stranger calls until it gives up, and reports that itself.
             let _ = meeting.directory.search(self.rank);
         }
     }
@@ -212,7 +214,7 @@ impl Core {
         }
     }
 
-    /// Who called is open now.
+    /// Forgets the calls of a rank that is connected now.
     fn forget_callers(&self, meeting: &mut Meeting, rank: u32) {
         let Some(hello) = meeting.directory.hello(rank) else {
             return;

@@ -1,4 +1,4 @@
-//! Progress: the two modes over the same core.
+//! The engine as a world uses it: two modes of progress over the same core.
 //!
 //! ```text
 //!   inline       caller ──► Core (rails + PML)                       one thread, no hand-over
@@ -35,12 +35,13 @@ pub use self::one_sided::{Completion, Window};
 pub(crate) use self::watch::Watch;
 pub(crate) use doorbell_job::wait::turns::LATE;
 
-/// Names an open request: the PML's own number inline, a cell in dedicated mode.
+/// The handle of an open request: the PML's own number in inline mode, the number of a cell in dedicated
+/// mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(pub(crate) u64);
 
 impl Ticket {
-    /// Of a send that was done when it was started. No request has so high a number.
+    /// A send that was complete when it was started. No request has this number.
     pub(crate) const DONE: Self = Self(u64::MAX);
 
     #[inline]
@@ -49,29 +50,30 @@ impl Ticket {
     }
 }
 
-/// Whether a request has ended: what a wait for several of them looks at.
+/// A check whether requests have ended, for waits on several of them.
 pub(crate) trait Look {
     fn is_done(&mut self, ticket: Ticket) -> bool;
 
-    /// The status of one that has ended well, and frees it; `None`: it is under way, or ended in another way.
+    /// Returns the status of a request that has ended with success, and frees it; `None` while it is in
+    /// progress or if it failed.
     fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status>;
 }
 
 /// Several requests that are waited for together.
 pub(crate) trait Each {
-    /// Looks at those that are left; something when none is under way any more.
+    /// Checks the requests that are left; `Some` when none is in progress any more.
     fn look(&mut self, at: &mut impl Look) -> Option<()>;
 
-    /// What is left, in words.
+    /// Describes what is left.
     fn awaited(&self) -> Awaited;
 }
 
-/// Who, which context, which tag: the small part of every send, receive and probe.
+/// The envelope of a send, receive or probe: peer, context and tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope {
     pub(crate) tag: u64,
     pub(crate) ignore: u64,
-    /// The peer; [`Envelope::ANY`] for any.
+    /// The peer's rank; [`Envelope::ANY`] for any.
     peer: u32,
     pub(crate) context: u16,
     pub(crate) synchronous: bool,
@@ -80,7 +82,7 @@ pub(crate) struct Envelope {
 impl Envelope {
     const ANY: u32 = u32::MAX;
 
-    /// Of a send.
+    /// The envelope of a send.
     #[inline]
     pub(crate) fn to(context: u16, to: u32, tag: u64, synchronous: bool) -> Self {
         Self {
@@ -92,11 +94,12 @@ impl Envelope {
         }
     }
 
-    /// Of a receive or a probe.
+    /// The envelope of a receive or a probe.
     #[inline]
     pub(crate) fn from(context: u16, source: Source, tag: Tag) -> Self {
         let peer = match source {
-            // No job has so many ranks: one that stands for "any" is turned into another that does not exist.
+            // No job has this many ranks: the number that stands for "any" is replaced by another rank that
+            // does not exist.
             Source::Rank(rank) => rank.min(Self::ANY - 1),
             Source::Any => Self::ANY,
         };
@@ -109,7 +112,7 @@ impl Envelope {
         }
     }
 
-    /// The peer's rank; of "any rank", one that does not exist.
+    /// The peer's rank; for "any rank", one that does not exist.
     #[inline]
     pub(crate) fn peer(&self) -> u32 {
         self.peer
@@ -159,7 +162,7 @@ impl Envelope {
         }
     }
 
-    /// What a wait for it says.
+    /// Describes a wait for this send.
     pub(crate) fn awaited_send(&self) -> Awaited {
         Awaited::Send {
             to: self.peer,
@@ -167,13 +170,13 @@ impl Envelope {
         }
     }
 
-    /// What a wait for it says.
+    /// Describes a wait for this receive.
     pub(crate) fn awaited_receive(&self) -> Awaited {
         let (from, tag) = self.asked();
         Awaited::Receive { from, tag }
     }
 
-    /// What a wait for it says.
+    /// Describes a wait for this probe.
     pub(crate) fn awaited_probe(&self) -> Awaited {
         let (from, tag) = self.asked();
         Awaited::Probe { from, tag }
@@ -189,17 +192,17 @@ impl Envelope {
     }
 }
 
-/// The core of a process. A copy of it in a child of `fork` is nothing to work with: the memory of its rails
-/// is not mapped there.
+/// The core, for use in the process that made it. A copy of it in a child of `fork` cannot work: the memory
+/// of its rails is not mapped there.
 pub(crate) struct InlineCore {
     core: RefCell<Core>,
     maker: Maker,
 }
 
-/// Why the core cannot be had.
+/// The reason for which the core cannot be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unheld {
-    /// It is at work below this call.
+    /// A call below this one is using it.
     Busy,
     /// Another process made it.
     Forked,
@@ -216,7 +219,7 @@ impl From<Unheld> for Error {
 }
 
 impl InlineCore {
-    /// The core, for one call.
+    /// Borrows the core for one call.
     #[inline]
     pub(crate) fn hold(&self) -> Result<RefMut<'_, Core>, Unheld> {
         if !self.maker.is_running() {
@@ -226,7 +229,8 @@ impl InlineCore {
     }
 }
 
-/// The engine as a world sees it. The core lies in it and not behind a pointer: that is one load less per message.
+/// The engine as a world sees it. The core is stored inline and not behind a pointer: that saves one load per
+/// message.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Front {
     Inline(InlineCore),
@@ -234,7 +238,7 @@ pub(crate) enum Front {
 }
 
 impl Front {
-    /// Of a core that callers poll themselves.
+    /// Makes an engine whose core the callers poll themselves.
     pub(crate) fn inline(core: Core) -> Self {
         let maker = core.maker;
         Self::Inline(InlineCore {
@@ -246,7 +250,7 @@ impl Front {
     /// Holds the engine for as long as a blocking call's memory is lent to it.
     ///
     /// # Errors
-    /// [`Error::Busy`] in the middle of another call: in a hook.
+    /// [`Error::Busy`] inside another call, that is, in a hook.
     #[inline]
     pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
         match self {
@@ -255,9 +259,10 @@ impl Front {
         }
     }
 
-    /// Sends what the rail takes at once (inline mode only). [`AtOnce::Refused`]: nothing has happened,
-    /// [`Held::send_loan`] is the way that always works. [`AtOnce::Held`]: sent, and the caller waits until
-    /// the rail's device has it ([`Front::hand_over`]). With `MORE`, the doorbell waits for the next call.
+    /// Sends if the rail accepts the message at once (inline mode only). [`AtOnce::Refused`]: nothing has
+    /// happened, and [`Held::send_loan`] is the call that always works. [`AtOnce::Held`]: sent, and the
+    /// caller waits until the rail's device has it ([`Front::hand_over`]). With `MORE`, the doorbell is left
+    /// to the next call.
     #[inline(always)]
     pub(crate) fn send_now<const MORE: bool>(&self, envelope: Envelope, loan: ConstLoan) -> AtOnce {
         let Self::Inline(core) = self else {
@@ -286,8 +291,8 @@ impl Front {
         }
     }
 
-    /// Waits until the rails' devices have what was accepted for a rank (`None`: for any), for at most
-    /// `limit`. A dedicated thread moves it without the caller.
+    /// Waits until the devices have what their rails accepted for a rank (`None`: for any), for at most
+    /// `limit`. A dedicated thread pushes it out without the caller.
     pub(crate) fn hand_over(
         &self,
         to: Option<u32>,
@@ -321,7 +326,7 @@ impl Front {
         }
     }
 
-    /// Starts any other send.
+    /// Starts a send of any other layout.
     pub(crate) fn send_other(&self, envelope: Envelope, payload: Payload) -> Result<Option<Ticket>, Error> {
         let args = envelope.send(payload);
         match self {
@@ -353,7 +358,7 @@ impl Front {
         }
     }
 
-    /// Starts any other receive.
+    /// Starts a receive of any other layout.
     pub(crate) fn recv_other(&self, envelope: Envelope, target: Target) -> Result<Ticket, Error> {
         let args = envelope.recv(target);
         match self {
@@ -370,8 +375,9 @@ impl Front {
         }
     }
 
-    /// Receives a message that comes soon and fits, without a request (inline mode only). When it returns, the memory
-    /// is not touched any more; `None` says nothing about the message, and a receive is then posted.
+    /// Receives a message that arrives soon and fits, without a request (inline mode only). When it returns,
+    /// the memory is not accessed any more. After `None`, which implies nothing about the message, the caller
+    /// posts a receive.
     #[inline(always)]
     pub(crate) fn recv_soon(&self, envelope: Envelope, loan: MutLoan) -> Option<Status> {
         match self {
@@ -380,7 +386,7 @@ impl Front {
         }
     }
 
-    /// Waits until `done` finds something, looking at as many requests as it likes.
+    /// Waits until `done` returns something. It may check any number of requests.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -400,11 +406,12 @@ impl Front {
         }
     }
 
-    /// Starts a send out of one borrowed piece, which others may follow, with which it may leave; [`Ticket::DONE`]: done already.
+    /// Starts a send of one borrowed piece, which may leave together with sends that follow it;
+    /// [`Ticket::DONE`]: complete already.
     ///
-    /// Its arguments and its answer are in registers, here and in [`Front::post_recv`]. A processor that copies what it has just
-    /// written in other pieces waits until all of its writes are out, and among those of a send is one to a line that
-    /// another core has.
+    /// Its arguments and its result are in registers, here and in [`Front::post_recv`]. A processor that
+    /// reads back what it has just written, in pieces of another size, stalls until all of its stores are
+    /// done, and one store of a send goes to a cache line that another core owns.
     #[inline(never)]
     pub(crate) fn post_send(
         &self,
@@ -447,7 +454,7 @@ impl Front {
         Ok(self.hold()?.recv_loan(envelope, loan)?)
     }
 
-    /// Waits until all that `left` holds have ended, and settles those that ended well.
+    /// Waits until all requests in `left` have ended, and settles those that succeeded.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -457,7 +464,7 @@ impl Front {
         left: &mut impl Each,
         notice: &mut dyn FnMut(&Waiting),
     ) -> Result<(), Error> {
-        // What is asked about the rest is asked between two looks.
+        // `awaited` is called between two checks, so the borrows do not overlap.
         let left = RefCell::new(left);
         let what = || left.borrow().awaited();
         match self {
@@ -469,10 +476,10 @@ impl Front {
         }
     }
 
-    /// Waits until a matching message is there.
+    /// Waits until a matching message has arrived.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::PeerLost`] when the one rank that it may come from is lost.
+    /// [`Error::Timeout`]; [`Error::PeerLost`] when the only rank that it may come from is lost.
     pub(crate) fn probe(
         &self,
         envelope: Envelope,
@@ -496,7 +503,7 @@ impl Front {
         }
     }
 
-    /// Waits until something of the raw interface has ended.
+    /// Waits for a completion of the raw interface.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -527,7 +534,7 @@ impl Front {
         }
     }
 
-    /// The outcome of a request that has ended; `None` while it is open. Makes progress.
+    /// Returns the outcome of a request that has ended; `None` while it is open. Makes progress.
     #[inline]
     pub(crate) fn test(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
         match self {
@@ -544,7 +551,7 @@ impl Front {
         }
     }
 
-    /// Lets a request on owned memory run on by itself.
+    /// Lets a request on owned memory run on without its handle.
     #[cold]
     pub(crate) fn detach(&self, ticket: Ticket) {
         match self {
@@ -557,7 +564,7 @@ impl Front {
         }
     }
 
-    /// Asks to cancel; `true` when the request then ends as cancelled.
+    /// Tries to cancel a request; `true` when it then ends as cancelled.
     #[cold]
     pub(crate) fn cancel(&self, ticket: Ticket) -> bool {
         match self {
@@ -573,7 +580,7 @@ impl Front {
         }
     }
 
-    /// Runs a rare step where the core lives.
+    /// Runs a rare step on the thread that owns the core.
     ///
     /// # Errors
     /// [`Error::Busy`], [`Error::Ended`].
@@ -587,7 +594,7 @@ impl Front {
         }
     }
 
-    /// Whether a rail holds anything back that it has accepted.
+    /// Whether a rail holds back messages that it has accepted.
     #[inline]
     pub(crate) fn holds_back(&self) -> bool {
         match self {
@@ -596,7 +603,8 @@ impl Front {
         }
     }
 
-    /// A test that finds everything done makes no progress; what waits for company leaves all the same.
+    /// Sends what waits for further messages to leave with: a test that finds everything done makes no
+    /// progress.
     #[inline]
     pub(crate) fn flush_gathered(&self) {
         if let Self::Inline(core) = self
@@ -606,7 +614,7 @@ impl Front {
         }
     }
 
-    /// One bounded pass (inline; a dedicated thread needs none).
+    /// Makes one bounded pass of progress (inline; a dedicated thread needs none).
     pub(crate) fn progress(&self) -> usize {
         match self {
             Self::Inline(core) => core.hold().map_or(0, |mut core| core.progress()),
@@ -614,7 +622,7 @@ impl Front {
         }
     }
 
-    /// Takes leave of the peers, for at most `limit`.
+    /// Closes the connections to the peers, for at most `limit`.
     pub(crate) fn close(&mut self, limit: Duration) {
         match self {
             Self::Inline(own) => own.core.get_mut().close(limit),
@@ -623,15 +631,16 @@ impl Front {
     }
 }
 
-/// The engine, held by one call on this thread. Inline it is the core itself, and holding it is how memory is lent
-/// to it: who holds it can end what was started, whatever happens in between, because nothing else can have it.
+/// The engine, held by one call on this thread. In inline mode it is the borrowed core, and memory is lent
+/// only to a core that is held: the holder can end what it started, whatever happens in between, because no
+/// other call can borrow it.
 pub(crate) enum Held<'w> {
     Inline(RefMut<'w, Core>),
     Dedicated(&'w Link),
 }
 
 impl Held<'_> {
-    /// Starts a send out of one borrowed piece. `None`: done already.
+    /// Starts a send of one borrowed piece. `None`: complete already.
     #[inline]
     pub(crate) fn send_loan(&mut self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
         match self {
@@ -690,7 +699,7 @@ impl Held<'_> {
     /// Waits for one request and takes its outcome.
     ///
     /// # Errors
-    /// Those of the request; [`Error::Timeout`], and then it is still open.
+    /// Those of the request; [`Error::Timeout`], after which it is still open.
     #[inline]
     pub(crate) fn wait(
         &mut self,
@@ -707,11 +716,12 @@ impl Held<'_> {
                 link.is_done(ticket).then(|| link.take(ticket))
             })?,
         }
-        // A ticket is taken once, by its only owner; should that be wrong, it is an error and not a hang.
+        // Only the owner of a ticket takes its outcome, and once; should that be wrong, it is an error and
+        // not a hang.
         .unwrap_or(Err(Error::Cancelled))
     }
 
-    /// As [`Front::hand_over`], for a rank.
+    /// Waits until the rail's device has what was accepted for a rank; see [`Front::hand_over`].
     #[inline]
     pub(crate) fn hand_over(
         &mut self,
@@ -725,7 +735,7 @@ impl Held<'_> {
         }
     }
 
-    /// The outcome of a request, when it has ended.
+    /// Takes the outcome of a request, if it has ended.
     pub(crate) fn take_done(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
         match self {
             Self::Inline(core) => core.is_done(ticket).then(|| core.take(ticket)).flatten(),
@@ -735,7 +745,7 @@ impl Held<'_> {
         }
     }
 
-    /// Ends a request: when it returns, nothing of ours touches its memory any more.
+    /// Ends a request: when it returns, the engine does not access its memory any more.
     #[cold]
     pub(crate) fn end(&mut self, ticket: Ticket) {
         match self {

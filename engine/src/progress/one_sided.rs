@@ -1,4 +1,4 @@
-//! One-sided operations of foreign front ends, and the one queue of completions that they see.
+//! One-sided operations for foreign front ends, and the one queue of their completions.
 
 use std::collections::HashMap;
 
@@ -13,37 +13,37 @@ use doorbell_pml::{Delivery, LostReason, RailId, Rank, RequestId};
 
 use super::core::Core;
 
-/// Something that has ended.
+/// A completion of the raw interface.
 #[derive(Debug)]
 pub enum Completion {
-    /// A send or receive. A send that answered [`Sent::Done`](doorbell_pml::Sent::Done) does not come here.
+    /// A send or receive. A send that returned [`Sent::Done`](doorbell_pml::Sent::Done) has none.
     Request {
-        /// Which.
+        /// The number of the request.
         id: RequestId,
-        /// How.
+        /// Its status, or the error.
         outcome: Result<Status, Error>,
     },
-    /// A message that a multi-receive took; the buffer itself ends as a [`Completion::Request`].
+    /// A message that a multi-receive has received; the buffer itself ends as a [`Completion::Request`].
     Delivery(Delivery),
-    /// A one-sided operation or a fence. Atomics bring the old value, everything else zero.
+    /// A one-sided operation or a fence. Atomics return the old value, everything else zero.
     Operation {
-        /// Which.
+        /// The number of the operation.
         id: u64,
-        /// How.
+        /// The old value, or the error.
         outcome: Result<u64, Error>,
     },
 }
 
-/// Memory of one rank that others may reach: to be told to them. Valid on one rail of its owner.
+/// Memory of one rank that others may access, to be sent to them. It is valid on one rail of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Which of the owner's rails, as the owner numbers them.
+    /// The owner's rail, by its number there.
     pub rail: u16,
-    /// The memory, as that rail names it.
+    /// The memory, as that rail addresses it.
     pub remote: Remote,
 }
 
-/// One-sided operations under way.
+/// The one-sided operations in progress.
 #[derive(Default)]
 pub(crate) struct OneSided {
     last: u64,
@@ -55,11 +55,11 @@ struct Operation {
     peer: u32,
 }
 
-/// This bit marks operations of front ends; the PML's own have it clear.
+/// The bit that marks operations of front ends; the PML's own have it clear.
 const FOREIGN: u64 = 1 << 63;
 
 impl Core {
-    /// The next completion of the raw interface.
+    /// Returns the next completion of the raw interface.
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         if let Some(found) = self.watch.found.take() {
             return Some(found);
@@ -68,7 +68,7 @@ impl Core {
             return Some(Completion::Delivery(delivery));
         }
         let queued = self.raw_completions.pop_front();
-        // The dedicated thread takes the PML's queue itself, since its cells complete through it too.
+        // The dedicated thread drains the PML's queue itself, since its cells complete through it, too.
         let queued = if self.dedicated {
             queued
         } else {
@@ -89,7 +89,7 @@ impl Core {
             Error::OneSided {
                 what,
                 peer,
-                reason: words(error),
+                reason: text(error),
             }
         });
         Some(Completion::Operation {
@@ -98,7 +98,7 @@ impl Core {
         })
     }
 
-    /// Exposes memory to rank `to`, or to all for `None`.
+    /// Exposes memory to rank `to`, or to all ranks for `None`.
     pub(crate) fn expose(
         &mut self,
         memory: Exposure,
@@ -163,7 +163,7 @@ impl Core {
             self.pml.want(Rank(peer));
             return Err(Error::Full {
                 what: format!(
-                    "rank {peer} is met at its first use, and was not yet: poll, and start the {name} again"
+                    "rank {peer} is being connected for its first use: make progress, and start the {name} again"
                 ),
             });
         }
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// What a wait for completions says.
+    /// Describes a wait for completions.
     pub(crate) fn awaited_completion(&self) -> Awaited {
         match self.one_sided.open.values().next() {
             Some(operation) => Awaited::OneSided {
@@ -220,7 +220,7 @@ impl Core {
     }
 }
 
-fn words(error: OpError) -> String {
+fn text(error: OpError) -> String {
     match error {
         OpError::Denied => {
             "the target refused: the key is unknown or revoked, or the range or access is not allowed"
@@ -229,7 +229,7 @@ fn words(error: OpError) -> String {
         OpError::Withdrawn => "the target withdrew the memory meanwhile; the bytes mean nothing".to_owned(),
         OpError::NotDone => "the peer or rail went down before it was done".to_owned(),
         OpError::Indeterminate => {
-            "the peer or rail went down, and whether it was done cannot be told".to_owned()
+            "the peer or rail went down, and it is unknown whether it was done".to_owned()
         }
         OpError::System(number) => std::io::Error::from_raw_os_error(number).to_string(),
     }

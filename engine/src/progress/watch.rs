@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use super::core::Core;
 use super::{Completion, Front, Link};
 
-/// What an armed core has.
+/// The descriptor set of a core that can be armed.
 #[derive(Default)]
 pub(crate) struct Watch {
     set: Option<OwnedFd>,
-    /// Descriptors of rails that are in the set.
+    /// The descriptors of rails that are in the set.
     members: Vec<RawFd>,
-    /// Found while arming, to be told next.
+    /// A completion that arming has found, to be returned next.
     pub(crate) found: Option<Completion>,
 }
 
@@ -62,7 +62,7 @@ impl Core {
         })
     }
 
-    /// Whether something of the raw interface has ended; it is kept for the next question.
+    /// Whether the raw interface has a completion, which is kept for the next call.
     fn look(&mut self) -> bool {
         if self.watch.found.is_none() {
             self.poll_or_progress();
@@ -71,7 +71,7 @@ impl Core {
         self.watch.found.is_some()
     }
 
-    /// Until when a sleep may last; `None`: do not sleep.
+    /// Returns the longest sleep; `None`: do not sleep.
     fn may_sleep(&mut self) -> Option<Duration> {
         if self.look() || self.pml.must_poll() || matches!(self.clock, Clock::Virtual(_)) {
             return None;
@@ -116,7 +116,7 @@ impl Core {
 }
 
 impl Front {
-    /// The descriptor of a foreign event loop: it stays the same.
+    /// Returns the descriptor for a foreign event loop: always the same one.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Error> {
         match self {
             Self::Inline(core) => core.hold()?.descriptor(),
@@ -124,7 +124,7 @@ impl Front {
         }
     }
 
-    /// Prepares a sleep on the descriptor, of the returned length at most; `None`: there is something to
+    /// Prepares a sleep on the descriptor, of the returned length at most; `None`: there is a completion to
     /// take.
     pub(crate) fn arm(&self) -> Result<Option<Duration>, Error> {
         match self {
@@ -149,8 +149,8 @@ impl Front {
     }
 }
 
-/// The thread rings for every pass that found work while `tell` is set; the look comes after the bell was
-/// prepared.
+/// Arms the thread's bell. While `tell` is set, the thread rings for every pass that found work; the check
+/// comes after the bell was prepared, so that no wake-up is lost.
 fn arm_link(link: &Link) -> Result<Option<Duration>, Error> {
     link.bell().prepare();
     let found = link.call(|desk| {

@@ -1,5 +1,5 @@
-//! A child of `fork` that uses or drops its copy of a job's handle: its calls are refused by name, and the
-//! parent's job goes on. In this folder because `fork` is unsafe.
+//! A child of `fork` that uses or drops its copy of a job's handle: its calls fail with `Error::Forked`, and
+//! the parent's job goes on. The tests are in this folder because calling `fork` is unsafe.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -14,8 +14,7 @@ use crate::{Config, Error, Source, Tag, World};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
 
-/// Runs `work` in a child of this process, which then ends without another word; it has to say that all was
-/// well.
+/// Runs `work` in a child of this process, which ends right after it; `work` returns whether all was well.
 fn in_a_child(what: &str, work: impl FnOnce() -> bool) {
     let child = fork();
     if child == 0 {
@@ -24,8 +23,8 @@ fn in_a_child(what: &str, work: impl FnOnce() -> bool) {
     ended_well(what, child);
 }
 
-/// In the child: zero. A lock that another thread holds at the fork stays locked in the child: SIGALRM ends a
-/// child that waits for one, and `ended_well` reports it.
+/// Forks; returns zero in the child. A lock that another thread holds at the fork stays locked in the child:
+/// SIGALRM ends a child that waits for one, and `ended_well` reports it.
 fn fork() -> libc::pid_t {
     // SAFETY: the child works on memory of its own, in this one thread, and ends by `end`.
     let child = unsafe { libc::fork() };
@@ -36,7 +35,7 @@ fn fork() -> libc::pid_t {
     child
 }
 
-/// Ends a child without running anything of the parent's.
+/// Ends a child without running any of the parent's exit code.
 fn end(well: bool) -> ! {
     // SAFETY: nothing of this process is used afterwards.
     unsafe { libc::_exit(i32::from(!well)) }
@@ -68,7 +67,7 @@ fn forked<T>(result: Result<T, Error>) -> bool {
     })
 }
 
-/// Every kind of call is refused.
+/// Makes every kind of call, and returns whether all are refused.
 fn uses(world: &World) -> bool {
     let mut into = [0; 8];
     let scope = world.scope(|s| s.isend(1, 1, b"never").map(|_| ()));
@@ -114,7 +113,7 @@ fn a_child_that_uses_drops_or_closes_a_world_does_nothing_to_it() {
                     other.barrier().unwrap();
                 });
                 there_and_back(&world, 0);
-                // Each child has a copy, and what one does with it the next one does not see.
+                // Each child has a copy of its own, so what one does with it does not show in the next.
                 in_a_child(&format!("{what}: uses"), || uses(&world));
                 // SAFETY: the child drops its copy, and the parent the original.
                 let copy = |world: &World| unsafe { std::ptr::read(world) };

@@ -1,11 +1,12 @@
-//! What a scope does when it cannot keep its promise: it does not return. In a process of its own, since that one ends.
+//! A scope that cannot keep its promise does not return: it ends the process, which the test therefore starts
+//! for itself.
 
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::{env, mem, process};
 
-/// Tells the process how it is to leave the scope.
+/// Names the way in which the process leaves the scope.
 const CHILD: &str = "SCOPE_TEST_LEAVES_BY";
 /// The number of SIGABRT everywhere on Linux.
 const ABORTED: i32 = 6;
@@ -18,7 +19,7 @@ fn leave_while_held(by_panic: bool) {
         world.scope(|s| {
             mem::forget(s.irecv(0, 1, &mut into)?);
             mem::forget(world.front().hold()?);
-            assert!(!by_panic, "as asked");
+            assert!(!by_panic, "by panic");
             Ok(())
         })
     }));
@@ -38,17 +39,17 @@ fn a_scope_that_cannot_take_its_buffers_back_does_not_return() {
             .env(CHILD, how)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.signal(), Some(ABORTED), "by {how}: {said}");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.signal(), Some(ABORTED), "by {how}: {stderr}");
         assert!(
-            said.contains("doorbell: a scope ends with buffers lent"),
-            "{said}"
+            stderr.contains("doorbell: a scope ends with buffers lent"),
+            "{stderr}"
         );
     }
 }
 
 #[test]
-fn a_scope_without_open_requests_needs_nobody() {
+fn a_scope_without_open_requests_needs_no_engine() {
     let world = crate::init().unwrap();
     let mut into = [0; 8];
     let held = world.scope(|s| {

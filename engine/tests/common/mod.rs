@@ -17,7 +17,7 @@ pub(crate) fn config(mode: Mode) -> Config {
     config
 }
 
-/// Runs `rank` on `size` threads, each with its world; a panic of one is the test's.
+/// Runs `rank` on `size` threads, each with its world; a panic in one fails the test.
 pub(crate) fn job(size: u32, config: &Config, rank: impl Fn(World) + Sync) {
     let worlds = doorbell::local(size, config).unwrap();
     thread::scope(|s| {
@@ -34,14 +34,14 @@ pub(crate) fn job(size: u32, config: &Config, rank: impl Fn(World) + Sync) {
     });
 }
 
-/// The same in both modes.
+/// Runs a job in both modes of progress.
 pub(crate) fn in_both_modes(size: u32, rank: impl Fn(World) + Sync) {
     for mode in MODES {
         job(size, &config(mode), &rank);
     }
 }
 
-/// Bytes that tell who sent what.
+/// Returns bytes that depend on the sender and the length.
 pub(crate) fn pattern(seed: u32, length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| (i as u32).wrapping_mul(31).wrapping_add(seed.wrapping_mul(17)) as u8 ^ (i >> 8) as u8)

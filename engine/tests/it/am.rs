@@ -1,4 +1,5 @@
-//! Jobs of active messages: every kind of message, puts and gets, over rails that break; how a job ends, and by whom.
+//! Jobs of active messages: every kind of message, puts and gets, over rails that break; how a job ends, and
+//! by which rank.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -17,9 +18,9 @@ use doorbell::{Builder, Config, Error, local_am};
 
 use crate::common::pattern;
 
-/// Says which part a started process plays.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_AM_ROLE";
-/// Says how a started process interrupts itself.
+/// Names the way in which a started process interrupts itself.
 const INTERRUPTED: &str = "DOORBELL_TEST_AM_INTERRUPTED";
 const SEGMENT: usize = 1 << 20;
 
@@ -29,17 +30,18 @@ fn config() -> Config {
     config
 }
 
-/// What the handlers of a rank have seen.
+/// What the handlers of a rank have received.
 #[derive(Clone, Default)]
 struct Seen {
-    /// Numbers of the requests that came, in order.
+    /// Numbers of the requests that arrived, in order.
     requests: Arc<Mutex<Vec<u32>>>,
     replies: Arc<Mutex<Vec<u32>>>,
     bad: Arc<AtomicU64>,
 }
 
 impl Seen {
-    /// Requests 200 carry their number, and a payload that begins as the pattern of it; each is replied to with the number.
+    /// Requests 200 carry their number, and a payload that begins with that number's pattern; the reply
+    /// carries the number.
     fn setup(&self) -> Setup {
         let mut handlers = Handlers::new();
         let seen = self.clone();
@@ -82,7 +84,8 @@ fn job(size: u32, config: &Config, rank: impl Fn(Am, Seen) + Sync) {
     });
 }
 
-/// Everybody sends `count` numbered messages of all kinds to its neighbour, and each is seen once, and replied to once.
+/// Each rank sends `count` numbered messages of all kinds to its neighbour; each arrives once, and has one
+/// reply.
 fn ring(mut am: Am, seen: &Seen, count: u32) {
     let next = (am.rank() + 1) % am.size();
     let longest = 60_000;
@@ -94,7 +97,7 @@ fn ring(mut am: Am, seen: &Seen, count: u32) {
                 .request_medium(next, 200, &[number], &pattern(number, 500)[..])
                 .unwrap(),
             kind => {
-                // A place is used again when all that left from it was replied to.
+                // A place is reused when all messages from it were replied to.
                 let earlier = number as usize;
                 let replies = &seen.replies;
                 am.wait_until("earlier replies", || {
@@ -125,8 +128,8 @@ fn ring(mut am: Am, seen: &Seen, count: u32) {
         numbers.sort_unstable();
         numbers
     };
-    assert_eq!(sorted(&seen.requests), all, "each request once");
-    assert_eq!(sorted(&seen.replies), all, "each reply once");
+    assert_eq!(sorted(&seen.requests), all, "each request arrives once");
+    assert_eq!(sorted(&seen.replies), all, "each reply arrives once");
     assert_eq!(seen.bad.load(Ordering::Relaxed), 0, "payloads are whole");
     assert_eq!(am.exit(0).unwrap(), 0);
 }
@@ -138,7 +141,7 @@ fn messages_of_all_kinds_are_seen_once() {
     }
 }
 
-/// Sends by way of the thread that has the rank, and waits for how it ends.
+/// Sends through the thread that owns the rank, and waits for the outcome.
 fn send_by(client: &Client, ticket: &mut Ticket, work: &Work) -> Outcome {
     while client.begin(ticket, work.clone()) == Err(NotTaken::Full) {
         thread::yield_now();
@@ -150,7 +153,7 @@ fn send_by(client: &Client, ticket: &mut Ticket, work: &Work) -> Outcome {
 }
 
 #[test]
-fn other_threads_send_through_the_one_that_has_the_rank() {
+fn other_threads_send_through_the_one_that_owns_the_rank() {
     const EACH: u32 = 300;
     job(2, &config(), |mut am, seen| {
         let to = 1 - am.rank();
@@ -188,10 +191,10 @@ fn other_threads_send_through_the_one_that_has_the_rank() {
                 .copied()
                 .filter(|number| number / EACH == place)
                 .collect();
-            assert!(of_one.is_sorted(), "each thread's in their order");
+            assert!(of_one.is_sorted(), "those of each thread in order");
         }
         came.sort_unstable();
-        assert_eq!(came, (0..2 * EACH).collect::<Vec<_>>(), "each once");
+        assert_eq!(came, (0..2 * EACH).collect::<Vec<_>>(), "each arrives once");
         assert_eq!(seen.bad.load(Ordering::Relaxed), 0);
         assert!(am.client(3).is_err(), "no power of two");
         assert!(am.client(4).is_ok(), "the others are gone");
@@ -248,7 +251,7 @@ fn any_rank_ends_the_job_and_the_largest_status_counts() {
             assert_eq!(am.exit(7).unwrap(), 7);
             return;
         }
-        // It waits for something else, and is told.
+        // It waits for something else, and gets the error.
         let error = am.wait_until("nothing that comes", || None::<()>).unwrap_err();
         assert!(
             error.to_string().contains("the job ends with status 7"),
@@ -259,7 +262,7 @@ fn any_rank_ends_the_job_and_the_largest_status_counts() {
 }
 
 #[test]
-fn statistics_are_written_when_asked_for() {
+fn statistics_are_written_when_enabled() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("stats");
     let settings = doorbell::am::Settings::parse([("GASNET_PORTAL_CREDIT_STATS", "1")]).unwrap();
@@ -287,7 +290,7 @@ fn more_than_may_be_pinned_is_refused_by_name() {
     assert_eq!(error.exit_code(), 2);
 }
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -326,11 +329,12 @@ fn child() {
         }
     };
     println!("\nNOTICED {error}");
-    // The others are to find the cause, and not what follows from it.
+    // The others are to find the cause, and not its consequences.
     thread::sleep(Duration::from_millis(300));
     let code = match &error {
-        // The last rank just returns with the error, as a program with `?` does: it takes part in the end all the same.
-        Error::Am(told) if matches!(**told, AmError::ShuttingDown { .. }) && next != 0 => {
+        // The last rank just returns with the error, as a program with `?` does: it takes part in the end all
+        // the same.
+        Error::Am(cause) if matches!(**cause, AmError::ShuttingDown { .. }) && next != 0 => {
             am.exit(0).unwrap_or(99)
         }
         error => {
@@ -350,7 +354,8 @@ impl Drop for Started {
     }
 }
 
-/// Three ranks that send to each other, once all of them do; what each says at its end.
+/// Runs three ranks that send to each other, disturbs one once all of them do, and returns the error and
+/// status of each.
 fn three(name: &str, disturb: impl FnOnce(&mut Started)) -> Vec<(String, Option<i32>)> {
     let root = format!("@doorbell-test-am-{}-{name}", std::process::id());
     let mut ranks: Vec<Started> = (0..3)
@@ -371,8 +376,8 @@ fn three(name: &str, disturb: impl FnOnce(&mut Started)) -> Vec<(String, Option<
     disturb(&mut ranks[1]);
     let disturbed = Instant::now();
     let ends = ranks.iter_mut().zip(outputs).map(|(rank, mut lines)| {
-        let said = lines.find_map(|line| Some(line.ok()?.strip_prefix("NOTICED ")?.to_owned()));
-        (said.unwrap_or_default(), rank.0.wait().unwrap().code())
+        let text = lines.find_map(|line| Some(line.ok()?.strip_prefix("NOTICED ")?.to_owned()));
+        (text.unwrap_or_default(), rank.0.wait().unwrap().code())
     });
     let ends = ends.collect();
     assert!(
@@ -387,28 +392,28 @@ fn three(name: &str, disturb: impl FnOnce(&mut Started)) -> Vec<(String, Option<
 fn a_killed_rank_is_named_by_all_others_in_time() {
     let ends = three("killed", |rank| rank.0.kill().unwrap());
     for rank in [0, 2] {
-        let (said, code) = &ends[rank];
-        assert!(said.starts_with("rank 1 is lost"), "rank {rank}: {said}");
-        assert_eq!(*code, Some(4), "rank {rank}: {said}");
+        let (text, code) = &ends[rank];
+        assert!(text.starts_with("rank 1 is lost"), "rank {rank}: {text}");
+        assert_eq!(*code, Some(4), "rank {rank}: {text}");
     }
 }
 
 #[test]
-fn an_interrupt_ends_all_ranks_in_order_where_that_was_asked_for() {
+fn an_interrupt_ends_all_ranks_in_order_where_that_is_enabled() {
     let ends = three("interrupted", |rank| {
         let process = rustix::process::Pid::from_child(&rank.0);
         rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
     });
-    for (rank, (said, code)) in ends.iter().enumerate() {
+    for (rank, (text, code)) in ends.iter().enumerate() {
         assert!(
-            said.contains("the job ends with status 130"),
-            "rank {rank}: {said}"
+            text.contains("the job ends with status 130"),
+            "rank {rank}: {text}"
         );
-        assert_eq!(*code, Some(130), "rank {rank}: {said}");
+        assert_eq!(*code, Some(130), "rank {rank}: {text}");
     }
 }
 
-/// What a started process does that interrupts itself; without a role, this is no test.
+/// The body of a started process that interrupts itself; without a role, this is no test.
 #[test]
 fn interrupts_itself() {
     let Ok(role) = std::env::var(INTERRUPTED) else {
@@ -435,12 +440,12 @@ fn interrupts_itself() {
     std::io::stdout().flush().unwrap();
     let am = (role == "again").then_some(am);
     interrupt().unwrap();
-    // A rank that computes.
+    // From here on, the rank computes.
     thread::sleep(Duration::from_secs(20));
     drop(am);
 }
 
-/// In a job that computes, and when the job is over; also where there was one before.
+/// In a job that computes, and when the job is over; also when there was one before.
 #[test]
 fn a_second_interrupt_ends_the_process() {
     use std::os::unix::process::ExitStatusExt as _;
@@ -453,19 +458,19 @@ fn a_second_interrupt_ends_the_process() {
             "--test-threads=1",
         ]);
         let output = command.env(INTERRUPTED, role).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let noticed = if role == "ended" {
             "NOTICED nothing"
         } else {
             "NOTICED the job ends with status 130"
         };
-        assert!(said.contains(noticed), "{role}: {said}");
-        assert_eq!(output.status.signal(), Some(2), "{role}: {said}");
+        assert!(text.contains(noticed), "{role}: {text}");
+        assert_eq!(output.status.signal(), Some(2), "{role}: {text}");
     }
 }
 
 #[test]
-fn what_was_accepted_is_sent_by_who_closes() {
+fn closing_sends_what_was_accepted() {
     let many = doorbell::am::Settings::parse([("GASNET_PORTAL_MSG_LIMIT", "4000")]).unwrap();
     let setup = |_| Setup::new(Handlers::new(), 4096).settings(many.clone());
     let ranks = local_am(2, &config(), setup).unwrap();
@@ -504,7 +509,7 @@ fn what_was_accepted_is_sent_by_who_closes() {
 }
 
 #[test]
-fn what_a_poll_leaves_in_a_queue_is_not_slept_past() {
+fn a_rank_does_not_sleep_while_a_poll_has_left_events() {
     const REQUESTS: u32 = 40;
     job(2, &config(), |mut am, seen| {
         if am.rank() == 0 {
@@ -519,7 +524,8 @@ fn what_a_poll_leaves_in_a_queue_is_not_slept_past() {
             while came(&seen) < 8 {
                 am.conduit().poll();
             }
-            // A poll handles eight of them: fewer than 16 have come, and so many more are there that the next leaves some.
+            // A poll handles eight of them: fewer than 16 have arrived, and so many more are pending that the
+            // next poll leaves some.
             thread::sleep(Duration::from_millis(20));
             am.conduit().poll();
             let left = came(&seen) < REQUESTS as usize;
@@ -530,7 +536,7 @@ fn what_a_poll_leaves_in_a_queue_is_not_slept_past() {
     });
 }
 
-/// Ranks of a simulated job, of which only those act that a test calls.
+/// Ranks of a simulated job, of which each acts only when a test calls it.
 fn simulated() -> (SimNet, [Am; 2]) {
     let settings = doorbell::am::Settings::parse([
         ("GASNET_PORTAL_CRED_PER_NODE", "24"),
@@ -554,33 +560,33 @@ fn simulated() -> (SimNet, [Am; 2]) {
     (net, ranks.try_into().unwrap())
 }
 
-/// The peer takes nothing: the wait ends by its deadline, and says what it was for.
+/// The peer takes nothing: the wait ends at its deadline, with an error that names what it waited for.
 #[test]
 fn every_wait_has_an_end_on_a_simulated_clock() {
     let (_net, [mut am, _peer]) = simulated();
     am.set_deadline(Duration::from_millis(20));
-    let told = |error: Error| (matches!(error, Error::Timeout(_)), error.to_string());
-    let (in_time, said) = told(am.put(Remote { rank: 1, offset: 0 }, &[1; 8]).unwrap_err());
-    assert!(in_time && said.contains("its put or get"), "{said}");
-    let (in_time, said) = loop {
+    let outcome = |error: Error| (matches!(error, Error::Timeout(_)), error.to_string());
+    let (in_time, text) = outcome(am.put(Remote { rank: 1, offset: 0 }, &[1; 8]).unwrap_err());
+    assert!(in_time && text.contains("its put or get"), "{text}");
+    let (in_time, text) = loop {
         if let Err(error) = am.request_short(1, 200, &[]) {
-            break told(error);
+            break outcome(error);
         }
     };
-    assert!(in_time && said.contains("credits of the rank"), "{said}");
-    // A barrier is waited for again.
+    assert!(in_time && text.contains("credits of the rank"), "{text}");
+    // The next call waits for the same barrier.
     for _ in 0..2 {
-        let (in_time, said) = told(am.barrier().unwrap_err());
-        assert!(in_time && said.contains("all ranks at a barrier"), "{said}");
+        let (in_time, text) = outcome(am.barrier().unwrap_err());
+        assert!(in_time && text.contains("all ranks at a barrier"), "{text}");
     }
 }
 
 #[test]
-fn a_conduit_that_breaks_ends_what_is_under_way() {
+fn a_conduit_that_breaks_ends_what_is_in_progress() {
     use doorbell::fabric::ni::{AckReq, Md, Ni as _, Piece, Process, Put, Target};
     let (net, [mut am, mut peer]) = simulated();
     let handle = am.put_later(Remote { rank: 1, offset: 0 }, &[1; 8]).unwrap();
-    // Data of Longs without end: its queue of requests, which nobody looks at, has no room for their events.
+    // Longs without end: the queue of its requests, which is never polled, has no room for their events.
     let ni = peer.conduit().ni_mut();
     let md = ni.md_bind(Md::default()).unwrap();
     for lid in 0..400 {
@@ -608,7 +614,7 @@ fn a_conduit_that_breaks_ends_what_is_under_way() {
 }
 
 #[test]
-fn a_mailbox_is_made_anew_once_its_clients_are_gone() {
+fn a_mailbox_is_replaced_once_its_clients_are_gone() {
     let mut am = Builder::new()
         .without_environment()
         .build_am(Setup::new(Handlers::new(), 64))
@@ -616,10 +622,10 @@ fn a_mailbox_is_made_anew_once_its_clients_are_gone() {
     let client = am.client(4).unwrap();
     assert!(am.client(4).is_err());
     drop(client);
-    assert!(am.client(4).is_ok(), "nothing was polled for");
+    assert!(am.client(4).is_ok(), "the clients are gone without a poll");
 }
 
-/// Ranks whose credits do not fit together are refused by name, at every one of them, whoever leaves first.
+/// Ranks whose credits do not fit together are refused with an error at each of them, whichever leaves first.
 #[test]
 fn ranks_with_other_settings_are_refused_at_both_sides() {
     let ranks = local_am(2, &config(), |rank| {
@@ -630,7 +636,7 @@ fn ranks_with_other_settings_are_refused_at_both_sides() {
         Setup::new(Handlers::new(), SEGMENT).settings(settings)
     });
     let refused: Vec<Error> = thread::scope(|s| {
-        let attach = |rank: doorbell::am::Waiting| rank.attach().expect_err("they do not agree");
+        let attach = |rank: doorbell::am::Waiting| rank.attach().expect_err("their settings differ");
         let ranks: Vec<_> = ranks
             .unwrap()
             .into_iter()
@@ -642,10 +648,10 @@ fn ranks_with_other_settings_are_refused_at_both_sides() {
         .iter()
         .zip(["is 0 at rank 1 and 1 here", "is 1 at rank 0 and 0 here"])
     {
-        let said = error.to_string();
+        let text = error.to_string();
         assert!(
-            said.contains("GASNET_PORTAL_FLOW_CONTROL") && said.contains(values),
-            "{said}"
+            text.contains("GASNET_PORTAL_FLOW_CONTROL") && text.contains(values),
+            "{text}"
         );
         assert_eq!(error.exit_code(), 2);
     }

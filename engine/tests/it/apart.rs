@@ -1,6 +1,7 @@
-//! Messages over rails and the control plane, in one process: neither waits for the other's progress.
+//! Messages over rails and messages of the control plane, in one process: neither waits for the other's
+//! progress.
 //!
-//! A thread is not slow here, it stands still, until what must not depend on it is over.
+//! The tests do not slow a thread down: they block it, until the part that must not depend on it is over.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -19,7 +20,7 @@ use doorbell::oob::plane::Oob;
 const LIMIT: Duration = Duration::from_secs(60);
 const TAG: u32 = 200;
 
-/// The control planes of two processes that know each other.
+/// The control planes of two processes, connected to each other.
 fn planes() -> [Oob; 2] {
     let both = [0, 1].map(|rank| {
         let config = Config::new(Name::new(9, rank), Epoch(1), 2, vec![Transport::direct("tcp")]);
@@ -33,7 +34,7 @@ fn planes() -> [Oob; 2] {
     both
 }
 
-/// So many messages each way, one after the other.
+/// Sends `count` messages each way, one after the other.
 fn talk([one, two]: &[Oob; 2], count: u32) {
     for nth in 0..count {
         for (from, to) in [(one, two), (two, one)] {
@@ -46,14 +47,14 @@ fn talk([one, two]: &[Oob; 2], count: u32) {
     }
 }
 
-/// Stands still until it is told, or until whoever would tell is gone.
+/// Blocks until a message comes, or until its sender is dropped.
 fn stand_still(until: &Receiver<()>) {
     let _ = until.recv();
 }
 
-/// The thread that waits for a message makes its progress, so it stands still inside of that.
+/// The thread that waits for a message makes its progress, so it blocks inside that wait.
 #[test]
-fn a_thread_of_messages_that_stands_still_does_not_hold_the_control_plane_up() {
+fn a_blocked_thread_of_messages_does_not_delay_the_control_plane() {
     let planes = planes();
     let (release, released) = channel::<()>();
     let (tell, stands) = channel();
@@ -80,15 +81,15 @@ fn a_thread_of_messages_that_stands_still_does_not_hold_the_control_plane_up() {
     });
     stands.recv_timeout(LIMIT).unwrap();
     talk(&planes, 500);
-    assert!(!waits.is_finished(), "it has stood still all the time");
+    assert!(!waits.is_finished(), "it was blocked all the time");
     drop(release);
     assert_eq!(waits.join().unwrap(), "timeout");
     planes.iter().for_each(|oob| oob.finish(LIMIT));
 }
 
-/// A function on the thread of the control plane must not wait; this one does.
+/// A function on the thread of the control plane must not block; this one does.
 #[test]
-fn a_control_plane_that_stands_still_does_not_hold_messages_up() {
+fn a_blocked_control_plane_does_not_delay_messages() {
     for mode in MODES {
         let planes = planes();
         let (release, released) = channel::<()>();
@@ -121,11 +122,7 @@ fn a_control_plane_that_stands_still_does_not_hold_messages_up() {
                 assert!(into == data, "{mode:?}: message {nth}");
             }
         });
-        assert_eq!(
-            late.take(),
-            None,
-            "the control plane has stood still all the time"
-        );
+        assert_eq!(late.take(), None, "the control plane was blocked all the time");
         drop(release);
         for sent in [sent, late] {
             assert_eq!(sent.wait(LIMIT), Some(Ok(Status::Delivered)));

@@ -1,6 +1,6 @@
-//! The control plane of a job: there when it is asked for, at all ranks; and what follows when it has lost somebody.
+//! The control plane of a job: all ranks have one if it is enabled; and what follows when it has lost a rank.
 //!
-//! Ranks are threads where all of them live, and processes of their own where one is killed.
+//! Ranks are threads where all of them survive, and processes of their own where one is killed.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use doorbell::oob::name::From;
 use doorbell::oob::plane::Inbox;
 use doorbell::{Builder, Error, World};
 
-/// Says which part a started process plays.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 const LIMIT: Duration = Duration::from_secs(60);
 const TAG: u32 = 200;
@@ -32,7 +32,7 @@ fn builder(rank: u32, size: u32, root: &str) -> Builder {
         .set("rails.list", "shm")
 }
 
-/// Ranks that are threads.
+/// Runs ranks that are threads.
 fn job<R: Send>(
     size: u32,
     build: fn(u32, Builder) -> Builder,
@@ -61,7 +61,7 @@ fn ranks_talk_beside_their_rails_and_end_together() {
         let listens = oob.contact().unwrap().wait(LIMIT).flatten().unwrap().to_string();
         assert!(
             listens.contains("127.0.0.1/8:") && !listens.replace("127.0.0.1/8", "").contains("/8"),
-            "unasked, on loopback alone: {listens}"
+            "by default, on loopback alone: {listens}"
         );
         let before = (rank + SIZE - 1) % SIZE;
         let comes = oob.receive(From::only(control.name_of(before)), TAG).unwrap();
@@ -76,7 +76,7 @@ fn ranks_talk_beside_their_rails_and_end_together() {
             .unwrap();
         let all = all.wait(LIMIT).unwrap();
         assert_eq!((all.missing.len(), all.table.unwrap().len()), (0, SIZE as usize));
-        // Who is done first waits for the others: nobody is lost at the end.
+        // The rank that is done first waits for the others: none is lost at the end.
         let events = oob.events();
         if rank == 2 {
             thread::sleep(Duration::from_millis(300));
@@ -102,7 +102,7 @@ fn a_world_without_one_has_none() {
 }
 
 #[test]
-fn who_cannot_have_one_says_why_and_all_end() {
+fn a_rank_without_one_reports_why_and_all_end() {
     let nowhere = |rank, builder: Builder| match rank {
         1 => builder.set("control.nics", "nosuch0"),
         _ => builder,
@@ -110,12 +110,12 @@ fn who_cannot_have_one_says_why_and_all_end() {
     let errors = job(3, nowhere, |world| world.unwrap_err());
     assert!(errors[1].to_string().contains("nosuch0"), "{}", errors[1]);
     for other in [&errors[0], &errors[2]] {
-        let said = other.to_string();
-        assert_eq!(other.code(), "job.withdrawn", "{said}");
+        let text = other.to_string();
+        assert_eq!(other.code(), "job.withdrawn", "{text}");
         assert_eq!(other.exit(), errors[1].exit(), "the status is that rank's");
         assert!(
-            said.contains("rank 1 cannot take part") && said.contains("nosuch0"),
-            "{said}"
+            text.contains("rank 1 cannot take part") && text.contains("nosuch0"),
+            "{text}"
         );
     }
     for (name, value) in [
@@ -124,11 +124,11 @@ fn who_cannot_have_one_says_why_and_all_end() {
         ("control.policy", "x"),
     ] {
         let error = builder(0, 1, &root()).set(name, value).build().unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains(value.split('-').next().unwrap()), "{said}");
-        assert_eq!(error.exit(), doorbell::Exit::Usage, "{said}");
+        let text = error.to_string();
+        assert!(text.contains(value.split('-').next().unwrap()), "{text}");
+        assert_eq!(error.exit(), doorbell::Exit::Usage, "{text}");
     }
-    // One has it, and the other not.
+    // Rank 0 enables it, and the other does not.
     let some = |rank, builder: Builder| builder.set("control.mode", if rank == 0 { "true" } else { "false" });
     for error in job(2, some, |world| world.unwrap_err()) {
         assert!(error.to_string().contains("control.mode"), "{error}");
@@ -149,8 +149,8 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn says(&mut self) -> String {
-        self.lines.next().expect("it says something").unwrap()
+    fn next_line(&mut self) -> String {
+        self.lines.next().expect("it prints a line").unwrap()
     }
 }
 
@@ -172,7 +172,7 @@ fn processes(size: u32, role: &str, policy: &str) -> Vec<Process> {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // The words of the test runner, and then ours.
+        // The lines of the test runner come first, and then ours.
         while !lines.next().unwrap().unwrap().ends_with("ready") {}
         Process { child, lines }
     };
@@ -183,20 +183,20 @@ fn processes(size: u32, role: &str, policy: &str) -> Vec<Process> {
     })
 }
 
-/// The first event of which this holds.
-fn told(events: &Inbox<Event>, is: impl Fn(&Event) -> bool) -> Event {
+/// Waits for the first event that satisfies `is`.
+fn wait_for(events: &Inbox<Event>, is: impl Fn(&Event) -> bool) -> Event {
     let until = Instant::now() + LIMIT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match events.wait(left) {
             Some(event) if is(&event) => return event,
             Some(_) => {}
-            None => panic!("it was not told"),
+            None => panic!("the event did not come"),
         }
     }
 }
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -206,7 +206,7 @@ fn child() {
     println!("ready");
     let dies: u32 = role.parse().unwrap();
     if world.rank() == dies {
-        // What it owes to the others' barrier is still sent again, should it be lost, for as long as it lives.
+        // As long as it lives, its messages to the others' barrier are retransmitted, should they be lost.
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
             world.progress();
@@ -221,22 +221,25 @@ fn child() {
         _ => false,
     };
     if std::env::var("DOORBELL_CONTROL_POLICY").as_deref() == Ok("tell") {
-        println!("told {:?}", told(&events, is) == Event::LifelineLost);
+        println!(
+            "lifeline lost: {:?}",
+            wait_for(&events, is) == Event::LifelineLost
+        );
         return;
     }
     let mut into = [0; 8];
     let ended = world.within(LIMIT).recv(dies, 1, &mut into).unwrap_err();
-    let said = ended.to_string();
-    println!("{}: {}", ended.code(), said.lines().next().unwrap_or_default());
-    told(&events, is);
-    // Without a lifeline, whoever lives is lost as well.
+    let text = ended.to_string();
+    println!("{}: {}", ended.code(), text.lines().next().unwrap_or_default());
+    wait_for(&events, is);
+    // Without a lifeline, the survivors are lost as well.
     world.progress();
     let others = (1..world.size()).filter(|other| *other != world.rank() && *other != dies);
     let lost: Vec<String> = others
         .map(|other| world.peer(other).unwrap().lost.unwrap_or_default())
         .collect();
     println!("others lost: {lost:?}");
-    // Nobody leaves before all have looked.
+    // No rank leaves before all have looked.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -245,12 +248,12 @@ fn a_rank_that_the_control_plane_has_lost_is_lost_for_the_rails() {
     let mut ranks = processes(4, "3", "end");
     ranks[3].child.kill().unwrap();
     for rank in &mut ranks[..3] {
-        let said = rank.says();
-        assert!(said.starts_with("peer.lost"), "{said}");
-        let said = rank.says();
+        let text = rank.next_line();
+        assert!(text.starts_with("peer.lost"), "{text}");
+        let text = rank.next_line();
         assert!(
-            said.ends_with("[\"\"]") || said.ends_with("[\"\", \"\"]"),
-            "{said}"
+            text.ends_with("[\"\"]") || text.ends_with("[\"\", \"\"]"),
+            "{text}"
         );
     }
 }
@@ -260,19 +263,19 @@ fn without_a_lifeline_all_others_are_lost() {
     let mut ranks = processes(4, "0", "end");
     ranks[0].child.kill().unwrap();
     for rank in &mut ranks[1..] {
-        let said = rank.says();
-        assert!(said.starts_with("peer.lost"), "{said}");
+        let text = rank.next_line();
+        assert!(text.starts_with("peer.lost"), "{text}");
         // No rail has anything against them.
         let why = "the control plane has lost it";
-        assert_eq!(rank.says(), format!("others lost: {:?}", [why, why]));
+        assert_eq!(rank.next_line(), format!("others lost: {:?}", [why, why]));
     }
 }
 
 #[test]
-fn a_policy_that_only_tells_does_only_that() {
+fn the_policy_tell_only_reports() {
     let mut ranks = processes(3, "2", "tell");
     ranks[2].child.kill().unwrap();
     for rank in &mut ranks[..2] {
-        assert_eq!(rank.says(), "told false");
+        assert_eq!(rank.next_line(), "lifeline lost: false");
     }
 }

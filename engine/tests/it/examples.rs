@@ -1,9 +1,11 @@
-//! The examples, as users copy them: what goes wrong is one sentence, and a status that scripts may compare.
+//! The examples, as users copy them: an error is one sentence, and the status is one that scripts may
+//! compare.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// An example. `cargo test` builds it beside this program, unless it was told to build one test only.
+/// Returns an example's program. `cargo test` builds it beside this program, except when it builds a single
+/// test.
 fn example(name: &str) -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let program = folder.with_file_name("examples").join(name);
@@ -20,17 +22,17 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[test]
-fn an_example_that_fails_says_one_sentence_and_ends_with_the_errors_status() {
+fn an_example_that_fails_prints_one_sentence_and_ends_with_the_errors_status() {
     for name in ["hello", "portals", "active_messages"] {
         let out = Command::new(example(name))
             .envs([("DOORBELL_RANK", "5"), ("DOORBELL_SIZE", "2")])
             .output()
             .unwrap();
-        let said = String::from_utf8(out.stderr).unwrap();
-        assert_eq!(out.status.code(), Some(2), "{name}: {said}");
-        assert!(said.starts_with(&format!("{name}: ")), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains("DOORBELL_RANK is 5"), "{said}");
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{name}: {stderr}");
+        assert!(stderr.starts_with(&format!("{name}: ")), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(stderr.contains("DOORBELL_RANK is 5"), "{stderr}");
     }
 }
 
@@ -38,12 +40,12 @@ fn an_example_that_fails_says_one_sentence_and_ends_with_the_errors_status() {
 fn examples_run_alone() {
     for name in ["hello", "portals", "active_messages"] {
         let out = Command::new(example(name)).output().unwrap();
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success(), "{name}: {said}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{name}: {stderr}");
     }
 }
 
-/// The calls that the README shows are those of the example that runs.
+/// The calls in the README are those of the example that runs.
 #[test]
 fn the_readme_shows_calls_of_hello_as_they_are() {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));

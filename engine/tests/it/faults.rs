@@ -1,4 +1,4 @@
-//! Rails that break on purpose (`fault.inject`), and unlike rails that carry on for each other.
+//! Rails that break on purpose (`fault.inject`), and rails of different kinds that take over for each other.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use doorbell::config::Resume;
 use doorbell::{Config, World};
 use doorbell_fabric::counters::{Reader, Value};
 
-/// Two ranks with shared memory and the loopback, of which the first breaks at rank 0, or at both, as the text says.
+/// Two ranks with shared memory and the loopback, of which the first breaks at rank 0 or at both, as `faults`
+/// states.
 fn pair(faults: &str, edit: impl Fn(&mut Config)) -> [World; 2] {
     let mut config = Config::default();
     config.set("rails.list", "shm,udp:lo").unwrap();
@@ -33,14 +34,15 @@ fn count(world: &World, name: &str) -> u64 {
     }
 }
 
-/// Polls both ways of a rank until shared memory can be used again.
+/// Polls until both paths of a rank are up again.
 fn returns(world: &World, from: Instant) {
     let peer = 1 - world.rank();
     loop {
         world.progress();
         let ways = world.ways(peer).unwrap();
         let shm = ways.iter().find(|way| way.rail == "shm").unwrap();
-        // Whether it carries again is for measured latencies to say, and those of a busy machine may be alike.
+        // Whether it carries messages again depends on measured latencies, which may be alike on a busy
+        // machine.
         if shm.state == "up" {
             return;
         }
@@ -49,7 +51,7 @@ fn returns(world: &World, from: Instant) {
     }
 }
 
-/// Messages of both ranks to each other, checked one by one; then each waits until the way has returned.
+/// Exchanges messages of both ranks, checked one by one; then each waits until the path has returned.
 fn exchange(worlds: [World; 2], rounds: u32, bytes: usize) -> [World; 2] {
     let side = |world: World| {
         thread::spawn(move || {
@@ -71,9 +73,9 @@ fn exchange(worlds: [World; 2], rounds: u32, bytes: usize) -> [World; 2] {
                 );
             }
             returns(&world, Instant::now());
-            // Both are there until both have seen it.
+            // Both stay until both have found it.
             world.barrier().unwrap();
-            // What is counted is shown once in a millisecond.
+            // Counters are written to the file once in a millisecond.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(20) {
                 world.progress();
@@ -95,10 +97,7 @@ fn shared_memory_breaks_in_a_stream_of_small_messages_and_comes_back() {
         }
     }
     for world in &worlds {
-        assert!(
-            count(world, "pml.paths_down") >= 2,
-            "it broke twice, at either end"
-        );
+        assert!(count(world, "pml.paths_down") >= 2, "it broke once at each end");
         assert!(count(world, "pml.paths_returned") >= 2);
         assert_eq!(count(world, "pml.peers_lost"), 0);
     }
@@ -120,10 +119,10 @@ fn shared_memory_breaks_in_the_middle_of_a_rendezvous() {
         let worlds = exchange(pair("shm:rendezvous", edit), 4, 8 << 20);
         let total = |name: &str| worlds.iter().map(|world| count(world, name)).sum::<u64>();
         assert!(total("pml.paths_down") >= 2, "{case}");
-        assert!(total("pml.restarts") >= 1, "{case}: a transfer was under way");
+        assert!(total("pml.restarts") >= 1, "{case}: a transfer was in progress");
         assert!(
             total("udp:lo.messages_sent") > 0,
-            "{case}: the other rail carried on"
+            "{case}: the other rail took over"
         );
     }
 }
@@ -138,9 +137,10 @@ fn a_fault_of_a_rail_that_is_not_in_use_is_refused() {
     assert!(error.to_string().contains("which udp:lo is not"), "{error}");
 }
 
-/// With no other rail, breaking the only one loses the peer: the error must say who did it, or it is hunted for in vain.
+/// Without another rail, breaking the only one loses the peer: unless the error names `fault.inject`, the
+/// user looks for the cause in vain.
 #[test]
-fn a_peer_lost_by_a_fault_that_was_asked_for_says_so() {
+fn the_error_of_a_peer_lost_by_an_injected_fault_names_the_fault() {
     let [zero, one] = pair("udp:lo:3", |config| config.set("rails.list", "udp:lo").unwrap());
     let other = thread::spawn(move || {
         let mut into = [0; 8];
@@ -156,13 +156,13 @@ fn a_peer_lost_by_a_fault_that_was_asked_for_says_so() {
             break error;
         }
     };
-    let said = error.to_string();
-    assert_eq!(error.code(), "peer.lost", "{said}");
+    let text = error.to_string();
+    assert_eq!(error.code(), "peer.lost", "{text}");
     assert!(
-        said.contains("rank 1 is lost (fault.inject broke udp:lo on purpose"),
-        "{said}"
+        text.contains("rank 1 is lost (fault.inject broke udp:lo on purpose"),
+        "{text}"
     );
-    assert!(error.remedy().contains("unset fault.inject"), "{said}");
+    assert!(error.remedy().contains("unset fault.inject"), "{text}");
     drop(zero);
     other.join().unwrap();
 }

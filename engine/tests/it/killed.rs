@@ -1,4 +1,5 @@
-//! A rank that is killed: noticed in time by those who wait for it, named by them, and nothing of it is left behind.
+//! A rank that is killed: those that wait for it notice in time and name it, and nothing of it is left
+//! behind.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines, Write as _};
@@ -9,20 +10,21 @@ use std::time::{Duration, Instant};
 
 use doorbell::{Builder, World};
 
-/// Says which part a started process plays.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 /// The bound within which the death of a local peer is noticed.
 pub(crate) const BOUND: Duration = Duration::from_millis(100);
-/// Tries of which the median counts: on a busy machine, a single one may be any number of time slices late.
+/// The number of tries, of which the median counts: on a busy machine, a single one may be late by any number
+/// of time slices.
 pub(crate) const TRIES: usize = 9;
 
-/// The clock of all processes of the host.
+/// The clock that all processes of the host share.
 pub(crate) fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Names of sockets that are bound to a name of ours, of the whole host or of one process.
+/// The names of bound sockets of ours, of the whole host or of this process.
 fn sockets(of_this_process: bool) -> BTreeSet<String> {
     let ours: Vec<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -47,14 +49,14 @@ fn shared_memory_files() -> BTreeSet<String> {
     names.filter(|name| name.contains("doorbell")).collect()
 }
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let world = match role.as_str() {
-        // As `doorbell run` starts a rank: by what it finds in its environment.
+        // Started as by `doorbell run`: described by its environment.
         "launched" => doorbell::init().unwrap(),
-        // Without a launcher: by its own words.
+        // Started without a launcher: described by its role.
         _ => {
             let mut words = role.split_whitespace();
             let mut next = || words.next().unwrap();
@@ -77,7 +79,7 @@ fn child() {
 
 fn wait_for_the_other(world: &World) {
     let other = 1 - world.rank();
-    // Both directions have met.
+    // Both directions are connected.
     for tag in 0..3 {
         world.send(other, tag, b"here").unwrap();
         world.recv(other, tag, &mut [0; 4]).unwrap();
@@ -89,7 +91,7 @@ fn wait_for_the_other(world: &World) {
     std::io::stdout().flush().unwrap();
     let error = world.recv(other, 99, &mut [0; 8]).unwrap_err();
     println!("NOTICED {} {error}", now().as_nanos());
-    // And nothing that leads there is shown as up.
+    // No path to it is shown as up.
     let ways = world.ways(other).unwrap();
     assert!(
         !ways.is_empty() && ways.iter().all(|way| way.state == "down" && !way.carries),
@@ -99,17 +101,17 @@ fn wait_for_the_other(world: &World) {
     std::process::exit(error.exit_code().into());
 }
 
-/// How a job is started, and what its ranks do while they wait.
+/// How a job is started, and how its ranks wait.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     launched: bool,
     mode: &'static str,
     wait: &'static str,
-    /// Named rails; none: as they are chosen by themselves.
+    /// The named rails; empty: the default choice.
     rails: &'static str,
 }
 
-/// A rank, with what it says. Dropped, it leaves no process behind.
+/// A rank, with its output. Dropped, it leaves no process behind.
 struct Rank {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -156,8 +158,8 @@ impl Rank {
         Self { child, lines }
     }
 
-    /// What follows `word` at the start of a line.
-    fn says(&mut self, word: &str) -> String {
+    /// Returns the rest of the first line that begins with `word`.
+    fn line_after(&mut self, word: &str) -> String {
         let found = self.lines.find_map(|line| {
             let line = line.unwrap();
             line.strip_prefix(word).map(|rest| rest.trim().to_owned())
@@ -166,7 +168,7 @@ impl Rank {
     }
 }
 
-/// Kills rank `victim`, and returns when the other one had noticed.
+/// Kills rank `victim`, and returns how long the other one took to notice.
 fn kill_one(victim: usize, case: Case) -> Duration {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let job = JOBS.fetch_add(1, Ordering::Relaxed);
@@ -174,27 +176,27 @@ fn kill_one(victim: usize, case: Case) -> Duration {
     let mut ranks = [0, 1].map(|rank| Rank::start(rank, &root, case));
     let mut names: BTreeSet<String> = BTreeSet::from([root]);
     for rank in &mut ranks {
-        names.extend(rank.says("READY").split_whitespace().map(str::to_owned));
+        names.extend(rank.line_after("READY").split_whitespace().map(str::to_owned));
     }
     assert!(names.len() >= 3, "each rail listens under a name: {names:?}");
     assert!(sockets(false).len() >= 2);
-    // Let both fall into whatever sleep they are set to.
+    // Time for both to fall into the sleep that they are configured for.
     std::thread::sleep(Duration::from_millis(30));
     let killed_at = now();
     ranks[victim].child.kill().unwrap();
     assert_eq!(ranks[victim].child.wait().unwrap().signal(), Some(9));
     let survivor = &mut ranks[1 - victim];
-    let noticed = survivor.says("NOTICED");
-    let (at, said) = noticed.split_once(' ').unwrap();
+    let noticed = survivor.line_after("NOTICED");
+    let (at, text) = noticed.split_once(' ').unwrap();
     assert!(
-        said.starts_with(&format!("rank {victim} is lost")),
-        "the one that is gone is not named: {said}"
+        text.starts_with(&format!("rank {victim} is lost")),
+        "the killed rank is not named: {text}"
     );
-    // A peer was lost.
-    assert_eq!(survivor.child.wait().unwrap().code(), Some(4), "{said}");
+    // The status of a lost peer.
+    assert_eq!(survivor.child.wait().unwrap().code(), Some(4), "{text}");
     let until = Instant::now() + Duration::from_secs(5);
     while names.iter().any(|name| sockets(false).contains(name)) {
-        assert!(Instant::now() < until, "sockets are left of {names:?}");
+        assert!(Instant::now() < until, "sockets of {names:?} are left");
         std::thread::sleep(Duration::from_millis(10));
     }
     Duration::from_nanos(at.parse().unwrap()).saturating_sub(killed_at)
@@ -210,7 +212,7 @@ fn a_killed_rank_is_noticed_within_the_bound_and_leaves_nothing() {
         (true, "dedicated", "balanced", ""),
         (false, "inline", "balanced", ""),
         (false, "inline", "lowest-latency", ""),
-        // What shm knows of a process is believed for its other rails, too.
+        // What shm reports of a process counts for its other rails, too.
         (true, "inline", "balanced", both),
         (false, "dedicated", "balanced", both),
     ];

@@ -1,7 +1,7 @@
-//! A blocking call that has returned needs no later call of its caller: what it sent is with the rail's
-//! device. Rank 1 sends and then stands without a call of the library; rank 0 gets everything meanwhile.
+//! When a blocking call has returned, what it sent is with the rail's device, and its caller need not call
+//! again. Rank 1 sends and then makes no call of the library; rank 0 gets everything meanwhile.
 //!
-//! The test program starts itself, once per rank, and runs `child` there. Rank 1 stands until its standard
+//! The test program starts itself, once per rank, and runs `child` there. Rank 1 blocks until its standard
 //! input ends, which is when rank 0 has ended.
 
 use std::io::Read as _;
@@ -19,12 +19,12 @@ use doorbell::{Builder, World};
 
 use crate::common::pattern;
 
-/// Says which part a started process plays.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_LEAVING_ROLE";
-/// More messages than a window of the rail takes at once.
+/// More messages than a window of the rail accepts at once.
 const MANY: u64 = 3_000;
 
-/// A process that is ended with its handle.
+/// A process that is killed when its handle is dropped.
 struct Rank(Child);
 
 impl Drop for Rank {
@@ -34,7 +34,7 @@ impl Drop for Rank {
     }
 }
 
-/// Starts as many ranks as there are deadlines.
+/// Starts one rank per deadline.
 fn start<const RANKS: usize>(role: &str, deadlines: [&str; RANKS]) -> [Rank; RANKS] {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let number = JOBS.fetch_add(1, Ordering::Relaxed);
@@ -55,25 +55,25 @@ fn start<const RANKS: usize>(role: &str, deadlines: [&str; RANKS]) -> [Rank; RAN
     })
 }
 
-/// Rank 2 of three computes; rank 1 gets all of rank 0 meanwhile, whose calls have the longer limit.
+/// Rank 2 of three computes; rank 1 gets everything from rank 0 meanwhile, whose calls have the longer limit.
 fn gets_by(role: &str) {
     let mut ranks = start(role, ["30 s", "12 s", "30 s"]);
     let status = ranks[1].0.wait().unwrap();
     assert!(
         status.success(),
-        "{role}: rank 1 waits for what rank 2 does not take: {status}"
+        "{role}: rank 1 waits because rank 2 takes nothing: {status}"
     );
 }
 
-/// Runs two ranks over a rail of datagrams, `jobs` times at once: what is queued and what is not differs from
-/// run to run.
+/// Runs two ranks over a rail of datagrams, `jobs` times at once: which messages are queued differs from run
+/// to run.
 fn leaves(role: &str, jobs: usize) {
     let all: Vec<[Rank; 2]> = (0..jobs).map(|_| start(role, ["30 s"; 2])).collect();
     for [mut waits, mut leaves] in all {
         let status = waits.0.wait().unwrap();
         assert!(
             status.success(),
-            "{role}: rank 0: {status}: what rank 1 sent waits for a call of rank 1"
+            "{role}: rank 0: {status}: messages of rank 1 wait for a call of rank 1"
         );
         drop(leaves.0.stdin.take());
         let status = leaves.0.wait().unwrap();
@@ -81,12 +81,12 @@ fn leaves(role: &str, jobs: usize) {
     }
 }
 
-/// Stands without a call of the library until the other rank has ended.
+/// Makes no call of the library until the other rank has ended.
 fn stand() {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -112,7 +112,7 @@ fn child() {
     }
 }
 
-/// More puts than a window takes, and then no call.
+/// Makes more puts than a window accepts, and then no call.
 fn puts() {
     let mut job = Builder::new().build_portals().unwrap();
     let kind = Kind::MATCHING_LOGICAL;
@@ -154,12 +154,12 @@ fn puts() {
     for _ in 0..MANY {
         job.ask(kind, |ni| ni.put(&put)).unwrap();
     }
-    // The last of them may wait for company until a call that waits.
+    // The last of them may wait to leave with others until a call that waits.
     job.wait_until(kind, "nothing", |_| Some(())).unwrap();
     stand();
 }
 
-/// Rank 0 has something for rank 1, and for rank 2, which computes.
+/// Rank 0 sends to rank 1, and to rank 2, which computes.
 fn beside(world: &World, role: &str) {
     let rank = world.rank();
     if rank == 2 {
@@ -234,7 +234,7 @@ fn message(world: &World, role: &str) {
                     match role {
                         "wait" => _ = request.wait()?,
                         "wait all" => world.wait_all(std::slice::from_mut(&mut request))?,
-                        // Its end waits.
+                        // The end of the scope waits.
                         _ => drop(request),
                     }
                     Ok(())
@@ -266,25 +266,26 @@ fn a_send_that_was_waited_for_needs_no_later_call() {
     }
 }
 
-/// The window takes some of its messages, and the others stay queued: the sender has waited for them once.
+/// The window accepts some of its messages, and the others stay queued: the sender has waited for them once.
 #[test]
-fn a_rank_that_computes_holds_its_sender_up_for_one_limit() {
+fn a_rank_that_computes_delays_its_sender_for_one_limit() {
     leaves("busy", 1);
 }
 
 #[test]
-fn a_rank_that_leaves_a_collective_holds_no_other_up() {
+fn a_rank_that_leaves_a_collective_delays_no_other() {
     leaves("broadcast", 2);
     leaves("barrier", 6);
 }
 
-/// Children are sent to in turn, and the first one computes.
+/// The root sends to its children in turn, and the first one computes.
 #[test]
 fn a_broadcast_reaches_one_child_while_another_computes() {
     gets_by("broadcast of three");
 }
 
-/// A scope waits for what is held back, but not again for a rank that has used up the limit of a call.
+/// A scope waits for messages that are held back, but not again for a rank for which a call has waited its
+/// whole limit.
 #[test]
 fn scopes_beside_a_rank_that_computes_end_with_their_own_messages() {
     gets_by("scopes of three");

@@ -1,20 +1,20 @@
-//! Every length at which the way of a message over shm changes, and its neighbours: which way it takes, and that it
-//! arrives whole.
+//! Every length at which the path of a message over shm changes, and its neighbours: the protocol that it
+//! takes, and that it arrives intact.
 
 use crate::common::{config, pattern};
 use doorbell::config::{Mode, Size};
 use doorbell::{Config, Counters, World};
 
-/// The PML's head of a whole message.
+/// The PML's header of a whole message.
 const HEAD: usize = 16;
-/// The head of an announcement.
+/// The header of an announcement.
 const ANNOUNCEMENT: usize = 48;
-/// The rail's eager limit and fragment, heads included, and from where it pulls.
+/// The rail's eager limit and fragment length, headers included, and the length from which it pulls.
 const LIMIT: usize = 32 << 10;
 
 fn lengths() -> Vec<usize> {
-    // One store; a cell; a cache line; the eager limit with and without heads; fragments; the lane's longest message
-    // with 128 KiB of data; one piece of a pull.
+    // One store; a cell; a cache line; the eager limit with and without headers; fragments; the lane's
+    // longest message with 128 KiB of data; one piece of a pull.
     let edges = [
         8,
         24 - HEAD,
@@ -32,7 +32,7 @@ fn lengths() -> Vec<usize> {
         .iter()
         .flat_map(|edge| edge - 1..=edge + 1)
         .chain([0, 1])
-        // All of what lies between the limit of the body and that of the whole message.
+        // All lengths between the limit of the body and that of the whole message.
         .chain(LIMIT - HEAD..=LIMIT)
         .collect();
     lengths.sort_unstable();
@@ -40,7 +40,7 @@ fn lengths() -> Vec<usize> {
     lengths
 }
 
-/// Sends one message, which is received before or after it has come.
+/// Sends one message, which is received before or after it has arrived.
 fn one(worlds: &[World], length: usize, posted: bool, synchronous: bool) {
     let data = pattern(length as u32, length);
     let region = worlds[1].region(length.max(1)).unwrap();

@@ -1,4 +1,4 @@
-//! The user's interface, on threads over shm, with the caller's progress and with a dedicated thread.
+//! The user's interface, on threads over shm, in inline and in dedicated mode.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +39,7 @@ fn every_size_arrives_whole_by_every_protocol() {
 }
 
 #[test]
-fn buffered_sends_return_before_anybody_receives() {
+fn buffered_sends_return_before_a_receive() {
     const EACH: usize = 50_000;
     in_both_modes(2, |world| {
         if world.rank() == 0 {
@@ -88,7 +88,7 @@ fn messages_with_checksums_pass_in_both_modes() {
 }
 
 #[test]
-fn wildcards_take_by_tag_bits_and_from_anybody() {
+fn wildcards_match_by_tag_bits_and_from_any_rank() {
     in_both_modes(4, |world| {
         if world.rank() > 0 {
             world
@@ -133,7 +133,7 @@ fn messages_of_one_sender_and_tag_arrive_in_order() {
 }
 
 #[test]
-fn scopes_carry_many_requests_and_give_buffers_back() {
+fn scopes_carry_many_requests_and_return_buffers() {
     in_both_modes(2, |world| {
         let other = 1 - world.rank();
         let out: Vec<Vec<u8>> = (0..20).map(|n| pattern(n, 1_000 * n as usize)).collect();
@@ -193,7 +193,7 @@ fn dropped_and_forgotten_requests_are_waited_for() {
 }
 
 #[test]
-fn a_receive_that_nobody_answers_is_ended_with_its_scope_and_never_written_again() {
+fn an_unmatched_receive_ends_with_its_scope_and_is_never_written_again() {
     in_both_modes(2, |world| {
         let other = 1 - world.rank();
         if world.rank() == 0 {
@@ -204,7 +204,8 @@ fn a_receive_that_nobody_answers_is_ended_with_its_scope_and_never_written_again
             });
             assert_eq!(error.unwrap_err().code(), "timeout");
             world.send(other, 2, b"now").unwrap();
-            // The late message of tag 1 is on its way or here; it must be found by a new receive, not by the old one.
+            // The late message of tag 1 is on its way or here; a new receive must get it, and not the old
+            // one.
             let mut late = [0; 64];
             assert_eq!(world.recv(other, 1, &mut late).unwrap().len, 64);
             assert_eq!((into, late), ([0xaa; 64], [0x55; 64]));
@@ -315,7 +316,7 @@ fn regions_travel_outside_scopes_and_outlive_their_handles() {
         let receive = world
             .irecv_region(other, 1, region.slice(500_000, 500_000).unwrap())
             .unwrap();
-        // The handle goes at once; the request and the memory stay.
+        // The handle is dropped at once; the request and the memory stay.
         drop(
             world
                 .isend_region(other, 1, region.slice(0, 500_000).unwrap())
@@ -353,7 +354,7 @@ fn probes_see_and_matched_probes_take() {
         assert_eq!(message.status().len, 60_000);
         assert!(
             world.iprobe(1, 6).unwrap().is_none(),
-            "a claimed message is nobody else's"
+            "no other receive gets a claimed message"
         );
         world.recv(1, 5, &mut [0; 50]).unwrap();
         let mut into = vec![0; 60_000];
@@ -367,7 +368,7 @@ fn probes_see_and_matched_probes_take() {
         let error = world.within(Duration::from_millis(20)).probe(1, 8).unwrap_err();
         assert_eq!(error.code(), "timeout");
         world.barrier().unwrap();
-        // Rank 1 leaves now: what it has not sent, nobody will.
+        // Rank 1 leaves now, and sends nothing more.
         let error = world.probe(1, 8).unwrap_err();
         assert_eq!(error.code(), "peer.lost");
     });
@@ -428,7 +429,7 @@ fn collectives_agree_for_every_size_and_root() {
                     world.broadcast(size, &mut []),
                     Err(Error::NoSuchRank { .. })
                 ));
-                // Nobody's own messages can be taken by a collective, nor the other way round.
+                // A collective cannot take the user's own messages, nor the other way round.
                 world.send(rank, 1 << 32, b"mine").unwrap();
                 world.barrier().unwrap();
                 world.recv(rank, 1 << 32, &mut [0; 4]).unwrap();
@@ -438,7 +439,7 @@ fn collectives_agree_for_every_size_and_root() {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_before_the_last_has_come() {
+fn no_rank_leaves_a_barrier_before_the_last_has_entered() {
     for mode in MODES {
         let entered = AtomicU32::new(0);
         job(5, &config(mode), |world| {
@@ -456,7 +457,7 @@ fn nobody_leaves_a_barrier_before_the_last_has_come() {
 }
 
 #[test]
-fn a_timeout_names_who_what_and_the_state_of_the_peer() {
+fn a_timeout_names_the_ranks_the_call_and_the_state_of_the_peer() {
     in_both_modes(2, |world| {
         if world.rank() == 0 {
             let started = Instant::now();
@@ -471,7 +472,8 @@ fn a_timeout_names_who_what_and_the_state_of_the_peer() {
                 "{text}"
             );
             assert!(text.contains("shm up"), "{text}");
-            // The buffer is back and the receive gone: the message that comes now is found by the next receive.
+            // The buffer is back and the receive is gone: the message that arrives now is matched by the next
+            // receive.
             world.send(1, 1, b"go").unwrap();
             world.recv(1, 42, &mut [0; 8]).unwrap();
         } else {
@@ -482,11 +484,11 @@ fn a_timeout_names_who_what_and_the_state_of_the_peer() {
 }
 
 #[test]
-fn a_wait_for_all_tells_the_first_error_and_leaves_the_others_their_ends() {
+fn a_wait_for_all_returns_the_first_error_and_the_others_go_on() {
     in_both_modes(2, |world| {
         let other = 1 - world.rank();
         let (mut first, mut short, mut last) = ([0; 4], [0; 2], [0; 4]);
-        let told = world.scope(|s| {
+        let outcome = world.scope(|s| {
             let mut requests = vec![
                 s.irecv(other, 1, &mut first)?,
                 s.irecv(other, 2, &mut short)?,
@@ -500,18 +502,21 @@ fn a_wait_for_all_tells_the_first_error_and_leaves_the_others_their_ends() {
                 .iter()
                 .map(|request| request.status().map(|status| status.len))
                 .collect();
-            // Told once: nobody hears of it again.
+            // An error is returned once.
             assert!(world.wait_all(&mut requests).is_ok());
             Ok((error.code(), ends))
         });
-        assert_eq!(told.unwrap(), ("message.truncated", vec![Some(4), None, Some(4)]));
+        assert_eq!(
+            outcome.unwrap(),
+            ("message.truncated", vec![Some(4), None, Some(4)])
+        );
         assert_eq!((first, short, last), ([1; 4], [2; 2], [3; 4]));
 
-        // A deadline that passes takes no outcome away from one that has ended badly.
+        // A deadline that passes does not take the outcome of a request that has failed.
         let mut never = [0; 4];
         world.send(other, 4, &[4; 4]).unwrap();
         world.barrier().unwrap();
-        let told = world.scope(|s| {
+        let outcome = world.scope(|s| {
             let mut requests = vec![s.irecv(other, 4, &mut short)?, s.irecv(other, 5, &mut never)?];
             let late = world
                 .within(Duration::from_millis(50))
@@ -521,13 +526,13 @@ fn a_wait_for_all_tells_the_first_error_and_leaves_the_others_their_ends() {
             assert!(requests[1].cancel() && requests.remove(1).wait().is_err());
             Ok((late.code(), bad.code()))
         });
-        assert_eq!(told.unwrap(), ("timeout", "message.truncated"));
+        assert_eq!(outcome.unwrap(), ("timeout", "message.truncated"));
         world.barrier().unwrap();
     });
 }
 
 #[test]
-fn a_timeout_of_several_requests_names_their_peers_and_how_their_rails_are() {
+fn a_timeout_of_several_requests_names_their_peers_and_the_state_of_their_rails() {
     in_both_modes(3, |world| {
         if world.rank() != 0 {
             world.recv(0, 1, &mut [0; 2]).unwrap();
@@ -563,10 +568,10 @@ fn a_timeout_of_several_requests_names_their_peers_and_how_their_rails_are() {
 }
 
 #[test]
-fn a_quiet_wait_says_once_who_waits_for_what() {
+fn a_quiet_wait_is_reported_once() {
     for mode in MODES {
-        let told = Arc::new(AtomicU32::new(0));
-        let counter = Arc::clone(&told);
+        let calls = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&calls);
         let world = doorbell::Builder::new()
             .without_environment()
             .configure(move |config| {
@@ -589,7 +594,7 @@ fn a_quiet_wait_says_once_who_waits_for_what() {
             world.recv(Source::Any, Tag::any(), &mut []).unwrap_err().code(),
             "timeout"
         );
-        assert_eq!(told.load(Ordering::SeqCst), 1);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
     }
 }
 
@@ -611,7 +616,7 @@ fn ranks_that_do_not_exist_are_named() {
 }
 
 #[test]
-fn who_leaves_in_order_is_lost_for_who_still_waits_and_nothing_sent_before_is() {
+fn a_rank_that_leaves_in_order_is_lost_to_a_later_wait_but_its_messages_arrive() {
     in_both_modes(2, |world| {
         if world.rank() == 0 {
             for n in 0..50u8 {
@@ -619,7 +624,7 @@ fn who_leaves_in_order_is_lost_for_who_still_waits_and_nothing_sent_before_is() 
             }
             return;
         }
-        // Long enough for rank 0 to have gone: its messages must not go with it.
+        // Long enough for rank 0 to have ended: its messages must still arrive.
         std::thread::sleep(Duration::from_millis(100));
         for n in 0..50u8 {
             let mut into = [0; 5_000];

@@ -1,4 +1,5 @@
-//! Jobs of this library: as threads, as processes, over the simulator, between two hosts; ended, killed, watched.
+//! Jobs of this library: in threads, in processes, over the simulator, between two hosts; ended, killed,
+//! watched.
 
 #[path = "../common/mod.rs"]
 mod common;

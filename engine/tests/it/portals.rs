@@ -1,4 +1,5 @@
-//! Jobs of Portals processes: as threads, over rails that break, on a simulated network; a rank that is killed.
+//! Jobs of Portals processes: in threads, over rails that break, on a simulated network, and with a rank that
+//! is killed.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +20,7 @@ use crate::killed::{BOUND, TRIES, now};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
 const INDEX: u32 = 4;
-/// Says which part a started process plays.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 
 fn config() -> Config {
@@ -42,7 +43,7 @@ fn job(size: u32, config: &Config, rank: impl Fn(Portals) + Sync) {
 }
 
 #[test]
-fn all_come_to_barriers_and_everybody_gets_everything() {
+fn all_ranks_pass_barriers_and_gather_everything() {
     for size in [1, 2, 3, 5] {
         job(size, &config(), |mut job| {
             for bytes in [0, 1, 8, 1000, 70_000] {
@@ -59,7 +60,7 @@ fn all_come_to_barriers_and_everybody_gets_everything() {
     }
 }
 
-/// Memory that anybody may put into, with full events.
+/// Appends memory that any rank may put to, with full events.
 fn open(job: &mut Portals, bytes: usize) -> (Region, EqHandle) {
     job.init(KIND, None).unwrap();
     let room = Region::new(bytes).unwrap();
@@ -73,7 +74,7 @@ fn open(job: &mut Portals, bytes: usize) -> (Region, EqHandle) {
     (room, events)
 }
 
-/// Memory to put from, whose acknowledgements are counted.
+/// Binds memory to put from, and counts its acknowledgements.
 fn bind(job: &mut Portals, memory: &Region) -> (MdHandle, CtHandle) {
     let acks = job.ask(KIND, |ni| ni.ct_alloc()).unwrap();
     let md = Md {
@@ -103,7 +104,7 @@ fn put(job: &mut Portals, md: MdHandle, to: u32, length: usize, number: u64) {
     job.ask(KIND, |ni| ni.put(&put)).unwrap();
 }
 
-/// Rank 0 puts `count` times, in lengths that change; rank 1 hears of each once, and finds its bytes.
+/// Rank 0 puts `count` times, with lengths that vary; rank 1 gets one event for each, and finds its bytes.
 fn numbered(mut job: Portals, count: u64, most: usize) {
     let (room, events) = open(&mut job, most);
     let out = Region::new(most).unwrap();
@@ -113,34 +114,37 @@ fn numbered(mut job: Portals, count: u64, most: usize) {
     job.barrier().unwrap();
     if job.rank() == 0 {
         for number in 0..count {
-            // What is pulled is to be whole when the next one lands.
+            // A pulled message is to be complete when the next one lands.
             job.wait_count(KIND, acks, number.saturating_sub(3)).unwrap();
             put(&mut job, md, 1, length(number), number);
         }
         let counted = job.wait_count(KIND, acks, count).unwrap();
         assert_eq!((counted.success, counted.failure), (count, 0));
     } else {
-        // They match in order; a long one may end behind short ones that came after it.
-        let mut told = vec![0; count as usize];
+        // They match in order; a long one may end after short ones that came later.
+        let mut events_of = vec![0; count as usize];
         for _ in 0..count {
             let EqGet::Event(event) = job.wait_event(KIND, events).unwrap() else {
                 panic!("events were dropped");
             };
             assert_eq!((event.kind, event.fail), (EventKind::Put, NiFail::Ok));
             assert_eq!(event.mlength, length(event.hdr_data) as u64);
-            told[event.hdr_data as usize] += 1;
+            events_of[event.hdr_data as usize] += 1;
             let mut head = [0; 8];
             room.read(0, &mut head);
             assert_eq!(head[..], pattern(7, most)[..8]);
         }
-        assert!(told.iter().all(|times| *times == 1), "each once: {told:?}");
+        assert!(
+            events_of.iter().all(|times| *times == 1),
+            "one event each: {events_of:?}"
+        );
     }
     job.barrier().unwrap();
-    assert_eq!(job.ni(KIND).eq_get(events), Ok(EqGet::Empty), "nothing twice");
+    assert_eq!(job.ni(KIND).eq_get(events), Ok(EqGet::Empty), "no event twice");
 }
 
 #[test]
-fn puts_are_told_once() {
+fn each_put_has_one_event() {
     job(2, &config(), |job| numbered(job, 400, 100_000));
 }
 
@@ -174,7 +178,7 @@ fn a_simulated_job_is_driven_by_one_thread() {
             }
         }
         let EqGet::Event(event) = found else {
-            panic!("nothing came: {found:?}");
+            panic!("nothing arrived: {found:?}");
         };
         assert_eq!((event.hdr_data, event.mlength), (9, 7));
         let mut bytes = [0; 7];
@@ -193,7 +197,7 @@ fn what_only_a_world_has_is_refused() {
 }
 
 #[test]
-fn a_wait_has_an_end_and_says_what_for() {
+fn a_wait_ends_and_names_what_it_waited_for() {
     let mut job = Builder::new().without_environment().build_portals().unwrap();
     job.init(KIND, None).unwrap();
     let never = job.ask(KIND, |ni| ni.ct_alloc()).unwrap();
@@ -203,7 +207,7 @@ fn a_wait_has_an_end_and_says_what_for() {
     assert!(error.to_string().contains("its counting event"), "{error}");
 }
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -220,7 +224,7 @@ fn child() {
     let mut job = builder.build_portals().unwrap();
     println!("\nREADY");
     std::io::stdout().flush().unwrap();
-    // One of them comes to one barrier less.
+    // Rank 1 enters one barrier less than the others.
     let error = loop {
         if let Err(error) = job.barrier() {
             break error;
@@ -228,7 +232,7 @@ fn child() {
         thread::sleep(Duration::from_millis(1));
     };
     println!("\nNOTICED {} {error}", now().as_nanos());
-    // The others are to find the cause, and not what follows from it.
+    // The others are to find the cause, and not its consequences.
     thread::sleep(Duration::from_millis(300));
     std::process::exit(error.exit_code().into());
 }
@@ -242,7 +246,7 @@ impl Drop for Started {
     }
 }
 
-/// Kills rank 1 of three; how long the slower of the others takes to name it.
+/// Kills rank 1 of three, and returns how long the slower of the others takes to name it.
 fn kill_one(rails: &str, try_: usize) -> Duration {
     let (own, length) = (std::process::id(), rails.len());
     let root = format!("@doorbell-test-portals-{own}-{length}-{try_}");
@@ -264,9 +268,9 @@ fn kill_one(rails: &str, try_: usize) -> Duration {
     let killed = now();
     ranks[1].0.kill().unwrap();
     let noticed = [0, 2].map(|rank| {
-        let said = outputs[rank].find_map(|line| Some(line.unwrap().strip_prefix("NOTICED ")?.to_owned()));
-        let said = said.unwrap();
-        let (at, error) = said.split_once(' ').unwrap();
+        let line = outputs[rank].find_map(|line| Some(line.unwrap().strip_prefix("NOTICED ")?.to_owned()));
+        let line = line.unwrap();
+        let (at, error) = line.split_once(' ').unwrap();
         assert!(error.starts_with("rank 1 is lost"), "rank {rank}: {error}");
         assert_eq!(ranks[rank].0.wait().unwrap().code(), Some(4), "{error}");
         Duration::from_nanos(at.parse().unwrap()).saturating_sub(killed)
@@ -293,7 +297,7 @@ fn two() -> [Portals; 2] {
     <[Portals; 2]>::try_from(jobs).unwrap()
 }
 
-/// A put without an answer into the memory of rank 1.
+/// A put without an acknowledgement into the memory of rank 1.
 fn quiet(md: MdHandle, length: u64, match_bits: u64, remote_offset: u64, hdr_data: u64) -> Put {
     Put {
         from: Piece { md, offset: 0 },
@@ -310,20 +314,20 @@ fn quiet(md: MdHandle, length: u64, match_bits: u64, remote_offset: u64, hdr_dat
     }
 }
 
-/// A table entry of a rank without a queue.
+/// A table entry of a rank, without an event queue.
 fn table(job: &mut Portals) {
     job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
         .unwrap();
 }
 
-/// Memory whose puts are counted, and not told otherwise.
+/// Memory whose puts are counted and have no events.
 fn counted(region: &Region, options: EntryOptions, count: CtHandle) -> Entry {
     let options =
         options | EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
     Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(count)
 }
 
-/// Both take leave, each in a thread of its own.
+/// Closes both, each in a thread of its own.
 fn leave(jobs: [Portals; 2]) {
     thread::scope(|s| {
         for job in jobs {
@@ -332,9 +336,10 @@ fn leave(jobs: [Portals; 2]) {
     });
 }
 
-/// Who waits for a count has the rail look for the put that is expected: what comes is as it was put, whatever was expected.
+/// A wait for a count makes the rail look for the put that is expected: what arrives is intact, whatever was
+/// expected.
 #[test]
-fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
+fn expected_puts_take_the_short_path_and_others_the_long_one() {
     let [mut near, mut far] = two();
     let room = Region::new(16).unwrap();
     let arrived = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
@@ -367,7 +372,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
         region.read(0, &mut bytes);
         bytes
     };
-    // Contact is made while nobody waits.
+    // The ranks connect while neither waits.
     let mut number = send(&mut near, 8, 7, 0, 0);
     while far.ni(KIND).ct_get(arrived).unwrap().success < number {
         far.progress();
@@ -379,7 +384,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
     };
     let mut expected = bytes(&room);
     for round in 0..200 {
-        // Mostly alike; then shorter, longer than the room, elsewhere, and with header data.
+        // Mostly alike; then shorter, longer than the buffer, elsewhere, and with header data.
         let (length, offset, hdr) = match round % 10 {
             6 => (3, 0, 0),
             7 => (40, 0, 0),
@@ -393,7 +398,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
         expected[offset as usize..end].fill(number as u8);
         assert_eq!(bytes(&room), expected, "{round}: {length} bytes at {offset}");
     }
-    // What is unlinked takes nothing more: the next one does.
+    // An unlinked entry takes nothing more: the next one does.
     let other = Region::new(16).unwrap();
     append(&mut far, &other, 7);
     far.ask(KIND, |ni| ni.unlink(first)).unwrap();
@@ -405,7 +410,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
             (expected, vec![number as u8; 8])
         );
     }
-    // What waits for the count fires, and a count that is set is counted on.
+    // Operations triggered by the count fire, and a count that is set goes on from its new value.
     let second = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
     for n in 1..4 {
         let one = doorbell::fabric::ni::Count::success(1);
@@ -421,7 +426,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
         wait(&mut far, number);
         assert_eq!(far.ni(KIND).ct_get(second).unwrap().success, n);
     }
-    // A table entry that is disabled takes nothing.
+    // A disabled table entry takes nothing.
     far.ask(KIND, |ni| ni.pt_disable(INDEX)).unwrap();
     send(&mut near, 8, 7, 0, 0);
     far.set_deadline(Duration::from_millis(50));
@@ -434,7 +439,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
     let last = send(&mut near, 8, 7, 0, 0);
     wait(&mut far, last - 1);
     assert_eq!(bytes(&other)[..8], [last as u8; 8]);
-    // Of other bits it is nobody's; the expected one behind it comes.
+    // A put with other match bits matches no entry; the expected one behind it arrives.
     send(&mut near, 8, 8, 0, 0);
     let last = send(&mut near, 8, 7, 0, 0);
     wait(&mut far, last - 2);
@@ -442,7 +447,8 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
     leave([near, far]);
 }
 
-/// What was too long for an earlier entry went to a later one; what is shorter goes to the earlier one, whoever waits.
+/// A put that was too long for an earlier entry went to a later one; a shorter one goes to the earlier entry,
+/// whatever is waited for.
 #[test]
 fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
     let [mut near, mut far] = two();
@@ -475,9 +481,10 @@ fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
     leave([near, far]);
 }
 
-/// Of two ranks, one takes leave: what the other waits for cannot come any more, and the wait says so before its deadline.
+/// One of two ranks closes: what the other waits for cannot arrive any more, and its wait ends with that
+/// error before its deadline.
 #[test]
-fn whoever_is_left_alone_waits_for_nobody() {
+fn a_rank_whose_only_peer_has_closed_does_not_wait() {
     let jobs = local_portals(2, &config()).unwrap();
     let [mut stays, leaves] = <[Portals; 2]>::try_from(jobs).unwrap();
     thread::scope(|s| {
@@ -498,7 +505,7 @@ fn whoever_is_left_alone_waits_for_nobody() {
 
 /// What has fired by the end is pushed out as what was begun is, also when there is no room for it at once.
 #[test]
-fn whoever_leaves_pushes_out_what_has_fired() {
+fn closing_pushes_out_what_has_fired() {
     const PUTS: u64 = 1000;
     let jobs = local_portals(2, &config()).unwrap();
     let [mut near, mut far] = <[Portals; 2]>::try_from(jobs).unwrap();

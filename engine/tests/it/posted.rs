@@ -1,5 +1,5 @@
-//! Non-blocking sends in a row over a rail whose doorbell is a system call: they may wait for each other, and never for
-//! longer than until the next call that waits, tests, receives or makes progress.
+//! Non-blocking sends in a row over a rail whose doorbell is a system call: they may wait for each other, but
+//! only until the next call that waits, tests, receives or makes progress.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,11 +9,12 @@ use crate::common::job;
 use doorbell::config::Mode;
 use doorbell::{Request, World};
 
-/// More than leave one by one, fewer than leave together by themselves or than the window is at the beginning.
+/// More than leave one by one; fewer than leave together without a further call, or than the window admits at
+/// the beginning.
 const COUNT: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Until so many have arrived, without a call of the sender's.
+/// Waits until `count` messages have arrived, without a call by the sender.
 fn until(here: &AtomicUsize, count: usize, what: &str) {
     let start = Instant::now();
     while here.load(Ordering::Acquire) < count {
@@ -26,7 +27,8 @@ fn until(here: &AtomicUsize, count: usize, what: &str) {
     }
 }
 
-/// Posts `count` messages inside a scope, does `inside` there and `outside` after it; then all arrive.
+/// Posts `count` messages inside a scope, does `inside` there and `outside` after it; then checks that all
+/// arrive.
 fn check(
     what: &str,
     count: usize,
@@ -81,7 +83,7 @@ fn one_leaves_without_another_call() {
 }
 
 #[test]
-fn those_that_wait_leave_with_whatever_is_called_next() {
+fn waiting_messages_leave_with_the_next_call() {
     let wait = |_: &World, posted: &mut Vec<Request<'_>>| _ = posted.pop().unwrap().wait().unwrap();
     check("a wait for the last", COUNT, wait, nothing, true);
     let all = |world: &World, posted: &mut Vec<Request<'_>>| world.wait_all(posted).unwrap();
@@ -100,14 +102,14 @@ fn those_that_wait_leave_with_whatever_is_called_next() {
 }
 
 #[test]
-fn those_of_send_more_leave_with_progress() {
+fn messages_of_send_more_leave_with_progress() {
     let more = |world: &World| {
         for n in 1..5u64 {
             world.send_more(1, 2, &n.to_le_bytes()).unwrap();
         }
         world.progress();
     };
-    // The first is posted, the others follow by `send_more`.
+    // The first is posted, and the others follow by `send_more`.
     let mut config = crate::common::config(Mode::Inline);
     config.set("rails.list", "udp:lo").unwrap();
     let here = AtomicUsize::new(0);
@@ -127,16 +129,17 @@ fn those_of_send_more_leave_with_progress() {
     });
 }
 
-/// The BTL's window, which begins with 32 frames, would close after a few, if nobody looked for answers until all is posted.
+/// The BTL's window, which begins with 32 frames, would close after a few if acknowledgements were not read
+/// until all is posted.
 #[test]
-fn who_posts_much_looks_for_answers_meanwhile() {
+fn posting_many_messages_reads_acknowledgements_meanwhile() {
     const LONG: usize = 60_000;
     let mut config = crate::common::config(Mode::Inline);
     config.set("rails.list", "udp:lo").unwrap();
     let mut worlds = doorbell::local(2, &config).unwrap();
     let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
     let bytes = crate::common::pattern(1, LONG);
-    // Receives one message; of the sender this is the thread, too.
+    // Receives one message; this thread drives the sender, too.
     let take = |tag: u64, helped: bool| {
         let (mut into, start) = (vec![0; LONG], Instant::now());
         one.scope(|scope| {

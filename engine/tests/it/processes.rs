@@ -9,10 +9,10 @@ use doorbell::config::Mode;
 use doorbell::{Error, Source, Tag, World};
 use doorbell_testing::skipped;
 
-/// Says which part a started process plays.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_ROLE";
 
-/// A job that is running. Dropped, it leaves no process behind.
+/// A running job. Dropped, it leaves no process behind.
 struct Job(Vec<Child>);
 
 impl Drop for Job {
@@ -68,7 +68,7 @@ impl Job {
     }
 }
 
-/// What a started process does; without a role, this is no test.
+/// The body of a started process; without a role, this is no test.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -149,17 +149,17 @@ fn sixteen_ranks_share_few_cores() {
     }
 }
 
-/// Rank 1 dies without a word, in each of the ways that its peers wait for it.
+/// Rank 1 is killed, while its peers wait for it in one of several ways.
 fn killed(world: &World) {
     let way = std::env::var("DOORBELL_TEST_WAY").unwrap();
     if world.rank() == 1 {
         world.send(0, 1, b"last words").unwrap();
         world.send(2, 1, b"last words").unwrap();
         if way == "write" {
-            // In the middle of the peers' long messages: matched, not read.
+            // In the middle of the peers' long messages: matched, but not read.
             world.probe(0, 2).unwrap();
         }
-        // SIGKILL: nothing of ours runs any more.
+        // SIGKILL: no code of ours runs any more.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         unreachable!("a killed process goes on");
     }
@@ -183,7 +183,7 @@ fn killed(world: &World) {
         "{way}: noticed after {:?}",
         started.elapsed()
     );
-    // The survivors go on, and know who is gone. The other one stays until it has heard of us.
+    // The survivors go on, and know which rank is lost. The other one stays until it has our message.
     let other = 2 - world.rank();
     assert!(world.peer(1).unwrap().lost.is_some() && world.peer(other).unwrap().lost.is_none());
     world.send(other, 3, b"alive").unwrap();
@@ -251,23 +251,23 @@ fn a_rank_that_never_starts_is_named_by_those_that_did() {
     assert_eq!((error.code(), error.exit_code()), ("job.missing-ranks", 5));
 }
 
-/// The name of the meeting ends at the network namespace: a rank elsewhere says where rank 0 is, instead of
-/// waiting for one that was not started.
+/// The name of the meeting socket is local to a network namespace: a rank elsewhere fails with an error that
+/// names the namespace of rank 0, instead of waiting for one that was not started.
 #[test]
-fn a_rank_in_another_network_namespace_says_so_without_waiting() {
+fn a_rank_in_another_network_namespace_fails_without_waiting() {
     let apart = Command::new("unshare").args(["--net", "true"]).status();
     if !apart.is_ok_and(|status| status.success()) {
         return skipped(
-            "doorbell::it::processes::a_rank_in_another_network_namespace_says_so_without_waiting",
-            "no network namespace can be made here",
+            "doorbell::it::processes::a_rank_in_another_network_namespace_fails_without_waiting",
+            "this host allows no network namespaces",
         );
     }
     let root = format!("@doorbell-test-apart-{}", std::process::id());
     let here = std::env::current_exe().unwrap();
     let start = |rank: &str, mut command: Command| {
-        let words = ["--exact", "processes::child", "--nocapture", "--test-threads=1"];
+        let arguments = ["--exact", "processes::child", "--nocapture", "--test-threads=1"];
         command
-            .args(words)
+            .args(arguments)
             .env(ROLE, "ping-pong")
             .env("DOORBELL_RANK", rank);
         command.env("DOORBELL_SIZE", "2").env("DOORBELL_ROOT", &root);
@@ -279,12 +279,12 @@ fn a_rank_in_another_network_namespace_says_so_without_waiting() {
     away.arg("--net").arg(&here);
     let zero = Job(vec![start("0", Command::new(&here))]);
     let out = start("1", away).wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success(), "{stderr}");
     let process = zero.0[0].id();
     assert!(
-        said.contains(&format!("rank 0 (process {process}) is in network namespace")),
-        "{said}"
+        stderr.contains(&format!("rank 0 (process {process}) is in network namespace")),
+        "{stderr}"
     );
-    assert!(said.contains("--rsh 'ip netns exec'"), "{said}");
+    assert!(stderr.contains("--rsh 'ip netns exec'"), "{stderr}");
 }

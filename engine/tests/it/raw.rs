@@ -1,4 +1,4 @@
-//! The interface for foreign front ends: one story per call of reference ofi, section P9.
+//! The interface for foreign front ends: one test per call of reference ofi, section P9.
 
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ fn one_buffer_takes_many_messages() {
                 other => panic!("{other:?}"),
             }
         }
-        // Deliveries are told before the end of the buffer.
+        // Deliveries come before the completion of the buffer.
         assert_eq!(tags, (0..10).collect::<Vec<u64>>());
         world.barrier().unwrap();
     });
@@ -181,7 +181,8 @@ fn a_foreign_event_loop_sleeps_on_one_descriptor() {
             )
             .unwrap();
             if world.rank() == 0 {
-                // Sometimes late, so that the other side is asleep; sometimes at once, so that it is about to sleep.
+                // Sometimes late, so that the other side is asleep; sometimes at once, so that it is about to
+                // sleep.
                 if round % 4 == 0 {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -264,7 +265,7 @@ fn one_sided_operations_reach_windows_and_nothing_else() {
     assert_eq!(bytes(&target, 2_048, 8), 42u64.to_le_bytes());
     let fence = raws[0].fence(1, window).unwrap();
     operation(raws, fence).unwrap();
-    // Outside the window, at ourselves, at nobody.
+    // Outside the window, on our own rank, on a rank that does not exist.
     let far = raws[0].get(1, window, 4_000, Landing::Region(whole(&local, 0, 97)));
     assert_eq!(far.unwrap_err().code(), "layout");
     assert_eq!(raws[0].fence(0, window).unwrap_err().code(), "unsupported");

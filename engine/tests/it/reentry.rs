@@ -11,10 +11,10 @@ use doorbell::{Builder, Error, World};
 thread_local! {
     static ARMED: Cell<bool> = const { Cell::new(false) };
     static WORLD: Cell<Option<&'static World>> = const { Cell::new(None) };
-    static SAID: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    static CODES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A world of one rank that complains at once.
+/// A world of one rank that calls the hook at once.
 fn world(mode: Mode, hook: impl FnMut() + Send + 'static) -> World {
     let mut hook = hook;
     Builder::new()
@@ -44,7 +44,7 @@ fn a_hook_that_calls_back_is_refused_and_lends_nothing() {
         let Some(world) = WORLD.get() else { return };
         let mut into = [0; 4];
         let mut called = false;
-        let said = [
+        let codes = [
             code(world.send(0, 1, b"four")),
             code(world.ssend(0, 1, b"four")),
             code(world.recv(0, 1, &mut into)),
@@ -56,9 +56,9 @@ fn a_hook_that_calls_back_is_refused_and_lends_nothing() {
         ];
         assert!(
             !called,
-            "a scope that could not take back what it lends does not begin"
+            "a scope that could not take its buffers back does not begin"
         );
-        SAID.with_borrow_mut(|all| all.extend(said));
+        CODES.with_borrow_mut(|all| all.extend(codes));
     })));
     WORLD.set(Some(world));
     // In a blocking call; in a wait of a scope, with two requests open; at the end of a scope.
@@ -72,15 +72,15 @@ fn a_hook_that_calls_back_is_refused_and_lends_nothing() {
     });
     assert_eq!(code(ended), "timeout");
     WORLD.set(None);
-    let said = SAID.take();
-    assert!(said.len() >= 15, "the hook was called each time: {said:?}");
+    let codes = CODES.take();
+    assert!(codes.len() >= 15, "the hook was called each time: {codes:?}");
     assert!(
-        said.iter().all(|code| *code == "busy" || *code == "none"),
-        "{said:?}"
+        codes.iter().all(|code| *code == "busy" || *code == "none"),
+        "{codes:?}"
     );
     assert!(
-        said.iter().filter(|code| **code == "busy").count() >= 12,
-        "{said:?}"
+        codes.iter().filter(|code| **code == "busy").count() >= 12,
+        "{codes:?}"
     );
     // Everything was taken back, and the world goes on.
     (one, two) = (*b"mine", *b"mine");

@@ -1,4 +1,4 @@
-//! The counter file of a rank: read from outside while it runs, and gone with it.
+//! The counter file of a rank: other processes read it while the rank runs, and it is removed at the end.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::common::{MODES, config, job};
 use doorbell::World;
 use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
 
-/// The role of a process that a test starts.
+/// Names the part that a started process plays.
 const ROLE: &str = "DOORBELL_TEST_SEEN_ROLE";
 
 fn look(path: &Path) -> Snapshot {
@@ -27,7 +27,8 @@ fn own(world: &World, name: &str) -> u64 {
     number(&look(world.counter_file().unwrap()), name)
 }
 
-/// Calls until the file says so: within a millisecond and some calls, but a test waits longer before it complains.
+/// Makes calls until the file shows the value: normally within a millisecond and some calls, but a test waits
+/// longer before it fails.
 fn until(world: &World, name: &str, least: u64) {
     let started = Instant::now();
     while own(world, name) < least {
@@ -71,7 +72,7 @@ fn others_see_what_the_pml_and_the_rail_count() {
             assert_eq!(snapshot.rank, world.rank());
             assert_eq!(snapshot.process, std::process::id());
             assert!(find(None).contains(&path), "{path:?} is not found");
-            // All that the PML counts is there, and as it says.
+            // All counters of the PML are in the file, with their values.
             let counters = world.counters().unwrap();
             assert!(number(&snapshot, "pml.sent_eager") <= counters.sent_eager);
             assert_eq!(number(&snapshot, "pml.drop.duplicate"), 0);
@@ -80,7 +81,7 @@ fn others_see_what_the_pml_and_the_rail_count() {
 }
 
 #[test]
-fn a_peer_that_leaves_takes_nothing_from_the_totals() {
+fn a_peer_that_leaves_stays_in_the_totals() {
     let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
     let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
     for at in 0..100 {
@@ -148,7 +149,7 @@ fn with_off_there_is_no_file() {
     worlds[1].recv(0, 1, &mut [0; 8]).unwrap();
 }
 
-/// What the started process does; without a role, this is no test.
+/// The body of the started process; without a role, this is no test.
 #[test]
 fn child() {
     if std::env::var_os(ROLE).is_none() {
@@ -174,7 +175,7 @@ fn a_rank_that_is_killed_leaves_nothing() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let path = lines.find_map(|line| line.unwrap().strip_prefix("counters ").map(PathBuf::from));
-    let path = path.expect("the child says where");
+    let path = path.expect("the child prints the path");
     let started = Instant::now();
     while number(&look(&path), "pml.sent_self") < 7 {
         assert!(started.elapsed() < Duration::from_secs(20));

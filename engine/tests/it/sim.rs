@@ -1,4 +1,4 @@
-//! Several worlds in one thread over the simulated network: the same seed, the same run.
+//! Several worlds in one thread over the simulated network: the same seed gives the same run.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn drive(worlds: &[World], mut done: impl FnMut() -> bool) {
     panic!("nothing moves any more");
 }
 
-/// Everybody sends to everybody, all sizes; returns the trace's hash.
+/// Each rank sends to each, in all sizes; returns the trace's hash.
 fn all_to_all(seed: u64, protocol: Protocol) -> u64 {
     let faults = Faults {
         reorder: 0.3,
@@ -34,7 +34,7 @@ fn all_to_all(seed: u64, protocol: Protocol) -> u64 {
 
 type Make = fn(&SimNet, u32, &Config) -> Result<Vec<World>, Error>;
 
-/// The same on a network with these faults; also how many frames it lost.
+/// Runs it on a network with these faults; also returns the number of frames that it lost.
 fn all_to_all_with(seed: u64, protocol: Protocol, faults: Faults, make: Make) -> (u64, u64) {
     let net = SimNet::new(
         seed,
@@ -116,7 +116,7 @@ fn a_dead_rank_ends_what_names_it_and_nothing_else() {
     net.change(Change::RankDeath(2));
     drive(&worlds[..2], || named.is_done());
     assert!(matches!(named.test(), Some(Err(Error::PeerLost { peer: 2, .. }))));
-    assert!(!any.is_done(), "somebody else may still send");
+    assert!(!any.is_done(), "another rank may still send");
     assert!(matches!(
         worlds[0].send(2, 1, &[0; 8]),
         Err(Error::PeerLost { peer: 2, .. })
@@ -128,7 +128,7 @@ fn a_dead_rank_ends_what_names_it_and_nothing_else() {
 }
 
 #[test]
-fn a_send_over_a_dead_plane_ends_and_gives_its_buffer_back() {
+fn a_send_over_a_dead_plane_ends_and_returns_its_buffer() {
     let net = SimNet::new(3, SimConfig::default());
     let worlds = worlds(&net, 2);
     let data = pattern(1, 200_000);
@@ -181,14 +181,14 @@ fn a_whole_job_over_datagrams_that_get_lost_runs_the_same_way_for_the_same_seed(
     }
 }
 
-/// What was promised to be followed leaves with what follows, or with the next look; and nothing of it is lost.
+/// A message of `send_more` leaves with the message that follows it or with the next check, and none is lost.
 #[test]
 fn a_message_with_more_to_follow_waits_for_the_next_call() {
     let net = SimNet::new(3, SimConfig::default());
     let worlds = doorbell::simulated_datagrams(&net, 2, &Config::default()).unwrap();
     let region = worlds[1].region(8).unwrap();
     let into = |tag| worlds[1].irecv_region(0, tag, region.whole()).unwrap();
-    // The path is checked first, and then known to be good.
+    // The path is checked first, and then known to pass frames.
     let mut first = into(0);
     worlds[0].send(1, 0, &[0; 8]).unwrap();
     drive(&worlds, || first.is_done());
@@ -215,7 +215,7 @@ fn a_message_with_more_to_follow_waits_for_the_next_call() {
 }
 
 #[test]
-fn bytes_that_change_under_way_are_told_with_the_checksum() {
+fn bytes_that_change_on_the_way_are_found_by_the_checksum() {
     let net = SimNet::new(3, SimConfig::default());
     let mut config = Config::default();
     config.pml.checksum.set(true);
@@ -243,7 +243,7 @@ fn bytes_that_change_under_way_are_told_with_the_checksum() {
 }
 
 #[test]
-fn a_path_that_drops_full_frames_is_named_in_the_error_of_who_waits() {
+fn a_path_that_drops_full_frames_is_named_in_the_error_of_a_wait() {
     let net = SimNet::new(3, SimConfig::default());
     let worlds = doorbell::simulated_datagrams(&net, 2, &Config::default()).unwrap();
     let faults = Faults {
@@ -269,8 +269,9 @@ fn a_path_that_drops_full_frames_is_named_in_the_error_of_who_waits() {
     );
 }
 
-/// Two ranks that have talked; then the cable of the second is pulled, and the first sends. What its error says.
-fn told_when_the_link_dies(recorder: u32) -> (Error, Vec<String>) {
+/// Two ranks have exchanged messages; then the link of the second is cut, and the first sends. Returns its
+/// error and the recorded events.
+fn error_when_the_link_dies(recorder: u32) -> (Error, Vec<String>) {
     let net = SimNet::new(5, SimConfig::default());
     let mut config = Config::default();
     config.btl.give_up.set(Duration::from_secs(2));
@@ -293,17 +294,20 @@ fn told_when_the_link_dies(recorder: u32) -> (Error, Vec<String>) {
 
 #[test]
 fn an_error_ends_with_what_the_rail_recorded() {
-    let (error, recorded) = told_when_the_link_dies(256);
+    let (error, recorded) = error_when_the_link_dies(256);
     let text = error.to_string();
-    let told: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
-    assert_eq!(told, recorded.iter().map(|line| line.trim()).collect::<Vec<_>>());
-    assert!(told[0].ends_with("recorded about rank 1, newest last:"), "{text}");
-    assert!((5..=33).contains(&told.len()), "{text}");
-    let place = |words: &str| told.iter().position(|line| line.contains(words));
+    let lines: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+    assert_eq!(lines, recorded.iter().map(|line| line.trim()).collect::<Vec<_>>());
+    assert!(
+        lines[0].ends_with("recorded about rank 1, newest last:"),
+        "{text}"
+    );
+    assert!((5..=33).contains(&lines.len()), "{text}");
+    let place = |words: &str| lines.iter().position(|line| line.contains(words));
     let order = ["opened", "time-out", "suspect", "down: it did not answer"].map(place);
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{text}");
-    // Without a recorder it is one line, as before.
-    let (error, recorded) = told_when_the_link_dies(0);
+    // Without a recorder it is one line.
+    let (error, recorded) = error_when_the_link_dies(0);
     assert_eq!(
         (error.to_string().lines().count(), recorded.len()),
         (1, 0),
@@ -311,8 +315,8 @@ fn an_error_ends_with_what_the_rail_recorded() {
     );
 }
 
-/// One rail, whose link is lost at one end while nobody says a word, so that only that end knows: the other one learns of it
-/// when it is called, and waits instead of taking the peer for lost.
+/// One rail, whose link is lost at one end while no message is sent, so that only that end notices: the other
+/// one learns of it from the next message to it, and waits instead of taking the peer for lost.
 #[test]
 fn a_peer_with_one_rail_is_waited_for_by_the_end_that_did_not_lose_the_link() {
     let net = SimNet::new(6, SimConfig::default());

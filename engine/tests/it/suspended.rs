@@ -1,6 +1,6 @@
 //! A job that is stopped as a whole, as by a freezer, a closed lid or a snapshot of its machine: the time in
-//! which its ranks did not run is no silence of theirs. The test program starts itself, once per rank, and
-//! runs `child` there.
+//! which its ranks did not run does not count as their silence. The test program starts itself, once per
+//! rank, and runs `child` there.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Says that this process is a rank.
+/// Marks this process as a rank.
 const ROLE: &str = "DOORBELL_TEST_SUSPENDED_ROLE";
-/// Less than the ranks stand still, and more than they need otherwise.
+/// Less than the time for which the ranks are stopped, and more than they need otherwise.
 const DEADLINE: &str = "8 s";
 const STOPPED: Duration = Duration::from_secs(12);
 
-/// A process that is ended with its handle.
+/// A process that is killed when its handle is dropped.
 struct Rank(Child);
 
 impl Rank {
@@ -39,7 +39,7 @@ impl Rank {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Returns when the rank has met the other one.
+    /// Waits until the rank has met the other one.
     fn has_met(&mut self) {
         let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
         let met = lines.map_while(Result::ok).any(|line| line.contains("has met"));
@@ -62,15 +62,15 @@ fn child() {
     }
     let world = doorbell::init().unwrap();
     world.barrier().unwrap();
-    // Past the capture of tests, which holds back what it is given.
+    // Written to stdout itself, since the test runner captures what `println!` prints.
     writeln!(std::io::stdout(), "rank {} has met", world.rank()).unwrap();
     let mut into = [0; 5];
     if world.rank() == 0 {
-        // Until all jobs of the test have come so far.
+        // Until all jobs of the test have come to this point.
         std::io::stdin().read_line(&mut String::new()).unwrap();
         world.recv(1, 1, &mut into).unwrap();
     } else {
-        // Until the test says so.
+        // Until the test sends a line.
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         world.send(0, 1, b"awake").unwrap();
     }

@@ -1,5 +1,5 @@
-//! Two worlds that meet over a connection, as on two hosts: how it starts, how it ends, and how it fails on both sides.
-//! Here both are threads of one process, and the rail between them is shm.
+//! Two worlds that meet over a connection, as on two hosts: how the job starts, ends, and fails on both
+//! sides. Here both are threads of one process, and the rail between them is shm.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use doorbell::{Builder, Error, Exit, World, terms};
 
 const AMPLE: Duration = Duration::from_secs(20);
 
-/// Both ends of a connection: the caller's, and the other.
+/// Both ends of a connection: first that of the side that connected.
 fn ends() -> (Connection, Connection) {
     let key = JobKey::from_bytes([7; 32]);
     let mut door = Listener::bind("127.0.0.1:0".parse().unwrap(), terms(Some(key.clone())).unwrap()).unwrap();
@@ -57,7 +57,7 @@ fn errors(zero: fn() -> Builder, one: fn() -> Builder) -> (Error, Error) {
 }
 
 #[test]
-fn messages_cross_and_an_end_is_a_leave() {
+fn messages_cross_and_a_close_is_reported_as_one() {
     for mode in ["inline", "dedicated"] {
         let (call, answer) = ends();
         thread::scope(|s| {
@@ -67,7 +67,7 @@ fn messages_cross_and_an_end_is_a_leave() {
                 let mut buffer = [0; 64];
                 assert_eq!(one.recv(0, 7, &mut buffer).unwrap().len, 5);
                 one.send(0, 8, &buffer[..5]).unwrap();
-                // The other has taken leave: told as that, and soon.
+                // The other one has closed: the wait ends with that error, and soon.
                 let error = one.within(AMPLE).recv(0, 9, &mut buffer).unwrap_err();
                 assert!(
                     matches!(&error, Error::PeerLost { why, .. } if why.contains("closed")),
@@ -85,9 +85,9 @@ fn messages_cross_and_an_end_is_a_leave() {
     }
 }
 
-/// The other side comes, sends and goes before this one has looked at its rail for the first time.
+/// The other side connects, sends and closes before this one has polled its rail for the first time.
 #[test]
-fn what_was_sent_before_an_early_leave_arrives() {
+fn messages_sent_before_an_early_close_arrive() {
     for round in 0..60 {
         let (call, answer) = ends();
         thread::scope(|s| {
@@ -105,7 +105,7 @@ fn what_was_sent_before_an_early_leave_arrives() {
 }
 
 #[test]
-fn a_connection_that_is_cut_is_a_peer_that_died_also_for_one_who_sleeps() {
+fn a_cut_connection_is_a_peer_that_died_also_for_a_sleeping_rank() {
     for wait in ["lowest-latency", "sleep"] {
         let (call, answer) = ends();
         let cut = call.canceller().unwrap();
@@ -134,7 +134,7 @@ fn a_connection_that_is_cut_is_a_peer_that_died_also_for_one_who_sleeps() {
 }
 
 #[test]
-fn an_end_is_heard_within_a_tenth_of_a_second_and_does_not_cut_what_was_sent() {
+fn a_close_is_noticed_within_a_tenth_of_a_second_and_loses_no_message() {
     let (zero, one) = pair();
     for number in 0..100_u64 {
         zero.send(1, number, &number.to_le_bytes()).unwrap();
@@ -156,7 +156,7 @@ fn an_end_is_heard_within_a_tenth_of_a_second_and_does_not_cut_what_was_sent() {
 }
 
 #[test]
-fn ranks_that_do_not_agree_say_the_same_sentence() {
+fn ranks_with_different_settings_fail_with_the_same_sentence() {
     let (zero, one) = errors(builder, || builder().set("pml.unexpected", "1 MiB"));
     assert_eq!(zero.to_string(), one.to_string());
     assert!(zero.to_string().contains("pml.unexpected"), "{zero}");
@@ -164,13 +164,13 @@ fn ranks_that_do_not_agree_say_the_same_sentence() {
 }
 
 #[test]
-fn what_one_side_cannot_is_told_to_the_other_with_its_exit_status() {
+fn an_error_of_one_side_reaches_the_other_with_its_exit_status() {
     let (zero, one) = errors(builder, || builder().set("rails.list", "verbs:mlx5_9:1"));
     assert!(matches!(one, Error::Rail(_)), "{one}");
-    let told = zero.to_string();
+    let text = zero.to_string();
     assert!(
-        told.contains(&one.to_string()) && told.contains("127.0.0.1"),
-        "{told}"
+        text.contains(&one.to_string()) && text.contains("127.0.0.1"),
+        "{text}"
     );
     assert_eq!(
         (zero.code(), zero.exit(), one.exit()),
@@ -181,7 +181,7 @@ fn what_one_side_cannot_is_told_to_the_other_with_its_exit_status() {
 }
 
 #[test]
-fn who_is_occupied_says_so() {
+fn an_occupied_side_reports_it() {
     let (call, answer) = ends();
     let door = thread::spawn(move || doorbell::occupied(answer, "10.0.0.9:40000 is served"));
     let error = builder().build_over(call).unwrap_err();
@@ -193,8 +193,8 @@ fn who_is_occupied_says_so() {
     door.join().unwrap();
 }
 
-/// What a side that speaks for itself is answered.
-fn against(words: &[&[u8]]) -> Error {
+/// Returns the error of a meeting with a side that sends these messages.
+fn against(messages: &[&[u8]]) -> Error {
     let (mut call, answer) = ends();
     let started = Instant::now();
     let error = thread::scope(|s| {
@@ -204,8 +204,8 @@ fn against(words: &[&[u8]]) -> Error {
                 .build_over(answer)
                 .unwrap_err()
         });
-        for word in words {
-            call.send(word, AMPLE).unwrap();
+        for message in messages {
+            call.send(message, AMPLE).unwrap();
         }
         one.join().unwrap()
     });
@@ -218,14 +218,14 @@ fn against(words: &[&[u8]]) -> Error {
 }
 
 #[test]
-fn other_versions_strange_words_and_silence_end_the_meeting() {
+fn other_versions_invalid_messages_and_silence_end_the_meeting() {
     let version = against(&[br#"{"hello":{"version":"9.9.9","unknown":[1]}}"#]);
-    let said = version.to_string();
+    let text = version.to_string();
     assert!(
-        said.contains("rank 0 runs 9.9.9") && version.exit() == Exit::Usage,
-        "{said}"
+        text.contains("rank 0 runs 9.9.9") && version.exit() == Exit::Usage,
+        "{text}"
     );
-    let words: [&[u8]; 6] = [
+    let messages: [&[u8]; 6] = [
         b"",
         b"\xff\xfe",
         b"{}",
@@ -233,8 +233,8 @@ fn other_versions_strange_words_and_silence_end_the_meeting() {
         br#"{"hello":{"version":"0.1.0","key":null,"hello":{}}}"#,
         &[b'['; 100_000],
     ];
-    for word in words {
-        let error = against(&[word]);
+    for message in messages {
+        let error = against(&[message]);
         assert_eq!(
             (error.code(), error.exit()),
             ("job.meeting", Exit::PeerLost),
@@ -251,10 +251,10 @@ fn other_versions_strange_words_and_silence_end_the_meeting() {
 }
 
 #[test]
-fn a_word_in_the_middle_of_a_job_ends_it() {
+fn a_message_in_the_middle_of_a_job_ends_it() {
     let (mut call, answer) = ends();
     let one = thread::spawn(move || builder().build_over(answer));
-    // As rank 0 would, but for what follows.
+    // Plays rank 0 correctly, until the last message.
     let hello = call.receive(AMPLE).unwrap();
     let text = String::from_utf8(hello).unwrap();
     let text = text.replace("\"rank\":1", "\"rank\":0");
