@@ -1,4 +1,4 @@
-//! What a driver takes for a frame, to be counted by callgrind: a batch of frames is posted with one doorbell
+//! The cost of a frame in a driver, to be counted by callgrind: a batch of frames is posted with one doorbell
 //! in [`post_frames`], and polled for in [`poll_frames`]; between them the device, or the kernel, has time.
 //! The `igbvf` rail is over a model of its device, and so is the `usnic` one, whose model is a process of its
 //! own and is not counted. Without callgrind, the time of both is printed.

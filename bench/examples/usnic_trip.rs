@@ -1,4 +1,4 @@
-//! The way of a frame between two usnic rails of one modelled adapter, as a multiple of the bare exchange of
+//! The time of a frame between two usnic rails of one modelled adapter, as a multiple of the bare exchange of
 //! a cache line, and beside the udp rail over the loopback, in one run.
 //!
 //! ```text

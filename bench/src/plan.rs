@@ -1,4 +1,4 @@
-//! What is to be measured, and for how long.
+//! The plan of a measurement: what is measured, and for how long.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! What the pieces cost that stand on every message's way: copies of short messages, the clock, a counter, a
-//! key.
+//! The cost of the pieces that every message uses: copies of short messages, the clock, a counter, a key.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What the reception costs: check-in and check-out, a tick at which no guest is due, an eviction.
+//! The cost of check-in and check-out, of a tick at which no guest is due, and of an eviction.
 //!
 //! `cargo bench -p doorbell-hotel`. All on virtual time, with stays of 200 µs. The budget "hotel, 4 Ki rooms"
 //! is the rows "one guest" and "window" at 4096 (the window's own queue is in it); the rows "and tick" also

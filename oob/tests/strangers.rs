@@ -1,5 +1,5 @@
-//! Strangers at the door, of every kind, while two that belong together go on talking. One test, alone in its
-//! process, because it counts what the process has.
+//! Unauthenticated connections of every kind, while two processes of a job go on exchanging messages. One
+//! test, alone in its process, because it counts the descriptors and memory of the process.
 
 #![allow(unreachable_pub)] // modules of several test binaries
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // a test has sockets and clocks

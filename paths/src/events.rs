@@ -1,5 +1,5 @@
-//! What follows when a path breaks, answers, or comes back: by an event of its rail, a refusal, or a word of
-//! the peer.
+//! What follows when a path breaks, answers or comes back: by an event of its rail, a refusal, or a message
+//! of the peer.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Why a path, or with the last of them a peer, is gone.
+//! The reasons for which a path is down, or a peer lost with its last path.
 
 use doorbell_fabric::event::DownReason;
 

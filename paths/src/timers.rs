@@ -1,4 +1,4 @@
-//! When which peers are looked at.
+//! The times at which peers are checked.
 
 use std::time::Duration;
 

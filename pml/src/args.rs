@@ -1,4 +1,4 @@
-//! What callers hand in: payloads, targets, the arguments of sends and receives.
+//! The arguments of sends and receives: payloads, targets, envelopes.
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
 

@@ -1,4 +1,4 @@
-//! The time as the last housekeeping had it.
+//! The time of the last housekeeping.
 
 use doorbell_fabric::time::Time;
 

@@ -1,4 +1,4 @@
-//! What happened, as plain numbers. They only grow.
+//! Counters of events, as plain numbers that only grow.
 
 /// Why an arrival was dropped, and how often. See [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Sending: the fast path, and the door to all others.
+//! Sending: the fast path, and the entry to all others.
 
 use doorbell_fabric::memory::ConstLoan;
 use doorbell_fabric::message::{Body, Message, PeerIndex};

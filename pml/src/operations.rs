@@ -1,4 +1,4 @@
-//! One-sided operations under way: numbers that are never used twice, and whose they are.
+//! One-sided operations in progress: numbers that are never used twice, and the requests that they belong to.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What is kept of each peer beside its cache line ([`Hot`]).
+//! The state of each peer beside its cache line ([`Hot`]).
 
 use doorbell_paths::{Ahead, PathState};
 

@@ -1,4 +1,4 @@
-//! What has ended, until the owner takes note of it.
+//! Requests that have ended, until their owner takes note of it.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! What the tests of all crates share, once. Only ever a dev-dependency: `cargo xtask arrows` refuses any
-//! other use.
+//! What the tests of all crates share. Only ever a dev-dependency: `cargo xtask arrows` refuses any other
+//! use.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Why a command failed: one sentence, and the number to end with.
+//! Errors of commands: one sentence, and the exit status.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where programs are found.
+//! Finds programs on the PATH.
 
 use std::fs;
 use std::path::{Path, PathBuf};

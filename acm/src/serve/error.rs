@@ -1,4 +1,4 @@
-//! Why the service cannot listen.
+//! Errors of the listeners: why the service cannot listen.
 
 use std::io;
 use std::net::SocketAddr;

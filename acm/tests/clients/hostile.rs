@@ -1,4 +1,5 @@
-//! Clients that send what is none, half of it, or without end; that do not read; that go in the middle.
+//! Clients that send invalid messages, half of one, or bytes without end; that do not read; that disconnect
+//! in the middle.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

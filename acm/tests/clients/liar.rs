@@ -1,4 +1,4 @@
-//! A service that is none: our clients end with one sentence, whatever it sends.
+//! A service that violates the protocol: our clients end with one sentence, whatever it sends.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,4 +1,4 @@
-//! Many at once: clients, and questions of one.
+//! Many clients at once, and many questions of one client.
 
 use doorbell_acm::client::{AsyncClient, Client, ClientError};
 use doorbell_acm::query::{CounterScope, Question};

@@ -1,4 +1,4 @@
-//! How rdma-core's own programs are run here: what they need, and a `/run` of their own.
+//! Runs rdma-core's own programs: what they need, and a `/run` of their own.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! The second socket, and those who would hold others up.
+//! The status socket, and clients of it that would hold up others.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! Files that change while the service runs.
+//! Configuration files that change while the service runs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Many resolvers on one virtual clock, and a network between them that loses, repeats, delays, mixes up and
-//! spoils what it carries, is cut in two and heals, while hosts restart and are renumbered.
+//! Many resolvers on one virtual clock, and a network between them that loses, repeats, delays, reorders and
+//! corrupts messages, is partitioned and heals, while hosts restart and are renumbered.
 //!
 //! Everything follows from the seed. What must hold is looked at with each answer:
 //!

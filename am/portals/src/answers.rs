@@ -1,4 +1,4 @@
-//! Replies of the target, at the initiator: acknowledgements and bytes.
+//! Replies of the target, at the initiator: acknowledgements and data.
 
 use doorbell_fabric::message::Inbound;
 use doorbell_fabric::ni::{AckReq, EventKind, List, NiFail};

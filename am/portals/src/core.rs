@@ -1,4 +1,4 @@
-//! What a node knows, apart from its link: interfaces, peers, operations. Messages come in here.
+//! The state of a node, apart from its link: interfaces, peers, operations. Messages come in here.
 
 use std::collections::VecDeque;
 

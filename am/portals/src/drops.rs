@@ -1,4 +1,4 @@
-//! What peers sent that cannot be, by reason: dropped and counted, never believed.
+//! Invalid messages of peers, by reason: dropped and counted.
 
 /// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
-//! Answers that were made while arrivals were shown: they leave when the rails are free again, at the end of
-//! the poll.
+//! Replies that were made while a poll delivered arrivals: they leave when the rails are free again, at the
+//! end of the poll.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The processes that a node knows: names, users, and how much is open between us.
+//! The peer processes of a node: names, users, and the number of open operations with each.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Requests at their target: matched, judged, done (reference: portals, section 6; the numbers are its
+//! Requests at their target: matched, checked, executed (reference: portals, section 6; the numbers are its
 //! steps).
 
 use doorbell_fabric::message::Inbound;

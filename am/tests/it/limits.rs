@@ -1,4 +1,4 @@
-//! Every resource at its smallest: nothing stands still, and credits stay within their bounds.
+//! Every resource at its smallest: nothing blocks, and credits stay within their bounds.
 
 use doorbell_am::credit::Chunk;
 use doorbell_am::{Attaching, Config, Handlers, Remote, Segment, Settings, Source, Stall, Try};

@@ -1,4 +1,4 @@
-//! What is common to the rails that measurements make of memory: no clock, no link, no sleep, no events.
+//! The common part of rails that measurements make of memory: no clock, no link, no sleep, no events.
 
 /// Implements the contract [`Rail`](doorbell_fabric::rail::Rail) for a type with the fields `name` and `can`,
 /// at `address`.

@@ -1,4 +1,4 @@
-//! One row of a report: everything that is known about one message size.
+//! One row of a report: the results for one message size.
 
 use serde::{Deserialize, Serialize};
 

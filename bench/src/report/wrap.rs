@@ -1,4 +1,4 @@
-//! Words in lines that fit a terminal.
+//! Wraps words into lines that fit a terminal.
 
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};

@@ -1,4 +1,5 @@
-//! The BTL over the simulator and over UDP: its promises, faults, hostile frames, paths, ways that come back.
+//! The BTL over the simulator and over UDP: its promises, faults, hostile frames, paths, connections that
+//! come back.
 
 // What is tested has no clock and no socket; the tests have.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

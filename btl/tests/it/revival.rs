@@ -1,5 +1,5 @@
-//! Peers that come back: given up at one end or at both, called over ways that lose, delay and repeat, and
-//! never with anything of the connection before.
+//! Peers that come back: given up at one end or at both, reconnected over links that lose, delay and repeat
+//! frames, and never with anything of the connection before.
 
 #![allow(clippy::needless_range_loop)]
 

@@ -1,4 +1,4 @@
-//! The function: its comings and goings, and what the physical one has to do with it.
+//! The virtual function: how it is started, reset and released, and the part of the physical one in that.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

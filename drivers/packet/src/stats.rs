@@ -1,4 +1,4 @@
-//! What a rail counts.
+//! The counters of a rail.
 
 /// Declares a struct of totals, and gives it `named`: every total with its name, in the order of declaration.
 #[macro_export]

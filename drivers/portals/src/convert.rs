@@ -1,4 +1,4 @@
-//! Between the contract's values and the binding's.
+//! Converts between the contract's values and the binding's.
 
 use doorbell_fabric::ni::{Count, Event, EventKind, NiError, NiFail, NiLimits, Process};
 use doorbell_fabric::ni::{Entry, EntryOptions, List};

@@ -1,4 +1,4 @@
-//! Why there is no interface.
+//! Errors of opening an interface.
 
 use doorbell_fabric::error::Exit;
 use thiserror::Error;

@@ -1,4 +1,4 @@
-//! Ways between real processes that break and are made again; and a peer that is killed while they are.
+//! Connections between real processes that break and are made again; and a peer that is killed meanwhile.
 
 mod common;
 

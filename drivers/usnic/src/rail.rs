@@ -1,4 +1,4 @@
-//! The function while it is open: its link, its queues, and who steers for it.
+//! The function while it is open: its link, its queues, and the owner of its filters.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! What the rail counts.
+//! The counters of a rail.
 
 use doorbell_packet::PacketStats;
 

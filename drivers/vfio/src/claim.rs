@@ -1,4 +1,4 @@
-//! A device that is ours: reset, then allowed to reach memory, and kept from it again when we leave.
+//! A claimed device: reset, then allowed to access memory, and kept from it again when it is released.
 
 use std::os::fd::AsFd;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `xdp`: datagrams over AF_XDP, past the kernel's network stack.
+//! `xdp`: datagrams over AF_XDP, bypassing the kernel's network stack.
 //!
 //! ```text
 //!   device queue ─► program: ours? ──► the rail's memory, read in place     all else: the kernel, as before

@@ -1,4 +1,4 @@
-//! What a process must be allowed for this rail, and the exact word for what it lacks.
+//! The permissions that a process needs for this rail, and the exact text for what it lacks.
 //!
 //! | right | for |
 //! |---|---|

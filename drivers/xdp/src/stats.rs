@@ -1,4 +1,4 @@
-//! What the rail counts.
+//! The counters of a rail.
 
 doorbell_packet::stats! {
     /// Totals of one rail, since it was opened.

@@ -1,4 +1,4 @@
-//! What a post and an arrival cost, alone and with 100,000 others queued.
+//! The cost of a post and of an arrival, alone and with 100,000 others queued.
 //!
 //! `cargo bench -p doorbell-matching`. The ratios at the end are the budget "a fully given tag with 100,000
 //! entries queued takes at most twice the time with one", from rounds interleaved in one run.

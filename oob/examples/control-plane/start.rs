@@ -1,4 +1,4 @@
-//! What starting a job costs.
+//! The cost of starting a job.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Two that call each other at the same time, over and over.
+//! Two processes that connect to each other at the same time, over and over.
 
 use doorbell_oob::net::Settings;
 use doorbell_oob::transport::{Command, Loss, Refusal};

@@ -1,4 +1,4 @@
-//! How far a transfer has come.
+//! The progress of a transfer.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Ways that break and come back, and which of them small messages take.
+//! Paths that break and come back, and which of them small messages take.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the network does wrong: the classes that the reliable layer has to survive.
+//! The faults of the network: the classes that the reliable layer has to survive.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a player plays on: a PML over a rail, or a world of the library that users add.
+//! What a player uses: a PML over a rail, or a world of the library.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The side of a measurement between two hosts that connects: its options rule, and it shows the report.
+//! The connecting side of a measurement between two hosts: its options apply to both sides, and it shows the
+//! report.
 
 use std::process::ExitCode;
 use std::thread;

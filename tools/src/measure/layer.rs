@@ -1,4 +1,4 @@
-//! What carries the messages of a measurement, once its ranks have met.
+//! The layer that carries the messages of a measurement, once its ranks have met.
 
 use doorbell::oob::Connection;
 use doorbell::{Am, Builder, Job, Portals, World};

@@ -1,5 +1,5 @@
-//! `doorbell acm` as its users meet it: the program on one host and on several, beside rdma-core's own, and
-//! under jobs.
+//! `doorbell acm` as users run it: the program on one host and on several, beside rdma-core's own, and under
+//! jobs.
 
 mod commands;
 mod files;

@@ -1,5 +1,5 @@
-//! Limits of the system and what a container refuses: an error that names the limit, or a job that does
-//! without; and what the launcher changes for itself is not inherited.
+//! Limits of the system and what a container refuses: an error that names the limit, or a job that works
+//! without; and the changes that the launcher makes for itself are not inherited.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,5 @@
-//! The whole story of a usnic rail without hardware: a model, an agent of its physical function, and two
-//! processes, each with a function of its own; and what remains of it when the agent goes.
+//! A usnic rail without hardware, from beginning to end: a model, an agent of its physical function, and two
+//! processes, each with a function of its own; and what remains of it when the agent ends.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Several rails at a time: pairs that both ends find alike, rails that are left over, and networks without a
-//! way.
+//! Several rails at a time: pairs that both ends compute alike, rails that are left over, and networks
+//! without a path.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Rails past the kernel, from outside: two hosts of network namespaces, every measurement, loss, a peer over
-//! sockets, a user without the rights, and a process that is killed.
+//! Rails that bypass the kernel, from outside: two hosts of network namespaces, every measurement, loss, a
+//! peer over sockets, a user without the rights, and a process that is killed.
 
 use std::process::Command;
 use std::time::Instant;

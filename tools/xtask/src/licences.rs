@@ -1,4 +1,4 @@
-//! What the dependencies are licensed under, and where they come from.
+//! The licences of the dependencies, and their sources.
 //!
 //! Advisories are not checked here: their database has to be fetched, and reading it is the work of
 //! `cargo-deny`, which is run too where it is installed. Every run reports which of the two happened.

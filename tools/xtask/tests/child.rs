@@ -1,5 +1,5 @@
-//! The nursery ends what it starts. It has a test program of its own, because it takes over all children and
-//! the signals of its process.
+//! The processes that a command starts are all ended. The test has a program of its own, because it takes
+//! over all children and the signals of its process.
 #![forbid(unsafe_code)]
 
 use std::io::Read;

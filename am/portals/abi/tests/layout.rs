@@ -1,4 +1,5 @@
-//! What a C compiler makes of our header is what the library takes (reference: portals, section 2).
+//! The layouts that a C compiler makes of our header are those that the library uses (reference: portals,
+//! section 2).
 
 mod common;
 

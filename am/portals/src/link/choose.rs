@@ -1,4 +1,4 @@
-//! Which path a message takes.
+//! The choice of the path that a message takes.
 //!
 //! Small messages take one path, the one of the least latency. Long ones take several where that brings
 //! bandwidth: each the path on which it will be there first, by what is under way and what the rails estimate

@@ -1,4 +1,4 @@
-//! A path: a peer over one rail, and what is under way over it. Its state is kept by [`doorbell_paths`].
+//! A path: a peer over one rail, and what is in flight over it. Its state is kept by [`doorbell_paths`].
 
 use doorbell_fabric::message::PeerIndex;
 

@@ -1,4 +1,4 @@
-//! What is kept of a peer.
+//! The state of a peer.
 
 use std::collections::VecDeque;
 

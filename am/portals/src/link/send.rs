@@ -1,4 +1,4 @@
-//! Sending: numbers, and how much may be under way.
+//! Sending: message numbers, and how much may be in flight.
 //!
 //! A message that is not long, to a peer whose path has room and for which nothing waits, goes straight to
 //! the rail that [`Hot`](super::Hot) names.

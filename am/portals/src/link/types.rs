@@ -1,4 +1,4 @@
-//! What a link and the layer above it have in common.
+//! Types shared by a link and the layer above it.
 
 use std::time::Duration;
 

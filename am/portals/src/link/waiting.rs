@@ -1,4 +1,4 @@
-//! What waits for room.
+//! Messages that wait for room.
 //!
 //! It goes before anything new, and in this order: news of paths, what rails gave back, urgent messages.
 //! Those are not numbered before they go, so that the window holds for them as well.

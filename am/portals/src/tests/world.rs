@@ -1,4 +1,4 @@
-//! A job of nodes over a simulated network, and short words for what tests do with them.
+//! A job of nodes over a simulated network, and short names for what tests do with them.
 
 use std::time::Duration;
 

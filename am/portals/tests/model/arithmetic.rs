@@ -1,4 +1,4 @@
-//! What atomics compute, one element after the other (reference: portals, section 10).
+//! The arithmetic of atomics, one element after the other (reference: portals, section 10).
 
 use doorbell_fabric::ni::{AtomicKind, Datatype};
 

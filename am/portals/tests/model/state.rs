@@ -1,4 +1,4 @@
-//! What the model remembers.
+//! The state of the model.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What a call takes (reference: portals, sections 4, 5 and 10).
+//! The arguments that a call accepts (reference: portals, sections 4, 5 and 10).
 
 use doorbell_fabric::ni::{
     AtomicKind, Datatype, Entry, EqHandle, Md, MdHandle, Memory, NiError, PtOptions, Triggered,

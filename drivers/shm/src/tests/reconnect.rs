@@ -1,4 +1,4 @@
-//! Ways that break without a death, and are made again.
+//! Connections that break while both processes live, and are made again.
 
 use super::*;
 use crate::handshake::PENDING_MAX;

@@ -1,4 +1,4 @@
-//! The agent: a process that has a physical function, and steers frames to virtual ones for other processes.
+//! The agent: a process that owns a physical function, and steers frames to virtual ones for other processes.
 //!
 //! The credentials of each process that connects are checked: they have to be the agent's own user, root, or
 //! a member of a group where one is given. Each process has one function and one address, which no other

@@ -1,4 +1,4 @@
-//! Measurements by this program's own commands, as every user can make them, and what they report.
+//! Measurements by this program's own commands, as every user can run them, and their reports.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What something is compared with, measured before and after it: whether it can be.
+//! The reference of a ratio, measured before and after it: whether it was stable enough to compare with.
 
 /// A raw half round trip slower than this, in nanoseconds, is a bad base, and not a good result: it takes a
 /// few microseconds when nothing disturbs it.

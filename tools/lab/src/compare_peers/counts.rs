@@ -1,4 +1,4 @@
-//! Peers that take a number of iterations and not a time: how many fit, by what the last turn took.
+//! Peers that take a number of iterations and not a time: how many fit, estimated from the last turn.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! This very program at work between two hosts: one process serves, one measures, and its report is read.
+//! This program itself, run between two hosts: one process serves, one measures, and its report is read.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The virtual cable between two namespaces: a pair of virtual Ethernet interfaces, or two pairs and a switch
+//! The virtual link between two namespaces: a pair of virtual Ethernet interfaces, or two pairs and a switch
 //! that drops a share of the frames.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! How a figure grows with how many there are of something.
+//! The growth of a figure with the number of something.
 
 use serde::{Deserialize, Serialize};
 

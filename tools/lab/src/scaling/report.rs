@@ -1,4 +1,4 @@
-//! What came out: curves, their slopes, and what is missing.
+//! The results: curves, their slopes, and what is missing.
 
 use doorbell_bench::env::{Caveat, Environment, Host, caveats};
 use doorbell_bench::stats::Spread;

@@ -1,4 +1,4 @@
-//! Which nodes send what to which.
+//! Traffic patterns: which nodes send what to which.
 
 use doorbell_sim::Random;
 

@@ -1,4 +1,4 @@
-//! What happens when: one bucket for each tick, as far ahead as a message takes.
+//! The schedule of events: one bucket for each tick, as far ahead as a message takes.
 
 /// Ticks ahead that can be planned.
 const AHEAD: usize = 1 << 10;

@@ -1,4 +1,4 @@
-//! What a seed chooses beside the messages and the weather: ranks, rails of which kind, settings of every
+//! The further choices of a seed, beside messages and disturbances: ranks, kinds of rails, settings of every
 //! layer.
 
 use std::time::Duration;

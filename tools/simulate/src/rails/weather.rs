@@ -1,4 +1,5 @@
-//! What becomes of the rails of one seed: which of them break, between which ranks, when and for how long.
+//! The disturbances of the rails of one seed: which of them break, between which ranks, when and for how
+//! long.
 //!
 //! Several things may be broken at once. But no pair of ranks is without an open way for longer than the PML
 //! waits for one (the *lull*), since that would be the end of the peer, and rightly so. A way counts as

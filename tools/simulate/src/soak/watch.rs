@@ -1,4 +1,4 @@
-//! What processes hold, sampled, and whether it grew.
+//! The resources of processes, sampled, and whether they grew.
 //!
 //! A process takes what it needs when it needs it first (rings, slabs of segments, buffers of the longest
 //! message), so that some growth at the beginning is right. What is compared are the most of the second

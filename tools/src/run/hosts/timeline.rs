@@ -1,4 +1,4 @@
-//! When what of a start-up happened, host by host.
+//! The timeline of a start-up: when each step happened, host by host.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

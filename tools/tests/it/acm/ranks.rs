@@ -1,4 +1,4 @@
-//! Jobs that look up their peers at the service, and do without it where it is of no use.
+//! Jobs that look up their peers at the service, and continue without it if it is of no use.
 
 use std::io::Read;
 use std::os::unix::net::UnixListener;

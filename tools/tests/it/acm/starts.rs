@@ -1,4 +1,4 @@
-//! A service that systemd starts: sockets that are handed over, and the word that it is there.
+//! A service that systemd starts: sockets that are handed over, and the notification that it is ready.
 
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;

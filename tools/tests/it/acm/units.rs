@@ -1,5 +1,5 @@
-//! The units of systemd that stand in `tools/units`: systemd takes them, the program takes what they start it
-//! with, and it is started by a socket as systemd does it.
+//! The systemd units in `tools/units`: systemd accepts them, the program accepts the command line in them,
+//! and it is started by a socket as systemd does it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What tries a path: `doorbell_verify`, and pings to beyond a router, which a system may not allow.
+//! The tests of a path: `doorbell_verify`, and pings to hosts behind a router, which a system may not allow.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Failures that are not ours, with the project that owns each, and why. A test that passes meanwhile is no
-//! failure of the run.
+//! Failures that are not ours, with the project responsible for each, and why. If such a test passes, the run
+//! does not fail.
 
 use super::trees::Client;
 

@@ -1,4 +1,4 @@
-//! What came out, as a table that the documentation can hold.
+//! The results as a table for the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

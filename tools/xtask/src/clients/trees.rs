@@ -1,4 +1,4 @@
-//! Which folder is which client: by a file that no other tree has.
+//! Finds out which folder is which client, by a file that no other tree has.
 
 use std::collections::BTreeMap;
 use std::fmt;

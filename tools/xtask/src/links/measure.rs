@@ -1,4 +1,4 @@
-//! One repetition: every measurement in turn, so that the machine's moods meet all of them alike.
+//! One repetition: every measurement in turn, so that disturbances of the machine affect all of them alike.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The programs of a measurement: started at a host, bounded, ended with us, and what they print.
+//! The programs of a measurement: started on a host, with a deadline, ended with this process; and their
+//! output.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;

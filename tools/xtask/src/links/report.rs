@@ -1,4 +1,4 @@
-//! What came out: figures per rate of loss, and ratios beside their budgets.
+//! The results: figures per rate of loss, and ratios beside their budgets.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What came out: messages, the longest stall, the times of return, and the link that flapped, beside their
+//! The results: messages, the longest stall, the times of return, and the link that flapped, beside their
 //! bounds.
 
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
-//! What goes wrong when: drawn from a seed, done by `ip` and `nft`, and written down with the times at which
-//! it was done.
+//! The disturbances: drawn from a seed, made by `ip` and `nft`, and recorded with their times.
 //!
 //! One link at least is always whole. A link that is whole again stays so for at least a second, so that some
 //! of them are hit while they return, and others are long enough left alone to have returned.

@@ -1,4 +1,4 @@
-//! How the ways are, seen from outside: both processes' counter files, read every few milliseconds.
+//! The states of the paths, seen from outside: both processes' counter files, read every few milliseconds.
 
 use std::time::Duration;
 

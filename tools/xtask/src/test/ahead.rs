@@ -1,4 +1,4 @@
-//! What later steps run is built while the tests wait for something.
+//! Builds what later steps run, while the tests wait for something.
 //!
 //! Tests of whole jobs spend half of their time waiting, and building takes half of all the rest. So while
 //! other steps run, the programs of later ones are built beside them, of a scheduling class that gets a

@@ -1,4 +1,4 @@
-//! What failed among other tests is run once more by itself.
+//! Runs tests that failed among others once more by themselves.
 
 use std::fs::File;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Which way a message takes, how much may be under way, and what waits: one story each.
+//! Which path a message takes, how much may be in flight, and what waits: one story each.
 
 use std::time::Duration;
 

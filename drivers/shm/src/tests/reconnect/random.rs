@@ -1,4 +1,5 @@
-//! Ways severed and revived at random times, by a seed, at both ends, with traffic in both directions.
+//! Connections severed and made again at random times, by a seed, at both ends, with traffic in both
+//! directions.
 
 use std::collections::{BTreeMap, VecDeque};
 
