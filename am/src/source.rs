@@ -76,7 +76,7 @@ impl Source<'_> {
     }
 }
 
-/// The same bytes, for a caller that keeps their description, to try again.
+/// Returns the same bytes again, for a caller that keeps their description to try again.
 impl<'a> From<&Source<'a>> for Source<'a> {
     fn from(source: &Source<'a>) -> Self {
         source.clone()
@@ -131,7 +131,7 @@ pub enum Destination {
     Memory(Landing),
 }
 
-/// The same place, for a caller that keeps its description, to try again.
+/// Returns the same place again, for a caller that keeps its description to try again.
 impl From<&Destination> for Destination {
     fn from(destination: &Destination) -> Self {
         destination.clone()

@@ -107,8 +107,8 @@ const SPINS: u32 = 1 << 14;
 /// A look takes a few milliseconds; one between processes on one core would take seconds, and ends after this
 /// time, if the last [`SHARED`] exchanges all took time slices.
 const LOOK: Duration = Duration::from_millis(50);
-/// After this many exchanges in a row that took time slices, the two processes share a core; on a busy
-/// machine only some exchanges do, and the others are worth waiting for.
+/// If this many exchanges in a row took time slices, the two processes share a core. On a busy machine only
+/// some exchanges do, and the others are worth waiting for.
 const SHARED: u32 = 32;
 /// A look on a busy machine takes no longer than this.
 const LOOK_MOST: Duration = Duration::from_secs(1);

@@ -78,7 +78,7 @@ pub struct Plan {
     pub reference: bool,
     /// Whether every message carries a stamp that its receiver checks.
     pub verify: bool,
-    /// With `verify`, every that many-th message of the leaders is damaged, to see that it is found.
+    /// Damages every n-th message of the leaders, for `verify` to find.
     pub spoil: Option<u64>,
     /// Open loops for `pingpong`: messages leave at intended times.
     pub open: Option<Asked>,
@@ -132,7 +132,7 @@ impl Plan {
     /// Checks that the plan can be carried out.
     ///
     /// # Errors
-    /// With the setting that cannot, and why.
+    /// The setting that cannot be met, and why.
     pub fn check(&self) -> Result<(), BenchError> {
         let bad = |what, reason: String| Err(BenchError::BadPlan { what, reason });
         if self.sizes.is_empty() {

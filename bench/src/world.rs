@@ -20,7 +20,7 @@ const LEFTOVER: Duration = Duration::from_millis(100);
 /// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the
 /// rail's own queue is the window. Above it, requests are kept outstanding.
 const TAKEN_AT_ONCE: usize = 4096;
-/// From this size on, streams send out of owned regions and receive into them, as a tuned program would: the
+/// The size from which streams send out of owned regions and receive into them, as a tuned program would: the
 /// receiver on the same host then copies by itself, once, without the kernel.
 pub const REGIONS_FROM: usize = 64 << 10;
 

@@ -13,7 +13,7 @@ use crate::peers::Peers;
 pub(crate) struct AckSchedule {
     /// At the end of this pass.
     now: PeerQueue<{ about::ACK_NOW }>,
-    /// After the delay.
+    /// The peers whose acknowledgement goes out after the delay.
     later: PeerQueue<{ about::ACK_LATER }>,
     /// How long an acknowledgement waits for a segment (ns).
     delay: u64,

@@ -89,7 +89,7 @@ impl Notice {
 pub enum Why {
     /// Before its first use.
     First,
-    /// After several time-outs.
+    /// Several time-outs in a row.
     Suspect,
     /// Nothing came of it for long.
     Idle,

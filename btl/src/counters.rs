@@ -96,9 +96,9 @@ counters! {
 pub enum Drop {
     /// Shorter than its header claims.
     Short,
-    /// Of another version.
+    /// The frame has another protocol version.
     Version,
-    /// Of no known kind.
+    /// The frame has an unknown kind.
     Kind,
     /// Wrong CRC, or none where there must be one.
     Corrupt,
@@ -106,7 +106,7 @@ pub enum Drop {
     Forged,
     /// Its connection id is of no peer's present life.
     Unknown,
-    /// Of a peer that is down.
+    /// The frame is from a peer that is down.
     Down,
     /// It had arrived before.
     Duplicate,

@@ -47,9 +47,9 @@ impl JobKey {
         Self::as_link(&self.derive(b"link", &[from, to]))
     }
 
-    /// The same for a later connection: `names` are the ids that [`JobKey::link`] gives for the direction and
-    /// for the opposite one, `lives` those of the sender and of the receiver. The names stand for addresses
-    /// and incarnations.
+    /// Derives the values of a later connection: `names` are the ids that [`JobKey::link`] returns for the
+    /// direction and for the opposite one, `lives` those of the sender and of the receiver. The names stand
+    /// for addresses and incarnations.
     pub(crate) fn life(&self, names: [u64; 2], lives: [u32; 2]) -> Link {
         Self::as_link(&self.derive_life(b"life", names, lives))
     }
@@ -136,7 +136,7 @@ pub(crate) struct End<'a>(pub(crate) &'a RailAddress, pub(crate) Incarnation);
 /// What both ends derive for one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// In every frame.
+    /// The connection id in every frame.
     pub(crate) connection: u64,
     /// The number of the first segment.
     pub(crate) first: Seq,

@@ -16,7 +16,7 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// Of a connection that begins now.
+    /// Starts the times of a connection that begins now.
     pub(crate) const fn new(attended: u64) -> Self {
         Self {
             heard: attended,

@@ -17,7 +17,7 @@ use crate::teardown::Phase;
 /// Passes that show as much as they may, after which time-outs are judged all the same.
 const CROWDED: u32 = 16;
 
-/// In which order the next pass polls the channels.
+/// The order in which the next pass polls the channels.
 #[derive(Debug, Default)]
 pub(crate) struct PollOrder {
     /// The last pass took the short way.
@@ -97,7 +97,7 @@ impl<D: Datagram> Message for Btl<D> {
         MsgId(self.core.unclaimed.below(peer, watermark))
     }
 
-    /// Of a peer that lives, too: what is under way to it may arrive all the same.
+    /// Also works for live peers, to which messages in flight may still arrive.
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         self.core.give_back(peer, each);
     }

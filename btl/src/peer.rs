@@ -28,21 +28,21 @@ pub(crate) mod about {
     pub(crate) const CLOSED: u32 = 1 << 2;
     /// A frame of it has arrived, and its `PeerUp` was reported.
     pub(crate) const GREETED: u32 = 1 << 3;
-    /// In the queue of peers that have something to send, and may.
+    /// The peer is in the queue of peers that have something to send, and may.
     pub(crate) const READY: u32 = 1 << 4;
     /// An acknowledgement is due, now or later.
     pub(crate) const ACK: u32 = 1 << 5;
-    /// In the queue of acknowledgements that go out at the end of this pass.
+    /// The peer is in the queue of acknowledgements that go out at the end of this pass.
     pub(crate) const ACK_NOW: u32 = 1 << 6;
-    /// In the queue of those that wait for a frame to ride on.
+    /// The peer is in the queue of acknowledgements that wait for a frame to ride on.
     pub(crate) const ACK_LATER: u32 = 1 << 7;
-    /// In the queue of time-outs to be judged when what has arrived has been handled.
+    /// The peer is in the queue of time-outs, which are judged after arrivals were handled.
     pub(crate) const TIMEOUT: u32 = 1 << 8;
     /// Several time-outs in a row.
     pub(crate) const SUSPECT: u32 = 1 << 9;
     /// Probes are under way.
     pub(crate) const PROBING: u32 = 1 << 10;
-    /// In the queue of peers to be probed.
+    /// The peer is in the queue of peers to be probed.
     pub(crate) const PROBE: u32 = 1 << 11;
     /// Our BYE is among its segments.
     pub(crate) const BYE: u32 = 1 << 12;
@@ -59,7 +59,7 @@ pub(crate) mod about {
     pub(crate) const QUEUED: u32 = READY | ACK_NOW | ACK_LATER | TIMEOUT | PROBE;
 }
 
-/// In the place of a peer's index where there is none: half as long as an option, and idle peers are many.
+/// The peer index that stands for none: half as long as an option, since idle peers are many.
 const NO_PEER: PeerIndex = PeerIndex(u32::MAX);
 
 /// One peer, and its present connection.

@@ -46,7 +46,7 @@ use crate::wire::{Basic, Call, Kind, VERSION};
 
 /// Calls of one revival: 0, 5, 15, 35 and 75 ms after it.
 const CALLS: u8 = 5;
-/// From the first to the second (ns); it doubles.
+/// Time between the first call and the second (ns); it doubles after each.
 const FIRST: u64 = 5_000_000;
 
 /// The lives of the link to a peer that was down.
@@ -70,7 +70,7 @@ struct Lives {
     left: u8,
     at: u64,
     wait: u64,
-    /// In the list of calls to be sent; whether it wants an answer.
+    /// Whether the peer is in the list of calls to be sent, and whether the call requests an answer.
     queued: Option<bool>,
 }
 

@@ -152,7 +152,7 @@ impl Rtt {
         (2 * self.smooth).max(bounds.tail)
     }
 
-    /// By how much a later transmission must have been made for its arrival to show that an earlier one is
+    /// Time by which a later transmission must have been made for its arrival to show that an earlier one is
     /// lost.
     #[inline]
     pub(crate) fn reordering(&self, bounds: &Bounds) -> u64 {

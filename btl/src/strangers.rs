@@ -34,7 +34,7 @@ const PAUSE: u64 = Duration::from_millis(20).as_nanos() as u64;
 struct Note {
     connection: u64,
     reported: bool,
-    /// From here on it is news again (ns).
+    /// The time from which it is reported again (ns).
     again: u64,
 }
 

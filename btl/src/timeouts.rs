@@ -17,7 +17,7 @@ use crate::send_window::Segments;
 
 /// Retransmission time-outs, without back-off, that lie between two proofs of life elsewhere.
 const TRIES: u64 = 16;
-/// And so much at least (ns): a process that is there polls all its rails within it, unless it is stopped.
+/// The lower bound of that time (ns): a process that runs polls all its rails within it.
 const CERTAIN: u64 = 100_000_000;
 
 impl Core {

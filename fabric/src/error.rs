@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::limits::{Limit, Resource};
 use crate::name::KINDS;
 
-/// With which number a program of doorbell ends.
+/// The exit status of a doorbell program.
 ///
 /// | number | meaning |
 /// |---|---|

@@ -79,8 +79,9 @@ pub fn on_children(pipe: UnixStream) -> io::Result<()> {
     low_level::pipe::register(SIGCHLD, pipe).map(drop)
 }
 
-/// For a program, at its start: makes a write beyond the file size limit (`ulimit -f`) an error of the write,
-/// instead of an end without a message (SIGXFSZ); and makes children waitable even if SIGCHLD was ignored.
+/// Prepares a program at its start: a write beyond the file size limit (`ulimit -f`) becomes an error of the
+/// write, instead of an end without a message (SIGXFSZ); and children are waitable even if SIGCHLD was
+/// ignored.
 ///
 /// # Errors
 /// When the system refuses the handler.

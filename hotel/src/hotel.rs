@@ -168,7 +168,7 @@ impl<T> Hotel<T> {
     /// left is due at the next call. In order of deadlines; those of the same nanosecond, and those whose
     /// deadline had passed when they booked (they count as of that moment), in no particular order. The guest
     /// has left, and its room is vacant, when the call returns, so that it can be checked in again at once.
-    /// With a deadline that has passed it would be evicted again by the same loop.
+    /// A guest that is checked in again with a deadline that has passed is evicted again by the same loop.
     #[inline]
     pub fn evict(&mut self, now: u64) -> Option<Evicted<T>> {
         if self.wheel.quiet(now) {

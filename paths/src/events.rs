@@ -163,7 +163,7 @@ fn used<L: Layer>(layer: &mut L, peer: u32) -> u64 {
     layer.paths(peer).map_or(0, |(paths, _)| paths.used())
 }
 
-/// With no path in use, one that is on its way back does not have to prove itself.
+/// If no path is in use, one that is coming back need not prove itself.
 fn hurry<L: Layer>(layer: &mut L, now: Time, peer: u32) {
     if let Some((paths, _)) = layer.paths(peer)
         && paths.used() == 0

@@ -12,7 +12,7 @@ pub struct Seq(pub u32);
 pub enum Place {
     /// It is the expected one.
     Expected,
-    /// That many numbers after it (at least 1).
+    /// It is this many numbers after the expected one (at least 1).
     Ahead(u32),
     /// Before it: it was taken already.
     Behind,

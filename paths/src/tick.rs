@@ -19,7 +19,7 @@ use crate::word::Word;
 /// sign of life.
 const COMPARED: Duration = Duration::from_millis(100);
 const ALARMED: Duration = Duration::from_millis(20);
-/// After that long, an answer for which there was no room is tried again.
+/// Time after which an answer for which there was no room is tried again.
 const ANSWER_AGAIN: Duration = Duration::from_millis(1);
 
 /// Acts on what has arrived about paths since the last call. Returns of how many peers something had.

@@ -51,8 +51,8 @@ const ANSWERING: Watch = Watch {
     pauses: 1,
     answer: true,
 };
-/// The same in a stream. The pauses are longer: the sender then fills some lines in peace, instead of losing
-/// its line to a look after every message.
+/// The looks of a stream. Their pauses are longer: the sender then fills some lines undisturbed, instead of
+/// losing its line to a look after every message.
 const STREAMING: Watch = Watch {
     looks: 8,
     pauses: 8,

@@ -36,7 +36,7 @@ fn append(mut sum: u32, bytes: SharedBytes<'_>) -> u32 {
 }
 
 impl Origin {
-    /// Of all bytes to be sent.
+    /// Returns the checksum of all bytes to be sent.
     fn checksum(&self) -> u32 {
         let mut block = [0; BLOCK];
         let (mut cursor, mut at, mut sum) = (Cursor::default(), 0, 0);
@@ -52,7 +52,7 @@ impl Origin {
 }
 
 impl Target {
-    /// Of the first `length` bytes of the room.
+    /// Returns the checksum of the first `length` bytes of the buffer.
     fn checksum(&self, length: usize) -> u32 {
         match self {
             Self::Loan(loan) => append(0, loan.as_shared().take(length)),
@@ -72,7 +72,7 @@ impl Target {
 /// The checksums of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Checksums {
-    /// Of the whole message as it was sent, where it has one.
+    /// The checksum of the whole message as it was sent, if it has one.
     announced: Option<u32>,
     /// As it arrived.
     found: u32,

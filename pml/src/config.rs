@@ -7,7 +7,7 @@ use crate::rank::Rank;
 /// Which protocol carries messages that are too long to be sent at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// By the rail's capabilities: get, else put, else fragments (reference: bfo, section 5).
+    /// Chosen by the rail's capabilities: get, else put, else fragments (reference: bfo, section 5).
     #[default]
     Auto,
     /// The receiver reads the sender's memory, where the rail can; fragments otherwise.
@@ -18,13 +18,13 @@ pub enum Protocol {
     Fragments,
 }
 
-/// With what a transfer goes on after a restart.
+/// The bytes with which a transfer goes on after a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Resume {
-    /// With the bytes that the receiver lacks.
+    /// The bytes that the receiver lacks.
     #[default]
     Missing,
-    /// With the first byte, as Open MPI's BFO does.
+    /// All bytes from the first, as Open MPI's BFO does.
     FromZero,
 }
 
@@ -51,7 +51,7 @@ pub struct PmlConfig {
     /// Restart the rendezvous also for fragments that a rail gives back, instead of sending just those again.
     /// A send then completes when the peer has taken its fragments, not when the rails have.
     pub handshake: bool,
-    /// With what a transfer goes on after a restart.
+    /// The bytes with which a transfer goes on after a restart.
     pub resume: Resume,
     /// Give every message to another rank a checksum over its bytes, computed in the sender's memory and
     /// checked in the receiver's. Costs a pass over the bytes at either end, and the fast path of short ones.

@@ -8,7 +8,7 @@ pub struct Drops {
     pub runt: u64,
     /// No kind of ours, or one that this side never expects.
     pub unknown_kind: u64,
-    /// From a rail peer that belongs to no rank.
+    /// The message came from a rail peer that belongs to no rank.
     pub unknown_peer: u64,
     /// Its sequence number was taken already.
     pub duplicate: u64,
@@ -28,7 +28,7 @@ pub struct Drops {
     pub repeated_bytes: u64,
     /// A word of a restart, or a fragment, whose number shows that it is late or came twice.
     pub late_word: u64,
-    /// From a peer that was lost.
+    /// The message came from a lost peer.
     pub lost_peer: u64,
     /// An operation ended that no request waits for.
     pub unknown_operation: u64,

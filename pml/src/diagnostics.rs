@@ -53,7 +53,7 @@ pub struct NoPath {
     pub called: Vec<String>,
     /// Why the last of its rails went down.
     pub reason: LostReason,
-    /// For how much longer one is waited for, before the peer is lost.
+    /// Time that is left for one to come back, before the peer is lost.
     pub left: Duration,
 }
 
@@ -78,7 +78,7 @@ pub struct Explanation {
     pub moved: u64,
     /// The rail in use to the peer.
     pub rail: Option<String>,
-    /// That there is none, and one may come back.
+    /// Set when there is none, and one may come back.
     pub no_path: Option<NoPath>,
     /// Messages to us that no receive has matched, from this peer (from all, when it is not known).
     pub unexpected: usize,

@@ -209,7 +209,7 @@ pub enum PmlError {
     BadLayout {
         /// Bytes of one block.
         block: usize,
-        /// From the start of one block to the next.
+        /// Bytes from the start of one block to the next.
         stride: usize,
         /// Number of blocks.
         count: usize,

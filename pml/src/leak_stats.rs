@@ -18,7 +18,7 @@ pub struct InUse {
     pub kept: usize,
     /// Records of messages: kept, claimed, or held because an earlier one is missing.
     pub records: usize,
-    /// Of these, held ones.
+    /// The number of these that are held.
     pub held: usize,
     /// Words of the protocol, and messages that a rail gave back, that wait for a rail.
     pub words: usize,

@@ -24,7 +24,7 @@ use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
 
-/// After a longer pause between two looks, all rails are polled at once.
+/// Pause between two looks after which all rails are polled at once.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
@@ -290,8 +290,8 @@ impl<M: Message> Pml<M> {
         self.rails.flush();
     }
 
-    /// The same, where anything was left to wait for company ([`Pml::post_loan`], [`Pml::send_with_more`]):
-    /// for calls that neither send nor poll, and after which there may be no call for long.
+    /// Flushes if messages wait to leave with others ([`Pml::post_loan`], [`Pml::send_with_more`]): for calls
+    /// that neither send nor poll, and that may be the last for a long time.
     #[inline]
     pub fn flush_gathered(&mut self) {
         self.rails.flush_gathered();

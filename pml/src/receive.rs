@@ -333,7 +333,7 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// In a single receive.
+    /// The landing of a single receive.
     pub(crate) fn of(request: RequestId, length: u64) -> Self {
         Self {
             request,

@@ -31,7 +31,7 @@ pub(crate) struct Envelope {
     pub(crate) remote: Option<Remote>,
     /// The number of the attempt.
     pub(crate) restart: u32,
-    /// Of the whole message.
+    /// The length of the whole message.
     pub(crate) checksum: Option<u32>,
 }
 

@@ -221,7 +221,7 @@ impl CheckedHeader {
 }
 
 impl RndvHeader {
-    /// With the checksum of the message, if it has one.
+    /// Adds the checksum of the message, if it has one.
     pub(crate) fn with_checksum(mut self, checksum: Option<u32>) -> Self {
         if let Some(sum) = checksum {
             self.matching.flags |= flag::CHECKED;
@@ -331,7 +331,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// From a header, optionally followed by a name of exposed memory.
+    /// Parses a header, optionally followed by a name of exposed memory.
     pub(crate) fn new<H: IntoBytes + Immutable>(header: &H) -> Self {
         let from = header.as_bytes();
         let mut bytes = [0; HEAD_MAX];

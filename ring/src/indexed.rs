@@ -34,7 +34,7 @@ pub struct Places {
     pub entries: usize,
 }
 
-/// In the flags: the far side sleeps until it is woken (`XDP_RING_NEED_WAKEUP`).
+/// The flag of a far side that sleeps until it is woken (`XDP_RING_NEED_WAKEUP`).
 pub const ASLEEP: u32 = 1;
 
 /// What both sides have.
@@ -199,7 +199,7 @@ impl<const N: usize> Producer<N> {
         self.told.wrapping_sub(self.taken)
     }
 
-    /// The same, for those who only look.
+    /// The number of entries that wait, for callers without exclusive access.
     #[inline]
     #[must_use]
     pub fn waiting(&self) -> u32 {

@@ -355,7 +355,7 @@ mod real {
             }
         }
 
-        /// The same bytes, refused to this process for writing from now on.
+        /// Returns the same bytes, which this process cannot write from now on.
         #[must_use]
         pub fn into_read_only(mut self) -> Self {
             self.access = Access::ReadOnly;

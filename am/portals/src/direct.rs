@@ -46,7 +46,7 @@ pub(crate) struct Guess {
 }
 
 impl Guess {
-    /// After a put that has no words but the first two.
+    /// The guess after a put that consists of its first two words.
     #[inline(always)]
     pub(crate) fn of(ni: &Iface, peer: PeerId, pt: u16, main: u64, (entry, ct): (u32, u32)) -> Option<Self> {
         let number = ni.kind.number() as u8;

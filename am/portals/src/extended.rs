@@ -399,7 +399,7 @@ mod tests {
             prop_assert_eq!((x.min(y).bytes(), x.max(y).bytes()), (whole(a.min(b)).bytes(), whole(a.max(b)).bytes()));
         }
 
-        /// Of 64 bits and 64 bits all are in a word of 128: rounded there by division, not by shifts.
+        /// The exact sum of two significands fits 128 bits, and is rounded here by division, not by shifts.
         #[test]
         fn rounding_is_to_the_nearest(a in any::<u64>(), b in any::<u64>(), apart in 0..64u16) {
             let (a, b) = (a | LEADING, b | LEADING);

@@ -43,8 +43,8 @@ pub(crate) struct Iface {
     pub(crate) map: Option<Map>,
     /// This process, as the kind names it.
     pub(crate) id: Process,
-    /// By peer: what its messages are matched by (rank, or node and process id), [`NONE`] for one that has no
-    /// rank.
+    /// The identity by which a peer's messages are matched (rank, or node and process id), by peer; [`NONE`]
+    /// for a peer without a rank.
     pub(crate) sources: Vec<u32>,
     pub(crate) lost: VecDeque<Lost>,
     /// A triggered operation is being done: it names its descriptors by their index.

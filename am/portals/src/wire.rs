@@ -78,8 +78,8 @@ pub(crate) mod flag {
     pub(crate) const ACK_SHIFT: u32 = 2;
     pub(crate) const HDR: u8 = 0x10;
     pub(crate) const SECOND: u8 = 0x20;
-    /// Of a put that requests no answer: main, second and hdr are to be remembered; they are as was
-    /// remembered, and not here.
+    /// In a put that requests no answer: with KEEP, the receiver remembers main, second and hdr; with AGAIN,
+    /// they equal the remembered ones and are left out.
     pub(crate) const KEEP: u8 = 0x40;
     pub(crate) const AGAIN: u8 = 0x80;
     /// Answers: how it ended, in the lowest four bits.
@@ -87,7 +87,8 @@ pub(crate) mod flag {
     pub(crate) const OFFSET: u8 = 0x10;
     pub(crate) const LENGTH: u8 = 0x20;
     pub(crate) const OVERFLOW: u8 = 0x40;
-    /// Of an ACK: the entry's owner wants no event of it, and the initiator is only free of the operation.
+    /// In an ACK: the entry's owner wants no event of it, and the initiator only counts the operation as
+    /// complete.
     pub(crate) const SILENT: u8 = 0x80;
 }
 

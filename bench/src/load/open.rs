@@ -31,7 +31,7 @@ const UNDER_WAY_BYTES: usize = 4 << 20;
 const LEAD: Duration = Duration::from_micros(20);
 /// A run that takes more than twice as long as it was planned, and this, is cut.
 const GRACE: Duration = Duration::from_millis(20);
-/// After a cut, answers that are on their way are looked for during this time.
+/// Time for which late answers are awaited after a cut.
 const SETTLE: Duration = Duration::from_millis(100);
 /// A slice takes about this many nanoseconds at most.
 const SLICE_NANOS: f64 = 250e6;
@@ -187,7 +187,7 @@ impl OpenLoop {
         counted
     }
 
-    /// After a cut: what comes too late is looked at as long as there are receives for it.
+    /// Receives late answers after a cut, as long as there are receives for them.
     fn settle<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<(), BenchError> {
         if !session.is_cut() {
             return Ok(());

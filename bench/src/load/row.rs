@@ -178,7 +178,7 @@ pub struct Reference {
     pub band: Option<Band>,
     /// The row's mean half round trip as a multiple of the bare one.
     pub ratio: Option<f64>,
-    /// The same ratio of each slice with the looks before and behind it: the median over the slices.
+    /// The median over the slices of the ratio of each slice to the looks before and behind it.
     #[serde(default)]
     pub slice_ratio: Option<f64>,
     /// Slices that were thrown away and repeated because the band changed under them.
@@ -195,7 +195,7 @@ pub struct Reference {
     pub memcpy_bytes_per_second: Option<f64>,
     /// The row's bandwidth as a share of that.
     pub memcpy_share: Option<f64>,
-    /// The same share of each slice with the copies before and behind it: the median over the slices.
+    /// The median over the slices of the share of each slice by the copies before and behind it.
     #[serde(default)]
     pub slice_memcpy_share: Option<f64>,
 }

@@ -15,7 +15,7 @@ pub(crate) struct Warming {
 
 /// A block that is less than this share better than the best does not count as improvement.
 const IMPROVEMENT: f64 = 0.02;
-/// After this many blocks in a row without improvement the system is warm.
+/// Blocks in a row without improvement after which the system counts as warm.
 const STEADY: u32 = 4;
 /// Maximum number of blocks.
 const BLOCKS_MAX: u32 = 60;

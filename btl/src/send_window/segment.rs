@@ -24,7 +24,7 @@ const STAMPED: usize = 256;
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// In the pool.
+    /// The segment is in the pool.
     Free,
     /// Waits for the window.
     Queued,
@@ -178,7 +178,7 @@ impl Segment {
 pub(crate) struct Segments {
     pool: Pool<Segment>,
     mtu: usize,
-    /// To be sent again; some were acknowledged since they got here.
+    /// Segments to be retransmitted; some were acknowledged since they got here.
     lost: VecDeque<Id<Segment>>,
     /// Posted since the last `progress`: when that was, it will know better.
     unstamped: Vec<Id<Segment>>,

@@ -23,7 +23,7 @@ use crate::ring::SendRing;
 use crate::rx::Queues;
 use crate::sleep::Sleep;
 
-/// After how long a physical function that did not answer gets another request.
+/// Time after which a physical function that did not answer gets another request.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Between two steps of an agreement: the physical function answers in an interrupt of its own.
 const STEP: Duration = Duration::from_micros(500);

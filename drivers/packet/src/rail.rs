@@ -36,7 +36,7 @@ pub type Halves<'a, N> = (
     &'a mut PacketRx<<N as Nic>::Queues>,
 );
 
-/// The same, to be looked at.
+/// Both halves, read-only.
 pub type Both<'a, N> = (&'a PacketTx<<N as Nic>::Ring>, &'a PacketRx<<N as Nic>::Queues>);
 
 /// What a card is doing.
@@ -237,7 +237,7 @@ impl<N: Nic> PacketRail<N> {
         &self.nic
     }
 
-    /// The same, to be changed.
+    /// The card, mutably.
     pub fn nic_mut(&mut self) -> &mut N {
         &mut self.nic
     }

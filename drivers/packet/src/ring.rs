@@ -42,7 +42,7 @@ pub struct Slots {
     done: u64,
     /// The entries that the card reports on, oldest first.
     reports: VecDeque<u64>,
-    /// Of each slot, the frames posted up to and with it.
+    /// For each slot, the number of frames posted up to and including it.
     frames: Box<[Posted]>,
     /// Frames whose buffers are free again.
     reaped: Posted,
@@ -254,7 +254,7 @@ const NONE: u32 = u32::MAX;
 /// The buffers in a receive ring.
 #[derive(Debug)]
 pub struct Lent {
-    /// Of each slot, the buffer that the card has by it.
+    /// For each slot, the buffer that the card has.
     buffers: Box<[u32]>,
     taken: u64,
     given: u64,

@@ -157,17 +157,17 @@ pub struct PacketRx<Q> {
 }
 
 impl<Q: ReceiveQueues> PacketRx<Q> {
-    /// With these rings, whose buffers are in `memory`: numbers 0 to `buffers` are for the rings, and `spare`
-    /// more for frames that are kept. `own` is the socket of the priority channel; the data channel has the
-    /// next port.
+    /// Makes the receiving half of these rings, whose buffers are in `memory`: numbers 0 to `buffers` are for
+    /// the rings, and `spare` more for frames that are kept. `own` is the socket of the priority channel; the
+    /// data channel has the next port.
     pub fn new(queues: Q, memory: RegionSlice, (buffers, spare): (usize, usize), own: SocketAddr) -> Self {
         let first = buffers as u32;
         let spares = [first..first + spare as u32, 0..0];
         Self::with(queues, memory, buffers, spares, Demux::new(own))
     }
 
-    /// The same with two [pools](ReceiveQueues::pool) of spare buffers, for at most `frames` frames at a time
-    /// on each channel.
+    /// Makes one with two [pools](ReceiveQueues::pool) of spare buffers, for at most `frames` frames at a
+    /// time on each channel.
     pub fn with(
         queues: Q,
         memory: RegionSlice,

@@ -29,7 +29,7 @@ pub trait SendRing: Sized {
     /// The ring's slots.
     fn slots(&self) -> &Slots;
 
-    /// The same, to be changed.
+    /// The ring's slots, mutably.
     fn slots_mut(&mut self) -> &mut Slots;
 
     /// Writes the descriptor of the packet of `length` bytes in the next slot's buffer, and
@@ -85,8 +85,8 @@ pub struct PacketTx<R: SendRing> {
 }
 
 impl<R: SendRing> PacketTx<R> {
-    /// With these rings, whose buffers are in `memory`, for frames of up to `limit` bytes. `checksums`: the
-    /// card computes checksums.
+    /// Makes the sending half of these rings, whose buffers are in `memory`, for frames of up to `limit`
+    /// bytes. `checksums`: the card computes checksums.
     pub fn new(
         rings: Vec<R>,
         completions: R::Completions,

@@ -22,7 +22,7 @@ pub enum PortalsError {
     Call {
         /// Name of the function that failed.
         call: &'static str,
-        /// Of which library.
+        /// The library.
         library: String,
         /// The return code.
         code: i32,

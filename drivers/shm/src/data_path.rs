@@ -20,7 +20,7 @@ use crate::tx::{Short, Tx};
 use crate::wakeup::{COLD, HOT};
 use crate::wire::Id;
 
-/// With more lanes than these, idle ones are not visited by every poll.
+/// The number of lanes above which polls do not visit every idle one.
 const HOT_MAX: usize = 8;
 /// Empty polls before consumed indices are published to senders that did not need them yet.
 const PUBLISH_AFTER: u32 = 64;

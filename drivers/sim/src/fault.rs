@@ -77,7 +77,7 @@ pub struct Aim {
     pub pick: Pick,
     /// The first of them that is hit: 1 is the first since the faults of this direction were set.
     pub first: u64,
-    /// After that, every so-manieth (0 counts as 1).
+    /// After that, every n-th one (0 counts as 1).
     pub every: u64,
     /// How many are hit at most.
     pub times: u64,

@@ -11,7 +11,7 @@ use doorbell_fabric::time::Time;
 
 use crate::state::Net;
 
-/// For how long a sender that was reported is not reported again.
+/// Time for which a sender that was reported is not reported again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Senders that are not open here, by their NICs.

@@ -40,7 +40,7 @@ pub struct UdpConfig {
     pub gso: bool,
     /// Whether runs of frames are received in one piece (`UDP_GRO`), if the kernel has that.
     pub gro: bool,
-    /// For how many microseconds a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN).
+    /// Microseconds for which a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN).
     /// Only for devices with hardware queues: the loopback and veth have nothing to poll.
     pub busy_poll: Option<u32>,
 }

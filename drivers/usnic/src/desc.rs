@@ -48,7 +48,7 @@ impl SendDescriptor {
         }
     }
 
-    /// The same descriptor, with a report when it is sent.
+    /// Returns the same descriptor with the request for a completion.
     #[must_use]
     pub fn reported(self) -> Self {
         Self {

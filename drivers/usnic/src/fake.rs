@@ -77,7 +77,7 @@ impl Fake {
         self.state().always = Some(answer);
     }
 
-    /// After so many more accesses everything reads as ones.
+    /// Makes everything read as ones after this many more accesses.
     pub(crate) fn vanish_after(&self, accesses: u32) {
         let mut state = self.state();
         state.vanishes = Some(state.accesses + accesses);

@@ -566,7 +566,7 @@ impl Build<'_> {
     }
 
     /// Completion queues by their numbers: those of the receive queues first, then that of the work queues.
-    /// With two of them, both receive queues share one.
+    /// If there are only two, both receive queues share one.
     fn halves(&self, address: Ipv4Addr, is_usnic: bool) -> Result<(UsnicTx, UsnicRx), Fault> {
         let receiving = if self.table.of(Kind::Cq).count >= 3 { 2 } else { 1 };
         let cq = |number: u32, (at, entries): (usize, usize)| -> Result<_, Fault> {

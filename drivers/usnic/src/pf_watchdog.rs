@@ -18,7 +18,7 @@ use crate::pf::{Ended, Opener, Pf, PfInfo};
 
 /// The period at which it is checked.
 const ASK: Duration = Duration::from_secs(1);
-/// After how long it is opened again; twice as long after each try that fails, up to the second.
+/// Time after which it is opened again; doubled after each failure, up to the second value.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MOST: Duration = Duration::from_secs(2);
 /// Checks in a row that may fail before it is opened again: one may come in the middle of something slow.

@@ -22,7 +22,7 @@ use crate::open::Held;
 use crate::rail::{UsnicRx, UsnicTx};
 use crate::sleep::Sleep;
 
-/// After how long a step that failed is tried again; twice as long after each, up to the second.
+/// Time after which a step that failed is tried again; doubled after each failure, up to the second value.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MOST: Duration = Duration::from_secs(2);
 /// Between two steps: who steers, and a device that is a process, want a core too.

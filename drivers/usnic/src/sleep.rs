@@ -99,7 +99,7 @@ impl Sleep {
         Ok(())
     }
 
-    /// After a reset of the device: its vectors lead to us again.
+    /// Directs the vectors to us again after a reset of the device.
     pub(crate) fn again(&self, claim: &Claim) -> Result<(), Error> {
         self.wake.enable(claim)?;
         self.program()
@@ -112,8 +112,8 @@ impl Sleep {
         }
     }
 
-    /// From here on, what comes makes the set readable. What came before does not: it is looked for after
-    /// this. A device that may not be touched raises nothing.
+    /// Arms the set: frames that arrive from here on make it readable. The caller checks for earlier ones
+    /// after this. A device that may not be touched raises no interrupt.
     pub(crate) fn arm(&mut self, may_touch: bool) {
         if self.is_released {
             return;

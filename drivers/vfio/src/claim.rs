@@ -32,7 +32,7 @@ impl Claim {
     /// of [`chain`](crate::chain).
     ///
     /// # Errors
-    /// That of the first step that is broken.
+    /// The error of the first step that fails.
     pub fn open(bdf: Bdf, memory: u64) -> Result<Self, Error> {
         Self::over(Chain::new(&Host::here(), bdf, memory).finish()?)
     }

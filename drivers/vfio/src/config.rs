@@ -31,7 +31,7 @@ pub struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// That of a device.
+    /// The configuration space of a device.
     pub fn of(device: &'a dyn Device) -> Self {
         Self { device }
     }

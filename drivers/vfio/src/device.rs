@@ -59,10 +59,10 @@ pub enum Irq {
     Msi = 1,
     /// Message signalled, one vector per queue.
     Msix = 2,
-    /// Not of the device itself: the bus reports an error that could not be recovered.
+    /// Not an interrupt of the device itself: the bus reports an error that could not be recovered.
     Error = 3,
-    /// Not raised by the device itself: it has to be released (it is unbound or unplugged), which waits until
-    /// it is closed.
+    /// Not an interrupt of the device itself: it has to be released (it is being unbound or unplugged), and
+    /// the kernel waits until it is closed.
     Request = 4,
 }
 

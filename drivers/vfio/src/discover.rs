@@ -261,7 +261,7 @@ impl Host {
 }
 
 impl Host {
-    /// By the group's own files, and by the name of its device file (drivers/vfio/group.c of Linux).
+    /// Finds the group by its own files, and by the name of its device file (drivers/vfio/group.c of Linux).
     fn guard(&self, number: u32) -> Guard {
         let told = |what: &str| line(&self.path(&format!("sys/kernel/iommu_groups/{number}/{what}")));
         let is_nobodys = self.path(&format!("dev/vfio/noiommu-{number}")).exists();

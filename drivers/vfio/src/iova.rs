@@ -16,7 +16,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Without what `other` covers: none, one or two pieces.
+    /// Returns the range without `other`: none, one or two pieces.
     fn without(self, other: Self) -> impl Iterator<Item = Self> {
         let below = (other.first > self.first).then(|| Self {
             first: self.first,

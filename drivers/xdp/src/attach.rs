@@ -15,7 +15,7 @@ use crate::sys;
 const GENERIC: u32 = 1 << 1;
 const DRIVER: u32 = 1 << 2;
 
-/// For how long it is tried to get a queue or an interface that another process has.
+/// Time for which a queue or an interface that another process has is tried.
 const LETTING_GO: Duration = Duration::from_millis(500);
 
 /// The program on the interface; it goes when this is dropped, or when the process ends, however it ends.

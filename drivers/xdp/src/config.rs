@@ -49,8 +49,8 @@ pub struct XdpConfig {
     pub send_ring: usize,
     /// Received frames that can be kept out of the rings at a time.
     pub spare: usize,
-    /// For how many microseconds a receive may poll the device's queue itself (`SO_PREFER_BUSY_POLL`). Only
-    /// for devices with hardware queues; costs a system call for each empty poll.
+    /// Microseconds for which a receive may poll the device's queue itself (`SO_PREFER_BUSY_POLL`). Only for
+    /// devices with hardware queues; costs a system call for each empty poll.
     pub busy_poll: Option<u32>,
 }
 

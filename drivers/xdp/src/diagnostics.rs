@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
-/// For how long the kernel may take nothing of what it was notified to send.
+/// Time for which the kernel may take nothing of what it was notified to send.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 
 /// Texts that explain why nothing arrives.

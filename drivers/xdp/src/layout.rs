@@ -136,7 +136,7 @@ impl Shape {
         }
     }
 
-    /// The same layout with each packet in one chunk.
+    /// Returns the same layout with each packet in one chunk.
     pub(crate) fn all_in_one(self) -> Self {
         Self {
             limit: self.in_one,

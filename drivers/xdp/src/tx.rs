@@ -36,8 +36,7 @@ pub struct XdpTx {
     published: u64,
     frames: u64,
     refused: bool,
-    /// For each place in the ring: whether a frame goes on after it. Where frames have one chunk each, there
-    /// are no places.
+    /// For each slot in the ring, whether a frame continues after it. Empty if frames have one chunk each.
     goes_on: Box<[bool]>,
     /// Chunks that were pushed so far.
     pushed: u64,
@@ -48,7 +47,7 @@ pub struct XdpTx {
     /// Chunks that hold nothing, by number, and the first chunk that is ours to send from.
     free: Vec<u32>,
     first: u32,
-    /// For each of our chunks: whether the kernel has it, and of which channel it ends a frame.
+    /// For each of our chunks, whether the kernel has it, and on which channel it ends a frame.
     lent: Box<[Option<Lent>]>,
     /// Chunks that the kernel has.
     under_way: usize,

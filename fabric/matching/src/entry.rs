@@ -76,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// The same, placing messages one behind the other until fewer than `min_free` bytes are left.
+    /// Makes an entry that places messages one behind the other until fewer than `min_free` bytes are left.
     #[inline]
     #[must_use]
     pub const fn managed(self, min_free: u64) -> Self {
@@ -86,7 +86,7 @@ impl Entry {
         }
     }
 
-    /// The same, skipped by messages that do not fit.
+    /// Makes messages that do not fit skip the entry.
     #[inline]
     #[must_use]
     pub const fn no_truncate(self) -> Self {
@@ -96,7 +96,7 @@ impl Entry {
         }
     }
 
-    /// The same, on the overflow list.
+    /// Puts the entry on the overflow list.
     #[inline]
     #[must_use]
     pub const fn overflow(self) -> Self {

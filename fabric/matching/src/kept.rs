@@ -178,7 +178,7 @@ impl KeptMessages {
         self.find_masked(hasher, pattern, fits)
     }
 
-    /// The same for patterns that leave something open.
+    /// Finds the first kept message that fits, for a pattern that leaves something open.
     #[inline(never)]
     fn find_masked(
         &mut self,

@@ -74,14 +74,14 @@ impl Pattern {
         }
     }
 
-    /// The same, with these match bits left open.
+    /// Leaves these match bits open.
     #[inline]
     #[must_use]
     pub const fn ignoring(self, ignore: u64) -> Self {
         Self { ignore, ..self }
     }
 
-    /// The same, with these source bits left open (Portals' "any node" or "any process of this node").
+    /// Leaves these source bits open (Portals' "any node" or "any process of this node").
     #[inline]
     #[must_use]
     pub const fn ignoring_source(self, source_ignore: u32) -> Self {

@@ -137,7 +137,7 @@ impl Matcher {
         self.posted.arrive(&self.hasher, &key, 0, length)
     }
 
-    /// The same for a message that names its place in the entry (Portals' remote offset).
+    /// Matches an arrival that names its place in the entry (Portals' remote offset).
     #[inline]
     pub fn arrive_at(&mut self, key: MatchKey, remote_offset: u64, length: u64) -> Option<Match> {
         self.posted.arrive(&self.hasher, &key, remote_offset, length)
@@ -220,7 +220,7 @@ impl Matcher {
         Some(self.kept.get(slot))
     }
 
-    /// The same, taken out.
+    /// Takes out the first kept message that matches and fits.
     #[inline]
     pub fn claim_where(&mut self, pattern: &Pattern, fits: impl Fn(u64, u64) -> bool) -> Option<Unexpected> {
         let slot = self.kept.find(&self.hasher, pattern, fits)?;

@@ -355,7 +355,7 @@ impl PostedEntries {
         })
     }
 
-    /// The same entry once more, if it is still linked and stays so.
+    /// Returns the entry again, if it is still linked and stays so.
     #[inline(always)]
     pub(crate) fn look_again(
         &self,

@@ -6,8 +6,8 @@
 //! them is found by exchanges: each row in turn takes the first tight column that it can have while the later
 //! rows move along tight pairs.
 
-/// For each row its column in the first of the heaviest matchings, if it has one. A `weight` of zero is no
-/// pair.
+/// Returns for each row its column in the first of the heaviest matchings, if it has one. A `weight` of zero
+/// is no pair.
 pub(super) fn first_of_the_heaviest(
     rows: usize,
     columns: usize,

@@ -37,7 +37,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     all: Vec<Path>,
-    /// With several paths, or after trouble.
+    /// Present with several paths, or after trouble.
     watch: Option<Box<Watch>>,
     /// The path in use, or next in turn: a byte, as idle peers are many.
     current: u8,

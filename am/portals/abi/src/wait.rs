@@ -20,7 +20,7 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 pub(crate) enum Limit {
     /// Looks once, without waiting.
     Now,
-    /// Until this moment.
+    /// Until this time.
     At(Instant),
     /// Waits until it has what it waits for.
     Never,

@@ -174,9 +174,9 @@ impl Default for LayoutOptions {
 
 /// Which registers are messages, and which are memory that the engine looks at.
 ///
-/// Of memory, the model sees what stands there when it looks: not how it was written, nor that the same was
-/// written again; and what should happen at once happens a moment later. Messages are exact, and cost
-/// microseconds.
+/// When a register is plain memory, the model sees its content only when it looks: not how it was written,
+/// nor that the same value was written again; and effects that should be immediate come a moment later.
+/// Messages are exact, and cost microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// No register is a message: all of BAR0 can be mapped. BUSY is set a moment after a command is written,

@@ -11,7 +11,7 @@ use crate::flow_steering::{Request, Trouble};
 use crate::pf::Pf;
 use crate::pf_watchdog::Change;
 
-/// After how long it is tried again to take away what could not be.
+/// Time after which a removal that failed is tried again.
 const LATER: Duration = Duration::from_secs(1);
 /// The most requests that are kept to try again.
 const ORPHANS_MOST: usize = 1024;

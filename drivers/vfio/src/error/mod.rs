@@ -256,7 +256,7 @@ impl Error {
         }
     }
 
-    /// The same as an error of the rail that uses the device.
+    /// Converts it to an error of the rail that uses the device.
     pub fn of_rail(self, rail: &str) -> RailError {
         match self {
             Self::Memory(error) => error,

@@ -85,7 +85,7 @@ impl UserDevice {
         Self::connect_within(socket, LIMIT)
     }
 
-    /// The same with another limit for each answer, now and later.
+    /// Connects with another limit for each answer, now and later.
     ///
     /// # Errors
     /// As of [`connect`](Self::connect).
