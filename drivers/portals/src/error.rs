@@ -22,7 +22,7 @@ pub enum PortalsError {
     Call {
         /// Name of the function that failed.
         call: &'static str,
-        /// The library.
+        /// The name of the library.
         library: String,
         /// The return code.
         code: i32,
