@@ -1,5 +1,5 @@
-# `doorbell doctor` on real devices: what it says of a virtual function that nobody has prepared, step by step, and that doing what it
-# prints, and nothing else, makes it ready.
+# `doorbell doctor` on real devices: its verdict on a virtual function that is not prepared, step by step, and that
+# the commands which it prints, and nothing else, make it ready.
 #
 # IOMMU  `on`; `shared`: on, with one group for the whole card; `off`: the kernel was told not to use it; `none`: there is none
 
@@ -9,7 +9,7 @@ devices=/sys/bus/pci/devices
 # There is no index of modules here; all of them are loaded.
 fixes() { doorbell doctor "$1" --fix | sed 's/modprobe [a-z-]*; //'; }
 
-# breaks WHAT STEP PATTERN COMMAND...: the chain ends at this step, with these words and a fix.
+# breaks WHAT STEP PATTERN COMMAND...: the chain ends at this step, with this text and a fix.
 breaks() {
     local what=$1 step=$2 pattern=$3 status
     shift 3

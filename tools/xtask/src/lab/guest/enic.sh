@@ -1,5 +1,6 @@
-# The kernel's own driver for Cisco's VIC, which nobody here wrote, over the model of the card: what it takes for one, the model is as
-# far as that driver looks. A physical function and a virtual one of another kind that the driver takes too, each as a host.
+# The kernel's own driver for Cisco's VIC, an independent one, over the model of the card: if it accepts the model,
+# the model is right as far as that driver checks. A physical function and a virtual one of another kind that the
+# driver accepts, too, each as a host.
 
 export COLUMNS=500
 devices=/sys/bus/pci/devices

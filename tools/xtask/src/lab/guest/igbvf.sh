@@ -1,5 +1,6 @@
-# Rails over virtual functions of two 82576s, driven from user space behind an emulated IOMMU: with each other, with a kernel's
-# UDP socket at the other end of the wire, through the failure and the return of their adapters, and through being taken away.
+# Rails over virtual functions of two 82576s, driven from user space behind an emulated IOMMU: with each other,
+# with a kernel's UDP socket at the other end of the wire, while their adapters fail and return, and while a
+# function is unplugged.
 #
 # MESSAGES  how many verified messages have to arrive at least
 # SAMPLES   how many samples a measurement takes
@@ -14,7 +15,7 @@ of_mac() { local nic; nic=$(grep -lx "$1" /sys/class/net/*/address | head -n 1);
 nic() { ls $devices/"$1"/net; }
 vf() { basename "$(readlink $devices/"$1"/virtfn"$2")"; }
 
-# bind BDF: as `doorbell doctor` says.
+# bind BDF: runs the commands that `doorbell doctor` prints.
 bind() {
     echo vfio-pci > $devices/"$1"/driver_override
     [ -e $devices/"$1"/driver ] && echo "$1" > $devices/"$1"/driver/unbind
@@ -33,7 +34,7 @@ made() {
     nic_a=$(nic "$a") nic_b=$(nic "$b")
     a0=$(vf "$a" 0) a1=$(vf "$a" 1) b0=$(vf "$b" 0) b1=$(vf "$b" 1)
     export DOORBELL_IGBVF_ADDRESS="$a0=10.78.0.1/24 $a1=10.78.0.2/24 $b0=10.79.0.1/24 $b1=10.79.0.2/24"
-    # A third way between the two ranks: the kernel's, between two namespaces.
+    # A third link between the two ranks: the kernel's, between two namespaces.
     ip netns add h0
     ip netns add h1
     ip link add name nic netns h0 type veth peer name nic netns h1
@@ -84,7 +85,7 @@ between_functions() {
     says "pingpong: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
     served pingpong
     local count=0 some until=$((SECONDS + 150))
-    # How many there are in a time depends on who else uses the processor.
+    # The number in a given time depends on the other load of the processor.
     while [ $count -lt "$MESSAGES" ] && [ $SECONDS -lt $until ] && [ $failures = 0 ]; do
         serve h1 10.80.0.2:0 --rail igbvf:"$a1"
         measured "many" doorbell rate --rail igbvf:"$a0" --verify --sizes 8,64,700,1400,4Ki --seconds 6
@@ -96,7 +97,7 @@ between_functions() {
     if [ $count -ge "$MESSAGES" ]; then ok "many: $count of $MESSAGES"; else failed "many" "$count messages"; fi
 }
 
-# What a frame costs in calls of the kernel: none. A turn of the rail's own work, for each five hundred, may look at its events.
+# A frame costs no system call. The rail's own work may check its events once for every five hundred frames.
 without_calls() {
     if said=$(strace -f -o calls igbvf-lab exchange "$a0" "$a1" 2> marks); then
         ok "calls: every frame came back whole"
@@ -112,8 +113,8 @@ without_calls() {
     if [ "$calls" -le 1000 ]; then ok "calls: $calls for 40000 frames"; else failed "calls" "$calls: $(head -n 20 steady)"; fi
 }
 
-# A rail of the kernel's sockets at the other end of the wire, by IPv4 and by IPv6; the kernel's own look at the frames, decoded
-# by the dissector's rules where there is a program that can.
+# A rail of the kernel's sockets at the other end of the wire, by IPv4 and by IPv6; the kernel's own captures of
+# the frames, decoded by the dissector where the program for it is installed.
 with_the_kernel() {
     local family bind words
     for family in ipv4 ipv6; do
@@ -185,8 +186,8 @@ grows() {
     ok "$what"
 }
 
-# One adapter fails, then the other: the messages go on over what is left, and come back. Then one function is taken away under
-# load, and whoever took it has it within a second.
+# One adapter fails, then the other: the messages go on over the other rails, and come back. Then one function is
+# unplugged under load, and released within a second.
 failover() {
     local began
     serve h1 10.80.0.2:0 $(rails 1) || return
@@ -218,10 +219,10 @@ failover() {
 now_ms() { local up; read -r up _ < /proc/uptime; up=${up/./}; echo $((${up#0} * 10)); }
 # Both ranks have both of their functions.
 running() { [ "$(ls -l $(pidof doorbell | sed 's|[0-9]*|/proc/&/fd|g') | grep -c vfio-device)" -ge 4 ]; }
-# Nothing to speak of goes over the kernel's link.
+# Next to nothing goes over the kernel's link.
 quiet_link() { local before; kill -0 $client || return; before=$(of_link); sleep 1; [ $(($(of_link) - before)) -lt 50 ]; }
 
-# Who is killed leaves a function that the next one can use at once.
+# A killed process leaves a function that the next one can use at once.
 killed() {
     serve h1 10.80.0.2:0 --rail igbvf:"$a1"
     at h0 doorbell pingpong --connect "$address" --key-file key --rail igbvf:"$a0" --sizes 64 --seconds 60 --no-reference \
@@ -236,14 +237,14 @@ killed() {
     served "killed: the next one"
 }
 
-# verdict WHAT STEP PATTERN: what `doorbell doctor` says of the first function: the last step, with its fix in $fix.
+# verdict WHAT STEP PATTERN: the verdict of `doorbell doctor` on the first function: the last step, its fix in $fix.
 verdict() {
     said=$(doorbell doctor igbvf:"$a0" 2>&1)
     says "doctor, $1" "$said" "$2"
     fix=$(doorbell doctor --fix igbvf:"$a0" 2> /dev/null)
 }
 
-# What it says is true, and what it says to do mends it.
+# Its verdict is true, and its fix repairs the cause.
 diagnosed() {
     verdict "bound to the kernel's driver" 'driver.*igbvf'
     # All modules are loaded, and there is no index of them.
@@ -264,7 +265,7 @@ diagnosed() {
 has_flag_up() { ip link show "$1" | grep -q '[<,]UP[,>]'; }
 answers() { doorbell doctor igbvf:"$a0" | grep -q 'answered a request'; }
 
-# A device that reaches for memory that is not its own is stopped by the IOMMU, and it is told.
+# A device that accesses memory that was not mapped for it is stopped by the IOMMU, and the process gets an error.
 stopped() {
     if said=$(igbvf-lab bad-dma "$a0" 2>&1); then ok "a wrong address: stopped"; else failed "a wrong address: stopped" "exit $?: $said"; fi
     echo "$said"

@@ -1,4 +1,4 @@
-# What every script has: saying how a check came out. `failed` remembers for the script's end.
+# The functions of every script that report the outcome of a check. `failed` is remembered for the script's end.
 failures=0
 now() { local up; read -r up _ < /proc/uptime; echo -n "[$up] "; }
 ok() { now; echo "LAB ok: $1"; }
@@ -30,7 +30,7 @@ has_ended() { ! kill -0 "$1" 2> /dev/null; }
 serving() {
     local what=$1
     shift
-    # Emptied first: the command empties it only when it has been started, and until then it has the line of the server before.
+    # Emptied first: the command empties it only when it starts, and until then it has the line of the server before.
     : > server.log
     "$@" > server.log 2>&1 &
     server=$!

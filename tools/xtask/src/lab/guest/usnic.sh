@@ -1,5 +1,5 @@
-# Our own driver for a VIC's usNIC functions, the same program as on the host, over the guest's vfio-pci and its IOMMU: the model of the
-# card is a PCI device here.
+# Our own driver for a VIC's usNIC functions, the same program as on the host, over the guest's vfio-pci and its
+# IOMMU: the model of the card is a PCI device here.
 
 export COLUMNS=500 DOORBELL_WAIT=sleep DOORBELL_PATIENCE=60s DOORBELL_JOB_TIMEOUT=60s DOORBELL_DEADLINE=90s
 devices=/sys/bus/pci/devices
@@ -24,7 +24,7 @@ check "the agent has the physical function" within 20 grep -q '^agent of' agent.
 cat agent.log
 kill $agent
 if wait $agent; then ok "the agent ends"; else failed "the agent ends" "exit $?: $(tail -n 2 agent.log)"; fi
-# QEMU shows the functions apart, so that none is known as another one's, and an agent could not say which it is asked for: the model lets
+# QEMU shows the functions as unrelated devices, so an agent could not find the one of a request: the model lets
 # each install its filters itself.
 export DOORBELL_USNIC_ADDRESS="$v0=10.86.0.1/16 $v1=10.86.0.2/16" DOORBELL_USNIC_CONTROL=direct
 said=$(doorbell doctor usnic:"$v0" 2>&1)
@@ -43,7 +43,7 @@ says "pingpong: over the function" "$said" "^rail  *usnic:$v0"
 says "pingpong: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
 served pingpong
 
-# Who is killed leaves functions that the next one can use.
+# A killed process leaves functions that the next one can use.
 serve
 doorbell pingpong --connect 127.0.0.1 --rail usnic:"$v0" --sizes 64 --seconds 60 --no-reference > client.log 2>&1 &
 client=$!

@@ -1,7 +1,7 @@
-# Real devices through the kernel's VFIO, behind an emulated IOMMU: two virtual functions of an 82576, and two NICs on a conventional
-# bus, which no IOMMU can tell apart.
+# Real devices through the kernel's VFIO, behind an emulated IOMMU: two virtual functions of an 82576, and two NICs
+# on a conventional bus, which no IOMMU can tell apart.
 #
-# IOMMU  `on`, or `off`: then only the refusal is looked for
+# IOMMU  `on`, or `off`: then only the refusal is checked
 
 devices=/sys/bus/pci/devices
 
@@ -41,7 +41,7 @@ made() {
     vf0=$(basename "$(readlink $devices/"$pf"/virtfn0)") vf1=$(basename "$(readlink $devices/"$pf"/virtfn1)")
 }
 
-# What the chain says of a device that nobody has prepared, and that doing what it says is enough.
+# The chain of a device that is not prepared, and that running the commands of its fix is enough.
 bound() {
     local vf
     for vf in "$vf0" "$vf1"; do
@@ -70,7 +70,7 @@ used() {
     says "two at once: closed and opened again" "$said" "^$vf0: opened again"
 }
 
-# held WHAT BDF: a process that has it open, in $holder, with its words in held.log.
+# held WHAT BDF: a process that has it open, in $holder, with its output in held.log.
 held() {
     vfio-lab hold "$2" > held.log 2>&1 &
     holder=$!
@@ -98,7 +98,7 @@ forbidden() {
     chown 0 "$file"
 }
 
-# Two NICs behind a bridge to a conventional bus share a group, whoever has them.
+# Two NICs behind a bridge to a conventional bus share a group, whichever process has them.
 shared() {
     local one two
     one=$(of_driver e1000)
@@ -114,7 +114,7 @@ shared() {
     check "a shared group: the first opens" vfio-lab chain "$one"
 }
 
-# Whoever has a device that is unplugged is asked for it, and gives it back; nothing waits for ever.
+# The process that has a device open which is unplugged is requested to release it, and does; nothing waits forever.
 unplugged() {
     held unplugged "$vf1"
     check "unplugged: it goes away" timeout 60 bash -c "echo 0 > $devices/$pf/sriov_numvfs"

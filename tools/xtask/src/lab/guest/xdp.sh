@@ -1,12 +1,13 @@
-# Rails past the kernel on two network interfaces of one machine, each in a namespace of its own, with a wire between them.
+# Rails that bypass the kernel on two network interfaces of one machine, each in a namespace, with a wire between.
 #
 # HAD      modes that have to work
-# REFUSED  modes that have to be refused, and the REASON that is told
+# REFUSED  modes that have to be refused, with the expected REASON
 # QUEUES   how many queues each interface is given; none: as many as it has
-# BEST     what is had when no mode is named
-# SAID     what `doorbell info` says first, by what the driver says that it can do
+# BEST     the mode that is chosen by default
+# SAID     what `doorbell info` prints first, from the features that the driver reports
 
-# An emulated machine is slow: who polls takes the time that the other side needs, and a NIC that is reset is away for seconds.
+# An emulated machine is slow: a process that polls takes the time that the other side needs, and a NIC that is
+# reset is away for seconds.
 export DOORBELL_WAIT=sleep DOORBELL_PATIENCE=60s DOORBELL_JOB_TIMEOUT=60s
 
 at() { local host=$1; shift; ip netns exec "$host" "$@"; }
@@ -30,7 +31,7 @@ both_up() { local host; for host in h0 h1; do ip -n $host link show nic | grep -
 
 # serve MODE: a server at h1 in $server, for one client, and its address in $address.
 serve() {
-    # Whoever has ended a rail has reset its NIC.
+    # The end of a rail resets its NIC.
     within 30 both_up
     DOORBELL_XDP_MODE=$1 serving "$1" at h1 doorbell pingpong --serve --once --bind 10.77.0.2:0 --rail xdp:nic --key-file key
     address=$(grep -oE '10\.77\.0\.2:[0-9]+' server.log | head -n 1)
@@ -70,7 +71,7 @@ sees() {
     done
 }
 
-# In a mode that has to work, every message arrives, and what the kernel shows of the queues is what doorbell says.
+# In a mode that has to work, every message arrives, and the kernel and doorbell report the same mode of the queues.
 carries() {
     local mode=$1 said
     serve "$mode"
@@ -85,7 +86,7 @@ carries() {
     check "$mode: nothing is left at h1" within 10 is_bare h1
 }
 
-# In a mode that cannot be had, one sentence says so, with the exit status of a rail that cannot be used.
+# In a mode that is not available, the error is one sentence, with the exit status of a rail that cannot be used.
 refuses() {
     local mode=$1 said status
     serve best
@@ -101,7 +102,7 @@ refuses() {
     wait $server 2> /dev/null
 }
 
-# Unasked, the best one is had; who is killed leaves a clean interface.
+# By default, the best mode is chosen; a killed process leaves a clean interface.
 killed() {
     local status
     serve best
