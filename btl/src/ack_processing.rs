@@ -131,7 +131,7 @@ impl Core {
         }
     }
 
-    /// Marks what has arrived behind a gap; returns how many are news.
+    /// Marks what has arrived behind a gap; returns how many are new.
     #[cold]
     fn mark_arrived(&mut self, index: PeerIndex, bitmap: SharedBytes<'_>) -> u32 {
         let now = self.clock.now();
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    /// Whether resends were in vain: then nothing was lost, and what was concluded from the loss is taken
+    /// Whether resends were spurious: then nothing was lost, and what was concluded from the loss is taken
     /// back.
     fn judge_resends(&mut self, index: PeerIndex, duplicates: u32) {
         let (now, bounds) = (self.clock.now(), &self.bounds);

@@ -38,10 +38,10 @@ pub struct BtlConfig {
     pub retrans_timeout: Duration,
     /// Least retransmission time-out (200 µs).
     pub retrans_least: Duration,
-    /// The first of the segments that wait for an answer goes again after two round trips already, at least
-    /// this (20 µs; `retrans_least` turns it off): nothing follows the last segment of a burst that would
-    /// reveal its loss. It is no sign of congestion. The next wait is twice as long, and so are those after
-    /// it when the peer was busy.
+    /// The first of the segments that wait for an answer is retransmitted after two round trips already, at
+    /// least this (20 µs; `retrans_least` turns it off): nothing follows the last segment of a burst that
+    /// would reveal its loss. It is no sign of congestion. The next wait is twice as long, and so are those
+    /// after it when the peer was busy.
     pub retrans_tail: Duration,
     /// Most, which also bounds the back-off (250 ms).
     pub retrans_most: Duration,

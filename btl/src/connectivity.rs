@@ -139,7 +139,7 @@ impl Check {
         }
     }
 
-    /// Begins anew, with the numbers and the result of before.
+    /// Restarts the check, with the previous numbers and result.
     fn restart(&mut self, now: u64, attended: u64) {
         *self = Self {
             at: now,
@@ -213,7 +213,7 @@ impl Probing {
         self.due.len() | self.pongs.len()
     }
 
-    /// Begins again with the quick probes of a peer that is being probed: there is news of the link.
+    /// Restarts the quick probes of a peer that is being probed, after a change of the link.
     pub(crate) fn restart(&mut self, index: PeerIndex, peer: &mut Peer, now: u64) {
         (peer.check.probes, peer.check.at) = (0, now);
         self.due.push(index, peer);

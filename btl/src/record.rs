@@ -22,21 +22,21 @@ pub enum Event {
     Probing(Why),
     /// The check's result, or a change of suspicion.
     Noticed(Notice),
-    /// Nothing was acknowledged in time: the oldest segment goes again.
+    /// Nothing was acknowledged in time: the oldest segment is retransmitted.
     TimedOut {
         /// How long was waited (ns).
         after: u64,
         /// Time-outs without an answer between them.
         in_a_row: u32,
     },
-    /// Segments go again because later ones have arrived.
+    /// Segments are retransmitted because later ones have arrived.
     Overtaken {
         /// How many segments there were.
         segments: u32,
     },
     /// The oldest segment is sent again: the peer repeated an acknowledgement without it.
     Missed,
-    /// Segments went again in vain: the network reorders.
+    /// Retransmissions were spurious: the network reorders.
     Vain {
         /// How many segments there were.
         segments: u32,
@@ -52,7 +52,7 @@ pub enum Event {
     BadAck,
     /// A frame of it was dropped.
     Dropped(Drop),
-    /// It was called, to begin anew.
+    /// It was called, to reconnect.
     Called {
         /// Our life of the link.
         ours: u32,

@@ -1,5 +1,5 @@
 //! Spurious retransmissions: whether resends were needed. The peer counts what reached it twice; where that
-//! count grows, some of ours were in vain.
+//! count grows, some of ours were spurious.
 //!
 //! In vain because of a time-out: the peer was busy elsewhere, and nothing was lost. In vain because later
 //! transmissions had arrived first: the network reorders more than we thought, and we are more patient from
@@ -7,9 +7,9 @@
 
 /// Most patience with later transmissions.
 const PATIENCE: u16 = 512;
-/// Most doublings of the wait before a tail goes again.
+/// Most doublings of the wait before a tail is retransmitted.
 const DOUBLINGS: u8 = 8;
-/// Resends in a row, none of them in vain, after which there is less patience.
+/// Resends in a row, none of them spurious, after which the wait is shorter.
 const USEFUL: u8 = 32;
 
 /// Resends to one peer.
@@ -24,7 +24,7 @@ pub(crate) struct Resends {
     told: u32,
     useful: u8,
     patience: u16,
-    /// How many times the wait before a tail goes again is doubled.
+    /// How many times the wait before a tail is retransmitted is doubled.
     doublings: u8,
     /// When the first was made since something was answered (the low bits of the ns: idle peers are many), if
     /// any was, and whether that answer took long.
@@ -55,7 +55,7 @@ impl Resends {
         u64::from(self.patience)
     }
 
-    /// How many times the wait before a tail goes again is doubled.
+    /// How many times the wait before a tail is retransmitted is doubled.
     #[inline]
     pub(crate) fn doublings(&self) -> u8 {
         self.doublings
@@ -87,7 +87,7 @@ impl Resends {
         self.timed = self.timed.saturating_add(1);
     }
 
-    /// Takes the peer's count of duplicates; returns how many of our resends it shows to be in vain. A peer
+    /// Takes the peer's count of duplicates; returns how many of our resends it shows to be spurious. A peer
     /// that was busy meanwhile makes the next tail wait longer.
     #[inline]
     pub(crate) fn told(&mut self, duplicates: u32) -> u32 {

@@ -16,7 +16,7 @@ pub(crate) struct Rtt {
     recent: u32,
     samples: u16,
     backoff: u16,
-    /// How often the oldest segment went again after the short time, since something was answered last.
+    /// Retransmissions of the oldest segment after the short time, since the last answer.
     hurried: u8,
 }
 
@@ -43,7 +43,7 @@ impl Bounds {
         }
     }
 
-    /// The shortest time before a segment goes again (ns).
+    /// The shortest time before a segment is retransmitted (ns).
     #[inline]
     pub(crate) fn shortest(&self) -> u64 {
         self.tail
@@ -102,7 +102,7 @@ impl Rtt {
         (self.backoff, self.hurried) = (0, 0);
     }
 
-    /// The oldest segment goes again after the short time, which is twice as long the next time.
+    /// The oldest segment is retransmitted after the short time, which is twice as long the next time.
     pub(crate) fn hurry(&mut self) {
         self.hurried += 1;
     }
@@ -134,9 +134,9 @@ impl Rtt {
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
     }
 
-    /// How long the oldest segment waits before it goes again although nothing shows a loss (RFC 8985,
-    /// section 7.2): two round trips, `doublings` times doubled, and once more whenever it went again so.
-    /// `None` when the time-out is no later.
+    /// How long the oldest segment waits before it is retransmitted although nothing shows a loss (RFC 8985,
+    /// section 7.2): two round trips, `doublings` times doubled, and once more after each such
+    /// retransmission. `None` when the time-out is no later.
     #[inline]
     pub(crate) fn tail(&self, bounds: &Bounds, doublings: u8) -> Option<u64> {
         if self.backoff > 0 || self.smooth == 0 {

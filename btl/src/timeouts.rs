@@ -144,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Two round trips have passed and nothing was answered: the oldest segment goes again, which means
+    /// Two round trips have passed and nothing was answered: the oldest segment is retransmitted, which means
     /// nothing yet.
     fn hurry(&mut self, index: PeerIndex) {
         let peer = &mut self.peers[index];
@@ -164,7 +164,7 @@ impl Core {
         let peer = &mut self.peers[index];
         let window = peer.rtt.reordering(&self.bounds);
         let (oldest, others) = peer.send.lose_late(&mut self.segments, window);
-        // In vain if the peer was away, which is no haste of ours.
+        // Spurious if the peer was away, so our time-outs were not too short.
         (0..u32::from(oldest) + others).for_each(|_| peer.resends.timed_out());
         self.counters.resends_timeout += u64::from(oldest);
         self.counters.resends_fast += u64::from(others);

@@ -289,7 +289,7 @@ impl Core {
         let narrow =
             window < 2 * LIGHT * self.config.ack_every && peer.send.flight() >= window && peer.has_work();
         let stalls = narrow && peer.send.ask_at_once(segment.seq());
-        // What goes again requests all that the peer has, so that one answer covers everything that was lost
+        // Retransmissions request all that the peer has, so that one answer covers everything that was lost
         // with it.
         let urgent = if stalls || segment.was_sent_again() {
             flag::URGENT

@@ -19,7 +19,7 @@
 //!   6.3).
 //! * ACK, PING, PONG and CALL have no sequence number: they are not acknowledged. All others are segments. In
 //!   the number's place an ACK has the count of segments that came a second time, which shows the sender
-//!   which resends were in vain.
+//!   which resends were spurious.
 //! * A chunk has the number of its message's first segment and the size of all but the last: its place
 //!   follows from its own number, so there is no offset to forge, and no byte can come twice.
 //! * The bitmap's bit `i` is set when `ack + 1 + i` has arrived. Bit 0 is never set.
@@ -98,7 +98,7 @@ pub enum Kind {
     Ping = 10,
     /// The answer to a probe.
     Pong = 11,
-    /// The wish to begin anew, or the answer to it; always on the connection id of the first lives.
+    /// The request to reconnect, or the answer to it; always on the connection id of the first lives.
     Call = 12,
 }
 
@@ -251,7 +251,7 @@ pub struct Ping {
 }
 const _: () = assert!(size_of::<Ping>() == 8);
 
-/// The wish to begin anew after the peer was down, or the answer to it.
+/// The request to reconnect after the peer was down, or the answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Call {

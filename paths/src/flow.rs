@@ -47,7 +47,7 @@ impl Flow {
         self.flying.push_back(Flying { number, bytes });
     }
 
-    /// Everything up to `watermark` has arrived. Returns whether the rate was measured anew.
+    /// Everything up to `watermark` has arrived. Returns whether the rate was measured again.
     pub fn arrived(&mut self, now: Time, watermark: MsgId) -> bool {
         while let Some(first) = self.flying.front().filter(|first| first.number <= watermark) {
             self.bytes -= u64::from(first.bytes);

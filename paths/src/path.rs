@@ -104,7 +104,7 @@ impl Path {
         self.due = due;
     }
 
-    /// Its link is back: the back-off begins anew.
+    /// Its link is back: the back-off starts again.
     pub(crate) fn hurry(&mut self) {
         self.back_off = BACK_OFF;
     }

@@ -258,7 +258,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Why a rank is lost, if it is: nothing of it will arrive any more.
+    /// Why a rank is lost, if it is: no message from it will arrive any more.
     #[must_use]
     pub fn lost(&self, rank: Rank) -> Option<LostReason> {
         if !self.core.lazy.any_apart() {

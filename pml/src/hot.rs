@@ -219,7 +219,7 @@ impl Hot {
         self.charged.wrapping_add(self.consumed)
     }
 
-    /// The peer is lost: nothing of it is welcome any more, and nothing is sent to it.
+    /// The peer is lost: its messages are dropped, and nothing is sent to it.
     pub(crate) fn refuse(&mut self) {
         self.expected |= UNWELCOME;
         self.below = 0;

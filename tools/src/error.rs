@@ -56,7 +56,7 @@ pub enum ToolError {
     /// An address service that cannot serve.
     #[error(transparent)]
     AcmService(doorbell_acm::service::ServiceError),
-    /// An address service that shows nothing of itself.
+    /// An address service whose state cannot be shown.
     #[error("{0}")]
     AcmWatch(String),
     /// A model of a device failed.

@@ -63,11 +63,11 @@ struct Messages {
 /// What one acknowledgement shows about the segments that it covers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acked {
-    /// How many are news.
+    /// The number that are newly acknowledged.
     pub(crate) newly: u32,
     /// The round trip of the last of those that went once (ns).
     pub(crate) trip: Option<u64>,
-    /// One of them, news or not, went more than once.
+    /// Whether one of them, new or not, was sent more than once.
     pub(crate) again: bool,
     /// The latest that went more than once: channel, transmission, when that was.
     resent: Option<(Channel, u64, u64)>,
@@ -332,7 +332,7 @@ impl SendWindow {
     /// Karn's problem: an acknowledgement of a segment that was sent twice is ambiguous. It was not for the
     /// second when others have arrived with it that went once (the peer was away, and looks at all of it
     /// now), nor when it came far sooner than any before, the shortest of which took `least` (those may have
-    /// waited for something to ride on; what goes again requests an answer at once).
+    /// waited for something to ride on; retransmissions request an answer at once).
     #[inline]
     pub(crate) fn judge_resent(&mut self, acked: &Acked, now: u64, least: u64) {
         let Some((channel, order, sent_at)) = acked.resent.filter(|_| acked.trip.is_none()) else {

@@ -352,7 +352,8 @@ impl RunningJob<'_> {
         }
     }
 
-    /// A rank that ended well, and has gone without a word from a barrier that the others wait at.
+    /// Ends the job over a rank that ended with status 0 and without entering a barrier at which the others
+    /// wait.
     fn deserted(&mut self, pmi_group: u32, number: u32) {
         let has_ended = |seat: &Seat| seat.rank.number == number && seat.rank.ended;
         if self.seats.iter().any(has_ended)

@@ -417,7 +417,7 @@ pub(crate) fn end_at_exit(limit: Duration) {
     if is_forked() {
         return;
     }
-    // A launcher takes who leaves without a word for failed, whatever else happens.
+    // A launcher takes a process that ends without PMI's finalize for failed, so a panic must not prevent that.
     let _ = catch_unwind(|| {
         if let Some(mut core) = lock_until(Instant::now() + limit) {
             core.stop = true;

@@ -259,7 +259,7 @@ pub struct Behaviour {
     pub filter_needs_link: bool,
     /// 8.4: filters go when the link does.
     pub link_loses_filters: bool,
-    /// 8.5: a frame that is too long is dropped without a word, and the queue goes on.
+    /// 8.5: a frame that is too long is dropped without a completion, and the queue goes on.
     pub silent_drop: bool,
     /// 8.5: most descriptors of one frame.
     pub fragments: usize,
