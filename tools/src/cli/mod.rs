@@ -64,7 +64,7 @@ Without a key, only loopback is served and called.\n\n"
     )
 )]
 pub struct Cli {
-#[command(subcommand)]
+    #[command(subcommand)]
     /// The command to run.
     pub command: Command,
 }

@@ -31,7 +31,7 @@ const UNKNOWN: &str = "Choices where hardware is unknown [M]";
 pub(crate) enum IdleArg {
     /// Poll: the least latency, but it takes a whole core
     Spin,
-/// Yield the core
+    /// Yield the core
     Yield,
     /// Yield the core, and sleep 50 µs at a time after 10 ms without work
     Sleep,
