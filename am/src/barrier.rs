@@ -21,7 +21,7 @@ pub enum BarrierName {
 }
 
 impl BarrierName {
-    /// What two that meet agree on.
+    /// Returns what two that meet agree on.
     const fn meet(self, other: Self) -> Self {
         match (self, other) {
             (Self::Anonymous, name) | (name, Self::Anonymous) => name,

@@ -237,7 +237,7 @@ impl Boot {
         Ok(())
     }
 
-    /// How many entries of the table are there: step k brings those from 2^k on.
+    /// Returns how many entries of the table are there: step k brings those from 2^k on.
     fn entries_come(&self) -> u32 {
         let distances = (0..).map_while(|step| Some((step, distance(step, self.nodes)?)));
         let come = distances.take_while(|(step, _)| self.has(*step));

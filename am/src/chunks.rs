@@ -37,13 +37,13 @@ impl Chunks {
         self.free.push(chunk);
     }
 
-    /// How many are free.
+    /// Returns how many are free.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// How many there are.
+    /// Returns the number of chunks.
     pub(crate) const fn count(&self) -> u32 {
         self.count
     }

@@ -212,7 +212,7 @@ impl<N: Ni> Conduit<N> {
         &self.credits
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -221,7 +221,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// How many of each resource are free. What a poll reserves for a reply counts as taken.
+    /// Returns how many of each resource are free. What a poll reserves for a reply counts as taken.
     #[must_use]
     pub fn resources(&self) -> Resources {
         Resources {
@@ -272,7 +272,7 @@ impl<N: Ni> Conduit<N> {
         self.fault.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    /// How far the end of the job is.
+    /// Returns how far the end of the job is.
     #[must_use]
     pub const fn leaving(&self) -> Leaving {
         self.exit.leaving()

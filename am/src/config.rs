@@ -20,7 +20,7 @@ pub enum Ranks {
 }
 
 impl Ranks {
-    /// How many processes.
+    /// Returns the number of processes.
     #[must_use]
     pub fn count(&self) -> u32 {
         match self {

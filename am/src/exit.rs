@@ -158,7 +158,7 @@ impl Exit {
         matches!(self.state, State::Running)
     }
 
-    /// How far it is.
+    /// Returns how far it is.
     pub(crate) const fn leaving(&self) -> Leaving {
         match self.state {
             State::Running => Leaving::No,

@@ -45,7 +45,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Where a Long lies in the segment.
+    /// Returns where a Long lies in the segment.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> Option<u64> {

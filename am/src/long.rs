@@ -199,7 +199,7 @@ impl<N: Ni> Conduit<N> {
         Ok(Try::Done(LongSent { source: Some(handle) }))
     }
 
-    /// Where the data of an unpacked Long leaves from.
+    /// Returns where the data of an unpacked Long leaves from.
     fn long_source(
         &mut self,
         payload: &Source<'_>,

@@ -80,7 +80,7 @@ impl LidCache {
         }
     }
 
-    /// How much data of a source waits for headers like the one of this LID.
+    /// Returns how much data of a source waits for headers like the one of this LID.
     pub(crate) fn data(&self, source: u32, lid: u32) -> u16 {
         let of_source = self.data.get(source as usize);
         of_source.map_or(0, |data| data[usize::from(lid & REPLY_LID != 0)])
@@ -91,7 +91,7 @@ impl LidCache {
         of_source.get_mut(usize::from(key as u32 & REPLY_LID != 0))
     }
 
-    /// How many halves wait.
+    /// Returns how many halves wait.
     pub(crate) const fn len(&self) -> usize {
         self.used
     }

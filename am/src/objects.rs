@@ -230,7 +230,7 @@ impl Objects {
     }
 }
 
-/// What was tried, for an error.
+/// Makes an error of the interface name the step that failed.
 pub(crate) fn step(step: &'static str) -> impl Fn(NiError) -> AmError {
     move |source| AmError::Interface { step, source }
 }

@@ -120,7 +120,7 @@ impl Ops {
         Ok((address, Handle { address, generation }))
     }
 
-    /// Where an implicit operation is counted.
+    /// Returns where an implicit operation is counted.
     #[inline]
     pub(crate) const fn implicit(&self) -> u16 {
         self.implicit

@@ -123,7 +123,7 @@ impl<N: Ni> Conduit<N> {
         self.deferred.is_empty()
     }
 
-    /// When [`Conduit::progress`] has something to do next, or `None`.
+    /// Returns when [`Conduit::progress`] has something to do next, or `None`.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let exit = self.exit.deadline();

@@ -291,7 +291,8 @@ impl<N: Ni> Conduit<N> {
         Ok(Try::Done(()))
     }
 
-    /// How the bytes of a put leave: from the segment, through a chunk, through a temporary descriptor.
+    /// Chooses how the bytes of a put leave: from the segment, through a chunk, through a temporary
+    /// descriptor.
     fn put_way(&mut self, op: u16, from: &Source<'_>, bulk: bool) -> Result<Try<Way>, AmError> {
         let length = from.len();
         let volatile = length <= self.objects.volatile;
@@ -423,7 +424,7 @@ impl<N: Ni> Conduit<N> {
         Ok(Try::Done(()))
     }
 
-    /// Where the bytes of a get land.
+    /// Chooses where the bytes of a get land.
     fn get_way(&mut self, into: &Destination, length: u64) -> Result<Try<(Id, Piece, u32)>, AmError> {
         let memory = match into {
             Destination::Segment { offset } => {

@@ -195,8 +195,8 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// How much data of a rank may wait for its headers. That of requests has taken credits that we lent;
-    /// that of replies answers requests of ours, which hold credits that it lent.
+    /// Returns how much data of a rank may wait for its headers. That of requests has taken credits that we
+    /// lent; that of replies answers requests of ours, which hold credits that it lent.
     fn most_data(&self, source: u32, id: Id) -> u16 {
         match self.credits.peer(source) {
             Some(peer) if self.credits.counts() && id == Id::RarAm => peer.loan(),
@@ -390,7 +390,7 @@ impl<N: Ni> Conduit<N> {
         self.reply_ran(found, chunk);
     }
 
-    /// What was sent from may be changed.
+    /// Handles the event that a send's memory may be changed.
     fn sent(&mut self, event: &Event) {
         match Kind::of(event.user_ptr) {
             Some(Kind::Am) => {

@@ -167,7 +167,7 @@ impl<N: Ni> Conduit<N> {
     }
 }
 
-/// Which count of the statistics: Short, Medium, packed Long, unpacked Long.
+/// Returns which count of the statistics: Short, Medium, packed Long, unpacked Long.
 #[inline]
 pub(crate) const fn kind(flags: Flags) -> usize {
     if flags.has(Flags::SHORT) {

@@ -64,7 +64,7 @@ impl ReqRb {
         self.chunk
     }
 
-    /// How often a buffer was attached again.
+    /// Returns how often a buffer was attached again.
     pub(crate) const fn recycled(&self) -> u64 {
         self.recycled
     }

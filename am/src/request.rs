@@ -30,7 +30,7 @@ use crate::token::{checked, inside, too_long};
 /// `wait` is called each time that nothing can be done before something arrives. It returns the time, and the
 /// conduit polls; or `None`, and the call ends with [`AmError::Ended`].
 pub trait Wait {
-    /// What time it is, or that the wait is over.
+    /// Returns the time, or `None` when the wait is over.
     fn wait(&mut self, stall: Stall) -> Option<Time>;
 }
 

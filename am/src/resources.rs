@@ -18,7 +18,7 @@ impl Temporaries {
         }
     }
 
-    /// How many are free.
+    /// Returns how many are free.
     pub(crate) fn free(&self) -> u32 {
         self.free.len() as u32
     }

@@ -38,7 +38,7 @@ pub enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -217,7 +217,7 @@ impl Ticket {
         Self::default()
     }
 
-    /// How the job ended, if it has.
+    /// Returns how the job ended, if it has.
     #[inline]
     #[must_use]
     pub fn outcome(&self) -> Outcome {

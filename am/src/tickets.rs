@@ -32,13 +32,13 @@ impl Tickets {
         }
     }
 
-    /// How many could be taken.
+    /// Returns how many could be taken.
     #[inline]
     pub(crate) const fn free(&self) -> u32 {
         self.free
     }
 
-    /// How many there are.
+    /// Returns the number of tickets.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }

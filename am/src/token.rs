@@ -340,7 +340,7 @@ impl PreparedReply<'_> {
     }
 }
 
-/// How many arguments, if a message can carry them.
+/// Returns the number of arguments, if a message can carry them.
 #[inline]
 pub(crate) fn checked(args: &[u32]) -> Result<u8, AmError> {
     if args.len() > MAX_ARGS {

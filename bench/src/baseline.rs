@@ -256,7 +256,7 @@ impl Baseline {
     }
 }
 
-/// What ends the look that begins behind `next`: no number of an exchange, and that of no other look.
+/// Returns what ends the look that begins behind `next`: no number of an exchange, and that of no other look.
 fn end_of(next: u64) -> u64 {
     next | 1 << 63
 }

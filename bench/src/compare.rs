@@ -266,7 +266,7 @@ pub fn files(first: &Path, second: &Path) -> Result<Comparison, BenchError> {
     })
 }
 
-/// Why two reports cannot be compared; `None` when they can.
+/// Returns why two reports cannot be compared; `None` when they can.
 pub fn differs(a: &Report, b: &Report) -> Option<String> {
     let sizes = |report: &Report| {
         let mut sizes: Vec<String> = report.results.iter().map(|row| size(row.bytes)).collect();
@@ -407,7 +407,7 @@ fn row_differs(x: &Row, y: &Row) -> Option<String> {
     }
 }
 
-/// How much the machine itself moved between the runs, as a share.
+/// Returns how much the machine itself moved between the runs, as a share.
 fn moved(x: &Row, y: &Row) -> f64 {
     let bare = |row: &Row| row.reference.cache_line_half_rtt_ns.filter(|ns| *ns > 0.0);
     match (bare(x), bare(y)) {

@@ -180,7 +180,7 @@ impl Two {
     }
 }
 
-/// What only tagged messages can: several pairs at once.
+/// Refuses what only tagged messages support: several pairs at once.
 fn only_two(size: u32) -> Result<(), BenchError> {
     if size == 2 {
         return Ok(());
@@ -354,7 +354,7 @@ fn add(report: &mut Report, pair: Pair) {
     *no_one_way = no_one_way.take().or(pair.no_one_way);
 }
 
-/// What this rank's rails have counted, as others see it; nothing where there is no counter file.
+/// Returns what this rank's rails have counted, as others see it; nothing where there is no counter file.
 fn rail_counts(world: &World) -> BTreeMap<String, u64> {
     let Some(snapshot) = snapshot(world) else {
         return BTreeMap::new();

@@ -141,7 +141,7 @@ pub trait Link {
     /// As [`Link::recv`].
     fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
 
-    /// How long a wait lasts at most.
+    /// Returns how long a wait lasts at most.
     fn deadline(&self) -> Duration;
 
     /// Sends a control message, off the measured path.
@@ -201,7 +201,7 @@ impl Sinks {
         self.bytes
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub fn count(&self) -> usize {
         self.buffers.len()
     }

@@ -54,8 +54,8 @@ pub fn bind(core: usize) -> Result<(), BenchError> {
     })
 }
 
-/// Why this process can bind nothing, as in a container whose profile refuses sched_setaffinity; `None` where
-/// it can.
+/// Returns why this process can bind nothing, as in a container whose profile refuses sched_setaffinity;
+/// `None` where it can.
 pub fn refusal() -> Option<io::Error> {
     let set = sched_getaffinity(None).ok()?;
     sched_setaffinity(None, &set).err().map(io::Error::from)

@@ -35,7 +35,7 @@ impl AckSchedule {
         self.later.reserve(peers);
     }
 
-    /// How long an acknowledgement waits for a segment (ns).
+    /// Returns how long an acknowledgement waits for a segment (ns).
     #[inline]
     pub(crate) fn delay(&self) -> u64 {
         self.delay

@@ -79,7 +79,7 @@ impl<D: Datagram> Btl<D> {
         self.core.key = Some(key);
     }
 
-    /// Which life of this process the rail belongs to: published with the address.
+    /// Returns the rail's incarnation, which is published with the address.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
@@ -101,7 +101,7 @@ impl<D: Datagram> Btl<D> {
         &mut self.driver
     }
 
-    /// What was counted since the BTL was made.
+    /// Returns the counters since the BTL was made.
     pub fn counters(&self) -> &Counters {
         &self.core.counters
     }
@@ -129,9 +129,9 @@ impl<D: Datagram> Btl<D> {
         state.is_some_and(|state| state.is(about::SUSPECT)) || self.core.is_silent_so_far(peer)
     }
 
-    /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that
-    /// only one of the two sizes came back so far, or nothing for a second. `None` before it came to a
-    /// result.
+    /// Returns what the connectivity check has found out about a peer: its last result, or, while one goes
+    /// on, that only one of the two sizes came back so far, or nothing for a second. `None` before it came to
+    /// a result.
     pub fn diagnosis(&self, peer: PeerIndex) -> Option<Diagnosis> {
         let last = self.core.peers.get(peer)?.check.result();
         let silent = || self.core.is_silent_so_far(peer).then_some(Diagnosis::Nothing);

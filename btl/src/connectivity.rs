@@ -41,7 +41,7 @@ pub enum Diagnosis {
 }
 
 impl Diagnosis {
-    /// What to do about it, as a sentence.
+    /// Returns what to do about it, as a sentence.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Works => "frames of both sizes pass in both directions",
@@ -98,7 +98,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// As the end of a sentence.
+    /// Returns it as the end of a sentence.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First => "before its first use",
@@ -207,7 +207,7 @@ impl Probing {
         !self.due.is_empty()
     }
 
-    /// How many peers are to be probed or answered; not exact, but zero only if there are none.
+    /// Returns how many peers are to be probed or answered; not exact, but zero only if there are none.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.due.len() | self.pongs.len()
@@ -250,7 +250,7 @@ impl Core {
         self.record(index, Event::Probing(why));
     }
 
-    /// When the next probe of a peer is due (ns); one that is due now goes out in this pass.
+    /// Returns when the next probe of a peer is due (ns); one that is due now goes out in this pass.
     pub(crate) fn next_probe(&mut self, index: PeerIndex) -> u64 {
         let peer = &mut self.peers[index];
         if peer.check.at > self.clock.now() {
@@ -334,8 +334,8 @@ impl Core {
             && silent >= NOTHING
     }
 
-    /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends
-    /// find it at about the same time; the one whose peer is quicker to end would have nothing to report
+    /// Returns what a check that goes on has shown so far, if that is trouble with one of the two sizes. Both
+    /// ends find it at about the same time; the one whose peer is quicker to end would have nothing to report
     /// otherwise.
     pub(crate) fn found_so_far(&self, index: PeerIndex) -> Option<Diagnosis> {
         let peer = &self.peers[index];

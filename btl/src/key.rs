@@ -42,7 +42,7 @@ impl JobKey {
         Self(bytes)
     }
 
-    /// What frames in one direction have in common.
+    /// Returns what frames in one direction have in common.
     pub(crate) fn link(&self, from: &End<'_>, to: &End<'_>) -> Link {
         Self::as_link(&self.derive(b"link", &[from, to]))
     }

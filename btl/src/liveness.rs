@@ -32,7 +32,7 @@ impl Liveness {
         self.heard = attended;
     }
 
-    /// When something of the peer arrived here last.
+    /// Returns when something of the peer arrived here last.
     #[inline]
     pub(crate) fn heard(&self) -> u64 {
         self.heard
@@ -56,7 +56,7 @@ impl Liveness {
         (self.waiting, self.acked) = (attended, now);
     }
 
-    /// When something new was acknowledged last (ns), or zero.
+    /// Returns when something new was acknowledged last (ns), or zero.
     #[inline]
     pub(crate) fn acked(&self) -> u64 {
         self.acked

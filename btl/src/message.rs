@@ -67,7 +67,7 @@ impl<D: Datagram> Message for Btl<D> {
         self.core.ring_for(tx, peer)
     }
 
-    /// What waits leaves with the next flush or poll, or when the rail is armed.
+    /// Makes what waits leave with the next flush or poll, or when the rail is armed.
     #[inline]
     fn flush_soon(&mut self, peer: PeerIndex) -> bool {
         if self.core.gathers(peer) {

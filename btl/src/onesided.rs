@@ -132,7 +132,7 @@ impl Operations {
         (operation.peer == peer).then_some((handle, operation))
     }
 
-    /// How many have not ended.
+    /// Returns how many have not ended.
     pub(crate) fn active(&self) -> usize {
         self.open.len()
     }

@@ -23,7 +23,7 @@ impl<const FLAG: u32> PeerQueue<FLAG> {
         self.0.reserve(peers.saturating_sub(self.0.len()));
     }
 
-    /// How many peers are in the queue.
+    /// Returns how many peers are in the queue.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.0.len()

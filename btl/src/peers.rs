@@ -58,7 +58,7 @@ impl Peers {
         }
     }
 
-    /// How many peers were opened.
+    /// Returns how many peers were opened.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }

@@ -65,19 +65,19 @@ impl<T> Pool<T> {
         }
     }
 
-    /// How many values can be taken.
+    /// Returns how many values can be taken.
     #[inline]
     pub(crate) fn available(&self) -> usize {
         self.most - self.active()
     }
 
-    /// How many values are taken.
+    /// Returns how many values are taken.
     #[inline]
     pub(crate) fn active(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// How many values were made.
+    /// Returns how many values were made.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {
         self.all.len()

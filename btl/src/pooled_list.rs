@@ -48,7 +48,7 @@ impl<T> PooledLists<T> {
         self.0.available() > 0
     }
 
-    /// How many values all lists have together.
+    /// Returns how many values all lists have together.
     pub(crate) fn active(&self) -> usize {
         self.0.active()
     }
@@ -76,7 +76,7 @@ impl<T> PooledLists<T> {
             .find(|id| self.0[*id].value.as_ref().is_some_and(&is))
     }
 
-    /// How many values a list has.
+    /// Returns how many values a list has.
     pub(crate) fn len(&self, list: &List<T>) -> usize {
         self.ids(list).count()
     }

@@ -146,7 +146,7 @@ impl Reassemblies {
         }
     }
 
-    /// How many are under way.
+    /// Returns how many are under way.
     pub(crate) fn active(&self) -> usize {
         self.pool.active()
     }

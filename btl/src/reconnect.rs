@@ -115,7 +115,7 @@ pub(crate) struct Reconnects {
 }
 
 impl Reconnects {
-    /// How many calls wait to be sent.
+    /// Returns how many calls wait to be sent.
     #[inline]
     pub(crate) fn calls(&self) -> usize {
         self.calls.len()

@@ -160,7 +160,7 @@ impl RecvWindow {
         self.unacked = 0;
     }
 
-    /// When the acknowledgement that waits for a frame to ride on is due (ns).
+    /// Returns when the acknowledgement that waits for a frame to ride on is due (ns).
     pub(crate) fn ack_at(&self) -> u64 {
         self.ack_at
     }

@@ -54,8 +54,8 @@ impl History {
     }
 }
 
-/// When something of a peer arrived last (attended ns), and when it acknowledged something new (ns), on its
-/// present connection.
+/// Returns when something of a peer arrived last (attended ns), and when it acknowledged something new (ns),
+/// on its present connection.
 fn present(peer: &Peer) -> Past {
     let acked = peer.liveness.acked();
     Past {
@@ -83,7 +83,7 @@ impl Core {
         self.history.past.entry(index).or_default().heard = heard;
     }
 
-    /// What is taken of everything that peers share.
+    /// Returns what is taken of everything that peers share.
     #[cold]
     pub(crate) fn in_use(&self) -> InUse {
         InUse {

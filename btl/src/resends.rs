@@ -55,7 +55,7 @@ impl Resends {
         u64::from(self.patience)
     }
 
-    /// How many times the wait before a tail is retransmitted is doubled.
+    /// Returns how many times the wait before a tail is retransmitted is doubled.
     #[inline]
     pub(crate) fn doublings(&self) -> u8 {
         self.doublings

@@ -91,7 +91,7 @@ impl Rtt {
         }
     }
 
-    /// What a probe took, which its peer answers at once.
+    /// Takes the round trip of a probe, which its peer answers at once.
     pub(crate) fn shortest(&mut self, trip: u64) {
         self.least = self.least.min(trip.max(1));
     }
@@ -117,7 +117,7 @@ impl Rtt {
         self.backoff.into()
     }
 
-    /// How long to wait for an answer, the first time.
+    /// Returns how long to wait for an answer, the first time.
     #[inline]
     pub(crate) fn settled(&self, bounds: &Bounds) -> u64 {
         let base = match self.smooth {
@@ -127,15 +127,15 @@ impl Rtt {
         base.clamp(bounds.least, bounds.most)
     }
 
-    /// How long to wait for an answer.
+    /// Returns how long to wait for an answer.
     #[inline]
     pub(crate) fn timeout(&self, bounds: &Bounds) -> u64 {
         let base = self.settled(bounds);
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
     }
 
-    /// How long the oldest segment waits before it is retransmitted although nothing shows a loss (RFC 8985,
-    /// section 7.2): two round trips, `doublings` times doubled, and once more after each such
+    /// Returns how long the oldest segment waits before it is retransmitted although nothing shows a loss
+    /// (RFC 8985, section 7.2): two round trips, `doublings` times doubled, and once more after each such
     /// retransmission. `None` when the time-out is no later.
     #[inline]
     pub(crate) fn tail(&self, bounds: &Bounds, doublings: u8) -> Option<u64> {
@@ -146,7 +146,8 @@ impl Rtt {
         (wait < self.settled(bounds)).then_some(wait)
     }
 
-    /// What a peer that looks all the time takes to answer: two round trips, and no less than the floor.
+    /// Returns what a peer that looks all the time takes to answer: two round trips, and no less than the
+    /// floor.
     #[inline]
     pub(crate) fn prompt(&self, bounds: &Bounds) -> u64 {
         (2 * self.smooth).max(bounds.tail)

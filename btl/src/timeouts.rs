@@ -301,15 +301,16 @@ impl Core {
     }
 }
 
-/// How long the oldest segment under way waits for an answer: the short time, once, then the time-out.
+/// Returns how long the oldest segment under way waits for an answer: the short time, once, then the
+/// time-out.
 #[inline]
 pub(crate) fn wait(peer: &Peer, bounds: &Bounds) -> u64 {
     let tail = peer.rtt.tail(bounds, peer.resends.doublings());
     tail.unwrap_or_else(|| peer.rtt.timeout(bounds))
 }
 
-/// When the oldest segment under way is to be sent again: while others are answered, later ones show a loss
-/// sooner.
+/// Returns when the oldest segment under way is to be sent again: while others are answered, later ones show
+/// a loss sooner.
 fn due(peer: &Peer, segments: &Segments, timeout: u64) -> Option<u64> {
     let sent_at = peer.send.oldest(segments)?.sent_at();
     Some(sent_at.max(peer.liveness.acked()).saturating_add(timeout))

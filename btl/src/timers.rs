@@ -60,12 +60,12 @@ impl Timers {
         self.timeouts.reserve(peers);
     }
 
-    /// How many timers are armed.
+    /// Returns how many timers are armed.
     pub(crate) fn len(&self) -> usize {
         self.hotel.len()
     }
 
-    /// When the first timer goes off.
+    /// Returns when the first timer goes off.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.hotel.next_deadline().map(Time::from_nanos)
     }
@@ -108,7 +108,7 @@ impl Timers {
         self.timeouts.push(index, peer);
     }
 
-    /// How many time-outs wait to be judged.
+    /// Returns how many time-outs wait to be judged.
     #[inline]
     pub(crate) fn timeouts(&self) -> usize {
         self.timeouts.len()

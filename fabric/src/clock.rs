@@ -190,7 +190,7 @@ impl Clock {
             .ticks(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// How good this clock is.
+    /// Returns how good this clock is.
     pub fn calibration(&self) -> Calibration {
         Calibration {
             source: self.source,

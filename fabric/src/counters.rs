@@ -103,7 +103,7 @@ impl Plan {
         self.with(name, unit, Kind::Gauge)
     }
 
-    /// How values are distributed, by their number of significant bits. Takes cache lines of its own.
+    /// Adds a histogram, by the number of significant bits of the values. It takes cache lines of its own.
     #[must_use]
     pub fn histogram(self, name: &str, unit: &str) -> Self {
         self.line().with(name, unit, Kind::Histogram)

@@ -300,7 +300,7 @@ impl<S: KeySource> KeyTable<S> {
         before - self.entries.len()
     }
 
-    /// How many pieces of memory are exposed.
+    /// Returns how many pieces of memory are exposed.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -320,7 +320,7 @@ pub struct Permit<'a> {
 }
 
 impl<'a> Permit<'a> {
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.length

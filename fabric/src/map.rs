@@ -321,7 +321,7 @@ impl Map {
         self.length == 0
     }
 
-    /// How it may be used.
+    /// Returns how it may be used.
     #[inline]
     pub fn protection(&self) -> Protection {
         self.protection

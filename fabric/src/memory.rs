@@ -71,7 +71,7 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.length
@@ -230,7 +230,7 @@ impl ConstLoan {
         }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.length
@@ -329,7 +329,7 @@ impl MutLoan {
         }
     }
 
-    /// How many bytes fit.
+    /// Returns the number of bytes that fit.
     #[inline]
     pub const fn len(&self) -> usize {
         self.length
@@ -367,7 +367,7 @@ impl MutLoan {
         }
     }
 
-    /// What was written so far, to be read back (probe, checksum, sends from the same memory).
+    /// Returns what was written so far, to be read back (probe, checksum, sends from the same memory).
     #[inline]
     pub fn as_const(&self) -> ConstLoan {
         ConstLoan {
@@ -450,7 +450,7 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// How many bytes fit.
+    /// Returns the number of bytes that fit.
     #[inline(always)]
     pub const fn len(&self) -> usize {
         self.loan.len()

@@ -331,7 +331,7 @@ impl Landing {
     /// A landing without room.
     pub const EMPTY: Self = Self::Loan(MutLoan::EMPTY);
 
-    /// How many bytes fit.
+    /// Returns the number of bytes that fit.
     #[inline]
     pub fn len(&self) -> usize {
         match self {

@@ -26,8 +26,8 @@ impl RailName {
         &self.text[..self.kind]
     }
 
-    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`,
-    /// `usnic` and `igbvf` all put the same frames into UDP.
+    /// Returns the name of its wire protocol: rails reach each other when both have the same. Mostly the
+    /// kind; `udp`, `xdp`, `usnic` and `igbvf` all put the same frames into UDP.
     ///
     /// ```
     /// # use doorbell_fabric::name::RailName;
@@ -42,7 +42,7 @@ impl RailName {
         }
     }
 
-    /// What the driver is to use (interface, device, seed): the part after the first colon, or empty.
+    /// Returns what the driver is to use (interface, device, seed): the part after the first colon, or empty.
     pub fn object(&self) -> &str {
         self.text.get(self.kind + 1..).unwrap_or("")
     }

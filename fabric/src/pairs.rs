@@ -185,7 +185,7 @@ pub fn pairs(lower: Side<'_>, higher: Side<'_>) -> Vec<Pair> {
     matched.into_iter().enumerate().filter_map(pair).collect()
 }
 
-/// How well two rails are expected to reach each other.
+/// Returns how well two rails are expected to reach each other.
 ///
 /// # Errors
 /// Why they never do.
@@ -277,8 +277,8 @@ pub fn within(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
 /// One digit more than there can be pairs, so that no number of worse pairs outweighs a better one.
 const BASE: i64 = RAILS_MAX as i64 + 1;
 
-/// What a pair weighs: digits that count pairs, pairs of each quality, best first, pairs of plain links, and
-/// pairs of one MTU. The heaviest matching is then the first by all of these, in this order.
+/// Returns what a pair weighs: digits that count pairs, pairs of each quality, best first, pairs of plain
+/// links, and pairs of one MTU. The heaviest matching is then the first by all of these, in this order.
 fn weight(quality: Quality, one: &Offer, other: &Offer) -> i64 {
     let plain = [one, other]
         .iter()

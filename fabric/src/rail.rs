@@ -42,7 +42,7 @@ pub trait Rail {
     /// The configured name, as shown everywhere (design: "Names are the same everywhere").
     fn name(&self) -> &RailName;
 
-    /// What this rail can do and its limits. They do not change while the rail is open.
+    /// Returns what this rail can do and its limits. They do not change while the rail is open.
     fn capabilities(&self) -> &Capabilities;
 
     /// The address that a peer needs to `open` this rail: published through the job's name exchange.

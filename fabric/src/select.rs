@@ -299,7 +299,7 @@ pub fn select(
     }
 }
 
-/// What becomes of one of our rails.
+/// Returns what becomes of one of our rails.
 fn judge(
     candidate: &Candidate,
     published: Published<'_>,
@@ -350,7 +350,7 @@ fn judge(
     }
 }
 
-/// Why a rail of ours that could be used is in no pair.
+/// Returns why a rail of ours that could be used is in no pair.
 fn why_alone(candidate: &Candidate, published: Published<'_>) -> Lost {
     let Published { ours, theirs, .. } = published;
     let Some(own) = ours

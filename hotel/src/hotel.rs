@@ -207,21 +207,21 @@ impl<T> Hotel<T> {
         self.wheel.now()
     }
 
-    /// How many rooms there are.
+    /// Returns the number of rooms.
     #[inline]
     #[must_use]
     pub fn rooms(&self) -> usize {
         self.rooms.len()
     }
 
-    /// How many rooms are vacant.
+    /// Returns the number of vacant rooms.
     #[inline]
     #[must_use]
     pub fn vacancies(&self) -> usize {
         self.vacancies
     }
 
-    /// How many guests there are.
+    /// Returns the number of guests.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {

@@ -109,7 +109,8 @@ impl Path {
         self.back_off = BACK_OFF;
     }
 
-    /// When a returning path has stayed good for long enough, and how far apart its probes are meanwhile.
+    /// Returns when a returning path has stayed good for long enough, and how far apart its probes are
+    /// meanwhile.
     pub(crate) fn returns(&self) -> (Time, Duration) {
         (self.since + self.hold, self.hold / (PROOFS + 1))
     }

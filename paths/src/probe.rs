@@ -123,7 +123,7 @@ impl Probes {
         self.answers >= PROOFS
     }
 
-    /// When the peer last answered a probe.
+    /// Returns when the peer last answered a probe.
     pub(crate) fn answered_at(&self) -> Time {
         self.answered_at
     }

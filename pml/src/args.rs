@@ -164,7 +164,7 @@ pub struct Envelope {
 pub struct MessageId(pub(crate) u64);
 
 impl MessageId {
-    /// As a number, to pass through foreign interfaces.
+    /// Converts it to a number, to pass through foreign interfaces.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0

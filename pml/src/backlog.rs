@@ -41,7 +41,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// How many messages of the PML itself wait.
+    /// Returns how many messages of the PML itself wait.
     pub(crate) fn control_len(&self) -> usize {
         self.control.len()
     }
@@ -61,7 +61,7 @@ impl Backlog {
         self.control.push_front(control);
     }
 
-    /// How many steps of transfers wait.
+    /// Returns how many steps of transfers wait.
     pub(crate) fn task_count(&self) -> usize {
         self.tasks.len()
     }
@@ -76,7 +76,7 @@ impl Backlog {
         self.tasks.pop_front()
     }
 
-    /// How many sends wait of which nothing has left.
+    /// Returns how many sends wait of which nothing has left.
     pub(crate) fn send_count(&self) -> usize {
         self.sends.len()
     }

@@ -123,7 +123,7 @@ impl Core {
         )
     }
 
-    /// How a receive ends whose bytes are all there.
+    /// Returns how a receive ends whose bytes are all there.
     pub(crate) fn judge(&mut self, index: RequestIndex) -> Outcome {
         let (slot, record) = self.requests.both(index);
         if !slot.is(mark::RECORD) {

@@ -184,7 +184,7 @@ impl Target {
         matches!(self, Self::Loan(_) | Self::Region(_))
     }
 
-    /// How many pieces the room is.
+    /// Returns how many pieces the room is.
     pub(crate) fn pieces(&self) -> usize {
         match self {
             Self::Loan(_) | Self::Region(_) => 1,

@@ -258,7 +258,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Why a rank is lost, if it is: no message from it will arrive any more.
+    /// Returns why a rank is lost, if it is: no message from it will arrive any more.
     #[must_use]
     pub fn lost(&self, rank: Rank) -> Option<LostReason> {
         if !self.core.lazy.any_apart() {
@@ -267,7 +267,7 @@ impl<M: Message> Pml<M> {
         self.core.peers.get(rank)?.lost()
     }
 
-    /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it
+    /// Returns what is known of a peer; `None` for a rank that is not in the job. Not for the data path: it
     /// allocates.
     #[must_use]
     pub fn peer(&self, rank: Rank) -> Option<PeerReport> {
@@ -298,7 +298,7 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// How a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was
+    /// Returns how a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was
     /// measured: a part of [`Pml::peer`], for callers that look often. `None` for a rail that does not lead
     /// there.
     #[must_use]

@@ -50,7 +50,7 @@ impl<M: Message> Pml<M> {
         Some(status)
     }
 
-    /// How a request ended, and frees it; `None` while it is under way. A stale id ends with
+    /// Returns how a request ended, and frees it; `None` while it is under way. A stale id ends with
     /// [`PmlError::StaleRequest`].
     #[inline]
     pub fn test(&mut self, id: RequestId) -> Option<Result<Status, PmlError>> {

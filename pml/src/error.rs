@@ -58,7 +58,7 @@ impl LostReason {
         }
     }
 
-    /// What to do next.
+    /// Returns what to do next.
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {

@@ -29,12 +29,12 @@ impl Intervals {
         self.0.clear();
     }
 
-    /// How many bytes have arrived.
+    /// Returns how many bytes have arrived.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().map(|range| range.1 - range.0).sum()
     }
 
-    /// How many have arrived from the front, without a hole.
+    /// Returns how many have arrived from the front, without a hole.
     pub(crate) fn front(&self) -> u64 {
         self.0
             .first()

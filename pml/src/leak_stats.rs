@@ -67,7 +67,7 @@ impl<M: Message> Pml<M> {
         .collect()
     }
 
-    /// What is taken now. Not for the data path: it looks at everything.
+    /// Returns what is taken now. Not for the data path: it looks at everything.
     #[must_use]
     pub fn in_use(&self) -> InUse {
         let core = &self.core;

@@ -24,7 +24,7 @@ pub(crate) struct Peer {
 const _: () = assert!(size_of::<Hot>() + size_of::<Peer>() + 2 * size_of::<Path>() <= 384);
 
 impl Peer {
-    /// What the peer reported as consumed.
+    /// Returns what the peer reported as consumed.
     pub(crate) fn reported(&self) -> u64 {
         self.reported
     }
@@ -39,7 +39,7 @@ impl Peer {
         is_new
     }
 
-    /// What kept and held messages are charged.
+    /// Returns what kept and held messages are charged.
     pub(crate) fn kept(&self) -> u64 {
         self.kept
     }
@@ -54,7 +54,7 @@ impl Peer {
         self.kept -= charge;
     }
 
-    /// Why the peer is lost, if it is.
+    /// Returns why the peer is lost, if it is.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.paths.lost()
     }

@@ -196,8 +196,7 @@ impl<M: Message> Pml<M> {
         rail.is_some_and(|rail| !rail.capabilities().features.within_host)
     }
 
-    /// As [`Pml::poll`], of every rail, whatever that costs: what it is to find, acknowledgements, makes no
-    /// rail busy.
+    /// Polls every rail, whatever that costs: what this is to find, acknowledgements, makes no rail busy.
     #[inline]
     pub fn poll_all(&mut self) -> Work {
         self.rails.expect_all();
@@ -328,7 +327,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// How far a rank has come with what rails carry to it: a number that grows whenever it takes something.
+    /// Returns how far a rank has come with what rails carry to it: a number that grows whenever it takes
+    /// something.
     #[cold]
     pub fn handed_over(&mut self, to: Rank) -> u64 {
         let mut taken = 0u64;

@@ -168,7 +168,7 @@ impl Core {
         self.requests.peek_record(index).memory.capacity(slot)
     }
 
-    /// How a request ended, in words for the user; the slot is not freed.
+    /// Returns how a request ended, in words for the user; the slot is not freed.
     pub(crate) fn verdict(&self, index: RequestIndex) -> Result<crate::args::Status, PmlError> {
         let slot = self.requests.peek(index);
         let source = slot.peer();

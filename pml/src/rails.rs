@@ -71,7 +71,7 @@ impl<M: Message> Rails<M> {
         Some(RailId((self.slots.len() - 1) as u16))
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }

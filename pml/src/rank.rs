@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// As an index into a table of ranks.
+    /// Returns it as an index into a table of ranks.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {

@@ -264,7 +264,7 @@ impl Core {
         self.release_multi(parent.index(), outcome);
     }
 
-    /// As [`Core::post`], of a receive that leaves nothing open.
+    /// Posts a receive that leaves nothing open; otherwise as [`Core::post`].
     #[inline(always)]
     pub(crate) fn post_exact(&mut self, id: RequestId, key: MatchKey, room: u64) {
         match self.matcher.post(&Entry::once(key.into(), room, id.to_bits())) {
@@ -357,13 +357,13 @@ impl From<doorbell_matching::Match> for Landing {
 }
 
 impl Envelope {
-    /// What it is matched by.
+    /// Returns what it is matched by.
     #[inline]
     pub(crate) fn key(&self) -> MatchKey {
         MatchKey::new(u32::from(self.context), self.rank.0, self.tag)
     }
 
-    /// As the user sees it.
+    /// Returns the status for the user.
     pub(crate) fn status(&self) -> Status {
         Status {
             source: self.rank,
@@ -373,7 +373,7 @@ impl Envelope {
     }
 }
 
-/// What a receive or probe matches.
+/// Returns what a receive or probe matches.
 #[inline]
 pub(crate) fn pattern(from: Source, context: u16, tag: u64, ignore: u64) -> Pattern {
     let table = u32::from(context);

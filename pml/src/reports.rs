@@ -50,7 +50,7 @@ impl Reports {
         self.operations.pop_front()
     }
 
-    /// How many reports there are.
+    /// Returns the number of reports.
     pub(crate) fn len(&self) -> usize {
         self.requests.len() + self.operations.len()
     }
@@ -72,7 +72,7 @@ impl Deliveries {
         self.0.pop_front()
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -36,7 +36,7 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
-    /// What it counts against the sender's window.
+    /// Returns what it counts against the sender's window.
     #[inline]
     pub(crate) fn charge(&self) -> u64 {
         self.body as u64 + ENVELOPE
@@ -68,7 +68,7 @@ impl UnexpectedIndex {
     /// The end of the list of free records.
     const NONE: Self = Self(u32::MAX);
 
-    /// As matching keeps it.
+    /// Converts it to what matching keeps.
     #[inline]
     pub(crate) const fn token(self) -> u64 {
         self.0 as u64

@@ -40,7 +40,7 @@ impl Withdrawals {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -170,8 +170,8 @@ impl<const N: usize> Producer<N> {
         })
     }
 
-    /// How many entries can be pushed now; reads the far side's index only when it is not known to have taken
-    /// `wanted`.
+    /// Returns how many entries can be pushed now; reads the far side's index only when it is not known to
+    /// have taken `wanted`.
     #[inline]
     pub fn free(&mut self, wanted: u32) -> u32 {
         let free = |side: &Self| side.ring.count() - side.next.wrapping_sub(side.taken);
@@ -250,7 +250,7 @@ impl<const N: usize> Producer<N> {
         self.ring.is_asleep()
     }
 
-    /// How often the far side's index could not be true.
+    /// Returns how often the far side's index could not be true.
     pub fn nonsense(&self) -> u64 {
         self.ring.nonsense
     }
@@ -320,7 +320,7 @@ impl<const N: usize> Consumer<N> {
         }
     }
 
-    /// How often the far side's index could not be true.
+    /// Returns how often the far side's index could not be true.
     pub fn nonsense(&self) -> u64 {
         self.ring.nonsense
     }

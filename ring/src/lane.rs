@@ -243,7 +243,7 @@ impl Producer {
         Ok(())
     }
 
-    /// What the ends agreed on.
+    /// Returns what the ends agreed on.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
@@ -765,7 +765,7 @@ fn prefetch_to_write(word: &AtomicU64) {
     let _ = word;
 }
 
-/// As `prefetch_to_write`, to be read.
+/// Prefetches the line of a word for reading.
 #[inline(always)]
 fn prefetch_to_read(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

@@ -140,7 +140,7 @@ mod real {
         fn is_empty(&self) -> bool {
             self.len() == 0
         }
-        /// What this process may do with them.
+        /// Returns what this process may do with them.
         fn access(&self) -> Access;
     }
 
@@ -302,7 +302,7 @@ mod real {
             self.len == 0
         }
 
-        /// What this process may do with the bytes.
+        /// Returns what this process may do with the bytes.
         #[inline]
         #[must_use]
         pub fn access(&self) -> Access {

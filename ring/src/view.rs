@@ -142,7 +142,7 @@ impl<'a> SharedSliceMut<'a> {
         true
     }
 
-    /// The same bytes, to read. What was written may have been changed by the far side since.
+    /// Returns the same bytes for reading. The far side may have changed what was written since.
     #[inline]
     #[must_use]
     pub fn as_shared(&self) -> SharedSlice<'_> {

@@ -64,7 +64,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static REQUESTED: AtomicU64 = AtomicU64::new(0);
 static HELD: AtomicI64 = AtomicI64::new(0);
 
-/// What this thread has allocated. The test harness has threads of its own, which this leaves out.
+/// Returns what this thread has allocated. The test harness has threads of its own, which this leaves out.
 ///
 /// # Panics
 /// If [`Counting`] is not the program's allocator: nothing would be counted, and no test could fail.
@@ -73,7 +73,7 @@ pub fn of_thread() -> Count {
     OF_THREAD.get()
 }
 
-/// What all threads of the process have allocated.
+/// Returns what all threads of the process have allocated.
 ///
 /// # Panics
 /// As [`of_thread`] does.

@@ -36,7 +36,7 @@ pub struct Lab {
 /// The interface of each host.
 pub const INTERFACE: &str = "v0";
 
-/// Why there can be no namespaces; found out once, because tests of one process run at the same time.
+/// Returns why there can be no namespaces; found out once, because tests of one process run at the same time.
 fn lacking() -> Option<&'static str> {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
     LACKING.get_or_init(look_for_lacks).as_deref()
@@ -288,7 +288,7 @@ impl Lab {
         self.must(&format!("-n {} {arguments}", self.name(host)));
     }
 
-    /// The same, where it may be that it cannot be done.
+    /// Runs a command that may fail, and returns whether it succeeded.
     pub fn can(&self, host: usize, arguments: &str) -> bool {
         ip(&format!("-n {} {arguments}", self.name(host))).is_ok()
     }
@@ -349,7 +349,7 @@ impl Lab {
         }
     }
 
-    /// How many buffers the trouble at `host` has dropped.
+    /// Returns how many buffers the trouble at `host` has dropped.
     pub fn dropped(&self, host: usize) -> u64 {
         let command = [
             "netns",

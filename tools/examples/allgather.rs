@@ -45,7 +45,7 @@ fn allgather() -> Result<(), Error> {
     Ok(())
 }
 
-/// What a rank gives: no two sums of a few are equal by chance.
+/// Returns what a rank gives: no two sums of a few are equal by chance.
 fn value_of(rank: u32) -> u64 {
     let rank = u64::from(rank) + 1;
     rank * rank * rank + 7

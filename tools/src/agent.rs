@@ -167,7 +167,7 @@ fn is_absent(fix: &str) -> bool {
         .any(|begin| fix.starts_with(begin))
 }
 
-/// Where rails look for it when nothing else is set.
+/// Returns where rails look for it when nothing else is set.
 fn socket(args: &UsnicAgentArgs, object: &Object) -> PathBuf {
     match (&args.socket, object) {
         (Some(socket), _) => socket.clone(),

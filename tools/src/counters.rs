@@ -92,7 +92,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
 /// What is printed where no rank was found.
 const NOBODY: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
 
-/// Why a process has nothing to show.
+/// Returns why a process has nothing to show.
 fn why_none(process: u32) -> String {
     let folder = PathBuf::from(format!("/proc/{process}"));
     let own = rustix::process::geteuid().as_raw();

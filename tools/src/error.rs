@@ -21,8 +21,8 @@ fn behind(source: &io::Error) -> String {
     known.map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
-/// What to do about a file that could not be written. [`advice`] is about shared objects and system calls,
-/// whose reasons mean something else here.
+/// Returns what to do about a file that could not be written. [`advice`] is about shared objects and system
+/// calls, whose reasons mean something else here.
 fn about_file(source: &io::Error) -> &'static str {
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::FBIG) => advice(source).unwrap_or_default(),

@@ -145,7 +145,7 @@ fn refuse(name: &str, refusal: &clap::Error) -> ExitCode {
     }
 }
 
-/// Where a command is found that is not one of this program's any more.
+/// Returns where a command is found that is not one of this program's any more.
 fn moved(refusal: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(asked)) = refusal.get(ContextKind::InvalidSubcommand) else {
         return None;

@@ -96,7 +96,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What it printed, if it ended well.
+    /// Returns what it printed, if it ended well.
     pub fn good(self, name: &str) -> Result<String, Stop> {
         match self.failure() {
             None => Ok(self.out),

@@ -199,7 +199,7 @@ fn number<T: Number<N>, const N: usize>(bytes: &[u8]) -> Option<T> {
     bytes.first_chunk::<N>().map(|bytes| T::of(*bytes))
 }
 
-/// What is stored instead of `target`, for the operations that all numbers have.
+/// Returns what is stored instead of `target`, for the operations that all numbers have.
 fn common<T: Number<N>, const N: usize>(
     kind: AtomicKind,
     target: T,
@@ -280,7 +280,7 @@ where
     }
 }
 
-/// What is moved and compared as bytes.
+/// Moves and compares operands as bytes.
 #[cold]
 fn opaque(kind: AtomicKind, to: &mut [u8], with: &[u8], operand: &[u8]) {
     let operand = operand.get(..to.len());

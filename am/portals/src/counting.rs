@@ -26,7 +26,7 @@ impl Counting {
         }
     }
 
-    /// How much waits.
+    /// Returns how many operations wait.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting
     }
@@ -170,7 +170,7 @@ impl Triggers {
         !self.fired.is_empty()
     }
 
-    /// How much has fired and is not done.
+    /// Returns how many have fired and are not done.
     pub(crate) fn backlog(&self) -> usize {
         self.fired.len()
     }

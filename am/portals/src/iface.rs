@@ -305,7 +305,7 @@ pub(crate) fn posts(options: EntryOptions, ok: bool) -> bool {
     !quiet && !options.has(EntryOptions::EVENT_COMM_DISABLE)
 }
 
-/// What an event adds to a counting event: a failure is one, a success one or its bytes.
+/// Returns what an event adds to a counting event: a failure is one, a success one or its bytes.
 #[inline(always)]
 pub(crate) fn counted(bytes: bool, event: &Event) -> Count {
     if event.fail != NiFail::Ok {

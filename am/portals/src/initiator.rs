@@ -110,7 +110,7 @@ impl Core {
         Ok(())
     }
 
-    /// Where to, if that can be reached.
+    /// Returns the peer of a target, if that can be reached.
     #[inline(always)]
     pub(crate) fn reachable(&self, kind: Kind, target: &Target) -> Option<PeerId> {
         let peer = self.route(kind, target.process)?;

@@ -204,13 +204,13 @@ impl<M: Message> Node<M> {
         self.core.me
     }
 
-    /// What peers sent that cannot be, by reason.
+    /// Returns the counts of invalid messages of peers, by reason.
     #[must_use]
     pub fn drops(&self) -> &Drops {
         &self.core.drops
     }
 
-    /// What its links have counted: what was held, sent again, given up.
+    /// Returns the counters of its links: messages held, sent again, given up.
     #[must_use]
     pub fn link_stats(&self) -> &LinkStats {
         self.link.stats()
@@ -267,7 +267,7 @@ impl<M: Message> Node<M> {
         self.link.wants_time()
     }
 
-    /// When [`Node::progress`] has something to do next.
+    /// Returns when [`Node::progress`] has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.link.next_deadline()
@@ -296,7 +296,7 @@ impl<M: Message> Node<M> {
         self.link.flush();
     }
 
-    /// What rails hold back now is no later call's to wait for.
+    /// Forgets what rails hold back now, so that no later call waits for it.
     #[inline]
     pub fn forget_held(&mut self) {
         self.link.forget_held();

@@ -180,7 +180,7 @@ impl Ops {
         u64::from(self.slots[at as usize].generation) << 32 | u64::from(at)
     }
 
-    /// What a number that came from outside names, if that is an operation with this peer.
+    /// Returns the operation that a number from outside names, if it is one with this peer.
     #[inline(always)]
     pub(crate) fn find(&self, id: u64, peer: u32) -> Option<u32> {
         let at = id as u32;

@@ -53,7 +53,7 @@ pub(crate) struct Found {
 }
 
 impl Peer {
-    /// Where the put went that was remembered last.
+    /// Remembers where the last put went.
     #[inline(never)]
     pub(crate) fn remember(&mut self, table: u64, found: &Candidate, rlength: u64) {
         if let Some(heard) = &mut self.heard {
@@ -126,7 +126,7 @@ impl Peers {
         Ok(())
     }
 
-    /// What a process is matched by; its node gets a number when it has none.
+    /// Returns what a process is matched by; its node gets a number when it has none.
     pub(crate) fn source(&mut self, process: Process) -> Result<u32, NodeError> {
         if process.nid == NID_ANY || process.nid == u32::MAX || process.pid >= PID_ANY {
             return Err(NodeError::NoProcess(process));

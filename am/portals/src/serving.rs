@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    /// What was exposed for an operation is taken back as soon as the rails are free.
+    /// Takes back the memory that was exposed for an operation, as soon as the rails are free.
     pub(crate) fn unexpose(&mut self, op: u32) {
         let Some(at) = self.ops.at_mut(op) else { return };
         let peer = PeerId(at.peer);

@@ -29,7 +29,7 @@ use crate::wire::{Words, first_word, flag, kind, put_name};
 const CELL: usize = 24;
 
 impl Remembered {
-    /// Which words there are.
+    /// Returns which words there are.
     #[inline(always)]
     fn flags(&self) -> u8 {
         let second = if self.second != 0 { flag::SECOND } else { 0 };

@@ -159,7 +159,7 @@ impl<T> Slab<T> {
         self.slots.get(index as usize).map_or(0, |slot| slot.handle)
     }
 
-    /// What a handle names, with its index.
+    /// Returns the object of a handle, with its index.
     #[inline(always)]
     pub(crate) fn find(&self, handle: u32) -> Option<(u32, &T)> {
         let index = handle & self.mask();

@@ -26,7 +26,7 @@ pub(crate) struct Request {
 }
 
 impl Core {
-    /// What is common to the heads of requests, up to `hdr`.
+    /// Returns what is common to the heads of requests, up to `hdr`.
     #[inline(always)]
     fn request(
         &mut self,

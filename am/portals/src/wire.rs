@@ -125,7 +125,8 @@ pub(crate) fn list_of(flags: u8) -> List {
     }
 }
 
-/// Which put it is, apart from its words: what two puts have in common of which the second leaves them out.
+/// Returns which put it is, apart from its words: what two puts have in common of which the second leaves
+/// them out.
 #[inline(always)]
 pub(crate) fn put_name(flags: u8, short: u16) -> u32 {
     u32::from(flags & !(flag::KEEP | flag::AGAIN)) | u32::from(short) << 16
@@ -213,7 +214,7 @@ impl<'a, 'b> Words<'a, 'b> {
         self.next()
     }
 
-    /// Where the body begins.
+    /// Returns where the body begins.
     #[inline(always)]
     pub(crate) fn end(&self) -> usize {
         self.at

@@ -41,7 +41,7 @@ impl Ask {
         self.stalled
     }
 
-    /// What it lacked when it stalled; 7 means 7 or more.
+    /// Returns what it lacked when it stalled; 7 means 7 or more.
     #[inline]
     pub const fn need(&self) -> u8 {
         self.need

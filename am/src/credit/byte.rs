@@ -55,7 +55,8 @@ impl CreditByte {
         self.0 & 0x80 != 0
     }
 
-    /// In a request: credits that it lacked when it was first tried. In a reply: credits that are granted.
+    /// Returns the extra credits. In a request: those that it lacked when it was first tried. In a reply:
+    /// those that are granted.
     #[inline]
     pub const fn extra(self) -> u8 {
         self.0 >> 4 & MOST_EXTRA

@@ -110,7 +110,7 @@ impl Peer {
         self.peak
     }
 
-    /// What it took back lately: SendRevoked.
+    /// Returns what it took back lately: SendRevoked.
     pub const fn revoked(&self) -> u16 {
         self.revoked
     }
@@ -125,7 +125,7 @@ impl Peer {
         self.next != NOBODY
     }
 
-    /// What may be used now.
+    /// Returns what may be used now.
     pub(super) const fn available(&self) -> u16 {
         self.send.saturating_sub(self.in_use)
     }

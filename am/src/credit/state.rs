@@ -157,7 +157,7 @@ impl<P: Peers> CreditState<P> {
         self.revoking
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }

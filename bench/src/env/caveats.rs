@@ -74,7 +74,7 @@ pub fn caveats(environment: &Environment, rows: &[Row]) -> Vec<Caveat> {
     found
 }
 
-/// What open loops could not do.
+/// Adds caveats about what open loops could not do.
 fn open(rows: &[Row], found: &mut Vec<Caveat>) {
     for (row, open) in rows.iter().filter_map(|row| Some((row, row.open.as_ref()?))) {
         let (bytes, asked) = (row.bytes, crate::report::per_second(open.asked_per_second, "msg"));

@@ -172,7 +172,7 @@ macro_rules! one_by_one {
 }
 pub(crate) use one_by_one;
 
-/// What the plan's check has refused before.
+/// Fails: the check of the plan has refused this before.
 fn only_tagged<R>() -> Result<R, BenchError> {
     Err(BenchError::BadPlan {
         what: "this load",

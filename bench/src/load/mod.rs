@@ -276,7 +276,8 @@ impl<'a, L: Link> Session<'a, L> {
         self.order(Order::Quit)
     }
 
-    /// Why there is no figure of single directions, when they were requested and could not be determined.
+    /// Returns why there is no figure of single directions, when they were requested and could not be
+    /// determined.
     pub fn no_one_way(&self) -> Option<&str> {
         self.no_one_way.as_deref()
     }

@@ -247,7 +247,7 @@ impl Base {
     }
 }
 
-/// How far the follower's clock is ahead of the bases, and how much that may be off, in nanoseconds.
+/// Returns how far the follower's clock is ahead of the bases, and how much that may be off, in nanoseconds.
 fn offset(all: &[Readings], near: &Side, far: &Side) -> Option<(f64, f64)> {
     let base = Base::of(all, near, far);
     let way = |readings: &Readings| {

@@ -63,7 +63,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// How long behind its intended time the last answer came, in nanoseconds.
+    /// Returns how long behind its intended time the last answer came, in nanoseconds.
     pub(crate) fn behind(&self) -> f64 {
         self.answered_ns - self.intended_ns
     }

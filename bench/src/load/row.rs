@@ -61,7 +61,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// What a full round trip is multiplied with to be shown: half of it for closed loops, all for open ones.
+    /// Returns what a full round trip is multiplied with to be shown: half of it for closed loops, all for
+    /// open ones.
     pub fn share_shown(&self) -> f64 {
         if self.open.is_some() { 1.0 } else { 0.5 }
     }

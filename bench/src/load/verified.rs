@@ -219,7 +219,7 @@ impl<L: Link> Session<'_, L> {
         self.link.send(&[1])
     }
 
-    /// What this side counted, with what came too late.
+    /// Returns what this side counted, with what came too late.
     pub(super) fn take_tally(&mut self) -> Result<Tally, BenchError> {
         let late = self.cut.as_ref().and_then(|cut| cut.bytes);
         if let (Some(bytes), Some(verifier)) = (late, self.verifier.as_mut()) {
@@ -306,7 +306,7 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
-    /// What a stamp and a look at it cost together for a message of `bytes` bytes, in nanoseconds.
+    /// Returns what a stamp and a look at it cost together for a message of `bytes` bytes, in nanoseconds.
     pub(super) fn stamp_cost(&self, bytes: usize) -> Result<f64, BenchError> {
         const ROUNDS: usize = 5;
         const BYTES: usize = 1 << 20;

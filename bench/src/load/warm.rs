@@ -37,7 +37,7 @@ impl Warming {
         }
     }
 
-    /// How many exchanges the next block takes; `None` when warm or at a cap.
+    /// Returns how many exchanges the next block takes; `None` when warm or at a cap.
     pub(crate) fn next(&self) -> Option<u64> {
         let done = self.idle >= STEADY || self.record.blocks >= BLOCKS_MAX || self.nanos >= NANOS_MAX;
         (!done).then(|| match self.record.last_ns {
@@ -76,7 +76,7 @@ impl Warming {
     }
 }
 
-/// How many exchanges of `each` nanoseconds take about `nanos`, within bounds.
+/// Returns how many exchanges of `each` nanoseconds take about `nanos`, within bounds.
 pub(crate) fn fitting(nanos: f64, each: f64, least: u64, most: u64) -> u64 {
     let count = nanos / each.max(1.0);
     if count.is_finite() {

@@ -72,7 +72,7 @@ fn check_csv(report: &Report) {
     }
 }
 
-/// What a cell of the table says, as a figure of base units, and half of its last digit.
+/// Returns what a cell of the table says, as a figure of base units, and half of its last digit.
 fn cell(text: &str, unit: f64) -> Option<(f64, f64)> {
     let words = text.trim().trim_start_matches('~');
     let number: String = words
@@ -201,7 +201,7 @@ fn check_table(report: &Report, columns: Columns) {
     }
 }
 
-/// What is shown of a round trip.
+/// Returns what is shown of a round trip.
 fn share(row: &Value) -> f64 {
     if row["open"].is_null() { 0.5 } else { 1.0 }
 }

@@ -120,13 +120,13 @@ impl SendWindow {
         }
     }
 
-    /// How many segments are kept.
+    /// Returns how many segments are kept.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.listed
     }
 
-    /// How many segments are under way: posted, and neither acknowledged nor taken for lost.
+    /// Returns how many segments are under way: posted, and neither acknowledged nor taken for lost.
     #[inline]
     pub(crate) fn flight(&self) -> u32 {
         self.flight
@@ -167,7 +167,7 @@ impl SendWindow {
         (self.awaits_ack() && segments[self.una].state == State::Posted).then_some(self.una)
     }
 
-    /// How many segments were sent and are not acknowledged without a gap.
+    /// Returns how many segments were sent and are not acknowledged without a gap.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.unsent_seq.after(self.una_seq).max(0) as u64
     }
@@ -243,8 +243,8 @@ impl SendWindow {
         asks
     }
 
-    /// How many segments an acknowledgement of everything up to `ack` is about; negative when it is older
-    /// than the last.
+    /// Returns how many segments an acknowledgement of everything up to `ack` is about; negative when it is
+    /// older than the last.
     #[inline(always)]
     pub(crate) fn covered(&self, ack: Seq) -> i32 {
         ack.plus(1).after(self.una_seq)

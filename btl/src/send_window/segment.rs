@@ -104,7 +104,7 @@ impl Segment {
         self.length
     }
 
-    /// What a peer's upper layer gets of it: the bytes behind its own header.
+    /// Returns what a peer's upper layer gets of it: the bytes behind its own header.
     pub(super) fn payload(&self) -> &[u8] {
         &self.frame[BASIC + self.kind.header()..BASIC + self.length as usize]
     }
@@ -145,7 +145,7 @@ impl Segment {
         self.again
     }
 
-    /// When it was sent last (ns).
+    /// Returns when it was sent last (ns).
     #[inline]
     pub(crate) fn sent_at(&self) -> u64 {
         self.sent_at
@@ -195,13 +195,13 @@ impl Segments {
         }
     }
 
-    /// How many can be taken.
+    /// Returns how many can be taken.
     #[inline]
     pub(crate) fn available(&self) -> usize {
         self.pool.available()
     }
 
-    /// How many are not free.
+    /// Returns how many are not free.
     pub(crate) fn active(&self) -> usize {
         self.pool.active()
     }
@@ -220,7 +220,7 @@ impl Segments {
         self.pool.give(id);
     }
 
-    /// How many are in the queue of those to be sent again.
+    /// Returns how many are in the queue of those to be sent again.
     #[inline]
     pub(crate) fn lost(&self) -> usize {
         self.lost.len()
@@ -244,7 +244,8 @@ impl Segments {
         }
     }
 
-    /// What was posted since the last `progress`, which was at `before`, was posted by `now` at the latest.
+    /// Stamps what was posted since the last `progress`, which was at `before`: it was posted by `now` at the
+    /// latest.
     pub(crate) fn stamp(&mut self, before: u64, now: u64) {
         while let Some(id) = self.unstamped.pop() {
             let segment = &mut self.pool[id];

@@ -65,7 +65,7 @@ impl IgbvfConfig {
         self.layout().bytes() as u64
     }
 
-    /// How the memory is cut up.
+    /// Returns how the memory is cut up.
     pub(crate) fn layout(&self) -> Layout {
         Layout::new(self.send_ring, self.receive_ring, self.spare, self.mtu + LINK)
     }

@@ -121,7 +121,7 @@ impl Mailbox {
         Ok(self.look()? & OURS != 0)
     }
 
-    /// What they wrote, if they did and are not writing.
+    /// Returns what the physical function wrote, if it did and is not writing.
     fn read(&mut self) -> Result<Option<[u32; 3]>, Silence> {
         if self.look()? & THEIRS_WROTE == 0 || !self.take()? {
             return Ok(None);
@@ -171,7 +171,7 @@ impl Mailbox {
         Ok(None)
     }
 
-    /// What the physical function did since the last look. Bounded, and waits for nothing.
+    /// Returns what the physical function did since the last look. Bounded, and waits for nothing.
     pub(crate) fn read_events(&mut self) -> MailboxEvents {
         let gone = MailboxEvents {
             gone: true,

@@ -53,7 +53,7 @@ pub(crate) fn rail_error(name: &RailName, error: Error) -> RailError {
     unusable(name, error.reason(), error.fix())
 }
 
-/// Why the physical function does not answer, as an error of the rail.
+/// Makes an error of the rail of the reason why the physical function does not answer.
 pub(crate) fn silent(name: &RailName, silence: Silence) -> RailError {
     let (reason, remedy) = match silence {
         Silence::NoAnswer => (
@@ -82,7 +82,7 @@ pub(crate) fn lengths(address: &StaticAddress, config: &IgbvfConfig) -> (usize, 
     (headers, config.mtu + LINK - headers)
 }
 
-/// What is agreed on with the physical function.
+/// Returns what is agreed on with the physical function.
 pub(crate) fn handshake(own: Mac, address: &StaticAddress, mtu: usize) -> Handshake {
     let group = match address.ip {
         std::net::IpAddr::V6(ip) => Some(group_mac(solicited_node(ip))),

@@ -68,7 +68,7 @@ impl SendRing {
         &self.queue
     }
 
-    /// What all packets have in common stands before the first of them.
+    /// Writes the description that all packets share, before the first of them.
     fn describe_packets(&mut self) {
         if let Some(is_ipv4) = self.checksums {
             let context = ContextDescriptor::udp(is_ipv4);
@@ -84,7 +84,7 @@ impl SendRing {
         self.at + slot * DESCRIPTOR
     }
 
-    /// Where its descriptors lie, and how many there are.
+    /// Returns where its descriptors lie, and how many there are.
     pub(crate) fn lies(&self) -> (usize, usize) {
         (self.at, self.slots.entries())
     }

@@ -89,7 +89,7 @@ pub trait Nic: Sized + Send {
     /// [`RailError::Unusable`] with the first step that fails and what to do.
     fn open(name: &RailName, config: &Self::Config) -> Result<Parts<Self>, RailError>;
 
-    /// What it is doing.
+    /// Returns what it is doing.
     fn state(&self) -> State;
 
     /// Whether frames pass: its link is up, and its queues are on.
@@ -120,7 +120,7 @@ pub trait Nic: Sized + Send {
     /// whether that is done. Releases both halves. Later calls are harmless.
     fn leave(&mut self, halves: Halves<'_, Self>, waits: bool) -> bool;
 
-    /// How the card is reached, in words.
+    /// Describes how the card is reached.
     fn how(&self, halves: Both<'_, Self>) -> String;
 
     /// The rail's totals: those that are `common` to all cards, and the card's own.
@@ -252,7 +252,7 @@ impl<N: Nic> PacketRail<N> {
         self.mac
     }
 
-    /// How the card is reached, in words.
+    /// Describes how the card is reached.
     pub fn how(&self) -> String {
         match self.nic.state() {
             State::Closed => "closed".to_owned(),
@@ -307,7 +307,8 @@ impl<N: Nic> PacketRail<N> {
         self.neighbours.is_resolved(peer.index())
     }
 
-    /// Where it is, for its peers to judge: a link of its own that leads out of the host.
+    /// Returns its place in the network, for its peers to judge: a link of its own that leads out of the
+    /// host.
     #[must_use]
     pub fn place(&self) -> Place {
         Place {
@@ -406,7 +407,7 @@ impl<N: Nic> PacketRail<N> {
         }
     }
 
-    /// When there is something to do.
+    /// Returns when there is something to do.
     fn due(&self) -> Time {
         match self.nic.state() {
             State::Closed => Time::NEVER,
@@ -439,7 +440,8 @@ where
     }
 }
 
-/// What discovery shows before a rail with frames of up to `limit` bytes is opened, and what an open one has.
+/// Returns what discovery shows before a rail with frames of up to `limit` bytes is opened, and what an open
+/// one has.
 #[must_use]
 pub fn capabilities<N: Nic>(limit: usize) -> Capabilities {
     frame_capabilities(limit, N::ESTIMATE)

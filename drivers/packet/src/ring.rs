@@ -334,7 +334,7 @@ impl Lent {
         (self.taken < self.given).then(|| self.slot(self.taken))
     }
 
-    /// How far ahead of that slot another one is, where it was announced.
+    /// Returns how far ahead of that slot another one is, where it was announced.
     #[inline]
     #[must_use]
     pub fn ahead(&self, slot: usize) -> Option<usize> {

@@ -27,7 +27,7 @@ pub trait ReceiveQueues {
     /// Gives a buffer back that came by a queue, which the next `poll` hands to the card at the latest.
     fn fill(&mut self, buffer: u32, queue: u16);
 
-    /// Which of the two pools of spare buffers takes the place of this one when its frame is kept.
+    /// Returns which of the two pools of spare buffers takes the place of this one when its frame is kept.
     #[inline]
     fn pool(&self, _buffer: u32) -> usize {
         0
@@ -194,7 +194,7 @@ impl<Q: ReceiveQueues> PacketRx<Q> {
         self.arrivals.inboxes.iter().any(Inbox::has_more) || !self.is_off && self.queues.is_ready()
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     pub fn counts(&self) -> ReceiveCounts {
         let demux = &self.arrivals.demux;
         ReceiveCounts {
@@ -204,7 +204,7 @@ impl<Q: ReceiveQueues> PacketRx<Q> {
         }
     }
 
-    /// What is known of its senders.
+    /// Returns what is known of its senders.
     pub fn demux(&mut self) -> &mut Demux {
         &mut self.arrivals.demux
     }

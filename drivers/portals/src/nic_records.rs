@@ -48,7 +48,7 @@ impl Held {
         }
     }
 
-    /// Which byte of the memory an address is.
+    /// Returns which byte of the memory an address is.
     fn place(&self, address: usize) -> Option<u64> {
         let inside = |piece: &Landing, before: u64| {
             let at = address.checked_sub(piece.as_mut_ptr().addr())?;
@@ -434,14 +434,14 @@ impl NicRecords {
         })
     }
 
-    /// Where in the overflow entry that holds it.
+    /// Returns where in the overflow entry that holds it.
     fn overflow_place(&self, start: usize) -> Option<u64> {
         let overflow = self.entries.iter().filter(|record| record.list == List::Overflow);
         overflow.filter_map(|record| record.held.place(start)).next()
     }
 
-    /// How much is kept, for tests and reports: descriptors not at rest, operations, entries, memory until
-    /// the end.
+    /// Returns how much is kept, for tests and reports: descriptors not at rest, operations, entries, memory
+    /// until the end.
     pub(crate) fn counts(&self) -> [usize; 4] {
         [
             self.released.len(),
@@ -452,7 +452,7 @@ impl NicRecords {
     }
 }
 
-/// How many events show the end of a part of an operation; `None` if none does.
+/// Returns how many events show the end of a part of an operation; `None` if none does.
 fn events_of(md: &MdRecord, part: Part) -> Option<u8> {
     match part {
         Part::Receives => md.told.then_some(1),

@@ -92,7 +92,7 @@ impl Foreign {
         CoopState::new(&self.words, COOP_AT)
     }
 
-    /// Where `memory` lies in its region's object; `None` if it is not a region's.
+    /// Returns where `memory` lies in its region's object; `None` if it is not a region's.
     pub(crate) fn place(&self, memory: &Remote) -> Option<Place> {
         let entry = ENTRY * (memory.key.get() as usize % LEASES);
         let [start, descriptor, offset, serial, length] =
@@ -223,7 +223,7 @@ impl Leases {
         &self.borrowers
     }
 
-    /// When this lease was granted, if it is the last one: its reader was alive after that.
+    /// Returns when this lease was granted, if it is the last one: its reader was alive after that.
     pub(crate) fn lent_at(&self, key: u64) -> Option<Instant> {
         (self.last_lent == key).then_some(self.lent_at)
     }

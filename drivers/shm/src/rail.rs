@@ -86,8 +86,8 @@ impl Peer {
         }
     }
 
-    /// What a read of its memory needs: the memory, and a socket that the kernel closes when its process
-    /// ends.
+    /// Returns what a read of its memory needs: the memory, and a socket that the kernel closes when its
+    /// process ends.
     pub(crate) fn memory_and_socket(&mut self) -> (Option<&mut Memory>, Option<BorrowedFd<'_>>) {
         let theirs = self.rx.as_ref().map(|rx| rx.socket());
         let socket = theirs.or_else(|| self.tx.as_ref().and_then(|tx| tx.socket()));

@@ -70,7 +70,7 @@ impl Agenda {
         self.heap.push(Reverse(Entry { at, made, due }));
     }
 
-    /// When the next event is due.
+    /// Returns when the next event is due.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }

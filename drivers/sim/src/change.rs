@@ -240,7 +240,7 @@ impl Net {
         }
     }
 
-    /// Why `nic` cannot reach the peer of `conn`, its own link aside.
+    /// Returns why `nic` cannot reach the peer of `conn`, its own link aside.
     fn obstacle(&self, nic: u32, conn: u32) -> Option<DownReason> {
         let conn = self.conn(nic, conn);
         let peer = &self.nics[conn.nic as usize];
@@ -272,7 +272,7 @@ impl Net {
         }
     }
 
-    /// How long until an obstacle is noticed; a goodbye is as fast as the link.
+    /// Returns the time until an obstacle is noticed; a goodbye is as fast as the link.
     fn patience(&self, obstacle: Option<DownReason>) -> Option<Duration> {
         match obstacle {
             Some(DownReason::Closed) => None,

@@ -161,7 +161,7 @@ impl Net {
             .for_each(|key| self.withdraw(nic, RemoteKey(key)));
     }
 
-    /// What an operation that is stopped in the middle has done: the first half of its bytes.
+    /// Does the first half of an operation that is stopped in the middle.
     fn move_half(&mut self, place: u32, exposed: &Exposed) {
         let op = &mut self.ops[place];
         let half = op.length / 2;

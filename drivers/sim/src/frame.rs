@@ -270,7 +270,7 @@ impl Net {
         Ok((leaves, effect))
     }
 
-    /// What the aim of a link does to a frame.
+    /// Returns what the aim of a link does to a frame.
     fn aimed(&mut self, place: u32, link: u32, aim: &Aim) -> Option<Effect> {
         let frame = &self.frames[place];
         if !aim.pick.takes(frame.channel, &frame.bytes) {

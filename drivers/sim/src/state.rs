@@ -347,7 +347,7 @@ impl Net {
         link.faults.unwrap_or(self.planes[link.plane as usize].faults)
     }
 
-    /// When something that leaves at `leaves` arrives over `link`.
+    /// Returns when something that leaves at `leaves` arrives over `link`.
     pub(crate) fn transit(&mut self, link: u32, leaves: Time) -> Time {
         self.passage(link, leaves).0
     }
@@ -385,7 +385,7 @@ impl Net {
         nic.busy
     }
 
-    /// How long `length` bytes take at the bandwidth of `link`.
+    /// Returns how long `length` bytes take at the bandwidth of `link`.
     pub(crate) fn wire_time(&self, link: u32, length: u64) -> std::time::Duration {
         let Some(bandwidth) = self.faults(link).bandwidth else {
             return std::time::Duration::ZERO;

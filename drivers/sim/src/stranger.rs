@@ -65,7 +65,7 @@ impl Net {
     }
 }
 
-/// What all NICs of one life have in common is its incarnation; each has a plane of its own.
+/// Returns the name of a NIC. All NICs of one life share its incarnation; each has a plane of its own.
 pub(crate) fn name(plane: u32, rank: u32, life: Incarnation) -> Caller {
     let place = u64::from(plane) << 32 | u64::from(rank);
     Caller(u128::from(place) << 64 | u128::from(life.0))

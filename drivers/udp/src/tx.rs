@@ -160,7 +160,7 @@ impl Queue {
     }
 }
 
-/// How many frames from the first on form one message: of one size, only the last may be shorter.
+/// Returns how many frames from the first on form one message: of one size, only the last may be shorter.
 fn run(posts: &[PostedFrame], segments: bool) -> usize {
     let (peer, size) = (posts[0].peer, posts[0].length);
     if !segments || size == 0 {

@@ -431,7 +431,7 @@ impl Held {
     }
 }
 
-/// What is known now.
+/// Returns what is known now.
 fn since(held: &mut Held) -> Since {
     let parent = held.steering.parent().ok();
     let own = match held.look() {

@@ -142,7 +142,7 @@ impl UsnicConfig {
         (self.mtu + LINK + TAG).next_multiple_of(LINE)
     }
 
-    /// How the memory is cut up.
+    /// Returns how the memory is cut up.
     pub(crate) fn layout(&self) -> Layout {
         Layout::new(self.send_ring, self.receive_ring, self.spare, self.room())
     }
@@ -206,7 +206,7 @@ impl UsnicConfig {
     }
 }
 
-/// What a modelled function has where nothing is set: no other hosts are on its link.
+/// Returns what a modelled function has where nothing is set: no other hosts are on its link.
 fn modelled(index: u32, gateway: Option<IpAddr>) -> StaticAddress {
     StaticAddress {
         ip: Ipv4Addr::new(10, 86, (index / 254) as u8, (index % 254) as u8 + 1).into(),

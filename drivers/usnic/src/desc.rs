@@ -171,7 +171,7 @@ impl Completion {
         self.index.get() & both == both
     }
 
-    /// How a received frame is.
+    /// Returns how a received frame is.
     #[inline]
     #[must_use]
     pub fn state(&self) -> State {

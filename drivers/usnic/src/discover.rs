@@ -76,7 +76,7 @@ impl UsnicDriver {
     }
 }
 
-/// Why a modelled function is not there.
+/// Returns why a modelled function is not there.
 fn absent(name: &RailName, object: &Object) -> RailError {
     let socket = object.socket().unwrap_or_default();
     let folder = socket.parent().unwrap_or(&socket);

@@ -24,7 +24,7 @@ impl Errno {
     /// The command is still under way.
     pub const IN_PROGRESS: Self = Self(12);
 
-    /// What it means, and what to do.
+    /// Returns what it means, and what to do.
     #[must_use]
     pub fn words(self) -> (&'static str, &'static str) {
         match self.0 {
@@ -108,7 +108,7 @@ impl From<Error> for Fault {
 }
 
 impl Fault {
-    /// What to do.
+    /// Returns what to do.
     #[must_use]
     pub fn fix(&self) -> String {
         match self {

@@ -101,7 +101,7 @@ impl Health {
         self.first(held);
     }
 
-    /// What is known at the beginning.
+    /// Records what is known at the beginning.
     pub(crate) fn first(&mut self, held: &mut Held) {
         self.read_news(held);
         self.since = held.since;

@@ -102,7 +102,7 @@ impl Layout {
         self.send_chunks(1) + self.sends[1] * self.chunk
     }
 
-    /// How many of those there are in the rings.
+    /// Returns how many of those there are in the rings.
     pub(crate) fn in_rings(&self) -> usize {
         self.receives[0] + self.receives[1]
     }

@@ -76,7 +76,7 @@ impl Held {
         self.slab.iova()
     }
 
-    /// What the function's own notify area shows.
+    /// Returns what the function's own notify area shows.
     pub(crate) fn look(&self) -> Option<NotifyRead> {
         let memory = self.slab.region().whole();
         (self.notify_kept > 0).then(|| read(memory.as_shared(), self.notify_kept))
@@ -130,7 +130,7 @@ pub(crate) fn rail_error(name: &RailName, trouble: impl Into<Trouble>) -> RailEr
     unusable(name, trouble.to_string(), fix)
 }
 
-/// What to do, with the function that is meant.
+/// Returns what to do, with the function that is meant.
 fn fix(object: &Object, trouble: &Trouble) -> String {
     let is_hung = matches!(trouble, Trouble::Fault(Fault::Busy | Fault::TimedOut(_)));
     match object {
@@ -249,7 +249,7 @@ fn claim_modelled(
     Err(unusable(name, reason, fix))
 }
 
-/// Why a modelled function cannot be claimed, and what to do.
+/// Returns why a modelled function cannot be claimed, and what to do.
 fn unclaimed(object: &Object, error: &Error) -> (String, String) {
     match error {
         Error::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => busy(object),

@@ -214,7 +214,7 @@ impl Pf {
         [self.slab.iova(), NOTIFY_BYTES as u64 | NO_INTERRUPT]
     }
 
-    /// What the physical function reported of itself.
+    /// Returns what the physical function reported of itself.
     #[must_use]
     pub fn info(&self) -> PfInfo {
         self.info
@@ -244,7 +244,7 @@ impl Pf {
         self.claim.device().name().to_owned()
     }
 
-    /// What it reports of its link; the last report that was whole.
+    /// Returns what it reports of its link; the last report that was whole.
     pub fn news(&mut self) -> Option<News> {
         let memory = self.slab.region().whole();
         if let NotifyRead::News(news) = read(memory.as_shared(), self.kept) {
@@ -253,7 +253,7 @@ impl Pf {
         self.last
     }
 
-    /// How it is opened again, where it can be.
+    /// Returns how it is opened again, where it can be.
     pub(crate) fn opener(&self) -> Option<Opener> {
         self.open.clone()
     }

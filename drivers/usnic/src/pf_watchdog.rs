@@ -111,12 +111,12 @@ impl PfWatchdog {
         !matches!(self.state, State::Away(Recovery::None { .. }))
     }
 
-    /// What it reported of itself when it was there last.
+    /// Returns what it reported of itself when it was there last.
     pub(crate) fn info(&self) -> PfInfo {
         self.info
     }
 
-    /// What it reports of its link.
+    /// Returns what it reports of its link.
     pub(crate) fn news(&mut self) -> Option<News> {
         self.pf()?.news()
     }

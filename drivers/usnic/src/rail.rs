@@ -115,19 +115,19 @@ impl Usnic {
         }
     }
 
-    /// What the function or its physical one reports of the link; `None` where neither does.
+    /// Returns what the function or its physical one reports of the link; `None` where neither does.
     #[must_use]
     pub fn news(&self) -> Option<News> {
         self.health.news()
     }
 
-    /// Why the queues do not run, where they do not: the last step that failed.
+    /// Returns why the queues do not run, where they do not: the last step that failed.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.restart.as_ref().and_then(Restart::trouble)
     }
 
-    /// What to do about [`trouble`](Self::trouble).
+    /// Returns what to do about [`trouble`](Self::trouble).
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {
         self.restart.as_ref().and_then(Restart::fix)
@@ -146,7 +146,7 @@ impl Usnic {
         Some(self.sleep.check(&held.claim, limit))
     }
 
-    /// What the function has: work queues, receive queues, completion queues, interrupts.
+    /// Returns what the function has: work queues, receive queues, completion queues, interrupts.
     #[must_use]
     pub fn resources(&self) -> [u32; 4] {
         self.resources
@@ -372,7 +372,7 @@ impl Nic for Usnic {
         }
     }
 
-    /// What the agent reports of functions beside this one, which are found so where ARP is not.
+    /// Returns what the agent reports of functions beside this one, which are found so where ARP is not.
     fn hint(&mut self) -> Option<(IpAddr, Mac)> {
         let (ip, mac) = self.held.as_mut()?.steering.neighbour()?;
         self.beside.retain(|(other, _)| *other != ip);

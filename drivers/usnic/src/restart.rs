@@ -47,7 +47,7 @@ impl Reset {
         })
     }
 
-    /// What became of it, when it is done.
+    /// Returns what became of it, when it is done.
     fn ended(&mut self) -> Option<Result<(), Error>> {
         let thread = self.0.take_if(|thread| thread.is_finished())?;
         // A thread that panicked has reset nothing, which the steps after it find.
@@ -101,7 +101,7 @@ impl Restart {
         self.trouble.as_ref().map(|(reason, _)| reason.as_str())
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub(crate) fn fix(&self) -> Option<&str> {
         self.trouble.as_ref().map(|(_, fix)| fix.as_str())
     }
@@ -124,8 +124,8 @@ impl Restart {
         self.at = self.at.min(now);
     }
 
-    /// When the next step is due. While it waits for an agent or for a reset, it is polled as often as a rail
-    /// that runs.
+    /// Returns when the next step is due. While it waits for an agent or for a reset, it is polled as often
+    /// as a rail that runs.
     pub(crate) fn due(&self) -> Time {
         match self.stage {
             Stage::Waiting | Stage::Steps(_) => self.at,
@@ -157,8 +157,8 @@ impl Restart {
         stepped.or_else(|trouble| self.fail(now, &trouble))
     }
 
-    /// What comes before the steps: connecting to the owner of the filters, and from the second try on a
-    /// reset of the device.
+    /// Does what comes before the steps: connects to the owner of the filters, and from the second try on
+    /// resets the device.
     fn prepare(&mut self, held: &mut Held, sleep: &Sleep, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
         match &mut self.stage {
             Stage::Connecting => {
@@ -208,7 +208,7 @@ fn was_reset(held: &mut Held, sleep: &Sleep) -> Result<(), Trouble> {
     Ok(sleep.again(&held.claim)?)
 }
 
-/// What a function that was reset has forgotten.
+/// Clears what a function that was reset has forgotten.
 fn forgotten(held: &mut Held) {
     held.own.devcmd.forget();
     (held.notify_kept, held.is_open) = (0, false);

@@ -156,7 +156,7 @@ impl ReceiveRing {
         }
     }
 
-    /// How many chunks the device has given back since it began.
+    /// Returns how many chunks the device has given back since it began.
     pub(crate) fn count(&self) -> u64 {
         self.lent.taken()
     }

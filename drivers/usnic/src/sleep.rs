@@ -71,12 +71,12 @@ impl Sleep {
         Ok(this)
     }
 
-    /// How many interrupts there are.
+    /// Returns how many interrupts there are.
     pub(crate) fn count(&self) -> usize {
         self.wake.vectors()
     }
 
-    /// What else wakes: the agent's line.
+    /// Adds what else wakes: the agent's line.
     pub(crate) fn watch(&self, fd: Option<BorrowedFd<'_>>) {
         if let Some(fd) = fd {
             self.wake.watch(fd);

@@ -103,7 +103,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where the block `number` is; `None` where there are not as many.
+    /// Returns where the block `number` is; `None` where there are not as many.
     #[must_use]
     pub fn instance(&self, number: u32) -> Option<(u8, u64)> {
         (number < self.count).then(|| (self.bar, self.at + u64::from(number) * STRIDE))
@@ -162,7 +162,7 @@ impl fmt::Display for BadTable {
 }
 
 impl BadTable {
-    /// What to do.
+    /// Returns what to do.
     #[must_use]
     pub fn fix(&self) -> &'static str {
         match self {
@@ -255,7 +255,7 @@ impl Table {
         Ok(())
     }
 
-    /// Where resources of this kind are; a count of 0 where there are none.
+    /// Returns where resources of this kind are; a count of 0 where there are none.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Place {
         self.places[kind.slot()]
@@ -279,8 +279,8 @@ impl Table {
         Ok(())
     }
 
-    /// Where commands go: the block, or the ring where that is wanted or alone there. It is all that a
-    /// physical function needs here.
+    /// Returns where commands go: the block, or the ring where that is wanted or alone there. It is all that
+    /// a physical function needs here.
     ///
     /// # Errors
     /// [`BadTable::Missing`].

@@ -72,7 +72,7 @@ pub trait Put<T> {
     fn put(&self, value: T);
 }
 
-/// What was written to memory before is seen by a device that sees a register written after.
+/// Orders earlier writes to memory before a later write to a register, as the device sees them.
 ///
 /// Source: Linux's `dma_wmb` and `writel`: stores are in order on x86; elsewhere the device is in another
 /// domain of ordering.

@@ -145,7 +145,7 @@ impl<'a> Config<'a> {
         Ok(None)
     }
 
-    /// How many MSI-X vectors the device has; 0 where it has none.
+    /// Returns how many MSI-X vectors the device has; 0 where it has none.
     ///
     /// # Errors
     /// As of [`Device::read`].

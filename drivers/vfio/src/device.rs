@@ -142,10 +142,10 @@ impl fmt::Display for Backend {
 /// All of it is the control path: calls of the system or messages to another process, each of which ends. The
 /// data path are the registers in a [`Bar`] and the memory in a [`SharedSlab`](crate::SharedSlab).
 pub trait Device: Send + Sync + fmt::Debug {
-    /// What it is called in errors: the address, or the socket.
+    /// Returns its name in errors: the address, or the socket.
     fn name(&self) -> &str;
 
-    /// How it is reached.
+    /// Returns how it is reached.
     fn backend(&self) -> Backend;
 
     /// Whether [`reset`](Self::reset) works.
@@ -157,7 +157,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
-    /// What a region is.
+    /// Describes a region.
     ///
     /// # Errors
     /// Where the device model does not answer, or breaks the rules.
@@ -183,7 +183,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// As of [`read`](Self::read).
     fn write(&self, index: RegionIndex, at: u64, bytes: &[u8]) -> Result<(), Error>;
 
-    /// What a kind of interrupt is.
+    /// Describes a kind of interrupt.
     ///
     /// # Errors
     /// Where the device model does not answer, or breaks the rules.

@@ -26,7 +26,7 @@ impl Event {
             .map_err(|errno| Error::system("make an eventfd", "for an interrupt", errno.into()))
     }
 
-    /// How often it has happened since the last call; never waits.
+    /// Returns how often it has happened since the last call; never waits.
     pub fn take(&self) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(&self.descriptor, &mut count) {

@@ -120,7 +120,7 @@ impl BusAddresses {
         true
     }
 
-    /// How many bytes are free.
+    /// Returns how many bytes are free.
     pub fn free(&self) -> u64 {
         let lengths = self
             .free
@@ -152,7 +152,7 @@ fn holes() -> impl Iterator<Item = Range> {
     .into_iter()
 }
 
-/// What of a range is whole pages.
+/// Returns the whole pages of a range.
 fn whole_pages(range: Range, page: u64) -> Option<Range> {
     let first = range.first.checked_next_multiple_of(page)?;
     // One beyond the last, of which 2⁶⁴ is none.

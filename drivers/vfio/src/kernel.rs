@@ -106,7 +106,7 @@ impl Kernel {
         sys::descriptor(&self.device)
     }
 
-    /// Where in the descriptor an access of a region is.
+    /// Returns where in the descriptor an access of a region is.
     fn place(&self, index: RegionIndex, at: u64, length: usize) -> Result<u64, Error> {
         let number = index.number();
         let end = at.checked_add(length as u64);

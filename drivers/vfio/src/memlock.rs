@@ -20,7 +20,7 @@ pub struct Memlock {
 }
 
 impl Memlock {
-    /// As it is now.
+    /// Returns the present limit.
     pub fn now() -> Self {
         let limit = Limit::of(Resource::RLIMIT_MEMLOCK).soft;
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();

@@ -67,7 +67,7 @@ impl WakeSet {
         let _ = epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN);
     }
 
-    /// How many vectors wake.
+    /// Returns how many vectors wake.
     #[must_use]
     pub fn vectors(&self) -> usize {
         self.vectors.len()

@@ -190,7 +190,7 @@ pub fn has_sockets() -> bool {
     !matches!(sys::socket(), Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT))
 }
 
-/// Why no xdp rail can be opened by this process, if that is so whatever the interface.
+/// Returns why no xdp rail can be opened by this process, if that is so whatever the interface.
 fn unusable_here() -> Option<(String, &'static str)> {
     if has_sockets() {
         return rights::missing();

@@ -132,7 +132,7 @@ impl Kernel {
     }
 }
 
-/// What a packet of the peer is, whose bytes follow from `seed`.
+/// Makes a packet of the peer, whose bytes follow from `seed`.
 fn packet(length: usize, seed: u8, channel: u16) -> Vec<u8> {
     let (peer, own) = addresses();
     let at = |address: SocketAddr| SocketAddr::new(address.ip(), address.port() + channel);
@@ -256,8 +256,8 @@ fn census(rx: &XdpRx) {
     assert_eq!(wrong, None, "of {chunks} chunks and {buffers} buffers");
 }
 
-/// What is shown was sent: its bytes follow from the first, unless it is one of the pieces that look like
-/// something.
+/// Checks that what is shown was sent: its bytes follow from the first, unless it is one of the pieces that
+/// imitate something.
 fn look(rx: &XdpRx, channel: Channel, shown: usize) {
     for i in 0..shown {
         let frame = rx.frame(channel, i).expect("it is shown");

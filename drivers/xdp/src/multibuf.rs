@@ -77,7 +77,7 @@ impl Joins {
         self.open[usize::from(queue)] != Open::No
     }
 
-    /// Where in the memory a buffer begins.
+    /// Returns where in the memory a buffer begins.
     #[inline]
     pub(crate) fn place(&self, buffer: u32) -> usize {
         self.first + buffer as usize * self.size

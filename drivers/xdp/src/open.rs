@@ -378,7 +378,7 @@ fn halves(
     (tx, rx)
 }
 
-/// Why the program could not be attached, as an error of the rail.
+/// Returns why the program could not be attached, as an error of the rail.
 fn mode_error(name: &RailName, interface: &Interface, no: attach::AttachError) -> ModeError {
     match no {
         attach::AttachError::Taken(program) => {
@@ -405,7 +405,7 @@ fn mode_error(name: &RailName, interface: &Interface, no: attach::AttachError) -
     }
 }
 
-/// What a refused step means.
+/// Returns what a refused step means.
 fn judge(
     name: &RailName,
     interface: &Interface,

@@ -124,7 +124,7 @@ impl XdpRail {
         self.incarnation
     }
 
-    /// What the kernel granted of the configuration.
+    /// Returns what the kernel granted of the configuration.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }
@@ -177,8 +177,8 @@ impl XdpRail {
         self.link.is_up() && !self.trouble.is_fatal()
     }
 
-    /// What is wrong here, in words and with what to do, as far as the rail sees it; `in_doubt`: something
-    /// is, on the way to a peer at least.
+    /// Describes what is wrong here, and what to do, as far as the rail sees it; `in_doubt`: something is, on
+    /// the way to a peer at least.
     #[must_use]
     pub fn trouble(&self, in_doubt: bool) -> Option<&'static str> {
         self.trouble.in_words(self.astray, in_doubt)
@@ -190,7 +190,8 @@ impl XdpRail {
         self.next_hops.is_resolved(peer.index())
     }
 
-    /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
+    /// Returns its place in the network, for its peers to judge: as it was opened, whatever has that name
+    /// now.
     #[must_use]
     pub fn place(&self) -> Place {
         let limit = self.capabilities.limits.message;
@@ -284,7 +285,7 @@ impl fmt::Debug for XdpRail {
     }
 }
 
-/// What discovery shows before a rail is opened, and what an open one has.
+/// Returns what discovery shows before a rail is opened, and what an open one has.
 pub(crate) fn capabilities(limit: usize) -> Capabilities {
     frame_capabilities(
         limit,
@@ -377,7 +378,8 @@ impl Rail for XdpRail {
         })
     }
 
-    /// What woke the sleeper is read by the next `progress`: news would keep the set readable.
+    /// Leaves what woke the sleeper to the next `progress`, which reads it: unread events would keep the set
+    /// readable.
     fn disarm(&mut self) {
         self.sleep.look();
     }
@@ -440,7 +442,7 @@ impl Datagram for XdpRail {
     }
 }
 
-/// How frames get to the rail's memory, in words, for discovery.
+/// Describes how frames get to the rail's memory, for discovery.
 pub(crate) fn in_words(modes: impl Iterator<Item = Mode>) -> String {
     let words: Vec<String> = modes.map(|mode| mode.to_string()).collect();
     words.join(", else ")

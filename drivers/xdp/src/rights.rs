@@ -43,7 +43,7 @@ fn lacking(has: u64) -> Vec<&'static str> {
         .collect()
 }
 
-/// Why this much memory for frames cannot be allocated, where that is so: the kernel locks it.
+/// Returns why this much memory for frames cannot be allocated, where that is so: the kernel locks it.
 pub(crate) fn too_much(bytes: usize) -> Option<(String, String)> {
     let has = capabilities()?;
     let may = Limit::of(Resource::RLIMIT_MEMLOCK).soft;

@@ -160,7 +160,7 @@ pub(crate) fn receiver(parts: Parts) -> XdpRx {
 }
 
 impl Queues {
-    /// What the kernel and the rings have counted. Reads it from every socket.
+    /// Returns what the kernel and the rings have counted. Reads it from every socket.
     pub(crate) fn kernel_counts(&self) -> KernelCounts {
         self.sources.iter().fold(self.ended, |all, source| {
             let one = sys::counted(source.socket.as_fd()).unwrap_or_default();

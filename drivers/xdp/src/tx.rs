@@ -402,7 +402,8 @@ impl XdpTx {
         };
     }
 
-    /// How many frames end in these chunks, which were published to the kernel and are still in the ring.
+    /// Returns how many frames end in these chunks, which were published to the kernel and are still in the
+    /// ring.
     fn ends_in(&self, chunks: std::ops::Range<u64>) -> u64 {
         let places = self.goes_on.len() as u64;
         chunks.filter(|at| !self.goes_on[(at % places) as usize]).count() as u64
@@ -420,8 +421,8 @@ impl XdpTx {
     }
 }
 
-/// Where each part of a range of a packet begins that lies in one chunk of `size` bytes, and how many bytes
-/// it has.
+/// Returns where each part of a range of a packet begins that lies in one chunk of `size` bytes, and how many
+/// bytes it has.
 fn parts_of(range: std::ops::Range<usize>, size: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = range.start;
     std::iter::from_fn(move || {

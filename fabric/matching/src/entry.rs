@@ -117,8 +117,8 @@ impl Entry {
             && matches!(self.space, Space::Remote)
     }
 
-    /// Where a message of `length` bytes, sent to `remote_offset`, lands in this entry now; `None` when the
-    /// entry must be skipped because the message does not fit.
+    /// Returns where a message of `length` bytes, sent to `remote_offset`, lands in this entry now; `None`
+    /// when the entry must be skipped because the message does not fit.
     #[inline]
     #[must_use]
     pub fn place(&self, remote_offset: u64, length: u64) -> Option<Placement> {

@@ -267,7 +267,7 @@ impl KeptMessages {
         }
     }
 
-    /// What stands in a slot that [`KeptMessages::find`] gave.
+    /// Returns what stands in a slot that [`KeptMessages::find`] gave.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> Unexpected {
         let node = &self.nodes[slot as usize];

@@ -44,7 +44,7 @@ impl Lanes {
         }
     }
 
-    /// What a lane leaves open.
+    /// Returns what a lane leaves open.
     #[inline]
     pub(crate) fn masks(&self, lane: u8) -> Masks {
         self.classes[usize::from(lane)].masks

@@ -151,11 +151,11 @@ impl Matcher {
         self.posted.look(&self.hasher, key, remote_offset, length)
     }
 
-    /// What [`Matcher::look`] would find for a message like an earlier one: with the same key, at least as
-    /// long and from the same offset, where that one was found for `handle` on the priority list. Entries
-    /// that are linked keep their order, and what was too full for the earlier one has not become emptier, so
-    /// it is the same one as long as it is linked. `None`: it is not, or this message would be its last. Then
-    /// look.
+    /// Returns what [`Matcher::look`] would find for a message like an earlier one: with the same key, at
+    /// least as long and from the same offset, where that one was found for `handle` on the priority list.
+    /// Entries that are linked keep their order, and what was too full for the earlier one has not become
+    /// emptier, so it is the same one as long as it is linked. `None`: it is not, or this message would be
+    /// its last. Then look.
     #[inline(always)]
     pub fn look_again(&self, handle: EntryHandle, remote_offset: u64, length: u64) -> Option<Candidate> {
         self.posted.look_again(handle, remote_offset, length)

@@ -334,7 +334,7 @@ impl PostedEntries {
         }
     }
 
-    /// What [`Entry::place`] returns for the entry of a slot.
+    /// Returns what [`Entry::place`] returns for the entry of a slot.
     #[inline(always)]
     fn placement(&self, slot: u32, remote_offset: u64, length: u64) -> Option<Placement> {
         let node = &self.nodes[slot as usize];

@@ -50,7 +50,7 @@ impl Sources {
         counts.bytes -= u128::from(length);
     }
 
-    /// What is kept of one source.
+    /// Returns what is kept of one source.
     pub(crate) fn load(&self, hasher: &Hasher, source: u32) -> Load {
         match self.find(hasher.source(source), source) {
             Ok(at) => {

@@ -70,8 +70,8 @@ impl Table {
         *self = grown;
     }
 
-    /// Where the slot is that has this hash and that the caller recognises, or, as `Err`, the free place
-    /// where it would go.
+    /// Returns where the slot is that has this hash and that the caller recognises, or, as `Err`, the free
+    /// place where it would go.
     #[inline]
     pub(crate) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Result<usize, usize> {
         let at = hash as usize & (self.buckets.len() - 1);

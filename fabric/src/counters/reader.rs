@@ -132,7 +132,7 @@ impl Reader {
         self.process
     }
 
-    /// What the file holds.
+    /// Returns what the file holds.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -265,7 +265,7 @@ impl Value {
 }
 
 impl Buckets {
-    /// How many values were counted.
+    /// Returns how many values were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }

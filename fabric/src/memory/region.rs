@@ -173,7 +173,7 @@ impl RegionSlice {
         &self.region
     }
 
-    /// Where in the region it starts.
+    /// Returns where in the region it starts.
     #[inline]
     pub fn offset(&self) -> usize {
         self.at

@@ -71,7 +71,7 @@ pub trait Ni {
     /// Housekeeping that needs the time: links, losses, deadlines. Bounded; returns the work done.
     fn progress(&mut self, now: Time) -> usize;
 
-    /// When [`Ni::progress`] has something to do next, or `None`.
+    /// Returns when [`Ni::progress`] has something to do next, or `None`.
     fn next_deadline(&self) -> Option<Time>;
 
     /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`.
@@ -133,8 +133,8 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn eq_get(&mut self, eq: EqHandle) -> Result<EqGet, NiError>;
 
-    /// How many events these queues hold, for owners that poll several in turn: empty ones need not be
-    /// polled. [`usize::MAX`] if that is unknown without taking one.
+    /// Returns how many events these queues hold, for owners that poll several in turn: empty ones need not
+    /// be polled. [`usize::MAX`] if that is unknown without taking one.
     #[inline]
     fn eq_waiting(&self, queues: [EqHandle; 3]) -> [usize; 3] {
         queues.map(|_| usize::MAX)

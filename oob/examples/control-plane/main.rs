@@ -62,7 +62,7 @@ fn options() -> Result<Options, String> {
     })
 }
 
-/// How many ranks the job of a seed has.
+/// Returns how many ranks the job of a seed has.
 fn size(seed: u64) -> u32 {
     if seed.is_multiple_of(20) {
         1000

@@ -78,8 +78,8 @@ impl<M: Message> Layer for Pml<M> {
         !path.can().features.reclaim
     }
 
-    /// What the rail had accepted and the peer has not taken waits for another path, and what named memory of
-    /// this one begins again.
+    /// Queues for another path what the rail had accepted and the peer has not taken, and begins again what
+    /// named memory of this one.
     fn take_back(&mut self, peer: u32, at: usize) {
         let (rail, index) = self.core.peers[Rank(peer)].paths[at].route();
         let rail = &mut self.rails[rail];

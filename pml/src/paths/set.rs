@@ -46,7 +46,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Why the peer is lost, if it is.
+    /// Returns why the peer is lost, if it is.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost
     }
@@ -63,7 +63,7 @@ impl Paths {
         }
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -104,7 +104,7 @@ impl Paths {
 
     // What is watched.
 
-    /// What is watched of the peer, from now on of all its paths.
+    /// Returns what is watched of the peer, from now on of all its paths.
     fn watched(&mut self) -> &mut Watch {
         let paths = self.all.len();
         let watch = self.watch.get_or_insert_with(|| {
@@ -205,7 +205,8 @@ impl Paths {
         }
     }
 
-    /// What was measured of all of these paths: what is measured and what is estimated cannot be compared.
+    /// Returns what was measured of all of these paths: what is measured and what is estimated cannot be
+    /// compared.
     fn known(&self, among: u64) -> Known {
         Known {
             latency: each(among).all(|at| self.measured(at).is_some()),
@@ -213,9 +214,9 @@ impl Paths {
         }
     }
 
-    /// How long (ns) messages that are sent at once take over a path, as far as that distinguishes paths. Its
-    /// latency alone would not do: over a path that is as quick, and much narrower, they would wait for each
-    /// other.
+    /// Returns how long (ns) messages that are sent at once take over a path, as far as that distinguishes
+    /// paths. Its latency alone would not do: over a path that is as quick, and much narrower, they would
+    /// wait for each other.
     fn cost(&self, at: usize, known: Known) -> u64 {
         let measured = self.measured(at).filter(|_| known.latency);
         let latency = measured.unwrap_or(self.all[at].can().estimate.latency_ns);
@@ -252,7 +253,7 @@ impl Paths {
         }
     }
 
-    /// What may be charged before the turn of the path in use ends.
+    /// Returns what may be charged before the turn of the path in use ends.
     pub(crate) fn turn_end(&self) -> u64 {
         self.watch.as_ref().map_or(u64::MAX, |watch| watch.turn_end)
     }

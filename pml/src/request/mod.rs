@@ -43,7 +43,7 @@ impl RequestId {
         (self.0 >> 32) as u32
     }
 
-    /// As a number: index in the low, generation in the high half.
+    /// Converts it to a number: index in the low, generation in the high half.
     #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {

@@ -29,7 +29,7 @@ impl Multi {
         self.children -= 1;
     }
 
-    /// How many bytes are filled.
+    /// Returns how many bytes are filled.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }

@@ -138,7 +138,7 @@ impl OneSided {
         self.doomed = Some(outcome);
     }
 
-    /// How the request is to end, now that the operation has ended; `None`: it goes on.
+    /// Returns how the request is to end, now that the operation has ended; `None`: it goes on.
     pub(crate) fn doomed(&self) -> Option<Outcome> {
         self.doomed
     }

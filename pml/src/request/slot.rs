@@ -115,13 +115,13 @@ impl Slot {
         self.peer = Rank(next);
     }
 
-    /// How often the slot was used.
+    /// Returns how often the slot was used.
     #[inline(always)]
     pub(super) const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Where the request is on its way.
+    /// Returns where the request is on its way.
     #[inline(always)]
     pub(crate) const fn state(&self) -> State {
         self.state
@@ -226,7 +226,7 @@ impl Slot {
         self.length = length;
     }
 
-    /// How it ended, or is to end.
+    /// Returns how it ended, or is to end.
     #[inline]
     pub(crate) const fn outcome(&self) -> Outcome {
         self.outcome

@@ -137,7 +137,7 @@ impl Handshake {
         self.attempt = self.attempt.wrapping_add(1);
     }
 
-    /// Where the handshake is.
+    /// Returns where the handshake is.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }

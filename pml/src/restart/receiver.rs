@@ -44,8 +44,8 @@ impl Core {
         true
     }
 
-    /// When nothing of ours is under way any more: requests a restart of the sender, or answers that we are
-    /// ready.
+    /// Requests a restart of the sender, or answers that we are ready, once nothing of ours is under way any
+    /// more.
     fn receive_is_quiet(&mut self, index: RequestIndex) {
         if self.requests.record(index).one_sided.is_busy() || !self.shake_hands(index, RECEIVER, Word::Quiet)
         {

@@ -63,7 +63,7 @@ impl Area {
         Self::loom_with_halves(len, words, [])
     }
 
-    /// The same, with atomics of 32 bits at the offsets of `halves`.
+    /// Makes areas with atomics of 32 bits at the offsets of `halves`.
     pub fn loom_with_halves(
         len: usize,
         words: impl IntoIterator<Item = usize>,
@@ -96,7 +96,7 @@ impl Area {
         self.len == 0
     }
 
-    /// What the model may do with the bytes.
+    /// Returns what the model may do with the bytes.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -140,7 +140,7 @@ impl Area {
         }
     }
 
-    /// The same bytes, refused for writing from now on.
+    /// Returns the same bytes, refused for writing from now on.
     pub fn into_read_only(mut self) -> Self {
         self.access = Access::ReadOnly;
         self

@@ -141,7 +141,7 @@ fn governor(walk: &mut Walk, system: &System) {
 /// A state that takes longer to wake from is felt by a rank that sleeps while it waits.
 const LONG_WAKE_US: u64 = 20;
 
-/// How long a core sleeps that has nothing to do. One that polls never does.
+/// Checks how long a core sleeps that has nothing to do. One that polls never does.
 fn sleep_states(walk: &mut Walk, system: &System) {
     let cores = system.cores();
     let Some(core) = cores.first() else {

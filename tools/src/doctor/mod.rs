@@ -127,7 +127,7 @@ fn everything(system: &System) -> Result<Vec<Wanted>, ToolError> {
     Ok(all)
 }
 
-/// What the user named: rails, PCI addresses, interfaces, addresses.
+/// Sorts what the user named: rails, PCI addresses, interfaces, addresses.
 fn named(names: &[String]) -> Result<Vec<Wanted>, ToolError> {
     let mut all = Vec::new();
     for text in names {

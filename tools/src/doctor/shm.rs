@@ -194,7 +194,7 @@ fn reading(walk: &mut Walk, system: &System, config: &Config, both: &between::Bo
     );
 }
 
-/// Why a process may not read its sibling's memory, and what to do.
+/// Returns why a process may not read its sibling's memory, and what to do.
 fn cause(system: &System, refused: i32) -> (String, Vec<Fix>) {
     let scope = system.number("/proc/sys/kernel/yama/ptrace_scope");
     let filtered = system

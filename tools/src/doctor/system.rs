@@ -26,7 +26,7 @@ impl System {
         }
     }
 
-    /// Where a file is: `path` without its first stroke.
+    /// Returns where a file is: `path` without its first stroke.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -120,7 +120,7 @@ impl System {
         !words.is_empty() && words != ["0", "0", "4294967295"]
     }
 
-    /// What runs the container that this process is in, where it is in one.
+    /// Returns what runs the container that this process is in, where it is in one.
     pub(super) fn container(&self) -> Option<&'static str> {
         if self.has("/.dockerenv") {
             return Some("docker");

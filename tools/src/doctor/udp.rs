@@ -114,7 +114,7 @@ pub(super) fn refused(walk: &mut Walk, error: &RailError) -> Ended {
     }
 }
 
-/// What the kernel keeps for a rail that does not look.
+/// Checks what the kernel keeps for a rail that does not look.
 fn buffers(walk: &mut Walk, rail: &UdpRail) {
     let granted = rail.granted();
     let capped: Vec<&String> = granted
@@ -202,7 +202,7 @@ fn frames_pass(
     }
 }
 
-/// What the packet filter does to frames from and to others.
+/// Checks what the packet filter does to frames from and to others.
 fn filter(walk: &mut Walk, system: &System, found: &Interface, config: &UdpConfig) -> Link {
     let frames = Frames {
         interface: &found.name,

@@ -55,7 +55,7 @@ pub(super) fn table(report: &Report, width: usize) -> String {
     text
 }
 
-/// What is wrong: the rail, the pairs of which it is so, and the diagnosis.
+/// Returns what is wrong: the rail, the pairs of which it is so, and the diagnosis.
 fn wrong(report: &Report) -> Vec<(&str, Vec<String>, &str)> {
     let mut all: Vec<(&str, Vec<String>, &str)> = Vec::new();
     for over in &report.rails {

@@ -12,7 +12,7 @@ use super::settings::Threads;
 use crate::error::ToolError;
 use crate::run::can_bind;
 
-/// What to do where no rail reaches the other host.
+/// Returns what to do where no rail reaches the other host.
 pub(super) fn no_way(error: doorbell::Error) -> ToolError {
     match error.exit() {
         Exit::Rail => ToolError::NoWay {

@@ -71,7 +71,7 @@ fn take_part(asked: &Asked<'_>, job: &mut LayerJob, cores: Cores) -> Result<Exit
     Ok(exit)
 }
 
-/// What carried the messages, as the beginning of a sentence.
+/// Returns what carried the messages, as the beginning of a sentence.
 fn carriers(report: &Report) -> String {
     let rails = &report.environment.rails;
     if rails.len() < 2 {

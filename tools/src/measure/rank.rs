@@ -24,7 +24,7 @@ pub(super) fn join(asked: &Asked<'_>, member: Member, threads: Threads) -> Resul
     part::carry_out(asked, job, cores)
 }
 
-/// Where the threads of this rank run. A rank that is bound to one core has both of them there.
+/// Returns where the threads of this rank run. A rank that is bound to one core has both of them there.
 fn own_cores(args: &MeasureArgs, member: Member, threads: Threads) -> Cores {
     // Named cores are used or refused, also by ranks of a job of another launcher.
     if let [even, odd] = &args.cores[..] {

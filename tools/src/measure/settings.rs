@@ -18,7 +18,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Of a command line over the settings of the environment and of the file.
+    /// Combines a command line with the settings of the environment and of the file.
     pub(crate) fn of(args: &MeasureArgs) -> Result<Self, ToolError> {
         let config = builder(args, None).resolve()?;
         let threads = Self::of_config(&config);

@@ -258,7 +258,7 @@ impl RunningJob<'_> {
         Ok(())
     }
 
-    /// What ranks want of the launcher.
+    /// Carries out the requests of ranks to the launcher.
     fn grant(&mut self) {
         while let Some((pmi_group, next_request)) = self.pmi_groups.next_request() {
             match next_request {

@@ -50,7 +50,7 @@ pub(super) fn why(args: &WhyArgs) -> Result<Why, ToolError> {
     })
 }
 
-/// Where the host is: for a call, and all its addresses, each once.
+/// Resolves a host: the address to connect to, and all its addresses, each once.
 fn resolve(peer: &str) -> Result<(Endpoint, Vec<IpAddr>), ToolError> {
     let bare = peer.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let unknown = |error: OobError| {
@@ -78,7 +78,7 @@ fn resolve(peer: &str) -> Result<(Endpoint, Vec<IpAddr>), ToolError> {
     Ok((host, addresses))
 }
 
-/// What to type when no rail is chosen and some would be, if named.
+/// Returns what to type when no rail is chosen and some would be, if named.
 fn remedy(toward: &[Toward]) -> Option<String> {
     if toward.iter().any(|one| one.chosen) {
         return None;

@@ -74,7 +74,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<(), Code>) -> Code {
     }
 }
 
-/// Why there is no interface.
+/// Returns why there is no interface.
 pub(crate) fn absent(core: &Core) -> Code {
     if core.inits == 0 { NO_INIT } else { ARG_INVALID }
 }

@@ -155,7 +155,7 @@ impl Live {
         self.member.progress()
     }
 
-    /// What was begun leaves now, unless a bundle is open.
+    /// Sends what was begun, unless a bundle is open.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if self.bundles == 0 {
@@ -417,7 +417,8 @@ pub(crate) fn end_at_exit(limit: Duration) {
     if is_forked() {
         return;
     }
-    // A launcher takes a process that ends without PMI's finalize for failed, so a panic must not prevent that.
+    // A launcher takes a process that ends without PMI's finalize for failed, so a panic must not prevent
+    // that.
     let _ = catch_unwind(|| {
         if let Some(mut core) = lock_until(Instant::now() + limit) {
             core.stop = true;

@@ -29,7 +29,7 @@ impl HeldBack {
 }
 
 impl<M: Message> Link<M> {
-    /// What is held back now is no later call's to wait for.
+    /// Forgets what is held back now, so that no later call waits for it.
     #[inline]
     pub(crate) fn forget_held(&mut self) {
         self.held.paths.clear();

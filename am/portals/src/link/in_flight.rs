@@ -22,7 +22,7 @@ const STEP: u64 = WINDOW / 16;
 /// Numbers that a window has room for: no honest message is so far ahead of another.
 pub(crate) const AHEAD_MOST: u32 = (WINDOW / COST) as u32;
 
-/// What a message is charged.
+/// Returns what a message is charged.
 #[inline(always)]
 pub(crate) const fn charge(length: usize) -> u64 {
     length as u64 + COST

@@ -65,7 +65,7 @@ impl<M: Message> Layer for Link<M> {
         !slot.can.features.reclaim && path.flight.oldest_over(watermark).is_some()
     }
 
-    /// What the rail had accepted and the peer has not taken waits for another path, the oldest first.
+    /// Queues for another path what the rail had accepted and the peer has not taken, the oldest first.
     fn take_back(&mut self, peer: u32, at: usize) {
         let core = &mut self.core;
         let path = &mut core.peers[peer as usize].paths[at];

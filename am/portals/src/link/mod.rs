@@ -336,7 +336,7 @@ impl<M: Message> Link<M> {
         slot.rail.poll(budget, &mut sink)
     }
 
-    /// What arrived about paths, what waits for room, and the doorbells.
+    /// Handles what arrived about paths, sends what waits for room, and rings the doorbells.
     #[cold]
     #[inline(never)]
     fn afterwards(&mut self) -> usize {
@@ -464,7 +464,7 @@ impl<M: Message> Link<M> {
         (hot.next, hot.expected) = (start, start);
     }
 
-    /// What the paths of each peer are, and what waits.
+    /// Returns what the paths of each peer are, and what waits.
     fn explain(&self) -> Vec<String> {
         let peers = self.core.peers.iter().zip(&self.core.hot);
         peers

@@ -105,7 +105,7 @@ impl Core {
         Ok(())
     }
 
-    /// What was to be sent again waits on, in its place.
+    /// Puts a message that was to be sent again back into its place.
     pub(super) fn keep_again(&mut self, peer: u32, kept: Kept) {
         let next = self.hot[peer as usize].next;
         let known = &mut self.peers[peer as usize];

@@ -191,7 +191,7 @@ impl<'a> CoopState<'a> {
         self.load(word::NUMBER)
     }
 
-    /// How many shares the reader has begun.
+    /// Returns how many shares the reader has begun.
     pub(crate) fn reader_begun(&self) -> u64 {
         self.load(word::BEGUN)
     }

@@ -175,7 +175,7 @@ fn action(value: &[u8]) -> Result<u32, u8> {
 }
 
 impl Match {
-    /// How many of its fields are given, if a frame has all of them.
+    /// Returns how many of its fields are given, if a frame has all of them.
     pub(crate) fn meets(&self, frame: &[u8], parts: &Parts) -> Option<u32> {
         let mut given = 0;
         let mut same = |wanted: Option<u64>, found: Option<u64>| {

@@ -173,7 +173,7 @@ pub(crate) fn make_checksums(frame: &mut [u8], of_ip: bool, of_l4: bool) {
     packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What the device found, as flags of a completion (8.6): without the FCS, which is the wire's.
+/// Returns what the device found, as flags of a completion (8.6): without the FCS, which is the wire's.
 pub(crate) fn flags(frame: &[u8], parts: &Parts) -> u8 {
     if parts.ethertype == IPV6 {
         return flag::IPV6;

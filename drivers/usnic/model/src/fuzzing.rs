@@ -297,7 +297,7 @@ impl Scene {
         self.world.context.faults.add(rules);
     }
 
-    /// What holds whatever clients do.
+    /// Checks what holds whatever clients do.
     fn check(&self) {
         assert!(!self.world.is_over);
         for function in &self.world.functions {

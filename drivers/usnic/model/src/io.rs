@@ -319,7 +319,7 @@ impl Io {
         }
     }
 
-    /// What drivers give back, and interrupts that were held.
+    /// Handles interrupts that drivers return, and those that were held.
     pub(crate) fn interrupts(&mut self, context: &Context) {
         while let Some(place) = self.late.iter().position(|(due, _)| *due <= context.now) {
             let (_, vector) = self.late.swap_remove(place);

@@ -138,7 +138,7 @@ impl Layout {
         entries
     }
 
-    /// What a driver has to skip.
+    /// Returns what a driver has to skip.
     fn strange(options: &LayoutOptions, counts: Counts) -> Vec<Entry> {
         if !options.strange {
             return Vec::new();
@@ -181,7 +181,7 @@ impl Layout {
         bytes
     }
 
-    /// Where the entries begin.
+    /// Returns where the entries begin.
     pub(crate) fn entries_at(&self) -> usize {
         if self.management { 28 } else { 8 }
     }
@@ -207,7 +207,7 @@ impl Layout {
             .find(|entry| entry.kind == kind && entry.bar == 0 && entry.bytes > 0)
     }
 
-    /// What an offset of BAR0 belongs to: type, instance, and the offset in its block.
+    /// Returns what an offset of BAR0 belongs to: type, instance, and the offset in its block.
     pub(crate) fn what(&self, at: usize) -> Option<(u8, usize, usize)> {
         let inside = |entry: &&Entry| (entry.at..entry.at + entry.bytes).contains(&at);
         let entry = self

@@ -181,12 +181,12 @@ impl Model {
         &self.sockets
     }
 
-    /// What drivers did that hardware would not have forgiven.
+    /// Returns what drivers did that hardware would not have forgiven.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }
 
-    /// What the functions did so far, for all their clients.
+    /// Returns what the functions did so far, for all their clients.
     pub fn summary(&self) -> Summary {
         self.call(|world| world.summary()).unwrap_or_default()
     }
@@ -206,8 +206,8 @@ impl Model {
         Ok(())
     }
 
-    /// How many rules of faults have not acted yet, so that a test of a fault knows whether there was one.
-    /// `None` from a model that has ended.
+    /// Returns how many rules of faults have not acted yet, so that a test of a fault knows whether there was
+    /// one. `None` from a model that has ended.
     pub fn unfired(&self) -> Option<usize> {
         self.call(|world| world.context.faults.unfired())
     }

@@ -215,12 +215,12 @@ impl Violations {
         self.log().kept.clone()
     }
 
-    /// How many there were of each kind.
+    /// Returns how many there were of each kind.
     pub fn counts(&self) -> BTreeMap<Kind, u64> {
         self.log().counts.clone()
     }
 
-    /// How many there were of a kind.
+    /// Returns how many there were of a kind.
     pub fn count(&self, kind: Kind) -> u64 {
         self.log().counts.get(&kind).copied().unwrap_or(0)
     }

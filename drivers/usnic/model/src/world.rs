@@ -115,7 +115,7 @@ impl World {
         !has_clients && self.bridge.is_none() && !self.context.faults.is_timed()
     }
 
-    /// What faults hold back goes on in its time; whether there is any.
+    /// Continues what faults hold back when its time comes; returns whether there is any.
     fn linger(&mut self) -> bool {
         if !self.held.is_empty() {
             self.release(false);
@@ -255,7 +255,7 @@ impl World {
 }
 
 impl Function {
-    /// What need not be looked at each turn; whether some queue is about to run or to stop.
+    /// Does what need not be done each turn; returns whether some queue is about to run or to stop.
     fn slow(&mut self, context: &Context) -> bool {
         let Self { wq, rq, io, cq, .. } = self;
         let is_changing =

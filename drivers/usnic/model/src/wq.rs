@@ -218,7 +218,7 @@ impl Wq {
         Ok(None)
     }
 
-    /// What is done to a frame that is complete.
+    /// Handles a frame that is complete.
     fn whole(
         &self,
         io: &Io,
@@ -332,7 +332,7 @@ impl Wq {
         self.ring.proof(slot, number);
     }
 
-    /// What waits for another look, and is due.
+    /// Looks again at what waits for that, and is due.
     pub(crate) fn look_again(&mut self, io: &mut Io, cqs: &mut [Cq], context: &Context, room: &mut [u8]) {
         while let Some(again) = self
             .again

@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// How many filters and queue pairs it has had since it was over.
+    /// Returns how many filters and queue pairs it has had since it was over.
     pub(super) fn left(&self) -> usize {
         self.left
     }
@@ -111,7 +111,7 @@ impl Connection {
         !self.is_over && self.asked.is_none() && self.answer.is_none() && self.wants.is_none()
     }
 
-    /// What is waited for: its packets where one is read next, its end in any case.
+    /// Returns what is waited for: its packets where one is read next, its end in any case.
     pub(super) fn wait(&self) -> PollFd<'_> {
         let flags = if self.is_open() {
             PollFlags::IN

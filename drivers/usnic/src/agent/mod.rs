@@ -133,7 +133,7 @@ impl Agent {
         })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.listener.path()
@@ -145,7 +145,7 @@ impl Agent {
         self.watchdog.info()
     }
 
-    /// What the physical function is called.
+    /// Returns the name of the physical function.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -377,7 +377,7 @@ impl Agent {
     }
 }
 
-/// What needs no device: `None` where it does.
+/// Answers what needs no device; `None` where it does.
 fn judge(connection: &Connection, request: Request) -> Option<Result<u64, Refusal>> {
     let own = connection.own.map(|(_, ip)| ip);
     match request {

@@ -190,7 +190,7 @@ impl Agent {
     }
 }
 
-/// What a process has by now. A queue pair of which no answer came may be on.
+/// Notes what a process has by now. A queue pair whose request got no answer may be on.
 fn note(connection: &mut Connection, request: Request, ended: &Result<u64, Trouble>) {
     let is_silent = matches!(ended, Err(Trouble::Fault(Fault::TimedOut(_))));
     match (request, ended) {

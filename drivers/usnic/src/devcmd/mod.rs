@@ -176,7 +176,7 @@ impl Devcmd {
         }
     }
 
-    /// What came at last of a command that was given up, once: it was done all the same.
+    /// Returns once the late result of a command that was given up: it was done all the same.
     pub(crate) fn belated(&mut self) -> Option<(Command, Arguments)> {
         self.belated.take()
     }
@@ -341,7 +341,7 @@ pub(crate) fn unicast_mac(results: &Arguments) -> Option<Mac> {
     (mac != [0; 6] && a & 1 == 0).then_some(mac)
 }
 
-/// What a proxied command came to: the results of the outer one.
+/// Returns what a proxied command came to: the results of the outer one.
 ///
 /// # Errors
 /// [`Fault::Refused`] with the inner error's number.

@@ -157,7 +157,7 @@ impl Ring {
         Ok(Self::after(self.posted) == self.fetched()?)
     }
 
-    /// Where its results go: the arguments of the first command.
+    /// Returns where its results go: the arguments of the first command.
     pub(super) fn first(&self) -> [u64; 2] {
         [self.bus + RING as u64, ENTRIES as u64]
     }

@@ -198,7 +198,7 @@ impl Agent {
         self.trouble_with(why.words(), fix)
     }
 
-    /// What to do about an agent that listens, and sends no reply.
+    /// Returns what to do about an agent that listens, and sends no reply.
     fn stuck(&self) -> String {
         let start = self.target.start();
         match self.process {

@@ -98,7 +98,7 @@ impl Trouble {
         }
     }
 
-    /// What to do.
+    /// Returns what to do.
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
@@ -161,7 +161,7 @@ pub trait Steering: Send {
     /// Looks whether it is done; of a filter the answer is its number. Never waits.
     fn poll(&mut self, own: &mut OwnFunction) -> Option<Result<u64, Trouble>>;
 
-    /// What is known of the physical function by now. Never waits.
+    /// Returns what is known of the physical function by now. Never waits.
     ///
     /// # Errors
     /// Where its owner is gone.
@@ -170,7 +170,7 @@ pub trait Steering: Send {
     /// The hardware address of frames, where it is the physical function's.
     fn mac(&mut self) -> Option<Mac>;
 
-    /// What becomes readable when there are news; `None` where nothing does.
+    /// Returns what becomes readable when there are news; `None` where nothing does.
     fn news(&self) -> Option<BorrowedFd<'_>>;
 
     /// Goes on towards an owner that answers, where it was gone; true once there is one. Never waits.

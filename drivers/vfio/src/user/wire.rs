@@ -32,7 +32,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// What it does, for errors.
+    /// Returns what it does, for errors.
     pub(super) fn step(self) -> &'static str {
         match self {
             Self::Version => "agree on a version",

@@ -40,7 +40,7 @@ impl Asker<'_> {
         row_or_reason(&name, self.runner.run(&name, command, LIMIT))
     }
 
-    /// The same over shared memory, which is always there.
+    /// Runs a measurement over shared memory, which is always available.
     pub(super) fn shm(&self, words: &[&str]) -> Result<Row, Stop> {
         self.here(&[words, &["--rail", "shm"]].concat())?
             .map_err(|why| unread(&words.join(" "), why))
@@ -74,7 +74,7 @@ impl Asker<'_> {
             .ok_or_else(|| unread("doorbell-lab raw-udp", "it reported no time".to_owned()))
     }
 
-    /// What one more idle peer takes, by a process of its own.
+    /// Returns what one more idle peer takes, by a process of its own.
     pub(super) fn idle(&self) -> Result<f64, Stop> {
         const NAME: &str = "doorbell-lab measure-idle";
         let mut command = Command::new(self.program);
@@ -106,7 +106,7 @@ fn with(words: &[&str], seconds: f64) -> Vec<String> {
         .collect()
 }
 
-/// What is run, for people.
+/// Returns what is run, for people.
 fn name(words: &[String]) -> String {
     format!("doorbell {}", words.join(" "))
 }
@@ -125,7 +125,7 @@ fn row_or_reason(name: &str, ended: Result<Ended, Stop>) -> Result<RowOrReason, 
     row.map(Ok).ok_or_else(|| unread(name, "no row".to_owned()))
 }
 
-/// What it printed, if it ended well.
+/// Returns what it printed, if it ended well.
 fn text(name: &str, ended: Ended) -> Result<String, Stop> {
     match ended.failure() {
         None => Ok(ended.out),

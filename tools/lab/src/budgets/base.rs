@@ -15,12 +15,12 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Of a raw half round trip before and one after.
+    /// Judges a raw half round trip, measured before and after.
     pub(super) fn raw(before: f64, after: f64) -> Option<Self> {
         Self::steady(before, after).filter(|_| before.max(after) <= BAD_NS)
     }
 
-    /// Of any figure that stayed about as it was.
+    /// Judges any figure that stayed about as it was.
     pub(super) fn steady(before: f64, after: f64) -> Option<Self> {
         let (least, most) = (before.min(after), before.max(after));
         (least > 0.0 && most <= MOVES * least).then(|| Self {
@@ -28,7 +28,7 @@ impl Base {
         })
     }
 
-    /// Why nothing is judged when there never was one.
+    /// Returns why nothing is judged when there never was one.
     pub(super) fn never(times: u32) -> String {
         format!(
             "the raw ping-pong below it was above {:.0} µs or did not stay as it was, {times} times",

@@ -23,7 +23,7 @@ impl Parts {
         self.0.is_empty() || self.0.contains(&part)
     }
 
-    /// Why rows of a part are not judged, when it is not wanted.
+    /// Returns why rows of a part are not judged, when it is not wanted.
     fn lacks(&self, part: Part) -> Option<String> {
         (!self.has(part)).then(|| format!("left out, as `--only {}` was not named", part.name()))
     }

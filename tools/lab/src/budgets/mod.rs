@@ -158,7 +158,7 @@ struct Run<'a> {
     steps: RefCell<console::Steps>,
 }
 
-/// How many parts are measured in all repetitions; losses are not in each of them.
+/// Returns how many parts are measured in all repetitions; losses are not in each of them.
 fn steps(parts: &Parts, repetitions: u32) -> u64 {
     let wanted = Part::value_variants().iter().filter(|part| parts.has(**part));
     let each = wanted.map(|part| match part {

@@ -258,7 +258,7 @@ impl Over {
         }
     }
 
-    /// What each loss makes of what there is without.
+    /// Compares the figures under each loss with those without.
     fn compare(&mut self, lossless: [Figures; 2], lossy: [Figures; LOSSES.len()]) {
         let base = |of: fn(&Figures) -> Option<f64>| {
             let [before, after] = &lossless;

@@ -79,7 +79,7 @@ impl Promise {
         }
     }
 
-    /// In words, with its sign.
+    /// Returns it in words, with its sign.
     pub(crate) fn words(self) -> String {
         match self {
             Self::Above(limit) => format!("above {limit}"),

@@ -55,7 +55,7 @@ fn fitting(seconds: f64, each_ns: f64) -> u64 {
     ((seconds * 1e9 / each_ns.max(1.0)) as u64).clamp(LEAST, MOST)
 }
 
-/// What one iteration took: a whole exchange, or one message.
+/// Returns what one iteration took: a whole exchange, or one message.
 fn each_ns(figure: &Figure) -> Option<f64> {
     let exchange = figure.half_rtt_ns.mean.map(|half| half * 2.0);
     let message = figure.messages_per_second.map(|rate| 1e9 / rate);

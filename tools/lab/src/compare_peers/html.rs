@@ -34,7 +34,7 @@ pub(crate) fn html(report: &Report) -> Result<String, BenchError> {
     ))
 }
 
-/// What it comes to.
+/// Writes the result.
 fn head(report: &Report, body: &mut String) {
     let model = report.host.cpu_model.as_deref().unwrap_or("unknown processor");
     let peers: Vec<String> = report
@@ -295,7 +295,7 @@ fn percentiles(report: &Report, block: &Block<'_>, body: &mut String) {
     }
 }
 
-/// How it was measured, and what was not.
+/// Writes how it was measured, and what was not.
 fn how(report: &Report, body: &mut String) {
     let turns = report.turns;
     let host = &report.host;

@@ -112,7 +112,7 @@ fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
     Ok(end(&report))
 }
 
-/// What a comparison ends with. One that compared nothing, or in which doorbell itself failed, is none.
+/// Returns the exit status. A comparison that compared nothing, or in which doorbell itself failed, is none.
 fn end(report: &Report) -> Exit {
     if let Some(why) = report.failure() {
         console::say(&format!("doorbell: {why}"));
@@ -175,7 +175,7 @@ fn list(peers: &[Peer]) -> String {
     text
 }
 
-/// Why the figures may be worth less than they look.
+/// Returns why the figures may be worth less than they look.
 fn doubts(place: &Place<'_>) -> Vec<String> {
     let mut doubts = Vec::new();
     if let Some(why) = place.exposed(Setting::Shm) {

@@ -167,7 +167,7 @@ impl Mpi {
         Ok(command)
     }
 
-    /// The same program on both sides, each bound to its core.
+    /// Makes the command that runs the same program on both sides, each bound to its core.
     pub(crate) fn both(&self, lab: &Lab<'_>, program: &Path, arguments: &[String]) -> Result<Command, Stop> {
         let mut command = self.launch(lab)?;
         for side in Side::BOTH {
@@ -240,7 +240,7 @@ impl Stack for Mpi {
     }
 }
 
-/// What MPICH was built for, out of its own words.
+/// Returns what MPICH was built for, from its own output.
 fn device(library: &str) -> Option<&str> {
     library.split("MPICH Device:").nth(1)?.split_whitespace().next()
 }
@@ -268,7 +268,7 @@ pub(crate) fn blocking(bytes: u64) -> bool {
     bytes <= BLOCKING_MOST
 }
 
-/// What an MPI's launcher calls in the place of ssh: HOST and a command.
+/// Returns what an MPI's launcher calls in the place of ssh: HOST and a command.
 fn script(place: &Place) -> Result<PathBuf, Stop> {
     let path = place.folder.path().join("reach");
     if path.exists() {

@@ -82,8 +82,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Where it is measured: over a switch when frames are to be lost, in all settings, so that they can be
-    /// compared.
+    /// Returns where it is measured: over a switch when frames are to be lost, in all settings, so that they
+    /// can be compared.
     pub(super) fn place<'r>(&self, runner: &'r Runner) -> Result<Place<'r>, Stop> {
         let mut place = Place::new(runner, self.cores)?;
         place.seclude()?;
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
         Ok(place)
     }
 
-    /// What each setting is measured by.
+    /// Returns what each setting is measured by.
     fn loads(&self, setting: Setting) -> Vec<Load> {
         match setting {
             Setting::Shm => self.shm(),
@@ -235,7 +235,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What is named twice is measured once.
+/// Removes duplicates: what is named twice is measured once.
 fn once<T: PartialEq>(named: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for one in named {

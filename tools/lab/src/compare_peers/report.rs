@@ -185,19 +185,19 @@ impl Report {
         }
     }
 
-    /// Where a peer is ahead.
+    /// Returns the lines in which a peer is ahead.
     pub(crate) fn behind(&self) -> impl Iterator<Item = &Line> {
         self.results
             .iter()
             .filter(|line| line.ahead == Some(Finding::Peer) && !line.ours)
     }
 
-    /// Why this is no comparison: doorbell itself failed, or nothing could be set beside it.
+    /// Returns why this is no comparison: doorbell itself failed, or nothing could be set beside it.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// As JSON, with a newline at the end.
+    /// Returns it as JSON, with a newline at the end.
     pub(crate) fn json(&self) -> String {
         // Strings, numbers and options only: writing them into memory cannot fail.
         let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
@@ -264,7 +264,7 @@ fn turn_row(events: &[Event], turn: &Turn) -> TurnRow {
     }
 }
 
-/// Why a comparison is none.
+/// Returns why a comparison is none.
 fn failure(
     frame: &Frame,
     events: &[Event],

@@ -21,7 +21,7 @@ pub(crate) trait Stack {
     /// Returns the project that it belongs to; none for doorbell itself.
     fn family(&self) -> Option<Family>;
 
-    /// How it is measured, in a few words.
+    /// Returns how it is measured, in a few words.
     fn how(&self) -> String;
 
     /// Returns why it does not report a kind of load; `None` when it does.

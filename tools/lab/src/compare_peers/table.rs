@@ -265,7 +265,7 @@ pub(crate) fn times(ratio: f64) -> String {
     }
 }
 
-/// What losses make of a figure.
+/// Returns what losses make of a figure.
 pub(crate) fn against(kind: Kind, share: f64) -> String {
     match kind {
         Kind::Latency => format!("{} × as long", times(share)),

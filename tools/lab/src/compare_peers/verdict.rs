@@ -86,7 +86,7 @@ pub(crate) struct Row {
     pub(crate) against_lossless: Option<f64>,
 }
 
-/// Of one figure: the number that is compared.
+/// Returns the number of a figure that is compared.
 fn number(kind: Kind, figure: &Figure) -> Option<f64> {
     match kind {
         Kind::Latency | Kind::Put | Kind::Am => figure.half_rtt_ns.mean,
@@ -95,7 +95,7 @@ fn number(kind: Kind, figure: &Figure) -> Option<f64> {
     }
 }
 
-/// How many times as good the base is.
+/// Returns how many times as good the base is.
 fn times(kind: Kind, base: f64, other: f64) -> f64 {
     match kind {
         Kind::Latency | Kind::Overlap | Kind::Put | Kind::Am => other / base,
@@ -221,7 +221,7 @@ fn bare(turns: &[Turn], row: &Row) -> Option<f64> {
     median(&all)
 }
 
-/// The same stack's figure without losses, in the same band, or in any where it has none there.
+/// Returns the same stack's figure without losses, in the same band, or in any if it has none there.
 fn lossless(events: &[Event], rows: &[Row], row: &Row) -> Option<f64> {
     let Setting::Loss(_) = row.setting else {
         return None;

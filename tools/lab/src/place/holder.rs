@@ -71,7 +71,7 @@ impl<'r> Holder<'r> {
         words
     }
 
-    /// What runs a program in it.
+    /// Returns the command that runs a program in it.
     pub(super) fn enter(&self) -> Command {
         let words = self.words(self.user);
         let mut command = Command::new(&words[0]);

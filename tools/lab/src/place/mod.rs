@@ -231,7 +231,7 @@ pub(crate) fn without_settings(command: &mut Command) {
     }
 }
 
-/// Why figures from this machine's cores may be worth less than they look.
+/// Returns why figures from this machine's cores may be worth less than they look.
 pub(crate) fn doubts(cores: &[usize]) -> Vec<String> {
     let host = doorbell_bench::env::Host::read(cores);
     let mut doubts = Vec::new();

@@ -58,7 +58,7 @@ impl SelfRun<'_> {
         )
     }
 
-    /// What the sockets below a rail take by themselves, or the queues past the kernel (`xdp`).
+    /// Returns what the sockets below a rail take by themselves, or the queues past the kernel (`xdp`).
     pub(crate) fn raw(&self, bytes: usize, seconds: f64, xdp: bool, limit: Duration) -> Result<Ended, Stop> {
         let side = |side: Side| {
             let other = Side::BOTH[1 - side as usize];

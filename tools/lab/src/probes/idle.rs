@@ -37,8 +37,8 @@ impl Idle {
     }
 }
 
-/// What one more idle peer takes in this process, by the difference between a rank with one and a rank with
-/// [`IDLE_PEERS`].
+/// Returns what one more idle peer takes in this process, by the difference between a rank with one and a
+/// rank with [`IDLE_PEERS`].
 ///
 /// # Errors
 /// When a peer is refused, or the system does not report the process's memory.

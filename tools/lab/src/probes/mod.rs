@@ -108,7 +108,7 @@ impl Judged {
         Self { bad_bases, ..self }
     }
 
-    /// How often it was measured, and from where to where, in words.
+    /// Describes how often it was measured, and the range.
     fn told(&self) -> String {
         let times = match self.repetitions {
             0 => return String::new(),
@@ -200,7 +200,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Of rows, on this machine.
+    /// Makes the report of rows, on this machine.
     pub(crate) fn new(run: Run, budgets: Vec<Judged>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -221,7 +221,7 @@ impl Verdicts {
         self.budgets.iter().any(|row| row.verdict == Verdict::Missed)
     }
 
-    /// As JSON, with a newline at the end.
+    /// Returns it as JSON, with a newline at the end.
     pub(crate) fn json(&self) -> String {
         // Strings, numbers and options only: writing them into memory cannot fail.
         let mut text = serde_json::to_string_pretty(self).expect("verdicts are plain data");

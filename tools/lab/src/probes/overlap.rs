@@ -153,7 +153,7 @@ fn compute(steps: u64) {
     }
 }
 
-/// As many steps as take `nanos`.
+/// Returns how many steps take `nanos`.
 fn steps_for(clock: &Clock, nanos: f64) -> u64 {
     const PROBE: u64 = 200_000;
     let start = clock.ticks();

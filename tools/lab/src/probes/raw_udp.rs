@@ -226,7 +226,7 @@ fn ask(
     Ok(halves)
 }
 
-/// How many were answered, and the length of the one that ended it, if one did.
+/// Returns how many were answered, and the length of the one that ended it, if one did.
 fn answer(line: &mut Line, over: &AtomicBool) -> Result<(u64, Option<usize>), BenchError> {
     let mut buffer = vec![0; LONGEST];
     let mut answered = 0;

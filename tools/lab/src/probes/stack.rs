@@ -84,7 +84,7 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
     }
 }
 
-/// As many as for one look.
+/// Sends as many messages as one look needs.
 fn messages(pair: &mut Pair, way: Way) -> Result<(), Failed> {
     match way {
         Way::Waiting => (0..MESSAGES / 2).try_for_each(|_| pair.there_and_back()),
@@ -104,7 +104,7 @@ pub(crate) struct Among {
     pub(crate) resident_bytes: Option<f64>,
 }
 
-/// What a pair of ranks takes that are connected to `idle` more.
+/// Returns what a pair of ranks takes that are connected to `idle` more.
 ///
 /// # Errors
 /// When PML or BTL refuses what it must not refuse.
@@ -133,15 +133,15 @@ pub(crate) fn among(clock: &Clock, idle: u32) -> Result<Among, BenchError> {
     })
 }
 
-/// What of this process is in memory.
+/// Returns what of this process is in memory.
 fn resident_bytes() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: f64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as f64)
 }
 
-/// What the copying rail takes for one of these frames by itself, in nanoseconds: posted, shown, and looked
-/// at.
+/// Returns what the copying rail takes for one of these frames by itself, in nanoseconds: posted, shown, and
+/// looked at.
 fn driver_nanos(clock: &Clock, shapes: &[Shape]) -> Result<f64, RailError> {
     const BYTES: [u8; 256] = [7; 256];
     let [mut near, mut far] = End::pair(0, LATENCY)?;

@@ -141,7 +141,7 @@ impl Plan {
     }
 }
 
-/// In order and once each; at a first look the least, the middle and the most.
+/// Returns the points in order and once each; for a first impression the least, the middle and the most.
 fn points(list: &[u32], quick: bool) -> Vec<u32> {
     let mut points = list.to_vec();
     points.sort_unstable();

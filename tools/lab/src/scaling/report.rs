@@ -53,7 +53,7 @@ impl Group {
         }
     }
 
-    /// What there are more and more of.
+    /// Returns what there are more and more of.
     pub(super) fn across(self) -> &'static str {
         match self {
             Self::Idle | Self::Memory => "idle peers",
@@ -219,7 +219,7 @@ impl Report {
         }
     }
 
-    /// As JSON, with a newline at the end.
+    /// Returns it as JSON, with a newline at the end.
     pub(super) fn json(&self) -> String {
         // Strings, numbers and options only: writing them into memory cannot fail.
         let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");

@@ -39,7 +39,7 @@ pub(super) fn slope(curve: &Curve) -> Option<String> {
     ))
 }
 
-/// What one more costs; that may be far below a nanosecond.
+/// Returns what one more costs; that may be far below a nanosecond.
 fn one(curve: &Curve, each: f64) -> String {
     match curve.unit {
         Unit::Nanoseconds if each < 0.005 => format!("{:.2} ps", each * 1e3),

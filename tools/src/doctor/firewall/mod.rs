@@ -40,7 +40,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// What goes that way, in words.
+    /// Returns what goes that way, in words.
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::In => "what peers send to this rail",
@@ -64,7 +64,7 @@ const LIST: &str = "as root: `nft list ruleset`, and `iptables-save` where rules
 /// The tool answers at once, or not at all.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the rules of this machine do to `frames`.
+/// Returns what the rules of this machine do to `frames`.
 pub(super) fn judge(system: &System, frames: &Frames<'_>) -> Fate {
     let legacy = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]
         .iter()

@@ -19,8 +19,8 @@ const IPV4: u64 = 20;
 const IPV6: u64 = 40;
 const ETHERNET: u64 = 14;
 
-/// What this rule set does to frames that come in, then to those that go out, of the least and of the full
-/// length.
+/// Returns what this rule set does to frames that come in, then to those that go out, of the least and of the
+/// full length.
 pub(super) fn of(rules: &Value, frames: &Frames<'_>) -> Fate {
     let each =
         |way| [SHORT.min(frames.longest), frames.longest].map(|length| one_way(rules, frames, way, length));
@@ -38,7 +38,7 @@ pub(super) fn of(rules: &Value, frames: &Frames<'_>) -> Fate {
     })
 }
 
-/// How many chains look at frames that go this way, and what drops them, or may.
+/// Returns how many chains look at frames that go this way, and what drops them, or may.
 fn one_way(rules: &Value, frames: &Frames<'_>, way: Way, length: usize) -> (usize, Option<Fate>) {
     let objects: Vec<&Value> = rules["nftables"].as_array().into_iter().flatten().collect();
     let mut set = Set {
@@ -217,7 +217,7 @@ impl Set<'_> {
         }
     }
 
-    /// How a rule fits our frames, and what it does.
+    /// Returns how a rule fits our frames, and what it does.
     fn rule<'v>(&self, rule: &'v Value) -> (Fits, Verdict<'v>) {
         let mut fits = Fits::Yes;
         let mut verdict = Verdict::None;
@@ -408,7 +408,7 @@ impl Set<'_> {
     }
 }
 
-/// How a number fits a comparison.
+/// Returns how a number fits a comparison.
 fn compare(number: u64, op: &str, right: &Value) -> Fits {
     let yes = |is| if is { Fits::Yes } else { Fits::No };
     let bounds = right["range"]
@@ -427,7 +427,7 @@ fn compare(number: u64, op: &str, right: &Value) -> Fits {
     }
 }
 
-/// How both fit, where either may be the one.
+/// Returns how both fit, where either may be the one.
 fn both(one: Fits, other: Fits) -> Fits {
     if one == other { one } else { Fits::Perhaps }
 }

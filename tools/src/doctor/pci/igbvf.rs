@@ -179,7 +179,7 @@ fn neighbour(bdf: Bdf) -> Option<(String, IpAddr)> {
     Some((interface, of_link))
 }
 
-/// What the IOMMU stopped the device from doing, since the log begins.
+/// Checks what the IOMMU stopped the device from doing, since the log begins.
 fn stopped(walk: &mut Walk, bdf: Bdf) {
     match Host::here().faults(bdf) {
         Ok(faults) if faults.is_empty() => {

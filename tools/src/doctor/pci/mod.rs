@@ -42,7 +42,7 @@ fn host(system: &System) -> Host {
     Host::at(system.path("/"))
 }
 
-/// What a rail over this function is called.
+/// Returns what a rail over this function is called.
 fn rail(system: &System, bdf: Bdf) -> String {
     let known = host(system)
         .device(bdf)
@@ -293,7 +293,7 @@ fn cause(error: &Error) -> &'static str {
     }
 }
 
-/// What mends it; only what changes no more than the device concerned is a command.
+/// Returns the fix; it is a command only if that changes no more than the device concerned.
 fn fix(error: &Error) -> Fix {
     match error {
         Error::NotBound { .. }

@@ -89,7 +89,7 @@ impl Shell {
         })
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         self.is_buried = true;

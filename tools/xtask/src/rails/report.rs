@@ -169,7 +169,7 @@ fn changes(samples: &[Sample]) -> Vec<(f64, usize, usize, u64)> {
     all
 }
 
-/// When a way had carried half of its part for a while, after `from`.
+/// Returns when a path had carried half of its part for a while, after `from`.
 fn carries(samples: &[Sample], link: usize, from: Duration, until: Duration) -> Option<Duration> {
     let first = samples.partition_point(|sample| sample.at < from);
     for (at, begin) in samples.iter().enumerate().skip(first) {

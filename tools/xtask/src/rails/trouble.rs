@@ -34,7 +34,7 @@ const KINDS: [Kind; 5] = [
 ];
 
 impl Kind {
-    /// As it is shown.
+    /// Returns it as it is shown.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::DownAtA => "down at the sender",

@@ -170,7 +170,7 @@ pub(super) fn install(steps: &[Step]) -> Result<(), Error> {
     install_those(needed)
 }
 
-/// The same for packages by their names.
+/// Installs packages by their names.
 pub(crate) fn install_named(names: &[&str]) -> Result<(), Error> {
     install_those(|package| names.contains(&package.name))
 }

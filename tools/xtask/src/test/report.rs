@@ -200,7 +200,7 @@ impl Report {
         }
     }
 
-    /// The same for programs.
+    /// Returns the report as JSON, for programs.
     pub(super) fn to_json(&self) -> String {
         let value = serde_json::json!({
             "passed": self.passed(),

@@ -56,7 +56,7 @@ fn atomic_of(operation: u8, datatype: u8, swaps: bool) -> Result<(AtomicKind, Da
     Ok((kind, datatype))
 }
 
-/// What a conditional or masked swap compares with.
+/// Returns what a conditional or masked swap compares with.
 ///
 /// # Safety
 /// `operand` is null or points to an element of this type.

@@ -249,7 +249,7 @@ impl Bounds {
         })
     }
 
-    /// How many of a part a function has; `None` where it is not numbered.
+    /// Returns how many of a part a function has; `None` where it is not numbered.
     pub(super) fn count(&self, part: Part) -> Option<usize> {
         match part {
             Part::Wq => Some(self.wq),

@@ -275,7 +275,7 @@ impl Faults {
         first
     }
 
-    /// How many rules wait for their first moment.
+    /// Returns how many rules wait for their first moment.
     pub(crate) fn unfired(&self) -> usize {
         let rules = self.rules.borrow();
         rules.iter().filter(|rule| !rule.has_acted).count()

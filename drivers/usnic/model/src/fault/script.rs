@@ -98,7 +98,7 @@ fn when<'a>(words: &mut Words<'a>) -> Result<(When, Option<&'a str>), String> {
     }
 }
 
-/// What never happens is no fault.
+/// Parses a probability. Zero is refused: what never happens is no fault.
 fn probability(word: &str) -> Result<f64, String> {
     let share = word.parse::<f64>().ok();
     share
@@ -181,7 +181,7 @@ fn part(word: &str) -> Option<(Part, Option<usize>)> {
     }
 }
 
-/// What is counted at a point.
+/// Returns what is counted at a point.
 fn unit_of(point: Point) -> &'static str {
     match point {
         Point::Command => "commands",
@@ -210,7 +210,7 @@ fn at_point(point: Point, unit: Option<&str>, when: &When) -> Result<Point, Stri
     }
 }
 
-/// Where a deed is counted; none, by time.
+/// Returns where a deed is counted; none, by time.
 fn deed_point(unit: Option<&str>, when: &When) -> Result<Option<Point>, String> {
     match (unit, when) {
         (None, When::At(_)) => Ok(None),

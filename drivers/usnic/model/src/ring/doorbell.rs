@@ -157,7 +157,7 @@ impl Ring {
         self.shown = self.fetch;
     }
 
-    /// How many descriptors are there to fetch.
+    /// Returns how many descriptors are there to fetch.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         (self.posted + self.size - self.fetch) % self.size

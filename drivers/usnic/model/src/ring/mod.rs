@@ -39,7 +39,7 @@ impl Side {
         }
     }
 
-    /// Where the registers about errors are: status, enable, offset.
+    /// Returns where the registers about errors are: status, enable, offset.
     fn errors(self) -> (usize, usize, usize) {
         match self {
             Self::Wq => (wq::ERROR_STATUS, wq::ERROR_INTR_ENABLE, wq::ERROR_INTR_OFFSET),

@@ -118,7 +118,7 @@ fn open(name: &str, config: &UsnicConfig) -> Result<UsnicRail, RailError> {
     name.parse().and_then(|name| UsnicRail::open(&name, config))
 }
 
-/// What starts the model of a function.
+/// Returns the command that starts the model of a function.
 fn start(object: &Object) -> Fix {
     match doorbell_usnic::model_command(object) {
         Ok(command) => Fix::run(

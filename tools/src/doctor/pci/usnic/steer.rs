@@ -9,7 +9,7 @@ use doorbell_usnic::{Control, Object, UsnicConfig};
 use super::place::{Socket, look, user};
 use crate::doctor::chain::{Fix, Link, Walk};
 
-/// What starts an agent for a function.
+/// Returns the command that starts an agent for a function.
 pub(super) fn start(config: &UsnicConfig, object: &Object) -> Fix {
     let more = match object {
         Object::Model { .. } => "in a terminal of its own; it goes on until it is ended",
