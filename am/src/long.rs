@@ -45,7 +45,7 @@ impl<N: Ni> Conduit<N> {
     /// Sends a Long request; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors
-    /// As [`Self::try_request_long`], and [`AmError::Ended`].
+    /// Those of [`Self::try_request_long`], and [`AmError::Ended`].
     pub fn request_long<'a>(
         &mut self,
         to: u32,

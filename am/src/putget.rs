@@ -58,7 +58,7 @@ impl<N: Ni> Conduit<N> {
     /// Starts a put whose source must not change until it was synchronised.
     ///
     /// # Errors
-    /// As for [`Self::put`].
+    /// Those of [`Self::put`].
     pub fn put_bulk<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<Handle>, AmError> {
         self.explicit_put(to, &from.into(), true)
     }
@@ -66,7 +66,7 @@ impl<N: Ni> Conduit<N> {
     /// Starts an implicit put: [`Self::try_sync_puts`].
     ///
     /// # Errors
-    /// As for [`Self::put`].
+    /// Those of [`Self::put`].
     pub fn put_nbi<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<()>, AmError> {
         let op = self.ops.implicit();
         self.start_put(op, to, &from.into(), false)
@@ -75,7 +75,7 @@ impl<N: Ni> Conduit<N> {
     /// Starts a put, with a source that stays as it is until it was synchronised.
     ///
     /// # Errors
-    /// As [`Self::put`].
+    /// Those of [`Self::put`].
     pub fn put_nbi_bulk<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<()>, AmError> {
         let op = self.ops.implicit();
         self.start_put(op, to, &from.into(), true)
@@ -84,7 +84,7 @@ impl<N: Ni> Conduit<N> {
     /// Starts a get of `length` bytes.
     ///
     /// # Errors
-    /// As for [`Self::put`].
+    /// Those of [`Self::put`].
     pub fn get(
         &mut self,
         into: impl Into<Destination>,
@@ -100,7 +100,7 @@ impl<N: Ni> Conduit<N> {
     /// Starts an implicit get: [`Self::try_sync_gets`].
     ///
     /// # Errors
-    /// As for [`Self::put`].
+    /// Those of [`Self::put`].
     pub fn get_nbi(
         &mut self,
         into: impl Into<Destination>,
@@ -171,8 +171,8 @@ impl<N: Ni> Conduit<N> {
     /// Waits for an operation.
     ///
     /// # Errors
-    /// As [`Self::try_sync`], and [`AmError::Ended`], [`AmError::Fault`]. The handle stays good when the wait
-    /// was ended.
+    /// Those of [`Self::try_sync`], and [`AmError::Ended`], [`AmError::Fault`]. The handle stays good when
+    /// the wait was ended.
     pub fn sync(&mut self, handle: Handle, wait: &mut (impl Wait + ?Sized)) -> Result<(), AmError> {
         self.until(Stall::Operations, wait, |conduit| conduit.try_sync(handle))
     }
@@ -180,7 +180,7 @@ impl<N: Ni> Conduit<N> {
     /// Waits for all implicit operations.
     ///
     /// # Errors
-    /// As [`Self::try_sync_all`], and [`AmError::Ended`], [`AmError::Fault`].
+    /// Those of [`Self::try_sync_all`], and [`AmError::Ended`], [`AmError::Fault`].
     pub fn sync_all(&mut self, wait: &mut (impl Wait + ?Sized)) -> Result<(), AmError> {
         self.until(Stall::Operations, wait, Self::try_sync_all)
     }
@@ -188,7 +188,7 @@ impl<N: Ni> Conduit<N> {
     /// Puts, and waits until the bytes are there.
     ///
     /// # Errors
-    /// As [`Self::put`] and [`Self::sync`].
+    /// Those of [`Self::put`] and [`Self::sync`].
     pub fn put_blocking<'a>(
         &mut self,
         to: Remote,
@@ -203,7 +203,7 @@ impl<N: Ni> Conduit<N> {
     /// Gets, and waits until the bytes are here.
     ///
     /// # Errors
-    /// As [`Self::get`] and [`Self::sync`].
+    /// Those of [`Self::get`] and [`Self::sync`].
     pub fn get_blocking(
         &mut self,
         into: impl Into<Destination>,

@@ -105,7 +105,7 @@ impl<N: Ni> Conduit<N> {
     /// Sends a request with arguments; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors
-    /// As [`Self::try_request_short`], and [`AmError::Ended`].
+    /// Those of [`Self::try_request_short`], and [`AmError::Ended`].
     pub fn request_short(
         &mut self,
         to: u32,
@@ -134,7 +134,7 @@ impl<N: Ni> Conduit<N> {
     /// Sends a Medium request; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors
-    /// As [`Self::try_request_medium`], and [`AmError::Ended`].
+    /// Those of [`Self::try_request_medium`], and [`AmError::Ended`].
     pub fn request_medium<'a>(
         &mut self,
         to: u32,

@@ -74,7 +74,7 @@ impl<N: Ni> Conduit<N> {
     /// Enters a barrier and waits until all have entered.
     ///
     /// # Errors
-    /// As for [`Self::try_barrier`], and [`AmError::Ended`].
+    /// Those of [`Self::try_barrier`], and [`AmError::Ended`].
     pub fn barrier(&mut self, wait: &mut (impl Wait + ?Sized)) -> Result<(), AmError> {
         self.notify_barrier(BarrierName::Anonymous)?;
         self.until(Stall::Barrier, wait, |conduit| {

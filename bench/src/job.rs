@@ -96,7 +96,7 @@ pub fn measure(
 /// Measures as [`measure`] does, by puts in a job of two ranks.
 ///
 /// # Errors
-/// As [`measure`].
+/// Those of [`measure`].
 pub fn measure_portals(
     job: &mut Portals,
     plan: &Plan,
@@ -114,7 +114,7 @@ pub fn measure_portals(
 /// of `state`.
 ///
 /// # Errors
-/// As [`measure`].
+/// Those of [`measure`].
 pub fn measure_am(
     am: &mut Am,
     state: &AmState,

@@ -62,7 +62,7 @@ pub trait Link {
     /// how many were sent.
     ///
     /// # Errors
-    /// As [`Link::send`].
+    /// Those of [`Link::send`].
     fn stream_out(
         &mut self,
         body: &[u8],
@@ -75,14 +75,14 @@ pub trait Link {
     /// comes. The messages land in `sinks` in turn, each `bytes` long. Returns how many came.
     ///
     /// # Errors
-    /// As [`Link::recv`].
+    /// Those of [`Link::recv`].
     fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<u64, BenchError>;
 
     /// Sends messages as [`Link::stream_out`] does, each with contents of its own: `fill` is called with each
     /// buffer before it leaves.
     ///
     /// # Errors
-    /// As [`Link::send`].
+    /// Those of [`Link::send`].
     fn stream_out_each(
         &mut self,
         bodies: &mut Sinks,
@@ -96,7 +96,7 @@ pub trait Link {
     /// sinks.
     ///
     /// # Errors
-    /// As [`Link::recv`].
+    /// Those of [`Link::recv`].
     fn stream_in_each(
         &mut self,
         sinks: &mut Sinks,
@@ -118,27 +118,27 @@ pub trait Link {
     /// Whether the rail has let go of enough for another [`Link::try_send`].
     ///
     /// # Errors
-    /// As [`Link::send`].
+    /// Those of [`Link::send`].
     fn can_send(&mut self) -> Result<bool, BenchError>;
 
     /// Starts to send one message without waiting for its receiver; `false` when too many are under way
     /// already. The body may be changed when this returns.
     ///
     /// # Errors
-    /// As [`Link::send`].
+    /// Those of [`Link::send`].
     fn try_send(&mut self, body: &[u8]) -> Result<bool, BenchError>;
 
     /// Receives one message of the load if it is there; returns its length.
     ///
     /// # Errors
-    /// As [`Link::recv`].
+    /// Those of [`Link::recv`].
     fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
 
     /// Receives one message of the load if it is there already, or on its way; `None` when nothing comes any
     /// more.
     ///
     /// # Errors
-    /// As [`Link::recv`].
+    /// Those of [`Link::recv`].
     fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
 
     /// Returns how long a wait lasts at most.
@@ -147,19 +147,19 @@ pub trait Link {
     /// Sends a control message, off the measured path.
     ///
     /// # Errors
-    /// As [`Link::send`].
+    /// Those of [`Link::send`].
     fn send_control(&mut self, text: &[u8]) -> Result<(), BenchError>;
 
     /// Receives a control message, at most for [`Link::deadline`]: between two of them, nothing is measured.
     ///
     /// # Errors
-    /// As [`Link::recv`].
+    /// Those of [`Link::recv`].
     fn receive_control(&mut self) -> Result<Vec<u8>, BenchError>;
 
     /// Receives a control message, and waits for at most `limit`.
     ///
     /// # Errors
-    /// As [`Link::recv`].
+    /// Those of [`Link::recv`].
     fn receive_control_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError>;
 }
 

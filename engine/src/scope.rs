@@ -103,7 +103,7 @@ impl Drop for Loaned<'_> {
 }
 
 /// # Safety
-/// As [`MutLoan::new`]: the request that the loan is given to ends before the borrow does.
+/// The conditions of [`MutLoan::new`]: the request that the loan is given to ends before the borrow does.
 #[inline]
 unsafe fn lend_mut(into: &mut [u8]) -> MutLoan {
     let length = into.len();

@@ -214,7 +214,7 @@ impl<S: KeySource> KeyTable<S> {
     /// address, for example.
     ///
     /// # Errors
-    /// As for [`KeyTable::expose`]; also [`Refused::BadMemory`] when its end is beyond the last address.
+    /// Those of [`KeyTable::expose`]; also [`Refused::BadMemory`] when its end is beyond the last address.
     pub fn expose_at(
         &mut self,
         base: u64,

@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 /// have the library do without.
 ///
 /// # Errors
-/// As [`Command::spawn`].
+/// Those of [`Command::spawn`].
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     match command.spawn() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {

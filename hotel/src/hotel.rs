@@ -123,7 +123,7 @@ impl<T> Hotel<T> {
     ///
     /// # Errors
     ///
-    /// As [`Hotel::check_out`].
+    /// Those of [`Hotel::check_out`].
     #[inline(always)]
     pub fn re_book(&mut self, key: Key, deadline: u64) -> Result<(), HotelError> {
         self.room_mut(key)?.deadline = deadline;
@@ -136,7 +136,7 @@ impl<T> Hotel<T> {
     ///
     /// # Errors
     ///
-    /// As [`Hotel::check_out`].
+    /// Those of [`Hotel::check_out`].
     #[inline]
     pub fn knock(&self, key: Key) -> Result<&T, HotelError> {
         self.room(key)?.guest.as_ref().ok_or(HotelError::Stale(key))
@@ -146,7 +146,7 @@ impl<T> Hotel<T> {
     ///
     /// # Errors
     ///
-    /// As [`Hotel::check_out`].
+    /// Those of [`Hotel::check_out`].
     #[inline]
     pub fn knock_mut(&mut self, key: Key) -> Result<&mut T, HotelError> {
         self.room_mut(key)?.guest.as_mut().ok_or(HotelError::Stale(key))
@@ -156,7 +156,7 @@ impl<T> Hotel<T> {
     ///
     /// # Errors
     ///
-    /// As [`Hotel::check_out`].
+    /// Those of [`Hotel::check_out`].
     #[inline]
     pub fn deadline(&self, key: Key) -> Result<u64, HotelError> {
         self.room(key).map(|room| room.deadline)

@@ -53,11 +53,11 @@ impl<M: Message> Pml<M> {
         self.send_loan_slowly(to, context, tag, bytes)
     }
 
-    /// As [`Pml::send_loan`], of which more may follow: it rings the doorbell itself, or leaves that to the
-    /// next of them, to [`Pml::flush`] or to a poll, as [`Message::flush_soon`] has it.
+    /// Sends as [`Pml::send_loan`] does, where more sends may follow: it rings the doorbell itself, or leaves
+    /// that to the next send, to [`Pml::flush`] or to a poll, as [`Message::flush_soon`] decides.
     ///
     /// # Errors
-    /// As [`Pml::send_loan`].
+    /// Those of [`Pml::send_loan`].
     #[inline]
     pub fn post_loan(
         &mut self,
@@ -102,8 +102,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full.
-    /// Whether the rail took the bytes; if not, nothing has happened.
+    /// Sends as [`Pml::send_at_once`] does, but leaves the doorbell to [`Pml::flush`], a poll, or a full
+    /// rail. Returns whether the rail took the bytes; if not, nothing has happened.
     #[inline]
     pub fn send_with_more(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
         let sent = self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Loan(bytes));
@@ -114,7 +114,7 @@ impl<M: Message> Pml<M> {
     /// Sends.
     ///
     /// # Errors
-    /// As [`Pml::send_loan`]; [`PmlError::BadLayout`]; in buffered mode also as [`Pml::inject`].
+    /// Those of [`Pml::send_loan`]; [`PmlError::BadLayout`]; in buffered mode also those of [`Pml::inject`].
     pub fn send(&mut self, args: SendArgs) -> Result<Sent, PmlError> {
         let notify = if args.notify { mark::NOTIFY } else { 0 };
         let marks = match args.mode {

@@ -51,7 +51,7 @@ impl<M: Message> Pml<M> {
     /// Receives.
     ///
     /// # Errors
-    /// As [`Pml::recv_loan`], and [`PmlError::BadLayout`].
+    /// Those of [`Pml::recv_loan`], and [`PmlError::BadLayout`].
     pub fn recv(&mut self, args: RecvArgs) -> Result<RequestId, PmlError> {
         self.check_source(args.from)?;
         let id = self.prepare(args.context, args.tag, args.target, args.notify)?;

@@ -269,7 +269,7 @@ impl<const N: usize> Consumer<N> {
     /// Reads from a ring of `count` unused entries. Errors call it `what`.
     ///
     /// # Errors
-    /// As [`Producer::new`].
+    /// Those of [`Producer::new`].
     pub fn new(what: &'static str, area: Area, count: usize, places: Places) -> Result<Self, RingError> {
         Ok(Self {
             ring: Ring::new(what, area, count, places)?,
@@ -329,7 +329,7 @@ impl<const N: usize> Consumer<N> {
 /// Both sides of one ring in this process, for fakes and tests, with everything where the caller wants it.
 ///
 /// # Errors
-/// As [`Producer::new`].
+/// Those of [`Producer::new`].
 pub fn pair<const N: usize>(
     what: &'static str,
     area: Area,

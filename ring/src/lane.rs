@@ -121,7 +121,7 @@ pub fn pair(geometry: Geometry) -> Result<(Producer, Consumer), RingError> {
 /// Both ends within one process, in the memory given: cells and data; the consumer's control block.
 ///
 /// # Errors
-/// As [`Producer::attach`].
+/// Those of [`Producer::attach`].
 pub fn pair_in(geometry: Geometry, lane: Area, control: Area) -> Result<(Producer, Consumer), RingError> {
     // SAFETY: the two ends of one lane: marks and indices order what they do with cells and data.
     let lane_far = unsafe { lane.alias() }.into_read_only();
@@ -231,7 +231,7 @@ impl Producer {
     /// block of zeroes in its place.
     ///
     /// # Errors
-    /// As [`Producer::attach`].
+    /// Those of [`Producer::attach`].
     pub fn set_control(&mut self, control: Area) -> Result<(), RingError> {
         control.check(
             "message lane, consumer's control block",

@@ -133,7 +133,7 @@ impl<T> Slab<T> {
     /// The value of a handle, to change.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> Result<&mut T, RingError> {
         let capacity = self.slots.len();
@@ -149,7 +149,7 @@ impl<T> Slab<T> {
     /// Takes the value of a handle out; the handle and its copies are stale from then on.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     #[inline]
     pub fn remove(&mut self, handle: Handle) -> Result<T, RingError> {
         let capacity = self.slots.len();

@@ -283,7 +283,7 @@ mod real {
         /// A zeroed heap block of exactly `len` bytes.
         ///
         /// # Errors
-        /// As [`Heap::zeroed`].
+        /// Those of [`Heap::zeroed`].
         pub fn heap(len: usize) -> Result<Self, RingError> {
             Ok(Self::new(Heap::zeroed(len)?))
         }
@@ -381,7 +381,7 @@ mod real {
         /// The word of 32 bits at offset `at`.
         ///
         /// # Safety
-        /// As [`word`](Self::word), with 4 for 8.
+        /// The conditions of [`word`](Self::word), with 4 for 8.
         #[inline(always)]
         pub(crate) unsafe fn half(&self, at: usize) -> &AtomicU32 {
             debug_assert!(at + 4 <= self.len);

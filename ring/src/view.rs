@@ -218,8 +218,8 @@ impl<'a> SharedSliceMut<'a> {
     /// A view of `len` bytes at `pointer`.
     ///
     /// # Safety
-    /// As for [`SharedSlice::from_raw`], and the bytes must be writable, by nothing else in this process
-    /// for `'a`.
+    /// The conditions of [`SharedSlice::from_raw`], and the bytes must be writable, by nothing else in this
+    /// process for `'a`.
     #[inline]
     #[must_use]
     pub unsafe fn from_raw(pointer: *mut u8, len: usize) -> Self {

@@ -76,7 +76,7 @@ pub fn of_thread() -> Count {
 /// Returns what all threads of the process have allocated.
 ///
 /// # Panics
-/// As [`of_thread`] does.
+/// Those of [`of_thread`] does.
 pub fn of_process() -> Count {
     assert_installed();
     Count {

@@ -53,7 +53,7 @@ impl Pair {
     /// Creates the same pair, where each rank is connected to `idle` more, which receive no message.
     ///
     /// # Errors
-    /// As [`Pair::over`].
+    /// Those of [`Pair::over`].
     pub fn among(latencies_ns: &[u64], idle: u32) -> Result<Self, Failed> {
         let mut sides = [Vec::new(), Vec::new()];
         for (number, latency) in latencies_ns.iter().enumerate() {

@@ -37,7 +37,7 @@ pub type IgbvfRail = PacketRail<Igbvf>;
 /// `config` is its own.
 ///
 /// # Errors
-/// As of [`PacketRail::open`].
+/// Those of [`PacketRail::open`].
 pub fn over(name: &RailName, config: &IgbvfConfig, claim: Claim) -> Result<IgbvfRail, RailError> {
     PacketRail::build(name, || {
         open::open(name, config, &open::plan(name, config)?, claim)

@@ -194,7 +194,7 @@ impl<N: Nic> PacketRail<N> {
     /// A rail over what `open` returns, for drivers that have several ways to a card.
     ///
     /// # Errors
-    /// As of [`PacketRail::open`].
+    /// Those of [`PacketRail::open`].
     pub fn build(
         name: &RailName,
         open: impl FnOnce() -> Result<Parts<N>, RailError>,

@@ -139,7 +139,7 @@ impl<S> Job<S> {
     /// stuck.
     ///
     /// # Errors
-    /// As for [`Job::run`].
+    /// Those of [`Job::run`].
     pub fn run_explained(
         &mut self,
         rounds: u64,

@@ -113,7 +113,7 @@ impl Pf {
     /// Opens the one that a process models, behind this socket.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn connect(socket: &Path) -> Result<Self, Trouble> {
         let socket = socket.to_owned();
         Self::by(Arc::new(move || Claim::connect(&socket)))
@@ -129,7 +129,7 @@ impl Pf {
     /// Opens one over a claim. Once it is gone, it stays so.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn over(claim: Claim) -> Result<Self, Trouble> {
         let found = claim.config().identity()?;
         if found != DEVICE_PF {

@@ -40,7 +40,7 @@ pub(crate) type UsnicRx = PacketRx<Queues>;
 /// own, and which number it has at its physical function.
 ///
 /// # Errors
-/// As of [`PacketRail::open`].
+/// Those of [`PacketRail::open`].
 pub fn over(name: &RailName, config: &UsnicConfig, claim: Claim) -> Result<UsnicRail, RailError> {
     PacketRail::build(name, || {
         open::open(name, config, &open::plan(name, config)?, claim)

@@ -40,7 +40,7 @@ impl Claim {
     /// Opens a device by one backend only, [`Backend::Group`] or [`Backend::Cdev`].
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_by(bdf: Bdf, memory: u64, backend: Backend) -> Result<Self, Error> {
         Self::over(Chain::new(&Host::here(), bdf, memory).by(backend).finish()?)
     }

@@ -39,7 +39,7 @@ impl<'a> Config<'a> {
     /// One byte.
     ///
     /// # Errors
-    /// As of [`Device::read`].
+    /// Those of [`Device::read`].
     pub fn read8(self, at: u64) -> Result<u8, Error> {
         let mut byte = [0];
         self.device.read(RegionIndex::CONFIG, at, &mut byte)?;
@@ -49,7 +49,7 @@ impl<'a> Config<'a> {
     /// Two bytes.
     ///
     /// # Errors
-    /// As of [`Device::read`].
+    /// Those of [`Device::read`].
     pub fn read16(self, at: u64) -> Result<u16, Error> {
         let mut bytes = [0; 2];
         self.device.read(RegionIndex::CONFIG, at, &mut bytes)?;
@@ -59,7 +59,7 @@ impl<'a> Config<'a> {
     /// Four bytes.
     ///
     /// # Errors
-    /// As of [`Device::read`].
+    /// Those of [`Device::read`].
     pub fn read32(self, at: u64) -> Result<u32, Error> {
         let mut bytes = [0; 4];
         self.device.read(RegionIndex::CONFIG, at, &mut bytes)?;
@@ -69,7 +69,7 @@ impl<'a> Config<'a> {
     /// Writes two bytes.
     ///
     /// # Errors
-    /// As of [`Device::write`].
+    /// Those of [`Device::write`].
     pub fn write16(self, at: u64, value: u16) -> Result<(), Error> {
         self.device.write(RegionIndex::CONFIG, at, &value.to_le_bytes())
     }
@@ -92,7 +92,7 @@ impl<'a> Config<'a> {
     /// Whether the device may access memory.
     ///
     /// # Errors
-    /// As of [`Device::read`].
+    /// Those of [`Device::read`].
     pub fn is_bus_master(self) -> Result<bool, Error> {
         Ok(self.read16(COMMAND)? & BUS_MASTER != 0)
     }
@@ -125,7 +125,7 @@ impl<'a> Config<'a> {
     /// Returns the offset of a capability, or `None` if the device lacks it.
     ///
     /// # Errors
-    /// As for [`Device::read`].
+    /// Those of [`Device::read`].
     pub fn capability(self, wanted: u8) -> Result<Option<u64>, Error> {
         /// Capabilities have four bytes at least, and lie between the header and the end.
         const MOST: usize = (0x100 - 0x40) / 4;
@@ -148,7 +148,7 @@ impl<'a> Config<'a> {
     /// Returns how many MSI-X vectors the device has; 0 where it has none.
     ///
     /// # Errors
-    /// As of [`Device::read`].
+    /// Those of [`Device::read`].
     pub fn msix_vectors(self) -> Result<u32, Error> {
         match self.capability(MSIX)? {
             // The size of the table is counted from 0.

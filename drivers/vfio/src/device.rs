@@ -180,7 +180,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Writes a region by a call.
     ///
     /// # Errors
-    /// As of [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     fn write(&self, index: RegionIndex, at: u64, bytes: &[u8]) -> Result<(), Error>;
 
     /// Describes a kind of interrupt.

@@ -88,7 +88,7 @@ impl Space {
     /// Writes 32 bits.
     ///
     /// # Errors
-    /// As of [`read32`](Self::read32).
+    /// Those of [`read32`](Self::read32).
     pub fn write32(&self, at: u64, value: u32) -> Result<(), Error> {
         if let Some(cell) = self.block::<RW<u32>>(at) {
             cell.put(value);
@@ -100,7 +100,7 @@ impl Space {
     /// Reads 64 bits.
     ///
     /// # Errors
-    /// As of [`read32`](Self::read32).
+    /// Those of [`read32`](Self::read32).
     pub fn read64(&self, at: u64) -> Result<u64, Error> {
         if let Some(cell) = self.block::<RW<u64>>(at) {
             return Ok(cell.read());
@@ -113,7 +113,7 @@ impl Space {
     /// Writes 64 bits.
     ///
     /// # Errors
-    /// As of [`read32`](Self::read32).
+    /// Those of [`read32`](Self::read32).
     pub fn write64(&self, at: u64, value: u64) -> Result<(), Error> {
         if let Some(cell) = self.block::<RW<u64>>(at) {
             cell.put(value);

@@ -100,7 +100,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
 /// is stored, so the two ranges may overlap too.
 ///
 /// # Safety
-/// As for [`copy`], and `n` is from one to two times the size of `T`.
+/// The conditions of [`copy`], and `n` is from one to two times the size of `T`.
 #[inline(always)]
 unsafe fn copy_ends<T: Copy>(from: *const u8, to: *mut u8, n: usize) {
     let last = n - size_of::<T>();

@@ -225,19 +225,19 @@ pub trait Ni {
     /// Starts a get.
     ///
     /// # Errors
-    /// As for [`Ni::put`].
+    /// Those of [`Ni::put`].
     fn get(&mut self, get: &Get) -> Result<(), NiError>;
 
     /// Starts an atomic.
     ///
     /// # Errors
-    /// As for [`Ni::put`].
+    /// Those of [`Ni::put`].
     fn atomic(&mut self, atomic: &Atomic) -> Result<(), NiError>;
 
     /// Starts a fetching atomic or a swap.
     ///
     /// # Errors
-    /// As for [`Ni::put`].
+    /// Those of [`Ni::put`].
     fn fetch_atomic(&mut self, fetch: &FetchAtomic) -> Result<(), NiError>;
 
     /// Does it when the counting event reaches the threshold; at once, if it has. The handle is that of the

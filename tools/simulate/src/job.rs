@@ -166,7 +166,7 @@ impl SimulatedJob {
     /// Plays the job once, and writes all of it to `file` as a capture.
     ///
     /// # Errors
-    /// As [`SimulatedJob::run`].
+    /// Those of [`SimulatedJob::run`].
     pub fn capture(&self, file: &Path) -> Result<Outcome, Failure> {
         self.guarded(Some((Time::ZERO, file)))
             .map_err(|(at, kind)| self.failure(at, kind, Some(file.to_owned())))

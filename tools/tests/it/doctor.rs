@@ -92,7 +92,7 @@ fn is_whole(command: Command, rail: &str) -> Value {
     chain.clone()
 }
 
-/// The same, as `doctor WORDS --json` is run on that host.
+/// Checks that the chain is whole, as `doctor WORDS --json` shows it on that host.
 fn is_whole_at(host: &str, words: &[&str], rail: &str) -> Value {
     is_whole(at(Some(host), &[&["doctor", "--json"], words].concat()), rail)
 }

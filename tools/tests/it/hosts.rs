@@ -32,7 +32,7 @@ pub(crate) fn at(host: Option<&str>, words: &[&str]) -> Command {
     program_at(Path::new(env!("CARGO_BIN_EXE_doorbell")), host, words)
 }
 
-/// As [`at`], the program `doorbell-lab`.
+/// Returns the command `doorbell-lab` at a host, as [`at`] does for `doorbell`.
 pub(crate) fn lab_at(host: Option<&str>, words: &[&str]) -> Command {
     program_at(&lab_program(), host, words)
 }

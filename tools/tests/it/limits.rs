@@ -189,7 +189,7 @@ fn what_was_asked_for_and_is_refused_is_an_error_with_its_own_advice() {
 /// What a rank has of its launcher's process: limits, priority, mask of files, signals.
 const STATE: &str = "ulimit -Sn; ulimit -Hn; nice; umask; grep -E 'Sig(Ign|Blk|Cgt)' /proc/self/status";
 
-/// The same outside of a job.
+/// Returns that state for a process outside of a job.
 fn state(begun: &str) -> String {
     let out = Command::new("sh")
         .args(["-c", &format!("{begun} exec sh -c \"{STATE}\"")])

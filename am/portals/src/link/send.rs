@@ -37,7 +37,7 @@ impl<M: Message> Link<M> {
     /// not be stored then to be looked at.
     ///
     /// # Errors
-    /// As [`Link::send`].
+    /// Those of [`Link::send`].
     #[inline(always)]
     pub(crate) fn send_here(
         &mut self,

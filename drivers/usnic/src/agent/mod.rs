@@ -108,7 +108,7 @@ impl Agent {
     /// Listens like [`new`](Self::new), for the members of the group with this number, too.
     ///
     /// # Errors
-    /// As of [`new`](Self::new); where the socket cannot be given to the group.
+    /// Those of [`new`](Self::new); where the socket cannot be given to the group.
     pub fn for_group(mut pf: Pf, path: &Path, group: Option<u32>) -> Result<Self, Trouble> {
         pf.check()?;
         let listener = Listener::new(path, group)?;

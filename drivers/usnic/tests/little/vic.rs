@@ -43,7 +43,7 @@ pub(crate) enum Policy {
     /// Everything is done.
     #[default]
     Permissive,
-    /// As a real usNIC function may: filters and queue pairs are refused with error 3.
+    /// A real usNIC function: filters and queue pairs are refused with error 3.
     Real,
     /// Every command is refused with error 5.
     Hidden,
@@ -550,7 +550,7 @@ impl State {
         self.functions[number].filters.len()
     }
 
-    /// As after a reset of the physical function.
+    /// Puts it into the state after a reset of the physical function.
     pub(crate) fn forget(&mut self) {
         for function in &mut self.functions {
             function.filters.clear();

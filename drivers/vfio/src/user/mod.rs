@@ -88,7 +88,7 @@ impl UserDevice {
     /// Connects with another limit for each answer, now and later.
     ///
     /// # Errors
-    /// As of [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub fn connect_within(socket: &Path, limit: Duration) -> Result<Self, Error> {
         let mut line = Line::connect(socket, limit)?;
         let answer = line.ask(Command::Version, wire::version(), &[])?;

@@ -123,7 +123,7 @@ impl CreditsJob {
     /// The same with the tables that programs have: 32 bytes for each two nodes.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub fn run_dense(&self) -> Result<Tally, String> {
         self.play::<Dense>()
     }

@@ -122,7 +122,7 @@ unsafe fn le_entry(le: *const PtlLe, kind: Kind) -> Result<Entry, Code> {
 /// A match entry, as the interface takes it.
 ///
 /// # Safety
-/// As [`le_entry`].
+/// The conditions of [`le_entry`].
 pub(super) unsafe fn me_entry(me: *const PtlMe, kind: Kind) -> Result<Entry, Code> {
     // SAFETY: the caller's promise.
     let me = unsafe { taken(me) }?;
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn PtlLEAppend(
 /// Appends a match entry.
 ///
 /// # Safety
-/// As [`PtlLEAppend`].
+/// The conditions of [`PtlLEAppend`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PtlMEAppend(
     ni_handle: u32,

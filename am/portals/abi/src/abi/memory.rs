@@ -48,7 +48,7 @@ pub(super) unsafe fn memory(
 }
 
 /// # Safety
-/// As [`memory`].
+/// The conditions of [`memory`].
 unsafe fn landing(start: *mut c_void, length: u64) -> Landing {
     let length = length.min(LONGEST) as usize;
     if length == 0 {

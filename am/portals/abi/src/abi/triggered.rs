@@ -76,7 +76,7 @@ pub extern "C" fn PtlTriggeredCTSet(
 /// [`super::PtlMEAppend`] when the counting event reaches the threshold (an extension).
 ///
 /// # Safety
-/// As [`super::PtlMEAppend`].
+/// The conditions of [`super::PtlMEAppend`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PtlTriggeredMEAppend(
     ni_handle: u32,
