@@ -149,7 +149,7 @@ impl LidCache {
             }
             self.used -= 1;
             let taken = self.slots[at].take();
-            // What moved into the gap is looked at next.
+            // The entry that moved into the gap is looked at next.
             self.close_gap(at);
             if let Some(slot) = taken {
                 each(self.taken(slot));

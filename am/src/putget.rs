@@ -369,7 +369,7 @@ impl<N: Ni> Conduit<N> {
         from.copy_into(&self.segment, self.reqsb.memory(), at as usize);
         let sources = self.objects.reqsb;
         Way {
-            // What the interface has copied needs no chunk, and its ACK frees none.
+            // Bytes that the interface has copied need no chunk, and their ACK frees none.
             id: if volatile { Id::Rar } else { Id::ReqSb },
             md: if volatile { sources.volatile } else { sources.quiet },
             offset: u64::from(at),

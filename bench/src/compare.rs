@@ -224,7 +224,7 @@ const LABEL: usize = 15;
 pub fn read(path: &Path) -> Result<Report, BenchError> {
     let bad = |reason: String| BenchError::BadReport {
         path: path.to_owned(),
-        // What stands in the file stands in the reason.
+        // The reason may quote the file, so it is made printable.
         reason: printable(&reason),
     };
     let text = std::fs::read(path).map_err(|error| bad(error.to_string()))?;

@@ -198,7 +198,7 @@ pub fn sentence(error: &doorbell::Error) -> String {
     if said {
         return text;
     }
-    // What follows the sentence are lines of their own.
+    // The lines after the sentence stand by themselves.
     match text.split_once('\n') {
         Some((sentence, lines)) => format!("{sentence}; {remedy}\n{lines}"),
         None => format!("{text}; {remedy}"),

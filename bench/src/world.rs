@@ -505,7 +505,7 @@ impl WorldLink<'_> {
             filled = filled.max(batch);
             came += batch as u64;
         }
-        // What arrived is looked at where everything else is: in the sinks.
+        // Arrivals are read in the sinks, as all others.
         for (region, sink) in regions[..filled].iter().zip(sinks.buffers()) {
             region.read(0, sink);
         }

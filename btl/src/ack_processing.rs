@@ -101,7 +101,7 @@ impl Core {
         let peer = &mut self.peers[index];
         let acked = peer.send.acknowledge(&mut self.segments, n, now);
         peer.send.judge_resent(&acked, now, peer.rtt.least());
-        // Where a gap was closed, what came behind it may have arrived long ago.
+        // If a gap was closed, the segments behind it may have arrived long ago.
         if let Some(trip) = acked.trip.filter(|_| !acked.again) {
             peer.rtt.sample(trip);
         }

@@ -69,7 +69,7 @@ impl Core {
     /// Whether the message that was just accepted for `peer` waits for the rest of a batch.
     #[inline]
     pub(crate) fn gathers(&mut self, peer: PeerIndex) -> bool {
-        // What waits for the window, or what was cut, is not helped by waiting for more of it.
+        // Waiting for more messages does not help one that waits for the window, or that was cut.
         let state = self.peers.get(peer);
         let alone = self.ready.is_empty() && state.is_some_and(|state| state.send.unsent().is_none());
         if !(self.outbox.has_posted() && alone) {

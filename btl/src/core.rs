@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) reconnects: Reconnects,
     pub(crate) probing: Probing,
 
-    // What they share.
+    // The parts that these share.
     pub(crate) segments: Segments,
     pub(crate) bitmaps: Bitmaps,
     pub(crate) reassemblies: Reassemblies,
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     pub(crate) acks: AckSchedule,
     pub(crate) polls: PollOrder,
 
-    // What is reported to the owner.
+    // The reports to the owner.
     pub(crate) journal: Journal,
     pub(crate) history: History,
 

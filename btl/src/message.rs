@@ -194,7 +194,7 @@ impl Core {
                 shown += self.receive(rx, channel, budget - shown, sink);
             }
         }
-        // Where one channel takes all there is to give, the other one is next.
+        // If one channel uses the whole budget, the other one is next.
         let full = shown >= budget;
         self.polls.data_first = full && !self.polls.data_first;
         self.polls.crowded = if full {

@@ -459,7 +459,7 @@ mod tests {
             left.extend_from_slice(b"frame");
             let arrived = Arrived::read(&left, left.len()).unwrap();
             assert!(arrived.is_partial_checksum());
-            // What the device does: it sums from UDP's header on, the seed included.
+            // As the device does: the sum starts at UDP's header, the seed included.
             let at = headers.len() - UDP;
             let done = finish_checksum(sum(&left[at..]));
             assert_eq!(

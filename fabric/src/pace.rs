@@ -214,7 +214,7 @@ mod tests {
     fn a_poll_that_costs_a_system_call_waits_for_its_turn() {
         let polls = passes(&mut of(&[PollCost::SystemCall(500)]), 1_000, &[]);
         assert_eq!(polls, [100]);
-        // Where there is something, there may be more.
+        // A poll that finds something may leave more.
         let polls = passes(&mut of(&[PollCost::SystemCall(500)]), 1_000, &[0]);
         assert_eq!(polls, [1_000]);
     }

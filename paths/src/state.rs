@@ -177,7 +177,7 @@ mod tests {
     fn every_transition_down_is_a_failure_but_a_call_without_an_answer() {
         for (from, _, to) in TRANSITIONS {
             let failed = *to == PathState::Down && *from != PathState::Probing;
-            // What is seen later, when the peer is called or has answered, counts as well.
+            // A failure that is found later, when the peer is called or has answered, counts as well.
             assert!(
                 !failed || from.has_failed(*to) && from.has_failed(PathState::Probing),
                 "{from} {to}"

@@ -124,7 +124,7 @@ pub fn tick<L: Layer>(layer: &mut L, now: Time) {
 
 /// Looks at one peer. Returns whether it is to be watched on.
 fn tick_peer<L: Layer>(layer: &mut L, now: Time, peer: u32) -> bool {
-    // What arrived comes first: nothing is judged by the absence of what is here.
+    // Arrivals come first: nothing is judged by the absence of what is here.
     act_on_peer(layer, now, peer);
     for at in 0..layer.paths(peer).map_or(0, |(paths, _)| paths.len()) {
         tick_path(layer, now, peer, at);

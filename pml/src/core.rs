@@ -61,7 +61,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) scratch: Scratch,
 
-    // What is reported to the owner, and to rails.
+    // The reports to the owner, and to rails.
     pub(crate) reports: Reports,
     pub(crate) deliveries: Deliveries,
     pub(crate) withdrawals: Withdrawals,

@@ -380,7 +380,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn drain_peer(&mut self, rank: Rank) -> Work {
-        // What waits for a path that comes back is listed again then.
+        // Messages that wait for a path are listed again when it comes back.
         if self.core.hot[rank].is(about::LOST) || self.core.peers[rank].paths.first_up().is_none() {
             return 0;
         }
@@ -404,7 +404,7 @@ impl<M: Message> Pml<M> {
             }
         }
         work += self.send_queued(rank, &mut again);
-        // What the tasks queued is sent at once, not with the next pass.
+        // Messages that the tasks queued are sent at once, not with the next pass.
         again |= !self.send_control(rank);
         if again {
             self.core.list(rank);

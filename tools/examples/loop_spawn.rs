@@ -123,7 +123,7 @@ fn work(args: &Args) -> Result<(), Error> {
     }
     let mut before = None;
     for round in 0..args.rounds {
-        // What a process needs once is there after some rounds.
+        // Memory that a process needs once is allocated after some rounds.
         if round == args.rounds / 2 {
             before = Some(held());
         }

@@ -24,7 +24,7 @@ pub fn is_closed() -> bool {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // What cannot be looked at is found when something is written.
+    // A descriptor that cannot be examined now fails when something is written.
     rustix::event::poll(&mut look, Some(&now)).is_ok()
         && look[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
 }

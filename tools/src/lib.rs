@@ -140,7 +140,7 @@ fn refuse(name: &str, refusal: &clap::Error) -> ExitCode {
             flushed.map(|()| Exit::Done.into()).map_err(ToolError::Output),
         )
     } else {
-        // Where the standard error is closed, there is nowhere to report that.
+        // If stderr is closed, there is nowhere to report that.
         Exit::Usage.into()
     }
 }

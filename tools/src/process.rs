@@ -290,7 +290,7 @@ impl Runner {
         let mut child = spawn(&mut command).map_err(failed)?;
         let group = Pid::from_child(&child);
         self.reaper.borrow_mut().watch(group);
-        // Where the system gives none, its end is looked for again and again.
+        // If the system has none, its end is checked for repeatedly.
         let end = pidfd_open(group, PidfdFlags::empty()).ok();
         let spoke = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&spoke);
@@ -377,7 +377,7 @@ impl Running {
     }
 
     fn end_group(&mut self) {
-        // What has ended already needs no signal.
+        // A process that has ended already needs no signal.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 

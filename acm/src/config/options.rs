@@ -275,7 +275,7 @@ mod tests {
             let item = Item::of(name).unwrap();
             assert_eq!((item.get)(&options), [Some(value.to_owned())], "{name}");
         }
-        // What the original sets by itself and is not used here.
+        // Options that the original sets by itself and that are not used here.
         let unset = ["log_file", "lock_file", "provider_lib_path"];
         for name in unset {
             assert_eq!((Item::of(name).unwrap().get)(&options), [None], "{name}");

@@ -95,7 +95,7 @@ impl Core {
         let (ni, md, role) = (usize::from(at.ni), at.object, at.role);
         let (ack, user_ptr, rlength) = (at.ack, at.user_ptr, at.length);
         let asked = at.offset;
-        // What an overflowing peer claims: never more than was sent.
+        // A peer may claim more than was sent.
         let mlength = if fail == NiFail::Ok {
             mlength.min(rlength)
         } else {

@@ -97,7 +97,7 @@ impl Iface {
         table.linked[list as usize] += 1;
         if self.kind.matching {
             let posting = posting(slot, index, filled);
-            // What was kept has been searched, for a priority entry; what did not fit it is passed.
+            // A priority entry has searched the kept headers; those that did not fit it are passed.
             slot.posted = Some(table.matcher.link(&posting));
             return;
         }

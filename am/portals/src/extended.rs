@@ -214,7 +214,7 @@ impl Add for Extended {
         if large.negative == small.negative {
             return Self::nearest(large.negative, large.scale(), one + other);
         }
-        // What leaves nothing is positive.
+        // A result of zero is positive.
         let negative = large.negative && one != other;
         Self::nearest(negative, large.scale(), one - other)
     }
@@ -379,7 +379,7 @@ mod tests {
         same(odd + half_place(odd), even);
         same(even + half_place(even), even);
         same(odd - half_place(odd), number(false, BIAS as u16, LEADING));
-        // What is far below still breaks the tie.
+        // Bits far below still break the tie.
         let beyond = number(false, 1, LEADING);
         same(even + half_place(even) + beyond, even);
         let more = number(false, even.exponent - 64, LEADING | 1);

@@ -319,7 +319,7 @@ impl<M: Message> Node<M> {
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.core.pump(&mut self.link);
         if now < by && self.core.is_restless() {
-            // What has fired, or is requested, and finds no room yet.
+            // Operations that have fired, or are requested, and find no room yet.
             self.link.progress(now);
             return false;
         }
@@ -479,7 +479,7 @@ impl Core {
             if self.ops.at(op).is_some_and(|op| op.ni == number) {
                 self.fail_op(op);
             }
-            // What is still being written ends by itself, without an event.
+            // Writes in progress end by themselves, without an event.
             if let Some(op) = self.ops.at_mut(op).filter(|op| op.ni == number) {
                 op.ni = NO_NI;
             }

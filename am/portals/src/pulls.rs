@@ -435,7 +435,7 @@ impl Core {
                     }
                 }
             }
-            // What no path brings is requested in fragments, one range after the other.
+            // Bytes that no path can read are requested in fragments, one range after the other.
             if exposed == 0
                 && pull.frag.is_none()
                 && let Some((from, to)) = pull.wanted()

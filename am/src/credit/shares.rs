@@ -134,7 +134,7 @@ fn dynamic(terms: &CreditConfig) -> Result<(u16, u32), CreditConfigError> {
         (None, None, Some(space)) => {
             let each = space / BYTES_PER_CREDIT as u64 / others;
             let per_node = enough(terms, each, SPACE, space)?;
-            // What the counters of one peer cannot hold is for the bank.
+            // Credits beyond what one peer's counters can hold go to the bank.
             let rest = (each - u64::from(per_node)) * others;
             let banked = u32::try_from(rest).map_err(|_| too_many(terms, (per_node, 0), rest))?;
             (per_node, banked)

@@ -462,7 +462,7 @@ impl Link for AmLink<'_> {
         Ok(count)
     }
 
-    // What comes is counted, and not looked at.
+    // Arrivals are counted, and not read.
     fn ends_early(&self) -> bool {
         false
     }

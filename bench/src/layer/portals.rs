@@ -372,7 +372,7 @@ impl Link for PortalsLink<'_> {
         Ok(count)
     }
 
-    // What arrives is counted, and not looked at.
+    // Arrivals are counted, and not read.
     fn ends_early(&self) -> bool {
         false
     }

@@ -85,7 +85,7 @@ impl Pingpong {
             repeats: Vec::new(),
         };
         let limit = super::slices::limit(each * (rounds * round) as f64, SLICE_NANOS, left);
-        // Where a loop cannot end early, each round is one of its own.
+        // If a loop cannot end early, each round is a loop of its own.
         let (orders, of_each) = if session.link.ends_early() || session.verifier.is_some() {
             (1, rounds)
         } else {

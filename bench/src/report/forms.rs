@@ -188,7 +188,7 @@ fn check_table(report: &Report, columns: Columns) {
                 digit,
             );
         }
-        // What a reader can work out from the other columns of the row.
+        // A reader can work these out from the other columns of the row.
         if let (Some(each), Some(rate)) = (
             columns
                 .iter()

@@ -68,7 +68,7 @@ fn head(report: &Report, width: usize, text: &mut String) {
                 (Some(core), None) => format!("rank {} on {core}", rank.rank),
                 (None, _) => format!("rank {} not bound", rank.rank),
             };
-            // Where it began is not where it ran.
+            // The core at the start is not the only one that it ran on.
             let changed = if rank.moved.is_empty() { "" } else { " at first" };
             format!("{place}{changed}")
         })

@@ -141,7 +141,7 @@ impl Mailbox {
         match ask.stage {
             Stage::Take => {
                 if self.take()? {
-                    // What it sent before is no answer to this.
+                    // An earlier message is no answer to this.
                     self.seen &= !(THEIRS_WROTE | THEIRS_READ);
                     for (register, word) in self.registers.memory.iter().zip(ask.words) {
                         register.put(word);

@@ -268,7 +268,7 @@ impl Held {
             claim,
         } = self;
         drop((general, mailbox));
-        // Where it does not obey, the IOMMU keeps it from the memory one line further.
+        // If it does not obey, the IOMMU keeps it from the memory one line further.
         let _ = claim.close();
         drop(slab);
     }

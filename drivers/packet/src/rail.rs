@@ -396,7 +396,7 @@ impl<N: Nic> PacketRail<N> {
     fn reset(&mut self) {
         match self.nic.reset(self.now, (&mut self.tx, &mut self.rx)) {
             Ok(None) => {}
-            // What was in the queues is lost, which the layer above expects of frames.
+            // Frames in the queues are lost, which the layer above expects of frames.
             Ok(Some(mac)) => {
                 self.mac = mac;
                 self.resets += 1;

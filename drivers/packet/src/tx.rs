@@ -288,7 +288,7 @@ impl<R: SendRing> Transmit for PacketTx<R> {
 
     #[inline]
     fn doorbell(&mut self) {
-        // Where the queues are off, the card may be in the middle of a reset: what was posted is lost.
+        // If the queues are off, the card may be in the middle of a reset: posted frames are lost.
         if self.is_off {
             return;
         }

@@ -120,7 +120,7 @@ impl Bringup {
             steps.push_back(Step::Off(Side::Receive, pair));
         }
         held.has_arp = false;
-        // What was begun before is another one's.
+        // An earlier command that was begun belongs to another owner.
         held.own.devcmd.abandon();
         held.filters.append(&mut held.own.orphans);
         held.filters.extend(std::iter::from_fn(|| held.steering.orphan()));
@@ -325,7 +325,7 @@ impl Bringup {
             return Ok(());
         };
         if command == NOTIFY {
-            // What stands there is of an earlier life.
+            // The notify area still has the content of an earlier use.
             parts.held.forget_news();
         }
         parts.held.own.devcmd.begin(command, &arguments(&first))?;

@@ -82,7 +82,7 @@ impl CompletionRing {
             self.last ^= COLOR;
         }
         let read = Completion::read_from_bytes(&bytes).ok()?;
-        // What decided that it is new is what it is.
+        // The kind that showed it to be new is the one that counts.
         Some(Completion { kind, ..read })
     }
 

@@ -91,7 +91,7 @@ fn is_whole(bytes: &[u8; NOTIFY_BYTES], words: usize) -> bool {
 
 impl News {
     fn of(bytes: &[u8; NOTIFY_BYTES], words: usize) -> Self {
-        // What the device does not keep is not looked at.
+        // Fields that the device does not maintain are not read.
         let mut kept = [0; NOTIFY_BYTES];
         kept[..words * 4].copy_from_slice(&bytes[..words * 4]);
         let area: Area = zerocopy::transmute!(kept);

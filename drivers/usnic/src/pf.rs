@@ -196,7 +196,7 @@ impl Pf {
         };
         self.info.has_usnic = flags & FLAG_USNIC != 0;
         self.info.highest_filter = self.devcmd.highest_filter()?;
-        // What stands there is of an earlier life.
+        // The area still has the content of an earlier use.
         self.slab.region().write(0, &[0; NOTIFY_BYTES]);
         let said = self.devcmd.run(NOTIFY, &self.watching())?;
         self.kept = (said[1] as u32 as usize).min(NOTIFY_BYTES);
@@ -279,7 +279,7 @@ impl Pf {
                 self.question = Some(thread);
                 None
             }
-            // Where no thread can be started, NOTIFY shows it too.
+            // If no thread can be started, NOTIFY shows it, too.
             Err(_) => Some(Ok(false)),
         }
     }
@@ -439,7 +439,7 @@ fn forgiving(request: Request, answer: Result<u64, Fault>) -> Result<u64, Troubl
 impl Drop for Pf {
     fn drop(&mut self) {
         self.finish_check();
-        // What is under way has an end.
+        // Commands in progress come to an end first.
         self.settle();
         // The processes that would care about an error here have left.
         for command in [DISABLE, NOTIFY, CLOSE] {

@@ -101,7 +101,7 @@ impl Usnic {
         let parts = bringup::Parts { tx, rx, held };
         open::finish(parts, (self.address, self.config.port))?;
         self.mac = open::mac(held, &self.config)?;
-        // What is known of the link when the rail is open.
+        // The state of the link when the rail is opened.
         self.health.first(held);
         self.introduce();
         tx.is_down = !self.is_up();

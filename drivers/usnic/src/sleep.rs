@@ -126,7 +126,7 @@ impl Sleep {
         self.armed = Some(By::Interrupts);
         self.mask(0);
         for window in &self.registers {
-            // What is looked for after this comes after the device has seen the mask.
+            // The check after this comes after the device has seen the mask.
             let _ = window.read32(offset_of!(Interrupt, mask));
         }
     }

@@ -151,7 +151,7 @@ impl PciDevice {
     /// [`RailError::Unusable`] with the reason and the command that binds it.
     pub fn openable(&self, rail: &RailName) -> Result<(), RailError> {
         if self.is_bound() {
-            // What has it may be set up to do without an IOMMU.
+            // The driver that it is bound to may be set up to work without an IOMMU.
             let unguarded = self.unguarded();
             return unguarded.map_or(Ok(()), |error| Err(error.of_rail(rail.as_str())));
         }

@@ -205,7 +205,7 @@ impl SharedSlab {
 impl Drop for SharedSlab {
     fn drop(&mut self) {
         if let Some(region) = self.region.take() {
-            // Where it fails, the memory is leaked, and counted.
+            // If it fails, the memory is leaked, and counted.
             let _ = self.domain.unmap(region, self.iova);
         }
     }

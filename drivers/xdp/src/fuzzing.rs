@@ -182,7 +182,7 @@ pub fn receive(script: &[u8]) {
         match script.byte() % 8 {
             0 | 1 => send(&mut kernel, queue, &mut script),
             2 => {
-                // What looks like a piece of something.
+                // Bytes that imitate a part of a frame.
                 let piece = packet(script.word() % 2000, script.byte(), 0);
                 let (skip, goes_on) = (usize::from(script.byte()), script.byte() & 1 == 1);
                 kernel.give(queue, piece.get(skip..).unwrap_or(&[]), goes_on);
@@ -325,7 +325,7 @@ mod tests {
                 census(&rx);
             }
             assert_eq!(rx.counts().malformed, 1, "told once");
-            // What looks like a whole frame is the end of the chain, and none.
+            // The end of the chain looks like a whole frame, and is none.
             assert!(kernel.give(0, &begun, false));
             assert_eq!(rx.poll(Channel::Data, 64), 0);
             goes_on(&mut rx, &mut kernel);

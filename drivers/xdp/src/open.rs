@@ -291,7 +291,7 @@ fn make_queues(
             1 => bind(flags),
             _ => bind(flags | libc::XDP_USE_SG),
         };
-        // What the first socket was bound with holds for all.
+        // The flags of the first socket hold for all.
         if first.is_none() && plan.shape.pieces > 1 {
             match bound {
                 Err(error) if is_not_had(&error) => {
@@ -429,7 +429,7 @@ fn judge(
             let (reason, remedy) = rights::no_memory(&step, &error, layout.bytes());
             ModeError::Ends(unusable(name, reason, remedy))
         }
-        // That the queue is there was looked at before.
+        // The existence of the queue was checked before.
         Some(libc::EINVAL) if binds && mode != Mode::ZeroCopy => ends(
             format!("the kernel refuses to {step} of {}: {error}", interface.name),
             "a rail needs Linux 5.9 or later, and 5.10 for several queues: name one (xdp.queue), or name udp",

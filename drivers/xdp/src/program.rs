@@ -78,7 +78,7 @@ const fn raw(value: u16) -> i32 {
 pub(crate) fn steering(address: IpAddr, port: u16, map: BorrowedFd<'_>) -> Vec<Instruction> {
     let i = instruction;
     let at = |offset: usize| (ETHERNET + offset) as i16;
-    // Where the fields of the two kinds of IP are, and how long the headers are.
+    // The offsets of the fields of both IP versions, and the lengths of the headers.
     let (kind, protocol, ports, whole) = match address {
         IpAddr::V4(_) => (ETHERTYPE_IPV4, at(9), at(20 + 2), ETHERNET + 20 + 8),
         IpAddr::V6(_) => (ETHERTYPE_IPV6, at(6), at(40 + 2), ETHERNET + 40 + 8),
@@ -127,7 +127,7 @@ pub(crate) fn steering(address: IpAddr, port: u16, map: BorrowedFd<'_>) -> Vec<I
         i(LOAD_4, 2, 6, QUEUE, 0),
         i(LOAD_MAP, 1, BY_DESCRIPTOR, 0, map.as_raw_fd()),
         i(0, 0, 0, 0, 0),
-        // Where the map has no socket for the queue.
+        // The map has no socket for the queue.
         i(SET, 3, 0, 0, PASS),
         i(CALL, 0, 0, 0, REDIRECT),
         i(EXIT, 0, 0, 0, 0),

@@ -237,7 +237,7 @@ impl XdpRail {
             // The kernel drops routes with their link, without a notification.
             self.next_hops.doubt();
         }
-        // Where nothing passes anyway, only the end of the device is news.
+        // If nothing passes anyway, only the end of the device is news.
         told.retain(|kind| !fatal || *kind == EventKind::DeviceGone);
         told.into_iter().for_each(|kind| self.report(kind));
         if let Some(mac) = self.link.mac() {

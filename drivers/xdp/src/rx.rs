@@ -165,7 +165,7 @@ impl Queues {
         self.sources.iter().fold(self.ended, |all, source| {
             let one = sys::counted(source.socket.as_fd()).unwrap_or_default();
             let rings = source.receive.nonsense() + source.fill.nonsense();
-            // Where the kernel copies and no chunk is left, the frame is among the dropped ones.
+            // If the kernel copies and no chunk is left, it counts the frame as dropped.
             let starved = if source.may_sleep { one.starved } else { 0 };
             KernelCounts {
                 drops: all.drops + one.dropped + one.ring_full,

@@ -184,7 +184,7 @@ pub(crate) fn bind(
 ) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
-        // What the memory's first socket was bound with holds for all.
+        // The flags of the memory's first socket hold for all.
         sxdp_flags: if shared.is_some() {
             libc::XDP_SHARED_UMEM
         } else {

@@ -253,7 +253,7 @@ impl XdpTx {
         let mut at = start;
         for_each_part(head, body, |bytes| at += self.memory.write_shared(at, bytes));
         let length = at - start;
-        // What was written is summed up, and not what it was copied from, which others may change.
+        // The sum is over the bytes written, and not over their source, which others may change.
         let sum = self.sum(start, length);
         self.memory.write(place, &headers.for_frame(length, Some(sum)));
         headers.len() + length

@@ -269,7 +269,7 @@ fn read(value: *mut Value) -> Result<Got, LaunchError> {
             unsafe { libc::free(bytes.bytes.cast()) };
             copied.map(Got::Bytes)
         }
-        // What it points to leaks: a few bytes, once, before an error.
+        // The memory that it points to leaks: a few bytes, once, before an error.
         kind => Err(LaunchError::Pmix {
             call: "PMIx_Get",
             status: abi::SUCCESS,

@@ -104,7 +104,7 @@ impl<M: Message> Layer for Pml<M> {
         let paths = &mut self.core.peers[Rank(peer)].paths;
         paths.set_up(at, state.is_used());
         match state {
-            // What waited for a path goes on.
+            // Messages that waited for a path go on.
             PathState::Up => self.core.list(Rank(peer)),
             PathState::Down => paths.forget_fragments(at),
             PathState::Suspect | PathState::Probing | PathState::Returning => {}

@@ -102,7 +102,7 @@ impl Paths {
         }
     }
 
-    // What is watched.
+    // The measurements of watched peers.
 
     /// Returns what is watched of the peer, from now on of all its paths.
     fn watched(&mut self) -> &mut Watch {

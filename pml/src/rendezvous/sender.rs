@@ -139,7 +139,7 @@ impl Core {
         if !self.is_from(rank, id.index(), &header.matching, header.receiver.get()) {
             return;
         }
-        // That the receiver has all of it stays true, whatever attempt it is about.
+        // The receiver has all of it, which stays true, whatever attempt the message is about.
         let waits = matches!(state, State::AwaitFin | State::SendRestart);
         if !waits || header.matching.kind != kind::FIN || self.requests.record(id.index()).one_sided.is_busy()
         {

@@ -92,7 +92,7 @@ impl Echo {
     /// The longest packet that comes back, between one that did and one that did not.
     pub(super) fn longest(&mut self, came: usize, silent: usize) -> usize {
         let (mut least, mut most) = (came, silent);
-        // What links have as a rule is tried before the middle.
+        // The usual lengths of links are tried before the middle.
         for usual in [8_996, 4_352, 1_500, 1_492, 1_480, 1_280] {
             if least < usual && usual < most {
                 match self.once(usual) {

@@ -51,7 +51,7 @@ pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended 
     });
     let may = soft.map_or_else(|| "too few".to_owned(), |soft| soft.to_string());
     let saw = format!("this process may have {may} descriptors, and each peer takes about five");
-    // What is enough, and not less than what there is by now.
+    // A limit that is enough, and not lower than the present one.
     let enough = needed.max(soft.unwrap_or(0) + 1);
     let is_free = system.may(SYS_RESOURCE) == Some(true) && !system.is_in_user_namespace();
     let (cause, fix) = match hard {

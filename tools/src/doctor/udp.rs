@@ -42,7 +42,7 @@ pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Opt
         // First what has the reason why frames may not pass.
         filter(walk, system, &found, &config)?;
         let inside = Frames {
-            // What a host sends to itself goes over its loopback, whatever address it is for.
+            // Packets of a host to itself go over its loopback, whatever their address.
             interface: "lo",
             is_ipv4: found.address.is_ipv4(),
             ports: ports(system, &config),

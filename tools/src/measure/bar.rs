@@ -68,7 +68,7 @@ impl Bar {
         let left = (self.of * STEPS).saturating_sub(position) as f64;
         let left = match self.each {
             Some(each) => Some(each * left / STEPS as f64),
-            // What is left takes as long as what is done.
+            // The rest takes as long as the part that is done.
             None => (position > 0).then(|| self.begun.elapsed().as_secs_f64() * left / position as f64),
         };
         let which = match self.of {

@@ -92,7 +92,7 @@ impl LayerJob {
         match self {
             Self::World(world) => world.close(),
             Self::Portals(portals) => portals.close(),
-            // What was measured is known; how the other side ends is its own matter.
+            // The result is known; how the other side ends is its own matter.
             Self::Am(am, _) => _ = am.exit(0),
         }
     }

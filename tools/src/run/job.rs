@@ -153,7 +153,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         job.sweep();
     }
     if job.policy.was_passed_on() {
-        // What a rank was about to overwrite on the terminal.
+        // A line that a rank was about to overwrite on the terminal.
         console::pass("");
     }
     Ok(ExitCode::from(job.policy.verdict().unwrap_or(0)))
@@ -187,7 +187,7 @@ impl RunningJob<'_> {
             ("DOORBELL_SIZE", launch.ranks.to_string()),
             ("DOORBELL_ROOT", self.root.clone()),
         ];
-        // What a rank would see of the terminal if it wrote there itself.
+        // The width of the terminal, as a rank would see it if it wrote there itself.
         let columns = match self.output {
             Relay::Bytes => console::known_width(),
             Relay::Lines | Relay::Direct => None,

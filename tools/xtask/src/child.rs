@@ -66,7 +66,7 @@ impl Nursery {
     pub fn new() -> Result<Self, Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
         signals::set_flag_on(&ENDS, &interrupted).map_err(Error::Signals)?;
-        // Where this is refused, processes in foreign sessions are not swept; nothing else is lost.
+        // If this is refused, processes in foreign sessions are not swept; nothing else is lost.
         let _ = process::set_child_subreaper(Some(process::getpid()));
         Ok(Self {
             interrupted,
@@ -134,7 +134,7 @@ impl Nursery {
         } in lanes
         {
             let child = self.beside(&mut command, &log, bound)?;
-            // Where this is refused, it does not give way.
+            // If this is refused, it does not yield to others.
             let _ = process::setpriority_process(Some(Pid::from_child(&child.child)), nice);
             running.push((child, None));
         }
@@ -217,7 +217,7 @@ impl Drop for Beside<'_> {
         // Once it was waited for, nothing is left, and its number may be another's.
         if matches!(self.child.try_wait(), Ok(None)) {
             let group = Pid::from_child(&self.child);
-            // What it started is ended best by itself.
+            // It had better end its own children by itself.
             let _ = process::kill_process_group(group, Signal::TERM);
             let asked = Instant::now();
             while !has_ended(group) && asked.elapsed() < LEAVE {

@@ -211,7 +211,7 @@ pub(crate) fn cargo_in(root: &Path) -> Command {
         }
     }
     if is_ci() {
-        // What changes between two builds is kept for the next one, and there is none.
+        // Incremental state is kept for the next build, and there is none here.
         command.env("CARGO_INCREMENTAL", "0");
         // A panic prints its line without them, no debugger runs here, and it is built and linked sooner.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");

@@ -431,7 +431,7 @@ impl Carrier for UdpCarrier {
         for (id, count) in all {
             done += (0..count).map(|at| self.receive(now, id, at)).sum::<usize>();
         }
-        // What arrived may have ended a probe.
+        // The messages that arrived may have ended a probe.
         done + self.send_due(now) + self.pinged(now)
     }
 

@@ -117,7 +117,7 @@ fn look<R>(
         live.member.look_up(None);
     }
     if live.look() > 0 {
-        // What it has triggered leaves now: the caller may not come back for long.
+        // Triggered operations leave now: the caller may not come back for long.
         live.flush();
         core.wake();
     }

@@ -166,7 +166,7 @@ impl<M: Message> Link<M> {
             tried |= 1 << at;
             match self.send_over(peer, at, head, body, seq) {
                 Err(Refused::Full) => {}
-                // What it carried waits to be sent again, and goes first.
+                // Its messages wait to be sent again, and go first.
                 Err(Refused::PeerDown) => {
                     let now = self.core.now;
                     broken(self, now, peer, at, Reason::Link);
@@ -206,14 +206,14 @@ impl<M: Message> Link<M> {
                 self.held.note((path.rail, path.index), taken);
             }
         }
-        // What takes turns is counted, to be shared by rate.
+        // Messages that take turns are counted, to be shared by rate.
         let length = head.len() + body.len();
         let takes_turns = known.stripes & 1 << at != 0 && length >= known.stripe_from;
         let bytes = if takes_turns { length } else { 0 };
         if at == known.current {
             self.core.settle(peer);
             let hot = &mut self.core.hot[peer as usize];
-            // What is sent again is not followed by the next new message.
+            // A message that is sent again is not followed by the next new one.
             hot.run = if seq == hot.next {
                 id.0.wrapping_sub(u64::from(seq))
             } else {

@@ -302,7 +302,7 @@ pub fn a_get_keeps_the_region_that_it_fills<R: Message>(pair: &mut Pair<R>) {
         pair.until("the operation ends", |pair| {
             pair.at_a.ended.iter().any(|&(op, _)| op == OpId(round))
         });
-        // What was written into memory that is no longer mapped, read through its object.
+        // The bytes that were written into memory which is no longer mapped, read through its object.
         let mut bytes = vec![0; SIZE];
         let file = std::fs::File::from(object);
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).expect("a region has its length");

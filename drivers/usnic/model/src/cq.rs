@@ -167,7 +167,7 @@ impl Cq {
                 self.late = Some((context.after(wait), at, entry.0));
             }
             Some(Action::ColorEarly(wait)) => {
-                // What hardware would not do: the colour before what it stands for.
+                // A fault that hardware would not produce: the colour before the entry.
                 io.write(context, self.who(), at.wrapping_add(15), &entry.0[15..]);
                 self.late = Some((context.after(wait), at, entry.0));
             }

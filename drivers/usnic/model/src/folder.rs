@@ -86,7 +86,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is replaced by the next one.
+        // A file that cannot be removed is replaced by the next one.
         for socket in &self.sockets {
             let _ = fs::remove_file(socket);
         }

@@ -372,7 +372,7 @@ impl Function {
         ) {
             (false, _) => None,
             (true, Some(filter)) => Some((filter.asked.rq as usize, filter.id as u16, entry::CLASSIFIER)),
-            // What no filter wants is an ordinary vNIC's own, if it is for it.
+            // A frame that no filter takes goes to an ordinary vNIC, if it is for it.
             (true, None) if self.is_ordinary && self.wants(frame) => Some((0, 0, entry::RQ_ENET)),
             (true, None) => None,
         };

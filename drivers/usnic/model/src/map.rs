@@ -80,7 +80,7 @@ impl Mapping {
         // SAFETY: both ranges are as long as `to`; ours belongs to this call alone. Others may write the map
         // meanwhile, so this is a mixture of what was there: raw bytes, which are any value of `u8`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) }
-        // What is copied once is not fetched again for a later use of it.
+        // Bytes that were copied once are not fetched again for a later use.
         compiler_fence(Ordering::SeqCst);
     }
 

@@ -37,7 +37,7 @@ impl World {
             None => self.carry(from, length, 0),
             Some(action) => self.trouble(from, length, action),
         }
-        // What waits for another frame to pass goes now, unless this one waits itself.
+        // A frame that waits for another one to pass goes now, unless this one waits itself.
         if held > 0 && self.held.len() == held {
             self.release(true);
         }

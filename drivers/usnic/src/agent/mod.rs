@@ -409,7 +409,7 @@ impl Drop for Agent {
                 if Instant::now() >= end {
                     return;
                 }
-                // What the device does not do for us now, its end does.
+                // If the device does not do it now, its end removes it anyway.
                 let _ = self.watchdog.run(function, request);
             }
         }

@@ -80,7 +80,7 @@ impl Steering for Proxy {
     }
 
     fn parent(&mut self) -> Result<Parent, Trouble> {
-        // What ends here belongs to the caller that polls for it.
+        // Commands that end here belong to the caller that polls for them.
         self.turn();
         if !self.watchdog.is_here() {
             return Err(self.trouble());

@@ -85,7 +85,7 @@ impl Line {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // What cannot be found out now is found by the next question.
+        // If this cannot be found out now, the next request shows it.
         let _ = rustix::event::poll(&mut look, Some(&now));
         look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }

@@ -140,7 +140,7 @@ impl TwoHosts {
             }
             *figures = self.figures(asker, place)?;
         }
-        // What follows is without losses, or not at all.
+        // Later steps run without losses, or not at all.
         if let Err(why) = place.lose(0.0)? {
             return Ok(Err(why));
         }
@@ -200,7 +200,7 @@ struct Figures {
 impl Over {
     /// The rail between two looks at the sockets or queues below it.
     fn half(&mut self, at: &At<'_>) -> Result<(), Stop> {
-        // What never was there will not be there the next time.
+        // A reference that was never available will not be next time.
         if self.no_base.is_some() && self.half.is_empty() {
             return Ok(());
         }

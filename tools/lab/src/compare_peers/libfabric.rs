@@ -159,7 +159,7 @@ bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
         // 8 bytes in 0.24 µs: 33.47 bytes a microsecond result in 239.02.
         let small = read("bytes MB/sec usec/xfer\n8 33.47 0.24\n", 8).unwrap();
         assert!((small.half_rtt_ns.mean.unwrap() - 239.02).abs() < 0.01);
-        // What does not fit together is not mixed.
+        // Figures that do not fit together are not mixed.
         let odd = read("bytes MB/sec usec/xfer\n8 3347 0.24\n", 8).unwrap();
         assert_eq!(odd.half_rtt_ns.mean, Some(240.0));
         assert_eq!(read("bytes usec/xfer\n", 8), None);

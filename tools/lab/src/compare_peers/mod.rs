@@ -82,7 +82,7 @@ fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
         let text = format!("there is no peer to compare with: {}", reasons.join("; "));
         return Err(Stop::Ended(ToolError::Usage(text)));
     }
-    // What is named is used or refused.
+    // Named peers are used or refused.
     let osu = found.iter().filter(|peer| peer.family == Family::Osu);
     if let Some(why) = osu.filter_map(|peer| peer.missing.clone()).next() {
         return Err(Stop::Ended(ToolError::Usage(format!("`--osu`: {why}"))));

@@ -106,7 +106,7 @@ pub(crate) fn raw_xdp_queues(
     other: SocketAddr,
     mode: Option<Mode>,
 ) -> Result<Line, BenchError> {
-    // What keeps a rail from being used does the same here.
+    // A cause that prevents a rail prevents this as well.
     let said = |error: RailError| BenchError::World {
         source: doorbell::Error::Rail(error),
     };

@@ -108,7 +108,7 @@ fn until(over: &AtomicBool, mut ready: impl FnMut() -> bool) -> bool {
         spins += 1;
         if spins == SPINS {
             if over.load(Ordering::Acquire) {
-                // What it did last may have been what is waited for.
+                // Its last step may have been what is waited for.
                 return ready();
             }
             thread::yield_now();

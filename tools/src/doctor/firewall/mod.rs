@@ -141,7 +141,7 @@ fn nft(words: &[&str]) -> Result<String, String> {
     let out = child.stdout.take();
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
-        // What is not all text is no rule set.
+        // Output that is not all text is no rule set.
         let _ = out.map(|out| out.take(1 << 24).read_to_string(&mut text));
         text
     });

@@ -489,7 +489,7 @@ mod tests {
             fate(vec![chain("inet", "input", "accept")]),
             Fate::Passes(_)
         ));
-        // What is for other interfaces, families and hooks is nothing to us.
+        // Rules for other interfaces, families and hooks do not concern us.
         let elsewhere = json!({"chain": {"family": "netdev", "table": "t", "name": "in", "type": "filter", "hook": "ingress",
                                "dev": "v1", "policy": "drop"}});
         assert!(matches!(

@@ -151,7 +151,7 @@ impl Returns {
     /// When the control plane has ended.
     pub(super) fn used(&mut self, bytes: usize) -> io::Result<()> {
         self.used += cost(bytes);
-        // What is held back is less than the rest of the credit, so no sender waits for it.
+        // The part held back is less than the rest of the credit, so no sender waits for it.
         while self.used >= self.lot {
             let body = Bytes::from(&(self.used as u64).to_le_bytes());
             match self.oob.send(self.to, USED, body, Some(EVER)) {

@@ -317,7 +317,7 @@ mod tests {
             for folder in folders {
                 let to =
                     of(folder).unwrap_or_else(|| panic!("{} sees {folder}, which has no row", place.folder));
-                // What several drivers share stands beside them.
+                // Modules that several drivers share are beside them.
                 let shared = ["drivers/vfio", "drivers/inet", "drivers/packet"].contains(&to.folder)
                     && to.floor == place.floor;
                 assert!(

@@ -134,7 +134,7 @@ impl Namespace {
                 } else {
                     "flush chain inet cut in"
                 };
-                // What fails leaves the rail as it is; the namespace may be going.
+                // A failure leaves the rail as it is; the namespace may be going away.
                 let _ = nft(&name, rule);
             }
         }));
@@ -149,7 +149,7 @@ impl Drop for Namespace {
             // A panic there has been shown.
             let _ = cutter.join();
         }
-        // Where it was not made, there is nothing to remove.
+        // If it was not made, there is nothing to remove.
         let _ = done(&["ip", "netns", "del", &self.name]);
     }
 }

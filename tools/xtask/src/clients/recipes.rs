@@ -138,7 +138,7 @@ pub(crate) fn pmi(stage: &Stage, tree: &Path) -> Result<(), Error> {
     let include = stage.folder("prefix/include/portals4")?;
     super::copied(&runtime.join("portals4/pmi.h"), &include.join("pmi.h"))?;
     let config = stage.folder("pmi")?;
-    // What its own configure would find here.
+    // The options that its own configure would find here.
     let found: String = [
         "UNISTD_H",
         "STDLIB_H",

@@ -145,7 +145,7 @@ impl Fuzzers {
                 "package g++: libFuzzer needs a C++ compiler, and `{compiler}` is none"
             )));
         }
-        // What is downloaded is enough, or it is downloaded now.
+        // Tries the downloaded crates first, then downloads them.
         let mut said = String::new();
         for way in [&["--offline"][..], &[]] {
             let mut command = self.cargo("fetch", way);

@@ -49,7 +49,7 @@ pub(super) struct Folder(PathBuf);
 impl Folder {
     pub(super) fn new() -> Result<Self, Error> {
         let path = std::env::temp_dir().join(format!("doorbell-lab-{}", std::process::id()));
-        // What an earlier process with this number left.
+        // Left by an earlier process with this number.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).map_err(Error::file("create", &path))?;
         Ok(Self(path))

@@ -86,7 +86,7 @@ impl Boots<'_> {
             .into_iter()
             .chain(examples)
             .collect();
-        // What is set twice is what it was set to last.
+        // If an option is set twice, the last one holds.
         let shortened = self.short.then_some(guest.shortened).into_iter().flatten();
         let settings: Vec<_> = guest.settings.iter().chain(shortened).copied().collect();
         let run = Run {

@@ -199,7 +199,7 @@ impl Stage<'_> {
         plan: Plan,
     ) -> Result<Phase, Error> {
         eprintln!("{name}");
-        // What was down in the part before may be on its way up.
+        // A path that was down in the part before may be coming up.
         (0..LINKS).try_for_each(|link| self.lab.wait_until_whole(link))?;
         let mut running = self.programs.start(client)?;
         let mut watch = Watch::new(LINKS, [running.process(), server.process()]);

@@ -84,7 +84,7 @@ pub(crate) struct Options {
 
 /// Runs the command; true when nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
-    // What is built ahead are steps of a whole run.
+    // The steps that are built ahead belong to a whole run.
     let whole = options.only.is_empty() && options.changed.is_none() || options.ahead;
     let (plan, left_out) = match &options.changed {
         None => (steps::plan(workspace, whole, true)?, Vec::new()),

@@ -133,7 +133,7 @@ pub unsafe extern "C" fn PtlNIInit(
     ni_handle: *mut u32,
 ) -> c_int {
     guarded(|| {
-        // What another thread is just ending is no interface to join.
+        // An interface that another thread is just ending is none to join.
         let mut core = until_ended(enter());
         if core.inits == 0 {
             return Err(NO_INIT);

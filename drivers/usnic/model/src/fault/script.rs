@@ -287,7 +287,7 @@ mod tests {
             ("always switch delay 5", 1, "`5`"),
             ("always switch drop times 3 more", 1, "`more`"),
             ("at 1s vf0 mac 02:00", 1, "`02:00`"),
-            // What cannot be: with the value, and what may be.
+            // Values that cannot be: the error has the value, and the valid ones.
             (
                 "always vf0.devcmd error 0",
                 1,

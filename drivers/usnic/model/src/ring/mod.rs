@@ -171,7 +171,7 @@ impl Ring {
             State::Stopping(due) if context.now >= due => {
                 self.show(io, context);
                 self.state = State::Stopped;
-                // What was posted while it ran, seen or not, was not posted early.
+                // Descriptors posted while it ran, seen or not, were not posted early.
                 self.seen = io.registers.get(self.at + queue::POSTED);
                 io.registers.put(self.at + queue::RUNNING, 0);
                 // An enable meanwhile is seen now.
