@@ -151,7 +151,7 @@ fn told(kind: EventKind) -> &'static str {
         EventKind::PeerSuspect => "suspect: it owes answers",
         EventKind::PeerRecovered => "recovered: it answers again",
         EventKind::PeerDown(DownReason::Control) => "down: the control plane has lost it",
-        EventKind::PeerDown(DownReason::Resources) => "down: no memory or descriptors to talk to it",
+        EventKind::PeerDown(DownReason::Resources) => "down: no memory or descriptors for it",
         EventKind::LinkUp => "link up",
         EventKind::LinkDown => "link down",
         EventKind::DeviceGone => "device gone",

@@ -225,7 +225,7 @@ fn begins(agent: &Agent) -> String {
     let usnic = if info.has_usnic {
         ""
     } else {
-        ", usNIC not configured by its own word"
+        ", usNIC not configured according to the device"
     };
     format!(
         "agent of {} ({mac}{usnic}), at {}",
@@ -249,7 +249,7 @@ fn says(told: AgentEvent) -> String {
         AgentEvent::Lost(why) => {
             format!("{why}: the physical function is opened again, and rails are down until then")
         }
-        AgentEvent::Back => "the physical function is there: rails install everything anew".to_owned(),
+        AgentEvent::Back => "the physical function is back: rails install everything again".to_owned(),
         AgentEvent::Link(true) => "link up".to_owned(),
         AgentEvent::Link(false) => "link down".to_owned(),
     }

@@ -70,7 +70,7 @@ pub enum NodeError {
     #[error("node {nid}, process {pid} was lost before: it cannot come back under this name", nid = .0.nid, pid = .0.pid)]
     Lost(Process),
     /// More nodes than match bits of a source can name.
-    #[error("a node talks to 65,534 others at most")]
+    #[error("a node has at most 65,534 peers")]
     TooManyNodes,
 }
 

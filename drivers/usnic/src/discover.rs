@@ -133,7 +133,7 @@ impl Driver for UsnicDriver {
             Ok(device) => {
                 let is_admin = (device.vendor, device.device) == DEVICE_ADMIN;
                 let what = if is_admin {
-                    "a stand-alone function of a VIC, which takes its commands over queues that this rail does not speak"
+                    "a stand-alone function of a VIC, which takes its commands over queues that this rail does not support"
                 } else {
                     "no function of a VIC"
                 };

@@ -480,7 +480,7 @@ fn check_identity(name: &RailName, found: (u16, u16)) -> Result<(), RailError> {
     }
     let (reason, fix) = if found == DEVICE_ADMIN {
         (
-            "the device is a stand-alone function (1137:02b7), which takes its commands over queues that this rail does not speak",
+            "the device is a stand-alone function (1137:02b7), which takes its commands over queues that this rail does not support",
             "configure usNIC functions (1137:00cf) in the adapter's policy (CIMC or UCSM)",
         )
     } else {

@@ -15,7 +15,7 @@ const STUCK: &str = "the kernel takes nothing off the rail's send queue: look at
 const SHRUNK: &str = "the interface's MTU was made smaller than the rail's frames while it was open, so full ones are lost: \
                       raise it again, or start the job again";
 const ASTRAY: &str = "frames for the rail came by the kernel's own stack, where it does not see them (counter astray): \
-                      fragments of packets that are too long for the way, options, or queues without a socket (xdp.queue)";
+                      fragments of packets that are too long for the path, options, or queues without a socket (xdp.queue)";
 
 /// What is wrong, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]

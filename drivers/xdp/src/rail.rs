@@ -209,7 +209,7 @@ impl XdpRail {
             Ok(NextHop::Gateway(gateway)) => Ok(gateway),
             Ok(NextHop::Local) => {
                 let reason =
-                    "it is on this host, and frames past the kernel do not come back to it".to_owned();
+                    "it is on this host, and frames that bypass the kernel do not come back to it".to_owned();
                 Err(NoRoute::Because(reason).into_rail_error(&self.name, address))
             }
             Err(no) => Err(no.into_rail_error(&self.name, address)),

@@ -166,7 +166,7 @@ fn sleep_states(walk: &mut Walk, system: &System) {
                 format!(
                     "for s in /sys/devices/system/cpu/cpu*/cpuidle/state*; do [ $(cat $s/latency) -le {LONG_WAKE_US} ] || echo 1 > $s/disable; done"
                 ),
-                "forbid the deep states, until the machine starts anew",
+                "forbid the deep states, until the next boot",
             )],
         ),
     }

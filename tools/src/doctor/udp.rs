@@ -57,7 +57,7 @@ pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Opt
                 Ok(())
             }
             None => {
-                walk.not_applicable("peer", "none is named: `--peer ADDRESS` looks at the way to one");
+                walk.not_applicable("peer", "none is named: `--peer ADDRESS` checks the path to one");
                 Ok(())
             }
         }
@@ -333,7 +333,7 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, query: &Inte
                 vec![
                     Fix::run(
                         format!("ip link set {} mtu {mtu}", found.name),
-                        "for all that this host sends there (better: raise the MTU of what is in the way)",
+                        "for all that this host sends there (better: raise the MTU of the narrow link)",
                     ),
                     Fix::run(
                         format!("export DOORBELL_UDP_MTU={mtu}"),

@@ -181,7 +181,7 @@ fn program(walk: &mut Walk, at: &At) -> Link {
         ),
         None => Fix::run(
             format!("ip link set dev {device} xdp off"),
-            "take it off (xdpdrv or xdpgeneric instead of xdp where it is in one of several ways)",
+            "remove it (xdpdrv or xdpgeneric instead of xdp, if it is attached in one of several modes)",
         ),
     };
     let by = holder.map_or("attached without a process that holds it".to_owned(), |holder| {
@@ -270,7 +270,7 @@ fn allowed(walk: &mut Walk, name: &RailName, config: &XdpConfig) -> Link {
             vec![Fix::quoted(&remedy)],
         )),
         _ => {
-            walk.ok("driver", "nothing else speaks against it");
+            walk.ok("driver", "nothing else prevents it");
             Ok(())
         }
     }

@@ -7,7 +7,7 @@
  * headers are binary compatible.
  *
  * Every function returns PTL_OK or one of the codes of ptl_return; none of them changes anything when it fails, but
- * PtlNIFini with PTL_IN_USE: the interface has ended, and what was lent to it is still being written after ten seconds.
+ * PtlNIFini with PTL_IN_USE: the interface has ended, and memory of its descriptors is still being written after ten seconds.
  *
  * Environment: PTL_LIM_* (numbers) are the limits of a program that asks for none; PTL_PROGRESS_THREAD=0 leaves progress to
  * calls. One that says anything else makes PtlNIInit fail with PTL_FAIL, and a line of the standard error names it.
@@ -177,7 +177,7 @@ typedef int ptl_sr_value_t;
 /* Counted per kind: the second of a kind is the first one's handle, whatever it asks for. desired, actual: may be NULL. */
 int PtlNIInit(ptl_interface_t iface, unsigned int options, ptl_pid_t pid, const ptl_ni_limits_t *desired,
               ptl_ni_limits_t *actual, ptl_handle_ni_t *ni_handle);
-/* The last of a kind waits until nothing is written any more into what was lent, for ten seconds at most. */
+/* The last of a kind waits until no memory of its descriptors is written any more, for ten seconds at most. */
 int PtlNIFini(ptl_handle_ni_t ni_handle);
 int PtlNIStatus(ptl_handle_ni_t ni_handle, ptl_sr_index_t status_register, ptl_sr_value_t *status);
 /* The interface that a handle belongs to. */

@@ -186,7 +186,7 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
             .and_then(|live| live.member.look_up(Some(process)));
         if let Some(error) = trouble {
             log(&format!(
-                "nid {} pid {} cannot be met: {error}",
+                "cannot connect to nid {} pid {}: {error}",
                 process.nid, process.pid
             ));
         }
@@ -200,14 +200,14 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
         (Ok(card), Some(live)) => {
             if let Err(error) = live.member.meet(&card) {
                 log(&format!(
-                    "no way to nid {} pid {}: {error}",
+                    "no path to nid {} pid {}: {error}",
                     process.nid, process.pid
                 ));
             }
         }
         (Err(error), _) => {
             log(&format!(
-                "nid {} pid {} cannot be met: {error}",
+                "cannot connect to nid {} pid {}: {error}",
                 process.nid, process.pid
             ));
         }

@@ -61,7 +61,7 @@ impl Absent {
                 "closed the connection: it serves no processes of this user, or it is just ending"
             }
             Self::Refused => "has refused us",
-            Self::Foreign => "does not speak this version of the protocol",
+            Self::Foreign => "does not support this version of the protocol",
             Self::Odd => "replies to requests that were not sent",
         }
     }

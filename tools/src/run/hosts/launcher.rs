@@ -267,7 +267,7 @@ impl<'a> Launcher<'a> {
         let mut cx = Context::from_waker(waker);
         while let Some(event) = plane::next(&self.events, &mut cx) {
             if let Event::PeerLost { peer, .. } = event {
-                self.lost(peer.rank, "no way leads to it any more");
+                self.lost(peer.rank, "no path leads to it any more");
             }
         }
         // The values of a barrier go through the tree, whose root this is.

@@ -287,7 +287,7 @@ fn until_written(core: Guard) -> Result<(), Code> {
     // An error means that another thread has ended the library, and with it the rails.
     if let (_, Ok(None)) = wait_on(core, limit, None, is_over) {
         warn(&format!(
-            "PtlNIFini: memory of this process is still being written after {} s: do not use again what was lent",
+            "PtlNIFini: memory of this process is still being written after {} s: do not reuse the memory of its descriptors",
             WRITTEN.as_secs()
         ));
         return Err(IN_USE);

@@ -123,7 +123,7 @@ fn start(object: &Object) -> Fix {
     match doorbell_usnic::model_command(object) {
         Ok(command) => Fix::run(
             command,
-            "start the model, in a terminal of its own; what a killed one left there is taken away by itself",
+            "start the model, in a terminal of its own; it removes what a killed one left there",
         ),
         Err(why) => Fix::hand(why),
     }
@@ -319,7 +319,7 @@ fn cause(config: &UsnicConfig, reason: &str) -> &'static str {
     } else if is_no {
         "the firmware does not do this for the function"
     } else if says("resource table") && config.commands != Commands::Auto {
-        "usnic.commands selects a way to give commands that the function does not have"
+        "usnic.commands selects a command interface that the function does not have"
     } else if says("resource table") || says("a rail needs 2") {
         "the function is not configured for usNIC, or its model was started to show less"
     } else if says("hardware address") {
@@ -434,7 +434,7 @@ fn interrupt(walk: &mut Walk, rail: &mut UsnicRail) -> Link {
                 "interrupt",
                 "one that was raised by hand did not come",
                 "interrupt remapping is off, or the function's vectors are taken: a rail that sleeps would wake late",
-                vec![Fix::hand("set usnic.interrupts to off; `dmesg | grep -i remap` has the kernel's words")],
+                vec![Fix::hand("set usnic.interrupts to off; `dmesg | grep -i remap` shows the kernel's message")],
             ));
         }
     }
