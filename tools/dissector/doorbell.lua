@@ -2,10 +2,10 @@
 --
 --   tshark -X lua_script:doorbell.lua -r capture.pcapng -Y doorbell
 --
--- Frames travel in UDP, with a basic header of 24 bytes, a header of their kind, and bytes; little endian. The one
--- description of the format that counts is btl/src/wire.rs, and for the heads of messages pml/src/wire.rs.
--- Frames are recognised on the ports of simulated captures, and on any other port by their look (all of the version,
--- the kind, the flags and the lengths must fit); "Decode As" takes the rest. Every byte is taken for hostile.
+-- Frames travel in UDP, with a basic header of 24 bytes, a header of their kind, and bytes; little endian.
+-- The format is defined by btl/src/wire.rs, and that of the heads of messages by pml/src/wire.rs. Frames are
+-- recognised on the ports of simulated captures, and on any other port by their content (version, kind, flags
+-- and lengths must all fit); "Decode As" covers the rest. Every byte is treated as hostile.
 
 local doorbell = Proto("doorbell", "doorbell")
 
@@ -129,7 +129,8 @@ local function crc32c(bytes)
     return bxor(crc, -1) % 0x100000000
 end
 
--- Where each segment was first seen, by connection and interface: a capture of both ends has all of them twice.
+-- Where each segment was first seen, by connection and interface: a capture of both ends has all of them
+-- twice.
 local first_seen = {}
 -- What was found in the first pass, by frame number.
 local seen_in = {}
@@ -153,7 +154,8 @@ local function note_segment(buffer, pinfo)
     return seen_in[pinfo.number]
 end
 
--- "5-7 9": which numbers after the gap a bitmap says have arrived; and how many before the last of them have not.
+-- "5-7 9": which numbers after the gap a bitmap says have arrived; and how many before the last of them have
+-- not.
 local function ranges(bitmap, ack)
     local text, missing, holes, from, last = {}, 0, 0, nil, nil
     local function close()
@@ -390,7 +392,8 @@ function doorbell.dissector(frame, pinfo, root)
     return frame:len()
 end
 
--- Whether these bytes look like one of our frames. UDP says how long a payload is, so nothing may be left over.
+-- Whether these bytes look like one of our frames. UDP says how long a payload is, so nothing may be left
+-- over.
 local function looks_like(frame)
     if frame:len() < BASIC then
         return false

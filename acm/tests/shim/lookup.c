@@ -1,8 +1,7 @@
-/* lookup DESTINATION [SOURCE|-] [FLAGS]: asks the librdmacm of this machine, as it is, where an address leads, and
+/* lookup DESTINATION [SOURCE|-] [FLAGS]: resolves an address with this machine's own librdmacm, and
  * prints what a program that connects would use.
  *
- * The types are those of rdma/rdma_cma.h, said again here so that no headers need to be installed.
- */
+ * The types are those of rdma/rdma_cma.h, repeated here so that no headers need to be installed. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>

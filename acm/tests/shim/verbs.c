@@ -1,8 +1,7 @@
-/* One InfiniBand device that is not there: enough for librdmacm to believe that it may ask a resolver.
+/* A fake InfiniBand device: enough for librdmacm to query a resolver.
  *
- * Preloaded, this answers the four functions of libibverbs by which librdmacm looks for devices. The device is never
- * opened; of what it points to, only the kind of node is looked at.
- */
+ * Preloaded, this replaces the four functions of libibverbs with which librdmacm looks for devices. The
+ * device is never opened; only its node type is read. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

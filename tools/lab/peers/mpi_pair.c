@@ -1,17 +1,18 @@
 /*
- * Two processes of MPI, measured as doorbell measures its own: `doorbell-lab compare-peers` compiles this with the compiler
- * of each MPI that is installed, and reads what rank 0 prints.
+ * Two processes of MPI, measured as doorbell measures its own: `doorbell-lab compare-peers` compiles this
+ * with the compiler of each installed MPI, and reads what rank 0 prints.
  *
  *   mpi_pair KIND SECONDS WINDOW ROUND HZ BYTES[:STEPS]...
  *
- * KIND: latency, stream, blocking, overlap. ROUND: its most exchanges. HZ: ticks a second of the processor's counter, which
- * is read instead of the system's clock, as doorbell does; 0 where it cannot be trusted. STEPS: of the computation that
- * overlap is measured with, the same for every stack.
+ * KIND: latency, stream, blocking, overlap. ROUND: its most exchanges. HZ: ticks per second of the
+ * processor's counter, which is read instead of the system's clock, as doorbell does; 0 if it cannot be
+ * trusted. STEPS: of the computation that overlap is measured with, the same for every stack.
  *
- * What is sent never changes, and is received into other memory: what a rank sends has not just been written by it.
- * Rank 0 gives bounded orders, rank 1 follows them. One line is printed for each size: "row KIND bytes=8 mean_ns=...".
- * Every exchange of `latency` is timed, and every figure of a row is of the same exchanges; the clock is read while a
- * message is under way (what a reading costs is read_ns of the first line).
+ * The bytes sent never change, and are received into other memory, so that a rank never sends bytes that
+ * it has just written. Rank 0 gives bounded orders, rank 1 carries them out. One line is printed for each
+ * size: "row KIND bytes=8 mean_ns=...". Every exchange of `latency` is timed, and every figure of a row
+ * is of the same exchanges; the clock is read while a message is in flight (the cost of a reading is
+ * read_ns of the first line).
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -29,7 +30,8 @@ enum order { END, BOUNCE, SINK_WINDOW, SINK_BLOCKING, FEED };
 #define ORDER 2
 #define ANSWER 3
 #define WINDOW_MAX 4096
-/* Buffers that are received into take no more than this together, as long as two of them fit: as doorbell's own do. */
+/* Buffers that are received into take no more than this together, as long as two of them fit: as
+ * doorbell's own do. */
 #define SINKS_BYTES ((size_t)4 << 20)
 #define SAMPLES_MAX (1u << 20)
 /* A round or a block takes about so long where they are not. */
@@ -37,8 +39,8 @@ enum order { END, BOUNCE, SINK_WINDOW, SINK_BLOCKING, FEED };
 /* Times that a computation, a receive and both at once are measured. */
 #define REPEATS 9
 /*
- * The warm-up is doorbell's own (bench/src/load/warm.rs): blocks of so many nanoseconds, until so many of them in a row
- * were not this much better than the best one, with caps.
+ * The warm-up is doorbell's own (bench/src/load/warm.rs): blocks of so many nanoseconds, until so many of
+ * them in a row were not this much better than the best one, with caps.
  */
 #define WARM_BLOCK_NS 4e6
 #define WARM_STEADY 4
@@ -48,7 +50,8 @@ enum order { END, BOUNCE, SINK_WINDOW, SINK_BLOCKING, FEED };
 #define WARM_FIRST 4
 #define WARM_MOST 100000
 
-/* What is sent, which never changes; and what is received into: several buffers in turn where messages stream. */
+/* What is sent, which never changes; and what is received into: several buffers in turn where messages
+ * stream. */
 static char *ours;
 static char *buffers;
 static size_t bytes;
@@ -160,9 +163,9 @@ static void print_percentile(const char *name, double *sorted, size_t samples, d
 }
 
 /*
- * One round of exchanges; its time. With `stamps`, every exchange is timed as doorbell's own are (bench/src/load/
- * pingpong.rs): the clock is read while the message is under way, from one such moment to the next; what is before the
- * first and behind the last is one exchange together.
+ * One round of exchanges; its time. With `stamps`, every exchange is timed as doorbell's own are
+ * (bench/src/load/ pingpong.rs): the clock is read while the message is under way, from one such moment
+ * to the next; what is before the first and behind the last is one exchange together.
  */
 static double bounce(long count, double *stamps)
 {

@@ -1,5 +1,6 @@
-/* A libpmix of one process that goes wrong on purpose: FAULT says where and how, RANK and SIZE what it tells of the job.
- * Only what doorbell calls, with the types of pmix_common.h, versions 3 to 5. */
+/* A libpmix of one process that fails on purpose: FAULT names where and how, RANK and SIZE are the job
+ * that it reports. It has only the functions that doorbell calls, with the types of pmix_common.h,
+ * versions 3 to 5. */
 
 #include <stdbool.h>
 #include <stddef.h>

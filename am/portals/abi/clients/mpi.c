@@ -1,6 +1,7 @@
 /*
- * What an MPI library does over its network, checked byte by byte: `mpi TEST`, under any launcher, with two ranks and more.
- * `mpi` alone lists the tests. `cargo xtask clients` runs each with Open MPI over libportals.
+ * Checks byte by byte what an MPI library does over its network: `mpi TEST`, under any launcher, with two
+ * ranks or more. `mpi` alone lists the tests. `cargo xtask clients` runs each with Open MPI over
+ * libportals.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -116,7 +117,7 @@ static void pairs(enum kind kind, int unexpected)
                 memset(there, 0xee, (size_t)length);
                 if (unexpected && kind != SYNCHRONOUS && length <= 1024) MPI_Barrier(MPI_COMM_WORLD);
                 if (unexpected) {
-                    /* It is there, and nobody has asked for it. */
+                    /* It has arrived, and no receive was posted for it. */
                     MPI_Probe(peer, at, MPI_COMM_WORLD, &status);
                     received(&status, peer, at, length);
                 }

@@ -1,8 +1,8 @@
 """Runs one module of mpi4py's own tests: `mpi4py_tests.py FOLDER MODULE [--only TEST | --without TEST...]`.
 
-FOLDER is the `test` of an mpi4py tree; `mpi4py_tests.py FOLDER` alone lists its modules. `--only` and `--without` name test
-functions: a test that ends the process is run by itself, and the others without it. `cargo xtask clients` runs each
-module with mpi4py over Open MPI over libportals.
+FOLDER is the `test` of an mpi4py tree; `mpi4py_tests.py FOLDER` alone lists its modules. `--only` and
+`--without` name test functions: a test that ends the process is run by itself, and the others without it.
+`cargo xtask clients` runs each module with mpi4py over Open MPI over libportals.
 """
 
 import glob

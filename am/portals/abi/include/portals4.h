@@ -1,16 +1,18 @@
 /*
  * portals4.h: the C interface of doorbell's libportals.
  *
- * Names, numbers and layouts are those of Portals 4 as Sandia's header has had them since May 2024, so that programs written
- * for it compile and link unchanged. Names that older headers have are here, too, with numbers of their own. What a call does
- * is said here in short; README.md beside this folder says how this library makes progress, how processes meet, and which
- * headers are binary compatible.
+ * Names, numbers and layouts are those of Portals 4 as Sandia's header has had them since May 2024, so
+ * that programs written for it compile and link unchanged. Names of older headers are here, too, with
+ * numbers of their own. The comments describe the calls in short; README.md beside this folder describes
+ * how this library makes progress, how processes meet, and which headers are binary compatible.
  *
- * Every function returns PTL_OK or one of the codes of ptl_return; none of them changes anything when it fails, but
- * PtlNIFini with PTL_IN_USE: the interface has ended, and memory of its descriptors is still being written after ten seconds.
+ * Every function returns PTL_OK or one of the codes of ptl_return. None of them changes anything when it
+ * fails, except PtlNIFini with PTL_IN_USE: the interface has ended, but memory of its descriptors is
+ * still being written after ten seconds.
  *
- * Environment: PTL_LIM_* (numbers) are the limits of a program that asks for none; PTL_PROGRESS_THREAD=0 leaves progress to
- * calls. One that says anything else makes PtlNIInit fail with PTL_FAIL, and a line of the standard error names it.
+ * Environment: PTL_LIM_* (numbers) are the limits of a program that requests none; PTL_PROGRESS_THREAD=0
+ * leaves progress to calls. An invalid value makes PtlNIInit fail with PTL_FAIL, and a line on the
+ * standard error names the variable.
  */
 #ifndef PORTALS4_H
 #define PORTALS4_H
@@ -25,13 +27,13 @@ extern "C" {
 /* ---------------------------------------------------------------- return codes */
 
 enum ptl_return {
-    PTL_OK              = 0,  /* done */
-    PTL_ARG_INVALID     = 1,  /* a handle, pointer, option or index that cannot be */
+    PTL_OK              = 0,  /* success */
+    PTL_ARG_INVALID     = 1,  /* an invalid handle, pointer, option or index */
     PTL_CT_NONE_REACHED = 2,  /* PtlCTPoll: the time is up */
-    PTL_EQ_DROPPED      = 3,  /* here is an event, but some before it were lost */
-    PTL_EQ_EMPTY        = 4,  /* no event is there */
-    PTL_FAIL            = 5,  /* anything that has no code of its own */
-    PTL_IGNORED         = 6,  /* it was set before, and stays as it was */
+    PTL_EQ_DROPPED      = 3,  /* an event, but earlier ones were lost */
+    PTL_EQ_EMPTY        = 4,  /* there is no event */
+    PTL_FAIL            = 5,  /* any error without a code of its own */
+    PTL_IGNORED         = 6,  /* it was set before, and is unchanged */
     PTL_IN_USE          = 7,  /* operations or headers still refer to it */
     PTL_LIST_TOO_LONG   = 8,  /* max_list_size entries are on this list */
     PTL_NO_INIT         = 9,  /* PtlInit, PtlNIInit or PtlSetMap has to come first */
@@ -107,7 +109,8 @@ typedef struct {
 
 /* ---------------------------------------------------------------- the library */
 
-/* The numbers that a program was compiled with: by the name of its first call the library knows whether they are its own. */
+/* The version of the numbers that a program was compiled with: the library tells by the name of its first
+ * call. */
 #define PTL_HEADER 2024
 #ifdef __GNUC__
 #define PTL_NAMED(name) __asm__(name)
@@ -118,7 +121,7 @@ typedef struct {
 /* Counted: the library ends with as many PtlFini as there were PtlInit. */
 int  PtlInit(void) PTL_NAMED("PtlInit_2024");
 void PtlFini(void);
-/* Ends every wait and poll that is under way in this process, with PTL_ABORTED. */
+/* Ends every wait and poll in progress in this process, with PTL_ABORTED. */
 void PtlAbort(void);
 
 /* ---------------------------------------------------------------- network interfaces */
@@ -174,16 +177,18 @@ typedef enum {
 #define PTL_SR_LAST (PTL_SR_OPERATION_VIOLATIONS + 1)
 typedef int ptl_sr_value_t;
 
-/* Counted per kind: the second of a kind is the first one's handle, whatever it asks for. desired, actual: may be NULL. */
+/* Counted per kind: a second call for a kind returns the first one's handle, whatever it requests.
+ * desired and actual may be NULL. */
 int PtlNIInit(ptl_interface_t iface, unsigned int options, ptl_pid_t pid, const ptl_ni_limits_t *desired,
               ptl_ni_limits_t *actual, ptl_handle_ni_t *ni_handle);
-/* The last of a kind waits until no memory of its descriptors is written any more, for ten seconds at most. */
+/* The last of a kind waits until no memory of its descriptors is written any more, for ten seconds at
+ * most. */
 int PtlNIFini(ptl_handle_ni_t ni_handle);
 int PtlNIStatus(ptl_handle_ni_t ni_handle, ptl_sr_index_t status_register, ptl_sr_value_t *status);
 /* The interface that a handle belongs to. */
 int PtlNIHandle(ptl_handle_any_t handle, ptl_handle_ni_t *ni_handle);
 
-/* Which process each rank is: once per interface; PTL_IGNORED later. */
+/* Sets the process of each rank: once per interface; PTL_IGNORED later. */
 int PtlSetMap(ptl_handle_ni_t ni_handle, ptl_size_t map_size, const ptl_process_t *mapping);
 int PtlGetMap(ptl_handle_ni_t ni_handle, ptl_size_t map_size, ptl_process_t *mapping, ptl_size_t *actual_map_size);
 
@@ -194,8 +199,8 @@ int PtlGetPhysId(ptl_handle_ni_t ni_handle, ptl_process_t *id);
 /* ---------------------------------------------------------------- the portal table */
 
 #define PTL_PT_ONLY_USE_ONCE      (1u << 0) /* a promise: every entry is used once */
-#define PTL_PT_FLOWCTRL           (1u << 1) /* what finds no room disables the entry instead of being dropped */
-#define PTL_PT_ONLY_TRUNCATE      (1u << 2) /* a promise: no entry refuses what it has to cut */
+#define PTL_PT_FLOWCTRL           (1u << 1) /* a message without room disables the entry and is not dropped */
+#define PTL_PT_ONLY_TRUNCATE      (1u << 2) /* a promise: entries truncate and never refuse */
 #define PTL_PT_MATCH_UNORDERED    (1u << 3) /* messages need not be matched in the order of their sending */
 #define PTL_PT_ALLOC_DISABLED     (1u << 4) /* begins disabled */
 #define PTL_PT_ALLOC_OPTIONS_MASK 0x1fu
@@ -203,11 +208,11 @@ int PtlGetPhysId(ptl_handle_ni_t ni_handle, ptl_process_t *id);
 int PtlPTAlloc(ptl_handle_ni_t ni_handle, unsigned int options, ptl_handle_eq_t eq_handle,
                ptl_pt_index_t pt_index_req, ptl_pt_index_t *pt_index);
 int PtlPTFree(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index);
-/* Returns when what had begun there has ended. */
+/* Returns when operations in progress there have ended. */
 int PtlPTDisable(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index);
 int PtlPTEnable(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index);
 
-/* ---------------------------------------------------------------- memory descriptors: the initiator's memory */
+/* ---------------------------------------------------------------- memory descriptors (initiator) */
 
 #define PTL_MD_EVENT_CT_SEND         (1u << 1)
 #define PTL_MD_EVENT_CT_REPLY        (1u << 2)
@@ -231,7 +236,7 @@ typedef struct {
 int PtlMDBind(ptl_handle_ni_t ni_handle, const ptl_md_t *md, ptl_handle_md_t *md_handle);
 int PtlMDRelease(ptl_handle_md_t md_handle);
 
-/* ---------------------------------------------------------------- list entries and match entries: the target's memory */
+/* ---------------------------------------------------------------- list and match entries (target) */
 
 #define PTL_PRIORITY_LIST 0
 #define PTL_OVERFLOW_LIST 1
@@ -253,10 +258,10 @@ int PtlMDRelease(ptl_handle_md_t md_handle);
 #define PTL_ME_EVENT_CT_COMM          (1u << 12)
 #define PTL_ME_EVENT_CT_OVERFLOW      (1u << 13)
 #define PTL_ME_EVENT_CT_BYTES         (1u << 14)
-#define PTL_ME_ACK_DISABLE            (1u << 19) /* of headers before May 2024: what the entry takes is not acknowledged */
+#define PTL_ME_ACK_DISABLE            (1u << 19) /* of headers before May 2024: no acknowledgement */
 /* Of match entries only. */
 #define PTL_ME_MANAGE_LOCAL           (1u << 15) /* the entry places messages one behind the other */
-#define PTL_ME_NO_TRUNCATE            (1u << 16) /* skipped by what does not fit */
+#define PTL_ME_NO_TRUNCATE            (1u << 16) /* messages that do not fit skip it */
 #define PTL_ME_MAY_ALIGN              (1u << 17)
 #define PTL_ME_LOCAL_INC_UH_RLENGTH   (1u << 18)
 #define PTL_ME_APPEND_OPTIONS_MASK    0xfffffu
@@ -333,7 +338,7 @@ typedef struct {
     void            *user_ptr;
     ptl_hdr_data_t   hdr_data;
     ptl_match_bits_t match_bits;
-    ptl_size_t       rlength; /* asked for */
+    ptl_size_t       rlength; /* requested */
     ptl_size_t       mlength; /* moved */
     ptl_size_t       remote_offset;
     ptl_process_t    initiator;
@@ -443,7 +448,7 @@ int PtlAtomicSync(void);
 
 /* ---------------------------------------------------------------- triggered operations */
 
-/* The same, done when trig_ct_handle's success + failure reaches the threshold; at once where it has. */
+/* Done when success + failure of trig_ct_handle reaches the threshold; at once if it has. */
 int PtlTriggeredPut(ptl_handle_md_t md_handle, ptl_size_t local_offset, ptl_size_t length, ptl_ack_req_t ack_req,
                     ptl_process_t target_id, ptl_pt_index_t pt_index, ptl_match_bits_t match_bits,
                     ptl_size_t remote_offset, void *user_ptr, ptl_hdr_data_t hdr_data,
@@ -472,7 +477,7 @@ int PtlTriggeredCTInc(ptl_handle_ct_t ct_handle, ptl_ct_event_t increment, ptl_h
                       ptl_size_t threshold);
 int PtlTriggeredCTSet(ptl_handle_ct_t ct_handle, ptl_ct_event_t new_ct, ptl_handle_ct_t trig_ct_handle,
                       ptl_size_t threshold);
-/* Extensions: the handle is told at once, the entry is on its list when the trigger has fired. */
+/* Extensions: the handle is returned at once, the entry is on its list when the trigger has fired. */
 int PtlTriggeredMEAppend(ptl_handle_ni_t ni_handle, ptl_pt_index_t pt_index, ptl_me_t *me, ptl_list_t ptl_list,
                          void *user_ptr, ptl_handle_me_t *me_handle, ptl_handle_ct_t trig_ct_handle,
                          ptl_size_t threshold);
@@ -480,7 +485,7 @@ int PtlTriggeredMEUnlink(ptl_handle_me_t me_handle, ptl_handle_ct_t trig_ct_hand
 
 /* ---------------------------------------------------------------- the rest */
 
-/* Between the two, operations that were begun may wait for each other before they leave. */
+/* Between the two, started operations may wait for each other before they leave. */
 int PtlStartBundle(ptl_handle_ni_t ni_handle);
 int PtlEndBundle(ptl_handle_ni_t ni_handle);
 /* Other than zero when both name the same object. */

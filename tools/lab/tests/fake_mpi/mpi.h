@@ -1,8 +1,10 @@
 /*
- * An MPI of one process for the test of peers/mpi_pair.c: it plays the other side, and ends the program with status 3 when
- * something is sent out of memory that was received into, or when what is sent changes.
+ * An MPI of one process for the test of peers/mpi_pair.c: it plays the other side, and ends the program
+ * with status 3 when something is sent out of memory that was received into, or when the bytes sent
+ * change.
  *
- * FAKE_RANK is the rank. As rank 1 it is told to bounce three messages, to sink four, to feed one, and to end.
+ * FAKE_RANK is the rank. As rank 1 it gets the orders to bounce three messages, sink four, feed one, and
+ * end.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* One thread ends the library while another one begins with it again: what it has been given works. Runs alone. */
+/* One thread ends the library while another one initialises it again: its handles work. Runs alone. */
 #include <pthread.h>
 
 #include "meet.h"

@@ -1,4 +1,5 @@
-/* After PtlNIFini nothing is written into what was lent, also where a long get was under way. Rank 0 reads from rank 1. */
+/* After PtlNIFini no memory of its descriptors is written, also if a long get was in progress. Rank 0
+ * reads from rank 1. */
 #include "meet.h"
 
 #define LONG  (64u << 20)

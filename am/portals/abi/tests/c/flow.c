@@ -1,4 +1,5 @@
-/* Flow control: what finds no entry disables the table entry, is told so, and can go again when that is enabled. */
+/* Flow control: a message without an entry disables the table entry, fails with an event, and can be sent
+ * again when that is enabled. */
 #include "meet.h"
 
 int main(void)

@@ -1,4 +1,5 @@
-/* Targets that do not call: rank 0 reads and writes everybody's memory while they are in the launcher's barrier. */
+/* Targets that make no calls: rank 0 reads and writes the memory of all ranks while they are in the
+ * launcher's barrier. */
 #include "meet.h"
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Atomics on long double and its complex give what the processor gives: every pair of the values below, and many of random
- * bits. Runs alone, towards itself. */
+/* Atomics on long double and its complex give the processor's results: every pair of the values below,
+ * and many of random bits. Runs alone, with itself as the target. */
 #include <complex.h>
 #include <math.h>
 
@@ -42,7 +42,8 @@ static word of(uint16_t top, uint64_t mantissa)
     return it;
 }
 
-/* Zeros, ones, the smallest, the largest, infinities, NaNs of both kinds, and what is no number's encoding. */
+/* Zeros, ones, the smallest, the largest, infinities, NaNs of both kinds, and what is no number's
+ * encoding. */
 static const struct {
     uint16_t top;
     uint64_t mantissa;

@@ -1,5 +1,5 @@
-/* What the test programs share: checks that say where they failed, and the launcher's conversation (PMI-1), as any Portals
- * program has one of its own. Alone, a program is rank 0 of 1. */
+/* Shared by the test programs: checks that print where they failed, and a PMI-1 client for the launcher,
+ * which every Portals program has of its own. Without a launcher, a program is rank 0 of 1. */
 #ifndef MEET_H
 #define MEET_H
 

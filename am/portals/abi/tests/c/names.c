@@ -26,7 +26,8 @@ static const char *name_of(int code)
     }
 }
 
-/* A put that asks for an acknowledgement, into an entry that gives none: SEND comes, PUT comes, ACK does not. */
+/* A put that requests an acknowledgement, into an entry that gives none: SEND comes, PUT comes, ACK does
+ * not. */
 static void silent_put(ptl_handle_ni_t ni, ptl_pt_index_t index, ptl_process_t self, ptl_handle_eq_t eq)
 {
     static uint64_t  from = 7;

@@ -1,4 +1,5 @@
-/* Every rank writes to its neighbour: match bits choose the entry, events say what happened, small and large. */
+/* Every rank writes to its neighbour, small and large: match bits choose the entry, events report the
+ * outcome. */
 #include "meet.h"
 
 #define LARGE (3u << 20)

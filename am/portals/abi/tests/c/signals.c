@@ -1,4 +1,5 @@
-/* The library's thread takes none of the program's signals: one that all threads of the program block stays pending. */
+/* The library's thread receives none of the program's signals: one that all its threads block stays
+ * pending. */
 #include <signal.h>
 
 #include "meet.h"

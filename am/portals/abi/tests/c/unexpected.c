@@ -1,4 +1,5 @@
-/* What comes before anybody waits for it: kept by an overflow entry, found by a search, taken by an append. */
+/* Messages that come before an entry for them: kept by an overflow entry, found by a search, taken by an
+ * append. */
 #include "meet.h"
 
 int main(void)

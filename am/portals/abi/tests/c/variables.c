@@ -1,5 +1,5 @@
-/* A variable that says nonsense: there is no interface, and nothing has changed. Runs alone, with those that it is given the
- * names of. */
+/* A variable with an invalid value: there is no interface, and nothing has changed. Runs alone, with the
+ * variables that its arguments name. */
 #include "meet.h"
 
 int main(int count, char **names)
