@@ -231,6 +231,9 @@ impl Stage {
             suite.launcher.command(&mut command, ranks);
             command.arg(&case.program).args(&case.arguments);
             command.envs(suite.environment.iter().map(|(name, value)| (name, value)));
+            if cores().is_some_and(|cores| ranks > cores) {
+                command.envs(suite.crowded);
+            }
             command.env("DOORBELL_RAILS", place.rails());
             let libraries = suite
                 .libraries
@@ -271,6 +274,12 @@ impl Stage {
         table.add(row);
         Ok(())
     }
+}
+
+/// Returns the number of cores that the ranks share.
+fn cores() -> Option<u32> {
+    let cores = std::thread::available_parallelism().ok()?;
+    u32::try_from(cores.get()).ok()
 }
 
 /// Returns how a program ended, in words.

@@ -13,6 +13,8 @@ pub(crate) struct Suite {
     pub(crate) client: Client,
     pub(crate) launcher: Launcher,
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// Added to `environment` where there are more ranks than cores.
+    pub(crate) crowded: Option<(&'static str, &'static str)>,
     /// The folders of its own libraries.
     pub(crate) libraries: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
@@ -200,6 +202,7 @@ fn reference(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         client: Client::Reference,
         launcher: Launcher::Hydra,
         environment: Vec::new(),
+        crowded: None,
         libraries: Vec::new(),
         cases,
     })
@@ -281,6 +284,7 @@ fn open_mpi(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         client: Client::OpenMpi,
         launcher: open_mpi_launcher(&prefix, &[]),
         environment: Vec::new(),
+        crowded: None,
         libraries: Vec::new(),
         cases: names.lines().map(case).collect(),
     })
@@ -364,6 +368,7 @@ fn mpi4py(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         client: Client::Mpi4py,
         launcher: open_mpi_launcher(&prefix, &["-x", "PYTHONPATH", "--mca", "coll", "^portals4"]),
         environment: vec![("PYTHONPATH", lib.into_os_string())],
+        crowded: None,
         libraries: Vec::new(),
         cases,
     })
@@ -422,6 +427,7 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         client: Client::OpenShmem,
         launcher: Launcher::Hydra,
         environment: vec![("SHMEM_SYMMETRIC_SIZE", "64M".into())],
+        crowded: None,
         libraries: vec![folder.join("src/.libs"), folder.join("pmi-simple/.libs")],
         cases,
     })
@@ -491,6 +497,8 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
             ("GASNET_MAX_SEGSIZE", "256MB".into()),
             ("GASNET_QUIET", "1".into()),
         ],
+        // Its own switch for this: waits and barriers of its tests give up the core instead of spinning.
+        crowded: Some(("GASNET_TEST_POLITE_SYNC", "1")),
         libraries: Vec::new(),
         cases,
     })
@@ -499,7 +507,10 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
 /// Arguments with which a test of GASNet takes seconds: its own are for a cluster.
 fn short_run(name: &str) -> &'static [&'static str] {
     match name {
-        "testalign" | "testnbr" | "testvis" | "testmemset" | "testrand" | "testvisperf" => &["1"],
+        "testalign" | "testnbr" | "testvis" | "testmemset" | "testrand" => &["1"],
+        // Bytes of the longest transfer, and rounds.
+        "testvisperf" => &["-maxdata", "65536", "1"],
+        "testval" => &["1000"],
         // Rounds, polls between two operations, and sizes.
         "testlogGP" => &["100", "1", "8", "512", "4096"],
         // Bytes, rounds of two loops that check, and one that measures.
