@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leaves_before_the_last_has_come() -> Result<(), AmError> {
+    fn no_rank_leaves_before_the_last_has_entered() -> Result<(), AmError> {
         for nodes in 1..=17 {
             let mut ranks = ranks(nodes);
             for round in 0..70_000 / nodes.pow(2).max(60) {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_said_all_is_not_missed() -> Result<(), AmError> {
+    fn a_rank_that_has_sent_all_may_leave() -> Result<(), AmError> {
         let mut ranks = ranks(4);
         let barrier = &mut ranks[0];
         assert!(!barrier.misses(3), "no barrier was notified");

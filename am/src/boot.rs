@@ -257,7 +257,7 @@ mod tests {
     use doorbell_fabric::memory::Region;
 
     #[test]
-    fn after_all_steps_everybody_knows_everybody() -> Result<(), RailError> {
+    fn after_all_steps_every_rank_knows_every_rank() -> Result<(), RailError> {
         for nodes in 1..=33u32 {
             let mine = |rank: u32| RemoteSegment {
                 base: u64::from(rank) << 32 | 7,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_other_settings_is_named_with_them() -> Result<(), RailError> {
+    fn a_rank_with_other_settings_is_named_with_them() -> Result<(), RailError> {
         let table = Region::new(3 * ENTRY_BYTES)?.whole();
         let mut boot = Boot::new(2, 3, &table, RemoteSegment::default(), Alike(0x7_0001_0800));
         assert_eq!(boot.agree(&table), Ok(()), "no message has come");

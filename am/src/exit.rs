@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_over_before_the_others_are_told() {
+    fn it_is_not_over_before_the_others_are_notified() {
         let mut ranks = ranks(2);
         ranks[0].request(1);
         assert!(ranks[0].next(Time::ZERO, None).is_some());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn all_end_with_the_largest_status_whoever_asks() {
+    fn all_end_with_the_largest_status_whichever_rank_requests_it() {
         for nodes in 1..=17 {
             for asks in 0..nodes {
                 let mut ranks = ranks(nodes);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_named() {
+    fn a_rank_that_does_not_answer_is_named() {
         let mut ranks = ranks(3);
         ranks[0].request(1);
         let tell = ranks[0].next(Time::ZERO, None);

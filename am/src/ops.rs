@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_short_answers_are_told() -> Result<(), AmError> {
+    fn failures_and_short_answers_are_reported() -> Result<(), AmError> {
         let mut ops = Ops::new(0, 4);
         for (bytes, fail) in [(8, NiFail::Undeliverable), (7, NiFail::Ok)] {
             let (address, handle) = ops.begin()?;

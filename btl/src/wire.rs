@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_what_it_says_or_is_dropped() {
+    fn a_frame_has_what_its_header_states_or_is_dropped() {
         let parsed = frame(|_| (), 36).unwrap();
         assert_eq!((parsed.kind, parsed.length, parsed.ack), (Kind::Chunk, 12, None));
         assert!(frame(|_| (), 60).is_ok(), "padded by the network");

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_as_good_as_its_report_says() {
+    fn the_rate_is_as_good_as_reported() {
         let clock = Clock::calibrate(Duration::from_millis(20));
         let report = clock.calibration();
         assert!(
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fallback_says_why() {
+    fn the_fallback_has_a_reason() {
         let clock = Clock::system();
         let report = clock.calibration();
         assert_eq!((report.source, report.frequency_hz), (Source::Monotonic, 1e9));

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_rails_says_so() {
+    fn a_machine_without_rails_is_reported() {
         let found = discover(&[&Fake("udp", || Ok(Vec::new()))], &[]);
         let error = found.named(&name("udp:eth0")).unwrap_err();
         assert!(error.to_string().contains("no rail of kind `udp`"), "{error}");

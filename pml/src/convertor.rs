@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn one_piece_is_told_in_every_disguise() {
+    fn one_piece_is_recognised_in_every_disguise() {
         let base = ConstLoan::of_static(&[1; 64]);
         let disguises = [
             strided(base, 8, 8, 8),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_told_and_cut() {
+    fn holes_are_returned_and_cut() {
         let mut intervals = Intervals::default();
         assert_eq!(intervals.holes(9).collect::<Vec<_>>(), [(0, 9)]);
         for (from, to) in [(0, 10), (20, 30), (40, 50)] {

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_side_says_when_it_sleeps() {
+    fn the_far_side_shows_when_it_sleeps() {
         let ((producer, _), memory) = sides();
         assert!(!producer.is_asleep());
         set(&memory, PLACES.flags, ASLEEP);

@@ -234,7 +234,7 @@ fn a_look_keeps_its_cell_until_it_is_released() {
 
 /// A message that the watermark has passed was dealt with: what its receiver did before is there.
 #[test]
-fn the_watermark_says_that_a_message_was_dealt_with() {
+fn the_watermark_shows_that_a_message_was_handled() {
     bounded(|| {
         let (mut producer, mut consumer) = lane(2);
         let done = Arc::new(AtomicBool::new(false));

@@ -3,6 +3,6 @@
 
 #[test]
 #[should_panic(expected = "is not this program's `#[global_allocator]`")]
-fn a_program_without_the_allocator_is_told() {
+fn a_program_without_the_allocator_panics() {
     doorbell_testing::alloc::of_thread();
 }

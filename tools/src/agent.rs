@@ -295,7 +295,7 @@ mod tests {
 
     /// In a process of its own, as the mask is one for all threads.
     #[test]
-    fn everybody_can_enter_the_folder_of_sockets_whatever_the_mask() {
+    fn every_user_can_enter_the_folder_of_sockets_whatever_the_mask() {
         const INSIDE: &str = "DOORBELL_TEST_MASKED";
         let Some(folder) = std::env::var_os(INSIDE) else {
             let folder = tempfile::tempdir().unwrap();
@@ -304,7 +304,7 @@ mod tests {
                 .arg(std::env::current_exe().unwrap())
                 .args([
                     "--exact",
-                    "agent::tests::everybody_can_enter_the_folder_of_sockets_whatever_the_mask",
+                    "agent::tests::every_user_can_enter_the_folder_of_sockets_whatever_the_mask",
                 ])
                 .env(INSIDE, folder.path())
                 .output()

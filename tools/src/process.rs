@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_as_they_are() {
+    fn times_are_shown_as_they_are() {
         assert_eq!(seconds(Duration::from_secs_f64(2.5)), "2.5 s");
         assert_eq!(seconds(Duration::from_secs(24)), "24 s");
     }

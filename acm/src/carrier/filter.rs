@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_has_lost_a_family_hears_those_that_have_it() {
+    fn a_host_that_has_lost_a_family_receives_from_those_that_have_it() {
         let six = "fd00::1".parse().unwrap();
         let alone = Endpoint {
             gid: Gid::of_ip(six),

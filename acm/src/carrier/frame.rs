@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_have_the_size_that_is_asked_for() {
+    fn probes_have_the_requested_size() {
         let key = Key::of_job(&[1; 32]);
         for key in [None, Some(&key)] {
             for size in [PROBE + TAG, 1000, PROBE_MAX] {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_of_somebody_else_is_none() {
+    fn an_echo_of_another_host_is_none() {
         let (mut prober, now) = (Prober::default(), Time::from_nanos(1));
         started(&mut prober, now, 1).unwrap();
         let token = shots(&mut prober)[0].token;

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_before_whoever_waits_gives_up() {
+    fn it_ends_before_its_caller_gives_up() {
         let limit = crate::resolver::Options::default().probe;
         assert!(Duration::from_millis(END) + 50 * MS < limit, "{limit:?}");
         assert!(SENT.into_iter().all(|at| at < END));

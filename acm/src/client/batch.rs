@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_that_says_nothing_is_left_when_the_time_is_over() {
+    fn a_silent_service_is_left_at_the_deadline() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("mute");
         // It accepts clients, as far as the kernel does, and never reads.

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_says_what_a_status_means() {
+    fn a_status_is_explained_by_its_query() {
         let said = |status, source: Option<&str>, destination: &str| {
             let ip = |text: &str| text.parse::<std::net::IpAddr>().unwrap().into();
             let question = Question::Resolve {

@@ -194,7 +194,7 @@ pub(super) fn named(file: &Path) -> Arc<Path> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_pipe_is_no_file_and_nobody_waits_for_it() {
+    fn a_pipe_is_no_file_and_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_empty_lines_are_counted_and_not_told() {
+    fn comments_and_empty_lines_are_counted_and_not_returned() {
         let (found, warnings) = lines(b"# one\n\n two\r\n#three\nfour");
         assert_eq!(found, [(3, " two".to_owned()), (5, "four".to_owned())]);
         assert!(warnings.is_empty());

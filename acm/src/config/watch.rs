@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writing_renaming_and_removing_are_heard_and_others_are_not() {
+    fn writing_renaming_and_removing_are_reported_and_others_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("opts");
         let mut watch = FileWatch::new([&file]).unwrap();

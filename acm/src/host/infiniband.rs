@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_they_are_told() {
+    fn rates_are_read_as_reported() {
         for (text, megabits) in [
             ("100 Gb/sec (4X EDR)", 100_000),
             ("2.5 Gb/sec (1X SDR)", 2_500),

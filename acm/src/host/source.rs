@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nobodys_has_no_source() {
+    fn an_unowned_address_has_no_source() {
         for nobody in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
             assert_eq!(
                 source_for(nobody.parse().unwrap()),

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_told_or_not() {
+    fn speeds_are_reported_or_not() {
         let sys = tempfile::tempdir().unwrap();
         let folder = sys.path().join("class/net/eth0");
         fs::create_dir_all(&folder).unwrap();

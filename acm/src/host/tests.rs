@@ -139,7 +139,7 @@ fn the_hosts_names_are_those_of_the_endpoint_that_leads_out() {
 }
 
 #[test]
-fn what_the_file_of_addresses_says_is_taken_and_nothing_else() {
+fn the_file_of_addresses_is_used_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     tree(root.path());
     let entry = |name: &str, device: &str, pkey| AddressEntry {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_port_without_infiniband_says_so() {
+    fn a_slow_port_without_infiniband_is_reported() {
         let (small, smalls) = port(Link::Ethernet, 10_000, 1500);
         let (fast, fasts) = port(Link::Ethernet, 100_000, 4096);
         let (gid, like) = smalls.common(&small, &fasts.list()).unwrap();

@@ -234,7 +234,7 @@ fn a_question_an_answer_and_then_the_cache() {
 }
 
 #[test]
-fn nobody_answers_and_it_is_remembered_for_a_while() {
+fn a_search_without_an_answer_is_remembered_for_a_while() {
     let mut a = Host::new("a", 1, Options::default());
     assert_eq!(a.resolve(1, &ip(9)), None);
     let bound = a.resolver.options().bound(0);
@@ -278,7 +278,7 @@ fn no_delay_waits_for_nothing_and_begins() {
 }
 
 #[test]
-fn who_was_not_heard_lately_is_asked_first() {
+fn a_stale_entry_is_confirmed_first() {
     let options = Options {
         watched: 0,
         ..Options::default()
@@ -333,7 +333,7 @@ fn what_is_used_is_confirmed_in_the_background_for_a_while() {
 }
 
 #[test]
-fn nothing_is_told_after_it_expired() {
+fn an_expired_entry_is_not_returned() {
     let options = Options {
         addr_timeout: Some(Duration::from_secs(60)),
         confirm: Duration::ZERO,
@@ -402,7 +402,7 @@ fn with_a_key_only_answers_teach() {
 }
 
 #[test]
-fn answers_count_if_they_were_asked_for() {
+fn only_requested_answers_count() {
     let (mut a, b) = pair(&Options::default());
     a.resolve(1, &ip(2));
     let question = a.sent_messages().remove(0);
@@ -532,7 +532,7 @@ fn endpoints_go_and_their_questions_end() {
 }
 
 #[test]
-fn beyond_a_router_a_path_is_probed_before_it_is_told() {
+fn beyond_a_router_a_path_is_probed_before_it_is_returned() {
     let mut a = Host::new("a", 1, Options::default());
     let far = Address::V4([192, 168, 1, 1].into());
     assert_eq!(a.resolve(1, &far), None);
@@ -641,7 +641,7 @@ fn a_path_that_is_tried_holds_up_no_question_to_the_administration() {
 }
 
 #[test]
-fn where_nobody_administers_verification_is_a_probe() {
+fn without_an_administrator_verification_is_a_probe() {
     let (mut a, mut b) = pair(&Options::default());
     assert_eq!(a.query(1, &verified(2)), None);
     a.exchange(&mut b);
@@ -696,7 +696,7 @@ fn where_an_endpoint_has_changed_what_is_looked_for_is_looked_for_anew() {
 }
 
 #[test]
-fn who_was_forgotten_while_his_path_was_tried_is_asked_for_his_route_again() {
+fn an_entry_evicted_during_its_probe_is_queried_for_its_route_again() {
     let (mut a, mut b) = unlike(&Options::default());
     assert_eq!(a.query(1, &verified(2)), None);
     a.exchange(&mut b);
@@ -792,7 +792,7 @@ fn a_path_that_was_cut_grows_again() {
 }
 
 #[test]
-fn what_an_announcement_taught_is_tried_before_it_is_told_where_all_is_verified() {
+fn an_announced_path_is_tried_before_it_is_returned_where_all_is_verified() {
     let (mut a, mut b) = pair(&Options {
         verify: true,
         ..Options::default()
@@ -815,7 +815,7 @@ fn what_an_announcement_taught_is_tried_before_it_is_told_where_all_is_verified(
 }
 
 #[test]
-fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
+fn a_failed_verification_fails_only_its_own_query() {
     let (mut a, mut b) = pair(&Options::default());
     let probe = |a: &mut Host| match a.actions.pop() {
         Some(Action::Probe { id, .. }) => id,
@@ -845,7 +845,7 @@ fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
 }
 
 #[test]
-fn where_all_is_verified_a_probe_that_fails_is_everybodys() {
+fn where_all_is_verified_a_failed_probe_fails_every_query() {
     let (mut a, mut b) = pair(&Options {
         verify: true,
         ..Options::default()
@@ -861,7 +861,7 @@ fn where_all_is_verified_a_probe_that_fails_is_everybodys() {
 }
 
 #[test]
-fn a_dead_host_holds_nobody_up() {
+fn a_dead_host_delays_no_other() {
     let (mut a, mut b) = pair(&Options::default());
     for (ticket, dead) in (10..).zip(20..40) {
         assert_eq!(a.resolve(ticket, &ip(dead)), None);
@@ -919,7 +919,7 @@ fn everything_is_bounded() {
 }
 
 #[test]
-fn who_was_used_stays_when_many_speak() {
+fn a_used_entry_stays_when_many_hosts_announce() {
     let options = Options {
         entries: 2,
         ..Options::default()
@@ -941,7 +941,7 @@ fn who_was_used_stays_when_many_speak() {
 }
 
 #[test]
-fn counters_and_endpoints_are_told() {
+fn counters_and_endpoints_are_returned() {
     let mut a = Host::new("a", 1, Options::default());
     let told = a.query(1, &Question::Counters(CounterScope::Owner(name("a"))));
     assert!(matches!(told, Some(Ok(Found::Counters(_)))));
@@ -1016,7 +1016,7 @@ mod model {
     proptest! {
         /// The model is a map of what was received last, and when.
         #[test]
-        fn what_was_heard_is_told_until_it_expires(steps in proptest::collection::vec(step(), 0..60)) {
+        fn an_overheard_entry_is_returned_until_it_expires(steps in proptest::collection::vec(step(), 0..60)) {
             let options = Options { addr_timeout: Some(LIFE), confirm: Duration::ZERO, ..Options::default() };
             let mut a = Host::new("a", 1, options);
             let mut model = BTreeMap::<u8, (u8, Time)>::new();

@@ -359,7 +359,7 @@ fn answers_are_these_bytes_both_ways() {
 }
 
 #[test]
-fn every_status_is_told_in_a_header() {
+fn every_status_is_in_a_header() {
     for (asks, ..) in answers() {
         let (head, _) = read_question(&write_question(&asks, TID)).unwrap();
         for status in Status::ALL {
@@ -378,7 +378,7 @@ fn an_answer_to_another_question_is_a_refusal() {
 }
 
 #[test]
-fn an_endpoint_of_very_many_addresses_is_told_with_those_that_fit() {
+fn an_endpoint_of_very_many_addresses_has_those_that_fit() {
     let asks = Question::Endpoint { port: 1, index: 1 };
     let (head, _) = read_question(&write_question(&asks, TID)).unwrap();
     let many = (0..2000u32).map(|at| Address::V4(at.into())).collect();

@@ -15,7 +15,7 @@ fn pair(port: u16, keys: [Option<u8>; 2]) -> (Side, Side) {
 }
 
 #[test]
-fn a_question_is_heard_once_and_answered_to_its_sender_alone() {
+fn a_question_is_received_once_and_answered_to_its_sender_alone() {
     let (mut a, mut b) = pair(16_101, [None, None]);
     let mut c = Side::new("lo", settings(16_101, None));
     assert_ne!(a.carrier.qpn(), b.carrier.qpn());
@@ -45,7 +45,7 @@ fn a_question_is_heard_once_and_answered_to_its_sender_alone() {
 }
 
 #[test]
-fn what_is_sent_again_is_heard_again() {
+fn a_frame_sent_again_is_received_again() {
     let (mut a, mut b) = pair(16_102, [None, None]);
     for count in 1..4 {
         a.query(&mad(1));
@@ -56,7 +56,7 @@ fn what_is_sent_again_is_heard_again() {
 }
 
 #[test]
-fn only_who_has_the_key_is_heard() {
+fn only_frames_with_the_key_are_received() {
     let (mut a, mut b) = pair(16_103, [Some(1), Some(1)]);
     let mut open = Side::new("lo", settings(16_103, None));
     let mut other = Side::new("lo", settings(16_103, Some(2)));
@@ -96,7 +96,7 @@ fn probes_pass_whole_with_and_without_a_key() {
 }
 
 #[test]
-fn a_probe_to_nobody_says_so() {
+fn a_probe_without_a_receiver_fails() {
     let (mut a, b) = pair(16_106, [None, None]);
     let to = b.as_peer();
     drop(b);
@@ -142,7 +142,7 @@ fn floods_are_counted_and_take_neither_memory_nor_the_turn() {
 }
 
 #[test]
-fn events_that_nobody_takes_have_a_bound_and_what_waits_is_not_lost() {
+fn untaken_events_have_a_bound_and_waiting_frames_are_not_lost() {
     let mut a = Side::new("lo", settings(16_108, None));
     let limits = doorbell_acm::carrier::Limits {
         events: 4,
@@ -264,7 +264,7 @@ fn wrong_uses_are_errors() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken() {
+fn a_waiting_reader_is_woken() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -230,9 +230,9 @@ fn ib_acme_shows_endpoints_in_every_form() {
 }
 
 #[test]
-fn ib_acme_asks_over_tcp_and_at_any_path_and_says_who_is_not_there() {
+fn ib_acme_queries_over_tcp_and_at_any_path_and_names_the_missing_service() {
     let folder = tempfile::tempdir().unwrap();
-    let test = "ib_acme_asks_over_tcp_and_at_any_path_and_says_who_is_not_there";
+    let test = "ib_acme_queries_over_tcp_and_at_any_path_and_names_the_missing_service";
     let Some(running) = service(test, &folder) else {
         return;
     };

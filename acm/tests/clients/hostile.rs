@@ -121,7 +121,7 @@ fn a_question_byte_by_byte_is_the_same_question() {
 }
 
 #[test]
-fn who_has_asked_its_last_is_still_answered() {
+fn a_client_that_has_closed_its_side_is_still_answered() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&settings(folder.path()), at_once);
     let mut stream = stranger(&running);
@@ -157,7 +157,7 @@ fn half_a_question_is_not_waited_for_and_an_idle_client_may_stay() {
 }
 
 #[test]
-fn who_does_not_read_is_left_and_nobody_else_waits_for_it() {
+fn a_client_that_does_not_read_is_left_and_delays_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let quick = Settings {
         limits: Limits {
@@ -254,7 +254,7 @@ fn answers_that_are_not_read_have_a_bound_in_bytes() {
 }
 
 #[test]
-fn who_goes_with_questions_open_costs_nothing_that_lasts() {
+fn a_client_that_leaves_with_open_questions_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let (held, replies) = mpsc::channel::<(Question, Reply)>();
     let running = Running::start(&settings(folder.path()), move |question, reply| {

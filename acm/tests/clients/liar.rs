@@ -48,7 +48,7 @@ fn errors(says: Vec<u8>) -> [ClientError; 2] {
 }
 
 #[test]
-fn a_service_that_says_what_is_no_answer_is_told_so() {
+fn an_invalid_answer_of_a_service_is_an_error() {
     let answer = |status: u8| {
         let mut bytes = write_question(&Question::Counters(CounterScope::Service), 1);
         let length = 16u16.to_ne_bytes();
@@ -82,7 +82,7 @@ fn a_service_that_says_what_is_no_answer_is_told_so() {
 }
 
 #[test]
-fn a_service_that_goes_in_the_middle_is_told_so() {
+fn a_service_that_closes_in_the_middle_is_an_error() {
     for says in [Vec::new(), write_question(&question(), 1)[..5].to_vec()] {
         for error in errors(says) {
             assert!(matches!(error, ClientError::Closed { .. }), "{error}");
@@ -91,7 +91,7 @@ fn a_service_that_goes_in_the_middle_is_told_so() {
 }
 
 #[test]
-fn a_service_that_lets_nobody_in_is_late() {
+fn a_service_that_accepts_no_client_is_late() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("deaf");
     let _deaf = UnixListener::bind(&socket).unwrap();

@@ -39,7 +39,7 @@ fn eleven_hundred_clients_at_once_are_each_answered() {
 }
 
 #[test]
-fn one_more_than_there_may_be_is_turned_away_until_somebody_goes() {
+fn one_client_too_many_is_refused_until_another_leaves() {
     let folder = tempfile::tempdir().unwrap();
     let narrow = Settings {
         limits: Limits {
@@ -96,7 +96,7 @@ fn an_asker_has_many_questions_open_and_each_gets_its_own_answer() {
 }
 
 #[test]
-fn an_asker_tells_statuses_lateness_and_the_end() {
+fn an_async_client_reports_statuses_lateness_and_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let kept = Mutex::new(Vec::new());
     let backend = move |question: Question, reply: Reply| match &question {

@@ -61,7 +61,7 @@ fn every_question_is_answered_over_unix_and_tcp() {
 }
 
 #[test]
-fn every_status_is_told_as_one_sentence_with_what_to_do() {
+fn every_status_is_one_sentence_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&settings(folder.path()), at_once);
     let mut client = running.client();
@@ -201,7 +201,7 @@ fn what_is_no_socket_is_not_replaced() {
 }
 
 #[test]
-fn a_file_that_became_somebody_elses_stays() {
+fn a_file_that_now_belongs_to_another_service_stays() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&settings(folder.path()), at_once);
     let socket = running.places.socket.clone();
@@ -236,7 +236,7 @@ fn sockets_that_are_handed_over_are_used_and_others_refused() {
 }
 
 #[test]
-fn a_client_says_who_is_not_there() {
+fn a_client_names_the_missing_service() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = Service::Unix(folder.path().join("nobody"));
     let error = Client::connect(&nobody, LONG).unwrap_err();

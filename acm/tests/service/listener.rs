@@ -39,7 +39,7 @@ fn every_line_is_answered_and_endless_ones_are_not_kept() {
 }
 
 #[test]
-fn too_many_are_left_at_once_and_those_who_ask_are_served_beside_those_who_flood() {
+fn excess_clients_are_left_at_once_and_others_are_served_beside_a_flood() {
     let service = Running::start("", None);
     let mut flood: Vec<UnixStream> = (0..20).map(|_| connect(&service)).collect();
     for door in &mut flood {

@@ -55,7 +55,7 @@ fn no_two_hosts_are_in_one_place() {
 /// Where few hosts are, each is queried often: also while it restarts or is renumbered, and while the last
 /// path to it is still tried. Each path is probed with these seeds.
 #[test]
-fn few_hosts_are_asked_about_often() {
+fn a_few_hosts_are_queried_often() {
     for nodes in [2, 3] {
         for seed in (0..1000).step_by(7) {
             let mut world = World::of_seed(nodes, seed);
@@ -78,7 +78,7 @@ fn a_seed_is_a_story() {
 /// Recently used destinations are answered at once, and what that costs does not grow with the number of
 /// hosts.
 #[test]
-fn hot_destinations_are_told_at_once() {
+fn hot_destinations_are_answered_at_once() {
     let cost = |nodes: usize| {
         let mut world = World::new(nodes, 5, Options::default(), Link::Ethernet);
         world.run(Duration::from_secs(2));

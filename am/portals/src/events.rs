@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_loses_the_oldest_and_tells_it_once() {
+    fn a_full_queue_loses_the_oldest_and_reports_it_once() {
         let mut queue = EventQueue::new(3);
         (0..5).for_each(|n| queue.post(&numbered(n)));
         assert_eq!(queue.get(), EqGet::Dropped(numbered(2)));

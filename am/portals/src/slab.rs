@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_stays_for_those_who_refer_to_it() {
+    fn a_released_object_stays_while_others_refer_to_it() {
         let mut slab = Slab::new(class::MD, 0, 1);
         let handle = slab.insert(5).unwrap();
         let index = slab.index(handle).unwrap();

@@ -13,7 +13,7 @@ use crate::messages::{Seen, echo_world};
 use crate::rig::{Doing, Setting, World};
 
 #[test]
-fn barriers_hold_everybody_and_carry_names() {
+fn barriers_hold_every_rank_and_carry_names() {
     for ranks in [1, 2, 3, 8, 13] {
         let mut setting = Setting::new(ranks);
         setting.sim.faults.jitter = Duration::from_micros(4);
@@ -49,7 +49,7 @@ fn barriers_hold_everybody_and_carry_names() {
 }
 
 #[test]
-fn a_mismatch_is_told_to_everybody() {
+fn a_mismatch_is_reported_at_every_rank() {
     let (mut world, _seen) = echo_world(&Setting::new(3));
     let mut told = [None, None, None];
     let mut begun = [false; 3];
@@ -72,7 +72,7 @@ fn a_mismatch_is_told_to_everybody() {
 
 /// A rank may leave as soon as a barrier has ended for it: the others are not stopped by that.
 #[test]
-fn who_leaves_after_a_barrier_stops_nobody() {
+fn a_rank_that_leaves_after_a_barrier_stops_no_other() {
     for (ranks, seed) in [(2, 0), (3, 1), (6, 2), (6, 3), (13, 4)] {
         let mut setting = Setting::new(ranks);
         setting.seed = seed;
@@ -173,7 +173,7 @@ fn a_flag_that_a_signal_handler_sets_ends_the_job() {
 }
 
 #[test]
-fn an_exit_that_is_not_answered_ends_by_its_time_and_names_who_is_silent() {
+fn an_unanswered_exit_ends_by_its_time_and_names_the_silent_rank() {
     let mut setting = Setting::new(3);
     setting.settings.exit.fixed = Some(0.01);
     let (mut world, _seen) = echo_world(&setting);

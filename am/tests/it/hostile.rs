@@ -266,7 +266,7 @@ fn data_without_headers_takes_no_place_from_others() {
 
 /// Without credits there is no bound for each source: a header that finds no place gives back what it took.
 #[test]
-fn a_header_without_a_place_keeps_nobodys_chunk() {
+fn a_header_without_a_place_keeps_no_chunk() {
     let mut setting = Setting::new(3);
     setting.settings.packed_long = false;
     setting.settings.flow_control = false;
@@ -315,7 +315,7 @@ fn a_header_without_a_place_keeps_nobodys_chunk() {
 /// Revocations without end of a rank that takes no answers: one answer waits for it, and what waits does not
 /// grow.
 #[test]
-fn one_answer_waits_for_who_takes_none() {
+fn one_answer_waits_for_a_peer_that_takes_none() {
     let mut setting = Setting::new(3);
     setting.settings.message_limit = 4000;
     let (mut world, _seen) = echo_world(&setting);
@@ -370,7 +370,7 @@ fn system_messages_without_end_take_no_place_from_others() {
 
 /// Whatever bits and lengths: no panic, and the third rank is served.
 #[test]
-fn random_messages_harm_nobody_else() {
+fn random_messages_harm_no_other_rank() {
     for seed in 0..40 {
         let (mut world, _seen) = echo_world(&Setting::new(3));
         let mut random = Random::for_part(seed, &[7]);

@@ -142,7 +142,7 @@ fn borrowed_bytes_are_copied_and_may_change_at_once() -> Result<(), AmError> {
 }
 
 #[test]
-fn a_source_that_is_not_copied_is_told_of() -> Result<(), AmError> {
+fn the_end_of_an_uncopied_source_is_reported() -> Result<(), AmError> {
     let mut world = world(&Setting::new(2));
     let memory = filled(10_000, 1);
     let to = Remote { rank: 1, offset: 0 };

@@ -145,7 +145,7 @@ fn many_threads_send_and_each_job_ends_once() {
 }
 
 #[test]
-fn a_ticket_says_what_went_wrong() {
+fn a_ticket_reports_what_went_wrong() {
     let mut world = World::new(&Setting::new(3), |_| Handlers::new());
     let (client, mut desk) = desk(4).expect("a power of two");
     let end = |world: &mut World, desk: &mut doorbell_am::threads::Desk, work: Work| {

@@ -100,7 +100,7 @@ fn the_next_tail_waits_longer_where_the_peer_was_away_and_no_longer_where_someth
 }
 
 #[test]
-fn an_owner_who_sends_and_receives_much_is_asked_for_the_time() {
+fn a_busy_owner_is_requested_to_pass_the_time() {
     let mut world = acquainted();
     world.turn();
     assert!(!world.ends[0].btl.wants_time());

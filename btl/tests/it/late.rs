@@ -140,7 +140,7 @@ fn nor_through_the_rain() {
 
 /// Many peers connect to an end with no open peers; opening on `stranger()` is enough.
 #[test]
-fn a_hundred_callers_are_met_as_they_are_told() {
+fn a_hundred_callers_are_opened_as_they_are_reported() {
     const N: usize = 100;
     let mut world = apart(8, N + 1, rings(RACK), &BtlConfig::default());
     for i in 1..=N {

@@ -147,7 +147,7 @@ fn a_black_hole_in_the_middle_of_a_run() {
 /// Both ends find out about a path that shrank at about the same time. The one that the other leaves before
 /// its own check has ended knows why all the same.
 #[test]
-fn who_is_left_during_a_check_knows_what_it_showed() {
+fn a_peer_given_up_during_a_check_has_its_result() {
     let mut world = World::new(1, 2, rings(RACK), &BtlConfig::default());
     let (to, back) = (world.to(0, 1), world.to(1, 0));
     assert!(world.ends[0].try_send(to, &[1; 5000]).is_some());

@@ -521,7 +521,7 @@ fn what_abandon_does_at_once() {
 
 /// The events of a suspicion, once each.
 #[test]
-fn a_suspicion_is_told_once_and_taken_back_once() {
+fn a_suspicion_is_reported_once_and_withdrawn_once() {
     let mut world = pair(12, RACK, &BtlConfig::default());
     let to = world.to(0, 1);
     world.ends[1].polls = false;
@@ -837,7 +837,7 @@ fn whatever_happens_nothing_is_lost_and_nothing_comes_twice() {
 /// When frames of the peer arrived, and when it acknowledged something, stays known while the way is down,
 /// and while it comes back.
 #[test]
-fn a_way_that_is_down_still_tells_when_its_peer_was_heard() {
+fn a_path_that_is_down_still_reports_when_a_frame_of_its_peer_came() {
     let mut world = pair(13, RACK, &BtlConfig::default());
     let to = world.to(0, 1);
     let start = world.now();

@@ -56,7 +56,7 @@ fn memories(world: &mut World) -> Vec<Memory> {
 /// Everything that `wants` lists, each end with each other, as fast as there is room; all must come to its
 /// end.
 #[allow(clippy::needless_range_loop)] // ranks are numbers
-fn everybody_wants(seed: u64, faults: Faults, config: &BtlConfig, wants: Wants) {
+fn all_peers_want(seed: u64, faults: Faults, config: &BtlConfig, wants: Wants) {
     let mut world = World::new(seed, RANKS, rings(faults), config);
     world.ends.iter_mut().for_each(|end| end.sink.count_only = true);
     let memories = memories(&mut world);
@@ -166,8 +166,8 @@ const CLEAN: Faults = Faults { loss: 0.0, ..LOSSY };
 
 fn on_both(wants: Wants) {
     for seed in 1..=4 {
-        everybody_wants(seed, CLEAN, &scarce(), wants);
-        everybody_wants(seed, LOSSY, &scarce(), wants);
+        all_peers_want(seed, CLEAN, &scarce(), wants);
+        all_peers_want(seed, LOSSY, &scarce(), wants);
     }
 }
 
@@ -235,6 +235,6 @@ fn more_puts_than_a_target_remembers() {
             longest: 60_000,
             ..NOTHING
         };
-        everybody_wants(1, faults, &config, wants);
+        all_peers_want(1, faults, &config, wants);
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     use doorbell_fabric::discover::discover;
 
     #[test]
-    fn what_is_not_there_is_told_with_what_to_do() {
+    fn what_is_missing_is_named_with_what_to_do() {
         let name: RailName = "igbvf:0000:ff:1f.7".parse().unwrap();
         let found = discover(&[&IgbvfDriver::default()], std::slice::from_ref(&name));
         let error = found.named(&name).unwrap_err().to_string();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_and_kinds_are_read_and_broken_answers_hurt_nobody() {
+    fn programs_and_kinds_are_read_and_broken_answers_do_no_harm() {
         let (mut link, mut xdp, mut info) = (vec![0; LINK], Vec::new(), Vec::new());
         attribute(&mut info, libc::IFLA_INFO_KIND, b"veth\0");
         attribute(&mut xdp, IFLA_XDP_ATTACHED, &[2]);

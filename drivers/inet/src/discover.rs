@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_interface_is_a_rail_and_addresses_are_told_from_names() {
+    fn each_interface_is_a_rail_and_addresses_differ_from_names() {
         let lo: RailName = "udp:lo".parse().unwrap();
         let all = rails("udp").unwrap();
         assert_eq!(all.iter().filter(|name| **name == lo).count(), 1);

@@ -34,7 +34,7 @@ mod tests {
 
     /// Messages with attributes: whole, truncated, and with each byte changed.
     #[test]
-    fn whatever_is_told_nobody_panics() {
+    fn no_message_causes_a_panic() {
         let mut body = vec![0; 16];
         for what in 0..45 {
             attribute(&mut body, what, &[2, 0, 0, 0, 0, 9][..usize::from(what) % 7]);

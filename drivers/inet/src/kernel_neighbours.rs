@@ -226,7 +226,7 @@ mod tests {
 
     /// The test of routes in crate `xdp` covers the reply to a query; the loopback has no neighbours.
     #[test]
-    fn the_kernel_knows_nobody_on_the_loopback() {
+    fn the_kernel_has_no_neighbours_on_the_loopback() {
         let mut neighbours = KernelNeighbours::watch(1).unwrap();
         neighbours.query([127, 0, 0, 9].into());
         let mut told = Vec::new();

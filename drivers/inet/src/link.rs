@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_told_once() {
+    fn every_change_is_reported_once() {
         let mut link = LinkMonitor::watch(&loopback(0x41)).unwrap();
         let mut told = Vec::new();
         let up = is((libc::IFF_UP | libc::IFF_RUNNING) as u32);

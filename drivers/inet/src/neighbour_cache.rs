@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_used_until_the_station_says_it_and_it_is_asked() {
+    fn hints_are_used_until_the_next_hop_confirms_them_and_it_is_queried() {
         let next_hop = IpAddr::from([10, 0, 0, 2]);
         let (mut cache, mut tx) = (NeighbourCache::new(OWN), RecordingSender::default());
         cache.add(next_hop, at(0), &mut tx);

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_ends_where_it_says_so_and_refusals_have_their_number() {
+    fn a_list_ends_with_its_end_message_and_refusals_have_their_number() {
         let mut all = Vec::new();
         let piece = [message(16, 2, &[7; 4]), message(16, INTERRUPTED, &[8; 6])].concat();
         assert!(!take_piece(&piece, &mut all).unwrap());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_answers_hurt_nobody_and_refusals_have_their_number() {
+    fn broken_answers_do_no_harm_and_refusals_have_their_number() {
         const ANSWER: u16 = 24;
         let mut bytes = 24u32.to_ne_bytes().to_vec();
         bytes.extend_from_slice(&ANSWER.to_ne_bytes());

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_broken_ones_hurt_nobody() {
+    fn answers_are_read_and_broken_ones_do_no_harm() {
         let mut route = vec![0; ROUTE];
         attribute(&mut route, libc::RTA_OIF, &7u32.to_ne_bytes());
         attribute(&mut route, libc::RTA_GATEWAY, &[10, 0, 0, 1]);

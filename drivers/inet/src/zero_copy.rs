@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_in_one_piece_unless_more_are_told() {
+    fn a_frame_is_in_one_piece_unless_more_are_reported() {
         let device = |pieces: &[u8]| {
             let mut body = Vec::new();
             attribute(&mut body, DEVICE_ZERO_COPY_PIECES, pieces);

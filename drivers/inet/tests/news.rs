@@ -65,8 +65,8 @@ fn a_look_leaves_nothing_of_a_swarm_of_changes() {
 /// Announcements that were lost are made up for without another question: the interface is queried when the
 /// socket is empty, since the kernel drops answers before.
 #[test]
-fn what_was_lost_of_an_interface_is_asked_for() {
-    let Some(lab) = Lab::pair("what_was_lost_of_an_interface_is_asked_for", 1500) else {
+fn lost_notifications_of_an_interface_are_queried() {
+    let Some(lab) = Lab::pair("lost_notifications_of_an_interface_are_queried", 1500) else {
         return;
     };
     let mut link = lab.inside(0, || {

@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_whose_end_is_never_told_stays_to_the_end_and_its_records_do_not_grow() {
+    fn memory_whose_end_is_never_reported_stays_to_the_end_and_its_records_do_not_grow() {
         let mut records = NicRecords::default();
         let descriptor = md(false);
         records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_failed_is_told_by_the_name_of_its_code() {
+    fn a_failed_call_is_reported_by_the_name_of_its_code() {
         let error = PortalsError::call("PtlNIInit", "libportals.so", 11);
         let text = error.to_string();
         assert!(

@@ -217,7 +217,7 @@ fn a_full_lane_is_back_pressure_and_takes_nothing() {
 }
 
 #[test]
-fn a_peer_that_closes_is_told_after_its_last_message() {
+fn a_close_is_reported_after_the_last_message() {
     let mut world = World::new(2, &ShmConfig::default());
     world.rails[0]
         .send(PeerIndex(1), b"last words", Body::Empty)
@@ -427,7 +427,7 @@ fn a_sleeper_is_woken_by_a_message_and_by_the_end_of_a_peer() {
 }
 
 #[test]
-fn many_lanes_cool_down_and_a_cold_one_is_still_heard() {
+fn many_lanes_cool_down_and_a_cold_one_is_still_received() {
     let mut world = World::new(
         12,
         &ShmConfig {

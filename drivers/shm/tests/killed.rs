@@ -199,7 +199,7 @@ impl Scene {
             start: Instant::now(),
         };
         scene.others_send();
-        scene.until("the others' first messages", Scene::others_are_heard);
+        scene.until("the others' first messages", Scene::others_are_received);
         scene
     }
 
@@ -237,7 +237,7 @@ impl Scene {
     }
 
     /// Whether every message of the others came; each once, in its turn and whole.
-    fn others_are_heard(&mut self) -> bool {
+    fn others_are_received(&mut self) -> bool {
         let (sent, heard) = (self.sent, &mut self.heard);
         self.seen.0.retain(|(peer, bytes)| {
             let Some(heard) = heard.get_mut(peer.index()) else {
@@ -338,7 +338,7 @@ impl Scene {
                 }
             }
             // Killed before it had shown itself, it never was there, and no event comes.
-            quiet += usize::from(scene.others_are_heard());
+            quiet += usize::from(scene.others_are_received());
             quiet > 0 && reported.is_some() || way == Way::First && over.is_none() && quiet > 20
         });
         assert!(

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_names_who_waits_for_what() {
+    fn a_deadlock_names_the_waits_of_each_rank() {
         let mut job = Job::new(&net(), 3, |rank| rank);
         let step = |rank: usize, _: &mut usize, _| if rank == 1 { Step::Idle(None) } else { Step::Done };
         let stuck = job

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_an_address_and_is_none_is_told_as_such() {
+    fn what_looks_like_an_address_and_is_none_is_named_as_such() {
         for (text, word) in [
             ("udp:256.1.1.1", "IPv4 address, but is not one"),
             ("udp:1.2.3", "IPv4 address, but is not one"),

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_refusals_that_last_are_told_and_a_frame_takes_them_back() {
+    fn only_refusals_that_last_are_reported_and_a_frame_clears_them() {
         let mut unreachable = UnreachablePeers::default();
         let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let mut told = Vec::new();

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever_behind_busy_ones() {
+    fn no_socket_waits_for_ever_behind_busy_ones() {
         let (mut schedule, others) = schedule(5);
         let mut given = [0; 5];
         for _ in 0..100 {

@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn other_control_messages_are_no_answers_and_short_ones_hurt_nobody() {
+    fn other_control_messages_are_no_answers_and_short_ones_do_no_harm() {
         let mut control = [0; 32];
         control[8..12].copy_from_slice(&libc::IPPROTO_IP.to_ne_bytes());
         control[12..16].copy_from_slice(&libc::IP_RECVERR.to_ne_bytes());

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_descriptor_says_that_a_frame_begins() {
+    fn a_receive_descriptor_marks_the_start_of_a_frame() {
         let room = ReceiveDescriptor::frame(0x0102_0304_0506_0708, 2048);
         assert_eq!(
             room.as_bytes(),

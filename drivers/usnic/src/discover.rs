@@ -157,7 +157,7 @@ mod tests {
     use doorbell_fabric::discover::discover;
 
     #[test]
-    fn what_is_not_there_is_told_with_what_to_do() {
+    fn what_is_missing_is_named_with_what_to_do() {
         for (text, words) in [
             ("usnic:0000:ff:1f.7", ["0000:ff:1f.7", ""]),
             ("usnic:eth0", ["no PCI address", "doctor"]),

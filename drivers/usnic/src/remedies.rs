@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_known_and_a_socket_of_another_kind_is_told_apart() {
+    fn the_listener_is_known_and_a_socket_of_another_kind_is_distinguished() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("vf1.sock");
         let stream = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_listed_twice_is_where_the_later_entry_says() {
+    fn a_type_that_is_listed_twice_is_where_the_later_entry_has_it() {
         let mut entries = WHOLE.to_vec();
         entries.push((1, 0, 0x8000, 2));
         let found = Table::read(&table(&plain(), &entries), &BARS).unwrap();

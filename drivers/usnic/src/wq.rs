@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_on_what_was_never_told_are_none() {
+    fn completions_of_unreported_descriptors_are_none() {
         let (mut ring, _) = ring(64);
         for at in 0..32 {
             ring.post(60, true, [0, at + 1]);

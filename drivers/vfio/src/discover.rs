@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn what_is_missing_is_named() {
         let tree = Tree::new();
         assert_eq!(tree.host().devices().unwrap(), []);
         let error = tree.host().device("01:00.0".parse().unwrap()).unwrap_err();

@@ -62,7 +62,7 @@ mod tests {
     use crate::fake::Tree;
 
     #[test]
-    fn only_this_devices_faults_are_told() {
+    fn only_this_devices_faults_are_returned() {
         let intel = "3,1045,9123456,-;DMAR: [DMA Read NO_PASID] Request device [01:10.0] fault addr 0xdead8000 [fault reason 0x06] \
                      PTE Read access is not set";
         let amd = "3,1,1,-;vfio-pci 0000:01:10.0: AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:01:10.0 domain=0x0001 \

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_lock_all_has_no_limit() {
+    fn a_process_that_may_lock_all_has_no_limit() {
         let with = STATUS.replace("CapEff:\t0000000000000000", "CapEff:\t0000000000004000");
         assert_eq!(Memlock::of(Some(64 << 10), &with).limit, None);
         assert_eq!(Memlock::of(None, STATUS).limit, None);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_tells_nothing_or_nonsense_is_none() {
+    fn an_empty_or_invalid_answer_of_the_kernel_is_none() {
         assert_eq!(ranges_in(&info(1, 24, &[(1, 0)])), None, "no capabilities");
         assert_eq!(ranges_in(&info(3, 24, &[(3, 0)])), None, "another capability");
         assert_eq!(ranges_in(&info(3, 24, &[(3, 24)])), None, "round in a circle");

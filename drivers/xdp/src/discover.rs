@@ -96,7 +96,7 @@ mod tests {
     use doorbell_fabric::discover::discover;
 
     #[test]
-    fn the_loopback_is_told_why_it_will_not_do() {
+    fn the_loopback_is_refused_with_the_reason() {
         let name: RailName = "xdp:lo".parse().unwrap();
         let found = discover(&[&XdpDriver::default()], &[]);
         let error = found.named(&name).unwrap_err().to_string();

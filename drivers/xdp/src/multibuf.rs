@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_never_ends_is_told_once_and_keeps_no_buffer() {
+    fn a_chain_that_is_too_long_or_never_ends_is_reported_once_and_keeps_no_buffer() {
         let (memory, mut joins) = joins();
         // Nine bytes.
         assert_eq!(joins.add(&memory, 0, (0, 5), true), Joined::Nothing);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_may_not_be_locked_is_told_with_its_size() {
+    fn memory_that_may_not_be_locked_is_named_with_its_size() {
         let (reason, remedy) = too_much_for(0, Some(8 << 20), 12 << 20).unwrap();
         assert!(
             reason.contains("12288 KiB") && reason.contains("8192 KiB") && reason.contains("CAP_IPC_LOCK"),

@@ -404,8 +404,8 @@ fn a_neighbour_that_comes_later_is_found() {
 }
 
 #[test]
-fn who_sleeps_is_woken_by_a_frame_and_the_link_is_told() {
-    let Some(lab) = Lab::pair("who_sleeps_is_woken_by_a_frame_and_the_link_is_told", 1500) else {
+fn a_sleeper_is_woken_by_a_frame_and_the_link_is_reported() {
+    let Some(lab) = Lab::pair("a_sleeper_is_woken_by_a_frame_and_the_link_is_reported", 1500) else {
         return;
     };
     let (mut a, mut b) = (
@@ -468,8 +468,8 @@ fn a_closed_rail_has_let_go_of_the_queue() {
 /// Where the interface is down, what was posted waits for it; that keeps no thread awake, and an end does not
 /// wait.
 #[test]
-fn frames_of_an_interface_that_is_down_keep_nobody_awake() {
-    let Some(lab) = Lab::pair("frames_of_an_interface_that_is_down_keep_nobody_awake", 1500) else {
+fn frames_of_an_interface_that_is_down_wake_no_sleeper() {
+    let Some(lab) = Lab::pair("frames_of_an_interface_that_is_down_wake_no_sleeper", 1500) else {
         return;
     };
     let (mut a, mut b) = (

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_with_one_hash_are_told_apart() {
+    fn keys_with_one_hash_are_distinguished() {
         let by_bits = twins(|number| MatchKey::new(1, 2, u64::from(number)));
         let by_source = twins(|number| MatchKey::new(1, number, 5));
         let by_table = twins(|number| MatchKey::new(number, 2, 5));

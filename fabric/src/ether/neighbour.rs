@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_and_told_is_read_as_it_was_meant() {
+    fn requests_and_replies_are_read_as_written() {
         for (own, other) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let (own, other) = ((ip(own), OWN), (ip(other), OTHER));
             assert_eq!(
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_whether_an_address_is_taken_is_answered_too() {
+    fn an_address_probe_is_answered_too() {
         let own = (ip("fd00::1"), OWN);
         let mut packet = neighbour_request((ip("::"), OTHER), own.0).unwrap();
         // RFC 4862: without an address, and without the option.
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_rules_says_nothing() {
+    fn invalid_packets_are_ignored() {
         let good = neighbour_request((ip("fd00::1"), OWN), ip("fd00::2")).unwrap();
         for (at, value) in [
             (21, 64),

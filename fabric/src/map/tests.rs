@@ -20,7 +20,7 @@ fn an_object_is_shared_between_its_maps_and_cannot_be_resized() {
 }
 
 #[test]
-fn after_sealing_nobody_else_can_write() {
+fn after_sealing_no_other_process_can_write() {
     let object = Object::new("test", 1).unwrap();
     let _mine = object.map(Protection::ReadWrite).unwrap();
     object.seal_against_new_writers().unwrap();

@@ -133,7 +133,7 @@ fn what_never_reaches_is_never_paired() {
 }
 
 #[test]
-fn on_one_host_an_interface_hears_only_itself() {
+fn on_one_host_an_interface_reaches_only_itself() {
     let a = rails(&["10.1.0.1/24", "10.2.0.1/24", "127.0.0.1/8"]);
     let all = [a.clone(), vec![memory()]].concat();
     let side = Side {

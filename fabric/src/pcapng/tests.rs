@@ -195,7 +195,7 @@ impl Write for Small {
 }
 
 #[test]
-fn a_full_disk_ends_the_capture_is_told_once_and_counts_the_rest() {
+fn a_full_disk_ends_the_capture_is_reported_once_and_counts_the_rest() {
     let mut small = Small {
         room: 300_000,
         calls: 0,

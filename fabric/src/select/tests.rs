@@ -229,7 +229,7 @@ fn a_named_rail_is_left_over_where_the_peer_has_fewer() {
 }
 
 #[test]
-fn a_pair_that_does_not_open_is_an_error_also_when_nobody_named_it() {
+fn a_pair_that_does_not_open_is_an_error_also_when_it_was_not_named() {
     let selection = choose(&[], &[("udp:eth1", 0)]);
     assert!(matches!(reason(&selection, "udp:eth1"), Lost::Broken { to, .. } if *to == name("udp:em1")));
     let text = selection.require().unwrap_err().to_string();

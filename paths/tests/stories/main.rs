@@ -261,7 +261,7 @@ fn a_suspect_carries_nothing_new_and_its_rail_learns_that_the_peer_lives() {
 }
 
 #[test]
-fn a_suspect_whose_peer_answers_elsewhere_is_given_up_where_the_layer_says_when() {
+fn a_suspect_whose_peer_answers_elsewhere_is_given_up_at_the_layers_limit() {
     for silence in [Some(MS * 1000), None] {
         let mut stage = Stage::with(2, Policy { silence, ..POLICY });
         stage.ends[0].rails[0].silent = true;
@@ -344,7 +344,7 @@ fn a_rail_that_gives_nothing_back_takes_the_peer_along_when_something_was_under_
 }
 
 #[test]
-fn news_of_a_break_wait_for_room_and_are_told_over_every_path() {
+fn news_of_a_break_wait_for_room_and_are_sent_over_every_path() {
     let mut stage = Stage::new(3);
     stage.ends[0].rails[1].full = true;
     stage.ends[0].rails[2].full = true;
@@ -359,7 +359,7 @@ fn news_of_a_break_wait_for_room_and_are_told_over_every_path() {
 }
 
 #[test]
-fn news_that_a_broken_path_carried_are_told_once_more_unless_they_are_late() {
+fn news_that_a_broken_path_carried_are_sent_once_more_unless_they_are_late() {
     for returned in [false, true] {
         let mut stage = Stage::new(3);
         stage.ends[0].rails[1].silent = true;

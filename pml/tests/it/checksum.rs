@@ -49,7 +49,7 @@ fn every_length_and_protocol_is_checked_and_right() {
 }
 
 #[test]
-fn bytes_that_change_under_way_are_told_by_the_receiver() {
+fn bytes_that_change_on_the_way_are_found_by_the_receiver() {
     for protocol in [Protocol::Get, Protocol::Put, Protocol::Fragments] {
         let mut world = checked(protocol);
         let (from, into) = (filled(100_000, 3), empty(100_000));
@@ -115,7 +115,7 @@ fn a_rail_that_damages_short_messages_is_found_out_only_with_the_checksum() {
 }
 
 #[test]
-fn a_multi_receive_says_which_of_its_messages_is_damaged() {
+fn a_multi_receive_names_its_damaged_message() {
     let mut world = spoiled(true);
     let buffer = empty(1000);
     let args = MultiArgs {

@@ -531,7 +531,7 @@ fn synchronous_self_send_waits_for_its_receive_and_can_be_cancelled_or_discarded
 }
 
 #[test]
-fn completions_come_in_the_order_of_their_ends_for_those_who_asked() {
+fn completions_come_in_the_order_of_their_ends_for_requests_with_notification() {
     let mut world = pair();
     let into: Vec<Memory> = (0..3).map(|_| empty(8)).collect();
     let mut requests = Vec::new();
@@ -679,7 +679,7 @@ fn a_detached_request_frees_itself() {
 }
 
 #[test]
-fn explain_says_who_waits_for_what() {
+fn explain_names_each_wait() {
     let mut world = pair();
     let into = empty(8);
     let request = world.recv(1, Rank(0), 0x2a, &into);
@@ -709,7 +709,7 @@ fn explain_says_who_waits_for_what() {
 }
 
 #[test]
-fn explain_says_that_no_rail_is_up_which_are_called_and_until_when() {
+fn explain_reports_that_no_rail_is_up_which_are_called_and_until_when() {
     let mut world = World::with_planes(2, 2, 7, sim(true, true, true), |pml| {
         pml.patience = std::time::Duration::from_secs(2);
     });

@@ -389,7 +389,7 @@ fn credit_and_a_refund_for_the_same_bytes_do_not_count_below_nothing() {
 }
 
 #[test]
-fn pieces_that_find_no_place_are_asked_for_again() {
+fn pieces_that_find_no_place_are_requested_again() {
     let (mut pml, id) = waiting(Protocol::Fragments);
     feed(&mut pml, &[told(RNDV, 0, 0, 1, &[60_000, THEIRS, 0, 0])]);
     let rail = pml.rail_mut(RailId(0)).unwrap();

@@ -109,7 +109,7 @@ fn a_receive_by_name_wants_its_sender_and_one_that_is_unmet_is_not_looked_at_as_
 }
 
 #[test]
-fn who_cannot_be_met_is_lost_for_all_that_waits() {
+fn a_rank_that_cannot_be_connected_is_lost_for_all_that_waits() {
     let mut all = strangers();
     let room = empty(16);
     all.pmls[0].inject(Rank(1), 0, 7, b"x").unwrap();
@@ -142,7 +142,7 @@ fn who_cannot_be_met_is_lost_for_all_that_waits() {
 }
 
 #[test]
-fn who_was_opened_over_one_rail_and_not_over_the_other_is_lost() {
+fn a_rank_opened_over_one_rail_and_not_over_the_other_is_lost() {
     let mut all = strangers();
     all.meet(0, 1);
     all.pmls[0].not_met(Rank(1));
@@ -175,7 +175,7 @@ fn the_end_waits_for_a_meeting_that_something_waits_for() {
 }
 
 #[test]
-fn a_send_that_waits_for_a_meeting_says_so() {
+fn a_send_that_waits_for_a_connection_is_explained() {
     let mut all = strangers();
     let word = empty(8);
     let sent = all.pmls[0].send_loan(Rank(1), 0, 7, word.loan()).unwrap();

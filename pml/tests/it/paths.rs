@@ -103,7 +103,7 @@ fn equal_ways_take_turns() {
 }
 
 #[test]
-fn without_traffic_nobody_is_probed() {
+fn without_traffic_no_peer_is_probed() {
     let mut world = world(2, |_| ());
     chat(&mut world, 300 * MS);
     world.leap(200 * MS);
@@ -220,7 +220,7 @@ fn a_link_that_flaps_does_not_flap_the_way() {
 
 /// The cable at one end: the other one sees silence, and nothing of its own would show it for long.
 #[test]
-fn the_other_way_tells_the_peer_that_this_one_is_broken() {
+fn the_other_path_notifies_the_peer_that_this_one_is_broken() {
     let mut world = world(2, |config| config.silence = Duration::from_secs(3600));
     chat(&mut world, 200 * MS);
     world.net.change(Change::LinkDown(world.planes[0], 0));
@@ -279,7 +279,7 @@ fn patience_ends_with_one_error_per_request_and_others_go_on() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_when_the_link_is_back_is_lost_for_its_silence_and_not_for_the_link() {
+fn a_peer_that_is_silent_when_the_link_is_back_is_lost_for_its_silence_and_not_for_the_link() {
     let mut world = world(1, |_| ());
     chat(&mut world, 10 * MS);
     let plane = world.planes[0];

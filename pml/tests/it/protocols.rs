@@ -287,7 +287,7 @@ fn a_rail_that_gathers_costs_no_copy_of_ours() {
 }
 
 #[test]
-fn truncation_is_told_with_the_full_length_by_every_protocol() {
+fn truncation_is_reported_with_the_full_length_by_every_protocol() {
     for (protocol, length, room) in [
         (Protocol::Auto, 100, 40),
         (Protocol::Auto, 100, 0),

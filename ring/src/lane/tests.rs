@@ -145,7 +145,7 @@ fn what_was_not_consumed_is_shown_in_order_with_all_its_bytes() {
 
 /// A consumer that is killed between its two stores has published one index without the other.
 #[test]
-fn what_was_not_consumed_is_found_whichever_index_was_told_first() {
+fn unconsumed_messages_are_found_whichever_index_was_published_first() {
     for (told, value) in [(8, 5 * 64), (0, 3)] {
         let geometry = Geometry::new(8, 1024).unwrap();
         let control = Area::heap(CONTROL_BYTES).unwrap();

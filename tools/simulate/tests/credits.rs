@@ -75,7 +75,7 @@ fn partners_have_nine_tenths_of_unlimited_credits_by_flags_and_by_counters() {
 }
 
 #[test]
-fn partners_that_change_take_credits_from_those_who_had_them() {
+fn partners_that_change_take_credits_from_earlier_ones() {
     let mut changing = job(Pattern::Phases, Policy::Flags, 48);
     changing.nodes = 32;
     let tally = played(changing);
@@ -92,7 +92,7 @@ fn partners_that_change_take_credits_from_those_who_had_them() {
 }
 
 #[test]
-fn everybody_at_once_neither_hits_the_catch_basin_nor_leaves_the_receiver_idle() {
+fn all_at_once_neither_hit_the_catch_basin_nor_leave_the_receiver_idle() {
     let fan_in = played(job(Pattern::FanIn, Policy::Flags, 64));
     assert!(fan_in.most_waiting > 40 && fan_in.counters.dry > 0, "{fan_in:?}");
     let unlimited = late(&played(job(Pattern::FanIn, Policy::Unlimited, 64))).0;

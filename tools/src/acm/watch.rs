@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_shows_what_is_not_zero_and_obeys_nobody() {
+    fn a_screen_shows_what_is_not_zero_and_no_control_characters() {
         let state = serde_json::json!({
             "process": 7, "clients_now": 1, "waiting": 0, "memory_bytes": 2048,
             "counters": {"resolves": 3, "errors": 0}, "messages": {}, "carrier": {}, "clients": {},

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_behind_an_address_says_where_a_path_begins() {
+    fn an_interface_behind_an_address_selects_where_a_path_begins() {
         let of = |word: &str| place(word, Format::Any).unwrap();
         let far = of("fe80::1%nothere0");
         assert_eq!(far.to_string(), "fe80::1%nothere0");

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_files_is_raised_by_whom_and_where_it_can_be() {
+    fn the_limit_of_files_is_raised_where_it_was_set() {
         let fake = Fake::new();
         let files = |soft: &str, hard: &str| {
             fake.file(

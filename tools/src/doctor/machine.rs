@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_told_as_they_are() {
+    fn huge_pages_are_shown_as_they_are() {
         const THP: &str = "/sys/kernel/mm/transparent_hugepage";
         let fake = Fake::new();
         assert_eq!(step(&fake, "thp").is, Is::NotApplicable);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn sixty_four_kib_are_told_with_what_is_needed_and_how_to_raise_them() {
+    fn sixty_four_kib_are_named_with_what_is_needed_and_how_to_raise_them() {
         let fake = user();
         fake.limits("65536", "unlimited");
         let step = broken(&fake);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_set_it_is_named() {
+    fn the_origin_of_a_limit_is_named() {
         let fake = user();
         fake.limits("65536", "65536");
         fake.file(

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_read_is_told_why() {
+    fn a_process_that_may_not_read_gets_the_reason() {
         let fake = Fake::new();
         fake.file("/proc/sys/kernel/yama/ptrace_scope", "1\n");
         let (why, fixes) = cause(&fake.system(), EPERM);

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_system_tells_of_this_process() {
+    fn this_system_shows_this_process() {
         let here = System::here();
         assert!(!here.cores().is_empty() && here.memory("MemAvailable").is_some());
         assert!(here.limit("Max open files").is_some() && here.may(0).is_some());

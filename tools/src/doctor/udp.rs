@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_the_other_family_is_told_with_the_setting() {
+    fn a_peer_of_the_other_family_is_named_with_the_setting() {
         let here = System::here();
         let peer = Some("::1".parse().unwrap());
         let chain = chain(&here, &Config::default(), &"udp:lo".parse().unwrap(), peer);

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_is_told_from_which_on() {
+    fn an_old_kernel_gets_the_version_that_is_needed() {
         let fake = Fake::new();
         fake.file("/proc/sys/kernel/osrelease", "5.4.0-generic");
         let chain = Walk::along("xdp:x", |walk| kernel(walk, &fake.system()));

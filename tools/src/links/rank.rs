@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_meets_everybody_once() {
+    fn every_rank_meets_every_rank_once() {
         for size in 2..12 {
             let mut met = std::collections::HashSet::new();
             for round in 0..rounds(size) {

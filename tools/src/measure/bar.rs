@@ -103,7 +103,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_time_left_is_what_the_plan_says() {
+    fn the_time_left_is_what_the_plan_has() {
         let plan = Plan {
             seconds: 20.0,
             ..Plan::new(Kind::Stream)

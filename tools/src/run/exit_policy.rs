@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_ends_those_who_are_left() {
+    fn a_time_out_ends_the_remaining_ranks() {
         let now = Instant::now();
         let time = Duration::from_secs(3);
         let mut policy = ExitPolicy::new(now, Some(time));

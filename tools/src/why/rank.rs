@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_says_what_it_is_of() {
+    fn a_latency_names_what_it_is_of() {
         let latency = |row: Row| row.latency_ns.zip(row.latency_of);
         assert_eq!(
             latency(told(0, 0, 0, 90_000)),

@@ -436,7 +436,7 @@ fn an_open_loop_shows_both_times_side_by_side() {
 }
 
 #[test]
-fn a_generator_that_cannot_keep_up_says_so() {
+fn a_generator_that_cannot_keep_up_is_reported() {
     let out = doorbell()
         .args(["pingpong", "--sizes", "8", "--rate", "500M", "--seconds", "0.1"])
         .assert()
@@ -596,7 +596,7 @@ fn modes_and_copies_can_be_chosen() {
 }
 
 #[test]
-fn what_no_option_says_is_as_the_settings_say() {
+fn without_an_option_the_settings_hold() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("doorbell.toml");
     std::fs::write(&file, "[progress]\nmode = \"dedicated\"\n").unwrap();
@@ -730,7 +730,7 @@ fn a_full_standard_output_is_an_error() {
 }
 
 #[test]
-fn without_memory_for_the_messages_it_says_so() {
+fn without_memory_for_the_messages_it_is_an_error() {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
     for args in [
         "pingpong --sizes 1g",
@@ -1034,7 +1034,7 @@ fn a_report_of_a_stranger_does_not_steer_the_terminal() {
 }
 
 #[test]
-fn more_samples_than_were_asked_for_are_told() {
+fn more_samples_than_were_requested_are_reported() {
     let out = doorbell()
         .args(["pingpong", "--sizes", "8", "--samples", "1", "--no-reference"])
         .assert()

@@ -93,7 +93,7 @@ fn what_a_rank_counts_is_seen_while_it_runs() {
 }
 
 #[test]
-fn a_process_that_is_no_rank_is_told() {
+fn a_process_that_is_no_rank_is_named() {
     let (status, words) = fails(at(None, &["counters", &std::process::id().to_string()]));
     assert_eq!(status, Some(2));
     assert!(words.contains("is no rank that counts"), "{words}");
@@ -103,8 +103,8 @@ fn a_process_that_is_no_rank_is_told() {
 }
 
 #[test]
-fn a_process_of_another_user_is_told() {
-    const TEST: &str = "doorbell::it::counters::a_process_of_another_user_is_told";
+fn a_process_of_another_user_is_named() {
+    const TEST: &str = "doorbell::it::counters::a_process_of_another_user_is_named";
     if !rustix::process::geteuid().is_root() {
         return doorbell_testing::skipped(TEST, "another user needs root");
     }

@@ -116,7 +116,7 @@ fn lab(test: &str, mtu: usize) -> Option<Lab> {
 }
 
 #[test]
-fn what_works_is_tried_to_the_end_and_told_by_schema() {
+fn what_works_is_tried_to_the_end_and_reported_by_schema() {
     let (report, code) = doctor(None, &["shm", "udp:lo", "127.0.0.1", "xdp:lo", "sim:42"]);
     assert_eq!(
         (code, &report["verdict"]),
@@ -322,8 +322,8 @@ fn a_narrow_way_behind_a_router_is_found_too() {
 }
 
 #[test]
-fn a_peer_without_a_route_or_that_nobody_has_is_told_so() {
-    let Some(lab) = lab("a_peer_without_a_route_or_that_nobody_has_is_told_so", 1500) else {
+fn a_peer_without_a_route_or_an_owner_is_named() {
+    let Some(lab) = lab("a_peer_without_a_route_or_an_owner_is_named", 1500) else {
         return;
     };
     let host = lab.name(0);
@@ -706,9 +706,9 @@ fn missing_rights_and_limits_are_named_with_what_lifts_them() {
 
 /// A program that its user may not read: the kernel hides its memory from its siblings.
 #[test]
-fn ranks_that_may_not_read_each_other_are_told_why() {
+fn ranks_that_may_not_read_each_other_get_the_reason() {
     use std::os::unix::fs::PermissionsExt as _;
-    const TEST: &str = "doorbell::it::doctor::ranks_that_may_not_read_each_other_are_told_why";
+    const TEST: &str = "doorbell::it::doctor::ranks_that_may_not_read_each_other_get_the_reason";
     if !rustix::process::geteuid().is_root() {
         return doorbell_testing::skipped(TEST, "another user needs root");
     }

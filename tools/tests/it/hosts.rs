@@ -258,8 +258,8 @@ fn hosts_meet_at_link_local_addresses() {
 }
 
 #[test]
-fn a_server_without_a_rail_for_others_says_so_and_its_clients_print_what_to_do() {
-    let test = "hosts::a_server_without_a_rail_for_others_says_so_and_its_clients_print_what_to_do";
+fn a_server_without_a_rail_for_others_reports_it_and_its_clients_print_what_to_do() {
+    let test = "hosts::a_server_without_a_rail_for_others_reports_it_and_its_clients_print_what_to_do";
     let Some((lab, _folder, key)) = two_hosts(test) else {
         return;
     };
@@ -388,7 +388,7 @@ fn one_server_serves_every_kind_one_after_another_over_both_families() {
 }
 
 #[test]
-fn another_key_or_none_is_told_on_both_sides_and_the_next_client_is_served() {
+fn another_key_or_none_is_reported_on_both_sides_and_the_next_client_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| key_in(folder.path(), name));
     let mut server = serve(&["--key-file", &one]);
@@ -408,7 +408,7 @@ fn another_key_or_none_is_told_on_both_sides_and_the_next_client_is_served() {
 }
 
 #[test]
-fn strangers_and_their_garbage_keep_nobody_out() {
+fn strangers_and_their_garbage_keep_no_client_out() {
     let mut server = serve(&[]);
     let stranger = |words: &[u8]| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -460,7 +460,7 @@ fn a_client_of_another_version_or_without_manners_is_one_sentence() {
 }
 
 #[test]
-fn a_client_who_says_nothing_is_not_waited_for_forever() {
+fn a_silent_client_is_not_waited_for_forever() {
     let mut command = at(None, &["pingpong", "--serve", "--bind", "127.0.0.1:0"]);
     command.env("DOORBELL_JOB_TIMEOUT", "200 ms");
     let mut process = Running::start(command);
@@ -528,7 +528,7 @@ fn a_killed_server_ends_its_client_and_an_interrupted_one_ends_well() {
 }
 
 #[test]
-fn who_comes_while_another_is_served_waits_and_is_served_then() {
+fn a_client_that_comes_while_another_is_served_waits_and_is_served_then() {
     let mut server = serve(&[]);
     let first = Running::start(server.client(None, "pingpong", &LONG));
     server.says("connected: process");
@@ -569,7 +569,7 @@ fn rails_that_do_not_fit_are_refused_on_the_side_that_knows() {
 }
 
 #[test]
-fn wrong_use_and_nobody_there_are_one_sentence_each() {
+fn wrong_use_and_a_missing_server_are_one_sentence_each() {
     let (code, said) = fails(at(None, &["pingpong", "--connect", "127.0.0.1:1"]));
     assert!(
         code == Some(6) && said.contains("nothing listens there"),
@@ -639,9 +639,9 @@ fn two_hosts_measure_over_udp_and_both_families() {
 }
 
 #[test]
-fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
+fn two_hosts_share_no_memory_and_trust_no_process_without_the_key() {
     let Some((lab, folder, key)) =
-        two_hosts("hosts::two_hosts_share_no_memory_and_trust_nobody_without_the_key")
+        two_hosts("hosts::two_hosts_share_no_memory_and_trust_no_process_without_the_key")
     else {
         return;
     };

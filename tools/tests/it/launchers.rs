@@ -569,7 +569,7 @@ fn a_launcher_that_is_not_there_is_refused_with_the_reason() {
 }
 
 #[test]
-fn variables_of_a_launcher_that_is_gone_are_told() {
+fn variables_of_a_launcher_that_is_gone_are_reported() {
     let of = |set: &[(&str, &str)], code: i32| {
         let mut command = doorbell();
         command.arg("pingpong").envs(set.iter().copied());

@@ -88,7 +88,7 @@ fn there_is_no_dedicated_mode_but_of_tagged_messages() {
 
 /// Each side's error names the option that it gave, or the default of the one that gave none.
 #[test]
-fn two_sides_with_different_layers_are_told_by_their_options() {
+fn two_sides_with_different_layers_are_named_by_their_options() {
     for (ours, theirs, options) in [("am", "pml", &[][..]), ("portals", "am", &["--layer", "am"])] {
         let server = serve_at(None, &["--bind", "127.0.0.1:0", "--rail", "shm", "--layer", ours]);
         let out = finish(server.client(

@@ -163,7 +163,7 @@ fn ends_and_failures_are_seen_without_descriptors_of_processes() {
 /// A feature that was requested by name and is refused is an error, with the advice that belongs to the
 /// reason.
 #[test]
-fn what_was_asked_for_and_is_refused_is_an_error_with_its_own_advice() {
+fn what_was_requested_and_is_refused_is_an_error_with_its_own_advice() {
     for (call, words) in [
         (
             SCHED_SETAFFINITY,

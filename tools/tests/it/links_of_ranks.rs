@@ -61,8 +61,9 @@ fn every_pair_is_pinged_over_every_rail_and_one_that_fails_stops_no_other() {
 }
 
 #[test]
-fn a_link_that_drops_long_packets_is_told_by_its_diagnosis_within_the_time() {
-    const TEST: &str = "doorbell::it::links_of_ranks::a_link_that_drops_long_packets_is_told_by_its_diagnosis_within_the_time";
+fn a_link_that_drops_long_packets_is_diagnosed_within_the_time() {
+    const TEST: &str =
+        "doorbell::it::links_of_ranks::a_link_that_drops_long_packets_is_diagnosed_within_the_time";
     let Some(lab) = Lab::pair(TEST, 1500) else { return };
     let host = lab.name(0);
     let words = ["--ranks", "3", "--rail", "udp:v0", "--rail", "shm"];

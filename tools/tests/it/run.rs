@@ -155,7 +155,7 @@ fn ranks_in_different_pid_namespaces_leave_strangers_descriptors_alone() {
 
 /// `unshare --pid` without `--fork`: the launcher stays outside, and its ranks are inside.
 #[test]
-fn a_launcher_outside_of_its_ranks_pid_namespace_is_told_how_to_get_in() {
+fn a_launcher_outside_of_its_ranks_pid_namespace_prints_how_to_enter_it() {
     let apart = ["--user", "--map-root-user", "--pid", "--"];
     if !Command::new("unshare")
         .args(apart)
@@ -164,7 +164,7 @@ fn a_launcher_outside_of_its_ranks_pid_namespace_is_told_how_to_get_in() {
         .is_ok_and(|it| it.success())
     {
         return skipped(
-            "a_launcher_outside_of_its_ranks_pid_namespace_is_told_how_to_get_in",
+            "a_launcher_outside_of_its_ranks_pid_namespace_prints_how_to_enter_it",
             "no process namespace can be made here",
         );
     }

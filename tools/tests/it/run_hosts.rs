@@ -677,8 +677,8 @@ fn signals_reach_the_ranks_of_all_hosts_and_the_second_is_meant() {
 }
 
 #[test]
-fn the_start_up_is_told_host_by_host() {
-    let Some(lab) = Lab::pair("the_start_up_is_told_host_by_host", 1500) else {
+fn the_start_up_is_printed_host_by_host() {
+    let Some(lab) = Lab::pair("the_start_up_is_printed_host_by_host", 1500) else {
         return;
     };
     let mut command = job(&lab, 4, &["--timeline", "--env", "DOORBELL_RAILS=udp:v0"]);

@@ -198,8 +198,8 @@ fn ranks_that_sshd_started_meet_and_gather() {
 }
 
 #[test]
-fn somebody_whom_sshd_does_not_know_is_told_so() {
-    let Some(door) = Door::open("somebody_whom_sshd_does_not_know_is_told_so") else {
+fn a_user_unknown_to_sshd_gets_its_error() {
+    let Some(door) = Door::open("a_user_unknown_to_sshd_gets_its_error") else {
         return;
     };
     let mark = mark();

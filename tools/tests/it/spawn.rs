@@ -259,7 +259,7 @@ fn ranks_that_do_not_join_are_an_error_at_all_and_the_world_goes_on() {
 }
 
 #[test]
-fn one_that_is_alone_is_told_why_ranks_do_not_join() {
+fn one_that_is_alone_gets_the_reason_why_ranks_do_not_join() {
     for (trouble, words) in [
         ("missing", "there is no program `/nonexistent/program`"),
         ("exit", "ended with exit status 0 before it had joined"),
@@ -483,7 +483,7 @@ fn a_job_that_loses_one_of_its_new_ranks_leaves_nothing_behind() {
 
 /// Without a launcher, they depend on their world alone: it reports the end of the process that started them.
 #[test]
-fn those_whom_a_process_alone_has_started_do_not_outlive_it() {
+fn children_of_a_process_without_a_launcher_do_not_outlive_it() {
     for _ in 0..5 {
         let mut job = Marked::alone(&["--rounds", "1000000", "--ranks", "3"]);
         let mut child = job

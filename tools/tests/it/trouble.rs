@@ -105,9 +105,9 @@ fn waits_in_vain(lab: &Lab, server: &Server, key: &str, layer: &str) -> (Vec<Str
 }
 
 #[test]
-fn a_peer_from_which_nothing_comes_is_told_so_and_not_called_up() {
+fn a_peer_from_which_nothing_comes_is_named_and_not_shown_as_up() {
     let Some((lab, _folder, key)) =
-        two_hosts("trouble::a_peer_from_which_nothing_comes_is_told_so_and_not_called_up")
+        two_hosts("trouble::a_peer_from_which_nothing_comes_is_named_and_not_shown_as_up")
     else {
         return;
     };
@@ -133,8 +133,8 @@ fn a_peer_from_which_nothing_comes_is_told_so_and_not_called_up() {
 }
 
 #[test]
-fn a_firewall_is_told_of_above_every_layer() {
-    let Some((lab, _folder, key)) = two_hosts("trouble::a_firewall_is_told_of_above_every_layer") else {
+fn a_firewall_is_reported_above_every_layer() {
+    let Some((lab, _folder, key)) = two_hosts("trouble::a_firewall_is_reported_above_every_layer") else {
         return;
     };
     lab.drop_udp(0);
@@ -150,9 +150,9 @@ fn a_firewall_is_told_of_above_every_layer() {
 }
 
 #[test]
-fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
+fn frames_that_the_own_kernel_does_not_send_are_reported_with_its_error() {
     let Some((lab, _folder, key)) =
-        two_hosts("trouble::frames_that_the_own_kernel_does_not_send_are_told_with_its_word")
+        two_hosts("trouble::frames_that_the_own_kernel_does_not_send_are_reported_with_its_error")
     else {
         return;
     };
@@ -183,9 +183,9 @@ fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
 
 /// A second interface of both hosts in the network of the first, by which the kernel lets nothing in.
 #[test]
-fn an_interface_by_which_the_kernel_lets_nothing_in_is_told_with_the_setting() {
+fn an_interface_by_which_the_kernel_lets_nothing_in_is_named_with_the_setting() {
     let Some((lab, _folder, key)) =
-        two_hosts("trouble::an_interface_by_which_the_kernel_lets_nothing_in_is_told_with_the_setting")
+        two_hosts("trouble::an_interface_by_which_the_kernel_lets_nothing_in_is_named_with_the_setting")
     else {
         return;
     };

@@ -111,7 +111,7 @@ fn doctor(folder: &Path, rail: &str, settings: &[(&str, &str)]) -> (Option<i32>,
 
 /// Each thing that is missing, in the order in which a user meets it: the report, and that its fix works.
 #[test]
-fn what_is_missing_is_told_with_what_starts_it() {
+fn what_is_missing_is_named_with_the_command_that_starts_it() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let rail = "usnic:model/D/vf0";
@@ -224,7 +224,7 @@ fn what_is_missing_is_told_with_what_starts_it() {
 }
 
 #[test]
-fn a_link_that_is_down_and_frames_that_are_lost_are_told() {
+fn a_link_that_is_down_and_frames_that_are_lost_are_reported() {
     for (script, words) in [
         ("at 0s link down", ["broken   link", "script"]),
         ("always switch drop", ["broken   frames", "0 of 64 bytes"]),

@@ -206,7 +206,7 @@ fn several_rails_of_one_host_are_shown_with_their_roles() {
 }
 
 #[test]
-fn why_tells_how_the_rails_of_a_running_job_are() {
+fn why_shows_the_rails_of_a_running_job() {
     // A stream that does not end by itself: both poll.
     let words = [
         "run",
@@ -331,7 +331,7 @@ fn options_of_the_other_kind_of_peer_are_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_lost_peer_is_shown_as_down_by_who_is_left() {
+fn a_lost_peer_is_shown_as_down_by_the_survivors() {
     let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
     let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
     zero.send(1, 1, b"x").unwrap();
@@ -444,7 +444,7 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
 }
 
 #[test]
-fn a_long_wait_tells_what_the_rail_knows_of_a_peer_that_stopped() {
+fn a_long_wait_reports_what_the_rail_knows_of_a_stopped_peer() {
     let words = [
         "run",
         "-n",

@@ -79,9 +79,9 @@ fn messages_are_whole_where_frames_are_lost() {
 }
 
 #[test]
-fn who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it() {
+fn a_killed_rank_leaves_the_interface_clean_and_its_peer_notices() {
     let Some((lab, _folder, key)) =
-        two_hosts("xdp::who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it")
+        two_hosts("xdp::a_killed_rank_leaves_the_interface_clean_and_its_peer_notices")
     else {
         return;
     };
@@ -252,8 +252,8 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
 
 /// Whichever of them is missing is named, and no other; also by `doorbell info`.
 #[test]
-fn a_user_without_the_rights_hears_which() {
-    let Some((lab, _folder, _)) = two_hosts("xdp::a_user_without_the_rights_hears_which") else {
+fn a_user_without_the_rights_gets_their_names() {
+    let Some((lab, _folder, _)) = two_hosts("xdp::a_user_without_the_rights_gets_their_names") else {
         return;
     };
     let somebody = OtherUser::new();

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_nothing_gets_what_the_variables_say_within_bounds() {
+    fn a_program_that_requests_nothing_gets_the_variables_within_bounds() {
         let none = |_: &str| None;
         assert_eq!(wanted(None, &none).unwrap(), NiLimits::default());
         let some = |name: &str| match name {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_gets_that_within_bounds() {
+    fn a_request_is_granted_within_bounds() {
         let mut desired = PtlNiLimits::from(&NiLimits::default());
         desired.max_mds = 5;
         desired.max_cts = -1;

@@ -231,7 +231,7 @@ fn atomics_add_and_fetching_ones_bring_what_was_there() {
 }
 
 #[test]
-fn what_nobody_waited_for_is_found_by_the_entry_that_comes_later() {
+fn an_unexpected_message_is_found_by_a_later_entry() {
     for kind in KINDS {
         for length in [8u64, 100_000] {
             let mut world = World::new(2, 1, kind, SimConfig::default());
@@ -274,7 +274,7 @@ fn what_nobody_waited_for_is_found_by_the_entry_that_comes_later() {
 }
 
 #[test]
-fn nobody_there_is_an_event_and_no_error() {
+fn a_missing_process_is_an_event_and_no_error() {
     let mut world = World::pair();
     let mut ni = world.ni(0);
     let eq = ni.eq_alloc(8).unwrap();

@@ -88,7 +88,7 @@ fn long_transfers_survive_the_end_of_a_way() {
 }
 
 #[test]
-fn a_dead_peer_ends_everything_it_owed_and_then_is_told() {
+fn a_dead_peer_ends_everything_it_owed_and_is_then_reported() {
     for at in [0, 1, 3, 10, 50, 200] {
         // Up to three microseconds, nothing that is answered can have ended.
         let mut world = World::new(3, 2, Kind::MATCHING_LOGICAL, SimConfig::default());
@@ -166,7 +166,7 @@ fn a_dead_peer_ends_everything_it_owed_and_then_is_told() {
 }
 
 #[test]
-fn an_interface_that_is_finished_leaves_nobody_waiting() {
+fn an_interface_that_is_finished_leaves_no_process_waiting() {
     for finisher in [0, 1] {
         let mut world = World::pair();
         let length = 1_000_000u64;
@@ -244,7 +244,7 @@ fn steps_pass(world: &mut World, steps: usize) {
 }
 
 #[test]
-fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waiting() {
+fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_no_process_waiting() {
     let mut begun = 0;
     for finisher in [0, 1] {
         for steps in 0..60 {
@@ -289,7 +289,7 @@ fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waitin
 }
 
 #[test]
-fn a_search_tells_of_a_header_whose_bytes_never_came_that_it_failed() {
+fn a_search_reports_a_header_whose_bytes_never_came_as_failed() {
     let (mut world, teq) = slow();
     let length = 1_000_000;
     let mut ni = world.ni(1);
@@ -412,7 +412,7 @@ fn a_peer_that_could_not_be_connected_is_not_known_and_is_connected_later() {
 }
 
 #[test]
-fn what_a_lost_peer_sent_and_comes_late_is_nobodys() {
+fn late_messages_of_a_lost_peer_are_dropped() {
     let mut world = World::pair();
     let target = world.target(1, 0, 0, 0);
     let mut ni = world.ni(1);

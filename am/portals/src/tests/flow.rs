@@ -45,7 +45,7 @@ impl Flow {
 }
 
 #[test]
-fn flow_control_needs_a_queue_and_nobody_to_take_it_disables_and_tells_once() {
+fn flow_control_needs_a_queue_and_without_an_entry_disables_and_reports_once() {
     let mut flow = flow(8, 8);
     let refused = flow.world.ni(1).pt_alloc(PtOptions::FLOWCTRL, None, None);
     assert_eq!(refused, Err(NiError::PtEqNeeded));
@@ -101,7 +101,7 @@ fn entries_used_up_overshoot_by_one_event_that_is_kept() {
 }
 
 #[test]
-fn an_entry_without_flow_control_that_shares_the_queue_tells_its_end_first_too() {
+fn an_entry_without_flow_control_that_shares_the_queue_reports_its_end_first_too() {
     let mut flow = flow(1, 8);
     let mut ni = flow.world.ni(1);
     ni.pt_alloc(PtOptions::NONE, Some(flow.teq), Some(1)).unwrap();

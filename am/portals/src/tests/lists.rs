@@ -222,7 +222,7 @@ fn persistent_entries_meet_every_header_and_move_only_if_they_say_so() {
 }
 
 #[test]
-fn headers_that_an_entry_may_not_take_are_told_as_failures() {
+fn headers_that_an_entry_may_not_take_are_reported_as_failures() {
     let mut lists = lists();
     lists.append(Entry::open(memory(bytes(64, 0)), QUIET), List::Overflow, 1);
     lists.put(5, 4, 0);
@@ -432,7 +432,7 @@ fn a_logical_interface_is_nothing_before_its_map_and_keeps_the_first() {
 }
 
 #[test]
-fn a_header_whose_bytes_are_still_coming_is_told_before_the_entry_that_met_it() {
+fn a_header_whose_bytes_are_still_coming_is_reported_before_the_entry_that_met_it() {
     for once in [false, true] {
         let mut lists = lists();
         let md = lists

@@ -264,7 +264,7 @@ fn what_was_not_said_cannot_be_left_out() {
 }
 
 #[test]
-fn where_the_last_went_is_asked_again_when_that_may_have_changed() {
+fn the_last_target_is_looked_up_again_when_it_may_have_changed() {
     let mut world = World::pair();
     let source = numbered(64);
     let md = bind(&mut world.ni(0), source);

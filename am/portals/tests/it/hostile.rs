@@ -478,7 +478,7 @@ fn the_end_of_the_attacker(mut scene: Scene) {
 
 /// A message that comes before its sender's name is dropped.
 #[test]
-fn who_has_not_said_its_name_is_not_heard() {
+fn a_peer_without_a_name_is_ignored() {
     let mut scene = Scene::new(1);
     let mut put = vec![2, 0, 1, 0];
     put.extend(scene.seq.to_le_bytes());

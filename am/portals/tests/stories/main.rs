@@ -317,7 +317,7 @@ fn every_wrong_reading_is_caught_by_a_story() {
 }
 
 #[test]
-fn every_story_says_which_rule_it_tells() {
+fn every_story_names_its_rule() {
     for name in TOLD {
         let story = Story::read(name);
         let first = story.text.lines().next().unwrap_or("");

@@ -136,7 +136,7 @@ fn each_combination_where_credits_stay() {
 }
 
 #[test]
-fn a_remainder_goes_to_the_same_peers_whoever_reckons() {
+fn a_remainder_goes_to_the_same_peers_on_every_rank() {
     let terms = CreditConfig {
         dynamic: false,
         per_node: Some(10),

@@ -60,7 +60,7 @@ fn the_byte_has_an_epoch_three_bits_and_four() {
 }
 
 #[test]
-fn a_request_stalls_while_it_wants_more_than_there_is_and_tells_what_it_lacked_at_first() {
+fn a_request_stalls_while_it_wants_more_than_there_is_and_reports_what_it_lacked_at_first() {
     let mut x = node(terms(2, 6, 0), 0);
     let mut first = Ask::new(4);
     assert_eq!(x.take(1, &mut first), Ok(byte(false, 0, 4)));
@@ -180,7 +180,7 @@ fn credits_that_stay_are_never_granted() {
 }
 
 #[test]
-fn an_epoch_is_told_once_to_each_with_whatever_comes_next() {
+fn an_epoch_is_announced_once_to_each_with_the_next_message() {
     let limits = Limits {
         epoch: 4,
         ..Limits::DEFAULT
@@ -203,7 +203,7 @@ fn an_epoch_is_told_once_to_each_with_whatever_comes_next() {
 }
 
 #[test]
-fn several_epochs_without_a_message_are_told_as_one_and_decay_as_many() {
+fn several_epochs_without_a_message_are_announced_as_one_and_decay_as_many() {
     let limits = Limits {
         epoch: 2,
         ..Limits::DEFAULT
@@ -220,7 +220,7 @@ fn several_epochs_without_a_message_are_told_as_one_and_decay_as_many() {
 }
 
 #[test]
-fn a_borrower_forgets_when_its_lender_says_so() {
+fn a_borrower_forgets_when_its_lender_announces_it() {
     for (memory, stalls) in [(Memory::Flags, 0), (Memory::Counters, 1), (Memory::Mixed, 1)] {
         let limits = Limits {
             memory,
@@ -299,7 +299,7 @@ const SHORT: Limits = Limits {
 };
 
 #[test]
-fn an_empty_bank_looks_for_victims_among_those_who_did_not_ask_lately() {
+fn an_empty_bank_looks_for_victims_among_peers_without_recent_requests() {
     let mut y = lender(SHORT);
     assert_eq!(ask(&mut y, 5, 2), 0);
     assert!(y.is_searching());
@@ -349,7 +349,7 @@ fn a_search_is_cut_into_pieces_that_no_poll_is_long_for() {
 }
 
 #[test]
-fn who_had_nothing_to_give_is_left_alone_for_one_epoch_or_two() {
+fn a_peer_with_nothing_to_give_is_spared_for_one_epoch_or_two() {
     for (memory, epochs) in [(Memory::Flags, 1), (Memory::Mixed, 1), (Memory::Counters, 2)] {
         let mut y = lender(Limits { memory, ..SHORT });
         (0..2).for_each(|_| end_epoch(&mut y, 5));
@@ -369,7 +369,7 @@ fn who_had_nothing_to_give_is_left_alone_for_one_epoch_or_two() {
 }
 
 #[test]
-fn who_asked_often_is_spared_longer_by_counters_and_as_long_by_flags() {
+fn a_peer_with_many_requests_is_spared_longer_by_counters_and_as_long_by_flags() {
     for (memory, spared) in [
         (Memory::Flags, false),
         (Memory::Counters, true),
@@ -386,7 +386,7 @@ fn who_asked_often_is_spared_longer_by_counters_and_as_long_by_flags() {
 }
 
 #[test]
-fn at_the_start_all_who_have_more_than_the_least_are_listed() {
+fn at_the_start_all_peers_above_the_minimum_are_listed() {
     let mut y = node(terms(5, 5, 0), 2);
     assert_eq!(y.listed(), 4);
     assert_eq!(ask(&mut y, 4, 1), 0);
@@ -405,7 +405,7 @@ fn at_the_start_all_who_have_more_than_the_least_are_listed() {
 }
 
 #[test]
-fn who_breaks_the_protocol_is_named_and_changes_nothing() {
+fn a_peer_that_breaks_the_protocol_is_named_and_changes_nothing() {
     let mut y = node(terms(3, 6, 0), 0);
     let first = y.arrived(1, byte(false, 0, 5)).unwrap();
     let before = format!("{y:?}");

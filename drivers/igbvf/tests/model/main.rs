@@ -210,7 +210,7 @@ fn descriptors_that_lie_are_counted_and_their_chunks_used_again() {
 }
 
 #[test]
-fn a_physical_function_that_begins_anew_is_asked_again_and_frames_pass_again() {
+fn the_handshake_is_repeated_after_a_reset_and_frames_pass_again() {
     let mut pair = Pair::new(&config(false));
     let first = pair.post(Channel::Data, b"before");
     assert_eq!(pair.frame(Channel::Data), b"before");
@@ -271,7 +271,7 @@ fn the_link_is_the_devices_word() {
 }
 
 #[test]
-fn who_is_asked_for_the_function_gives_it_back() {
+fn a_requested_function_is_released() {
     let mut pair = Pair::new(&config(false));
     pair.at_a.request();
     let mut told = None;
@@ -308,7 +308,7 @@ fn a_device_that_goes_while_its_physical_function_is_silent_leaves_nothing_to_wa
 }
 
 #[test]
-fn what_the_rail_says_itself_takes_no_room_that_was_promised() {
+fn the_rails_own_frames_take_no_promised_room() {
     let mut pair = Pair::new(&config(false));
     // The device looks at nothing, as if the link stood still.
     let still = pair.at_a.state.lock().unwrap();
@@ -356,7 +356,7 @@ fn neighbouring_ports_are_different_peers() {
 }
 
 #[test]
-fn a_frame_wakes_who_sleeps() {
+fn a_frame_wakes_a_sleeper() {
     let mut pair = Pair::new(&config(false));
     assert!(pair.b.nic().check_interrupt(SOON));
     pair.until("nothing is left to do", |pair| {
@@ -384,7 +384,7 @@ fn a_frame_wakes_who_sleeps() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_told_in_time() {
+fn an_obstacle_is_named_in_time() {
     let (there, back) = wires();
     let silent = Vf::start(A, &there, &back);
     silent.be(|manner| manner.answers = false);

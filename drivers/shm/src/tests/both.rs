@@ -93,7 +93,7 @@ fn every_length_arrives_whole_and_long_ones_with_the_owners_help() {
 }
 
 #[test]
-fn who_does_not_look_takes_no_share_and_who_is_told_not_to_neither() {
+fn an_owner_that_does_not_poll_takes_no_share_nor_one_with_it_disabled() {
     for (help, looks) in [(true, false), (false, true)] {
         let Some(mut world) = world("who_does_not_look", help) else {
             return;
@@ -170,7 +170,7 @@ impl Drop for Over<'_> {
 /// The owner helps in a thread of its own while the reader gives up at any moment: what was given back is its
 /// own again.
 #[test]
-fn memory_that_was_given_back_is_written_to_by_nobody() {
+fn memory_that_was_given_back_is_never_written() {
     let Some(mut world) = world("memory_that_was_given_back", true) else {
         return;
     };
@@ -238,7 +238,7 @@ fn memory_that_was_given_back_is_written_to_by_nobody() {
 /// An owner that announces a write and then does nothing: the read is kept until the owner ends it or is
 /// gone.
 #[test]
-fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
+fn a_read_that_was_given_up_is_kept_while_its_owner_writes() {
     let Some(mut world) = world("a_read_that_was_given_up", true) else {
         return;
     };

@@ -268,7 +268,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
 
 /// The steps of a send, each the last one of a sender that dies there: no other peer is held up.
 #[test]
-fn a_sender_that_dies_at_any_step_blocks_nobody_else() {
+fn a_sender_that_dies_at_any_step_blocks_no_other() {
     for step in 0..5 {
         let mut world = World::new(3, &small());
         world.up(0, 2);

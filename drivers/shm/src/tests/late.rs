@@ -91,7 +91,7 @@ fn a_receiver_that_is_two_seconds_late_loses_nothing() {
 
 /// Its messages outlive it, and so does its name.
 #[test]
-fn a_caller_that_has_ended_is_still_heard() {
+fn messages_of_a_caller_that_has_ended_still_arrive() {
     let (a, mut b, _, name) = half();
     let (address, life) = (a.address(), a.incarnation());
     let (mut clock, mut seen) = (Time::ZERO, Seen::default());
@@ -108,7 +108,7 @@ fn a_caller_that_has_ended_is_still_heard() {
 
 /// A sender that gives up and connects anew is reported anew; other waiting senders are not.
 #[test]
-fn each_call_is_told_once() {
+fn each_call_is_reported_once() {
     let (mut a, mut b, to_b, name) = half();
     let mut other = rail(&ShmConfig::default());
     let from_other = Message::open(&mut other, &b.address(), b.incarnation()).unwrap();

@@ -377,7 +377,7 @@ fn no_message_is_neither_taken_nor_given_back() {
 
 /// A full list of strangers is no reason to refuse a peer that is known; of a stranger, one hello is kept.
 #[test]
-fn strangers_are_kept_once_and_in_nobodys_way() {
+fn strangers_are_kept_once_and_obstruct_no_peer() {
     let (mut a, mut b) = (rail(&small()), rail(&small()));
     let to_b = Message::open(&mut a, &b.address(), b.incarnation()).unwrap();
     for round in 0..6 {

@@ -11,7 +11,7 @@ const LATE: usize = 400;
 const MOST: usize = 20;
 
 /// Promise 9, on rails that have names for callers.
-pub fn who_is_opened_late_was_told_by_name_and_loses_nothing<R: Message>(mut apart: Apart<R>) {
+pub fn a_peer_opened_late_was_reported_by_name_and_loses_nothing<R: Message>(mut apart: Apart<R>) {
     let address = apart.a.0.address();
     let Some(name) = apart.b.0.caller(&address, apart.a.1) else {
         return;

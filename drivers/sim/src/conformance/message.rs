@@ -23,7 +23,7 @@ macro_rules! message_conformance {
             each_message_arrives_exactly_once_both_ways
             accepted_bytes_are_the_rails_own
             the_watermark_waits_for_the_peers_poll
-            the_watermark_only_grows_and_tells_the_truth
+            the_watermark_only_grows_and_is_true
             reclaim_gives_exactly_what_is_above_the_watermark
             full_takes_nothing
             too_long_takes_nothing
@@ -31,9 +31,9 @@ macro_rules! message_conformance {
             a_poll_keeps_to_its_budget
             the_same_address_and_life_is_the_same_peer
             a_foreign_address_is_refused_with_a_reason
-            a_crash_is_told_once_and_sends_are_refused_after_it
-            a_goodbye_is_told_as_one
-            who_gives_a_way_up_is_not_told_so
+            a_crash_is_reported_once_and_sends_are_refused_after_it
+            a_goodbye_is_reported_as_one
+            giving_a_connection_up_is_not_reported_to_its_own_side
             what_was_abandoned_is_revived_at_both_ends
             what_was_abandoned_comes_back_by_a_call_alone
             nothing_of_the_old_life_arrives_in_the_new_one
@@ -41,18 +41,18 @@ macro_rules! message_conformance {
         );
         $crate::message_conformance!(@ $pair, onesided:
             get_reads_exactly_what_was_exposed
-            put_writes_exactly_where_it_was_told
+            put_writes_exactly_its_range
             atomics_answer_the_old_value
             a_get_keeps_the_region_that_it_fills
             nothing_outside_the_exposure_is_reached
             a_wrong_key_or_access_reaches_nothing
-            withdrawn_memory_is_reached_by_nobody
+            withdrawn_memory_cannot_be_reached
             an_exposure_to_one_peer_is_that_peers
             a_fence_comes_after_everything_before_it
             operations_open_at_a_crash_end_once_each
         );
         $crate::message_conformance!(@ apart $pair:
-            who_is_opened_late_was_told_by_name_and_loses_nothing
+            a_peer_opened_late_was_reported_by_name_and_loses_nothing
         );
     };
     (@ $pair:path, $kind:ident: $($check:ident)*) => {
@@ -245,7 +245,7 @@ pub fn the_watermark_waits_for_the_peers_poll<R: Message>(pair: &mut Pair<R>) {
 }
 
 /// Promise 3: monotone, never above what was taken without a gap, and complete in the end.
-pub fn the_watermark_only_grows_and_tells_the_truth<R: Message>(pair: &mut Pair<R>) {
+pub fn the_watermark_only_grows_and_is_true<R: Message>(pair: &mut Pair<R>) {
     const COUNT: u64 = 600;
     let (mut last, mut sent, mut turns, mut taken) = (MsgId(0), 0, 0, BTreeSet::new());
     let start = Instant::now();
@@ -491,7 +491,7 @@ pub(crate) fn down_events<R>(pair: &Pair<R>) -> usize {
 }
 
 /// Promise 6: a crash is an event, once, and later sends are refused.
-pub fn a_crash_is_told_once_and_sends_are_refused_after_it<R: Message>(pair: &mut Pair<R>) {
+pub fn a_crash_is_reported_once_and_sends_are_refused_after_it<R: Message>(pair: &mut Pair<R>) {
     send(pair, b"hello", Body::Empty);
     let to_a = pair.to_a;
     pair.until("the connection is made", |pair| !pair.at_b.messages.is_empty());
@@ -516,7 +516,7 @@ pub fn a_crash_is_told_once_and_sends_are_refused_after_it<R: Message>(pair: &mu
 }
 
 /// An orderly end is reported as `Closed`, after everything that was accepted has arrived.
-pub fn a_goodbye_is_told_as_one<R: Message>(pair: &mut Pair<R>) {
+pub fn a_goodbye_is_reported_as_one<R: Message>(pair: &mut Pair<R>) {
     send(pair, b"hello", Body::Empty);
     pair.until("the connection is made", |pair| !pair.at_b.messages.is_empty());
     let to_a = pair.to_a;
@@ -614,7 +614,7 @@ fn revive<R: Message>(pair: &mut Pair<R>, both: bool) -> [Vec<EventKind>; 2] {
 }
 
 /// Promise 6 for a connection that its owner gives up: everything but the event, at once.
-pub fn who_gives_a_way_up_is_not_told_so<R: Message>(pair: &mut Pair<R>) {
+pub fn giving_a_connection_up_is_not_reported_to_its_own_side<R: Message>(pair: &mut Pair<R>) {
     talk(pair);
     news(pair);
     let to_b = pair.to_b;

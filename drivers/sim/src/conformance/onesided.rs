@@ -156,7 +156,7 @@ pub fn get_reads_exactly_what_was_exposed<R: Message>(pair: &mut Pair<R>) {
 }
 
 /// A put writes exactly its range before its completion.
-pub fn put_writes_exactly_where_it_was_told<R: Message>(pair: &mut Pair<R>) {
+pub fn put_writes_exactly_its_range<R: Message>(pair: &mut Pair<R>) {
     let there = region(1);
     let Some(remote) = expose(pair, &there, Access::Write) else {
         let remote = Remote {
@@ -353,7 +353,7 @@ pub fn a_wrong_key_or_access_reaches_nothing<R: Message>(pair: &mut Pair<R>) {
 }
 
 /// Promise 8: withdrawn memory cannot be reached.
-pub fn withdrawn_memory_is_reached_by_nobody<R: Message>(pair: &mut Pair<R>) {
+pub fn withdrawn_memory_cannot_be_reached<R: Message>(pair: &mut Pair<R>) {
     let (there, here) = (region(1), region(2));
     let Some(remote) = expose(pair, &there, Access::Read) else {
         return;

@@ -84,7 +84,7 @@ fn events(rail: &mut SimRail) -> Vec<(Scope, EventKind)> {
 }
 
 #[test]
-fn a_rail_can_move_to_another_thread_and_says_that_it_cannot_sleep() {
+fn a_rail_can_move_to_another_thread_and_reports_that_it_cannot_sleep() {
     fn is_send<T: Send>(_: &T) {}
     let mut two = two(1, SimConfig::default());
     is_send(&two.a);
@@ -201,7 +201,7 @@ fn strangers_wait_until_they_are_opened_and_keep_the_order_of_open() {
 }
 
 #[test]
-fn a_short_break_loses_nothing_and_tells_nothing() {
+fn a_short_break_loses_nothing_and_is_not_reported() {
     for change in [Change::PlaneDown(Plane::FIRST), Change::LinkDown(Plane::FIRST, 1)] {
         let mut two = two(5, SimConfig::default());
         two.send(b"1").unwrap();
@@ -381,7 +381,7 @@ fn what_was_in_the_inbox_at_a_failure_may_or_may_not_be_seen() {
 }
 
 #[test]
-fn a_dead_process_is_told_and_its_next_life_is_another_peer() {
+fn a_dead_process_is_reported_and_its_next_life_is_another_peer() {
     let mut two = two(9, SimConfig::default());
     two.b.send(two.to_a, b"old", Body::Empty).unwrap();
     two.b.flush();
@@ -445,7 +445,7 @@ fn after_the_news_of_a_death_nothing_of_the_dead_is_seen() {
 }
 
 #[test]
-fn a_lost_nic_is_told_to_its_owner_and_looks_silent_to_others() {
+fn a_lost_nic_is_reported_to_its_owner_and_looks_silent_to_others() {
     let mut two = two(10, SimConfig::default());
     two.send(b"1").unwrap();
     two.net

@@ -55,7 +55,7 @@ fn at(rail: &UdpRail, channel: u16) -> std::net::SocketAddr {
 }
 
 #[test]
-fn each_frame_is_its_senders_whoever_has_a_socket_of_its_own() {
+fn each_frame_is_its_senders_whichever_has_a_socket_of_its_own() {
     let config = UdpConfig {
         connected: 2,
         ..UdpConfig::default()
@@ -306,7 +306,7 @@ fn addresses_that_cannot_be_peers_are_refused_with_the_reason() {
 }
 
 #[test]
-fn taken_ports_are_told_and_the_next_pair_is_tried() {
+fn taken_ports_are_reported_and_the_next_pair_is_tried() {
     let first = open(&UdpConfig {
         port: 41_000,
         ..UdpConfig::default()
@@ -374,7 +374,7 @@ fn a_peer_that_ended_refuses_and_that_is_a_hint_only() {
 }
 
 #[test]
-fn what_the_kernel_granted_is_told() {
+fn what_the_kernel_granted_is_reported() {
     let wanted = UdpConfig {
         gso: false,
         gro: false,

@@ -213,7 +213,7 @@ fn a_sleeper_is_woken_by_frames_and_by_the_link() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_told_and_so_is_its_return() {
+fn a_peer_that_is_gone_is_reported_and_so_is_its_return() {
     let Some(lab) = Lab::pair("a_peer_that_is_gone_is_told", 1500) else {
         return;
     };
@@ -349,7 +349,7 @@ fn a_silent_cut_of_long_packets_passes_short_ones() {
 }
 
 #[test]
-fn only_the_named_interface_is_used_whatever_the_routing_table_says() {
+fn only_the_named_interface_is_used_whatever_the_routing_table_prefers() {
     let Some(lab) = Lab::pair("only_the_named_interface_is_used", 1500) else {
         return;
     };
@@ -470,7 +470,7 @@ fn asked(lab: &Lab, name: &str, peer: &str) -> String {
 }
 
 #[test]
-fn the_routing_table_is_asked_as_the_sockets_ask_it() {
+fn the_routing_table_is_queried_as_by_the_sockets() {
     let Some(lab) = Lab::pair("the_routing_table_is_asked", 1500) else {
         return;
     };
@@ -522,7 +522,7 @@ fn the_routing_table_is_asked_as_the_sockets_ask_it() {
 
 /// As above, by a table of an interface's own.
 #[test]
-fn an_interface_of_a_vrf_is_asked_for_its_own_routes() {
+fn an_interface_of_a_vrf_has_its_own_routes() {
     let Some(lab) = Lab::pair("an_interface_of_a_vrf", 1500) else {
         return;
     };

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_it_is_and_what_it_has() {
+    fn identity_and_resources() {
         let config = Config::new(&Options::default(), true, 64 << 10);
         assert_eq!(word(&config, 0), 0x00cf_1137);
         assert_eq!(word(&config, 8), 0x0200_00a2);

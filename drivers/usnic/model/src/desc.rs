@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_references_send_descriptor_is_read_as_it_says() {
+    fn the_references_send_descriptor_is_read_as_specified() {
         let desc = WqDesc::parse(&bytes("88 77 66 55 44 33 22 11 64 00 1c 00 00 30 00 00"));
         let wanted = WqDesc {
             address: 0x1122_3344_5566_7788,

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_as_the_reference_says() {
+    fn the_table_is_as_the_reference_has_it() {
         let plain = LayoutOptions {
             strange: false,
             pba_legacy: false,

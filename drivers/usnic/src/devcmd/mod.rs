@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_gone_is_told_as_gone_at_any_step() {
+    fn a_device_that_is_gone_is_reported_as_gone_at_any_step() {
         for step in 0..3 {
             let fake = Fake::new();
             fake.answer(Answer::After(5, vec![1]));
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn two_part_commands_are_asked_for_until_they_are_done_or_two_seconds_are_over() {
+    fn two_part_commands_are_polled_until_they_are_done_or_two_seconds_are_over() {
         let fake = Fake::new();
         for left in [1, 1, 0] {
             fake.answer(Answer::After(1, vec![left, 6]));

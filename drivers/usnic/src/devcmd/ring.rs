@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_forgot_its_ring_is_told_again() {
+    fn a_device_that_forgot_its_ring_gets_it_again() {
         let mut bench = Bench::new(0);
         bench.ready(0);
         bench.window.write32(offset_of!(CommandRing, enable), 0).unwrap();

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_no_meaning_hurt_nobody() {
+    fn bytes_of_no_meaning_do_no_harm() {
         let mut random = doorbell_testing::Random::new(1);
         let mut next = || random.next_u64();
         for _ in 0..100_000 {

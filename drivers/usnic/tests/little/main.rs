@@ -323,7 +323,7 @@ fn frames_with_the_tag_of_vlan_0_are_read_over_it() {
 }
 
 #[test]
-fn a_doorbell_that_was_not_heard_is_rung_again() {
+fn a_lost_doorbell_is_rung_again() {
     let mut pair = Pair::new(&config());
     pair.vic.state().functions[0].deaf = 1;
     pair.post(Channel::Data, b"heard late");
@@ -393,7 +393,7 @@ fn a_queue_with_an_error_is_made_anew_and_frames_pass_again() {
 }
 
 #[test]
-fn a_device_that_reads_as_ones_is_gone_whatever_it_was_asked() {
+fn a_device_that_reads_as_ones_is_gone_at_any_request() {
     let mut pair = Pair::new(&config());
     pair.vic.state().functions[0].is_gone = true;
     let mut told = None;
@@ -897,11 +897,11 @@ mod agents {
     }
 
     #[test]
-    fn users_are_told_apart_by_the_kernels_word() {
+    fn users_are_identified_by_the_kernel() {
         use std::os::unix::fs::PermissionsExt;
         if as_nobody(|| ()).is_none() {
             return skipped(
-                "usnic::users_are_told_apart_by_the_kernels_word",
+                "usnic::users_are_identified_by_the_kernel",
                 "only root can change its user",
             );
         }
@@ -1054,7 +1054,7 @@ mod agents {
     }
 
     #[test]
-    fn nobody_at_the_agents_socket_is_told_with_what_to_do() {
+    fn a_missing_agent_is_named_with_what_to_do() {
         let vic = real(1);
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("agent.sock");

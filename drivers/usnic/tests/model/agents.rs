@@ -133,7 +133,7 @@ fn slow_and_refused_questions_of_an_agent_end_nothing() {
 /// An error alone reports the reset: the device is reset to be sure, so nothing that was installed before is
 /// in the way.
 #[test]
-fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() {
+fn a_physical_function_that_reports_not_open_has_forgotten_its_filters_too() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     let fault = "always pf.devcmd.21 error 6 times 1";
     pair.lab.model.inject(fault).unwrap();
@@ -161,7 +161,7 @@ fn a_physical_function_that_says_it_is_not_open_has_forgotten_its_filters_too() 
 /// Functions that report no address of their own have the physical one's, which may be another one when that
 /// is back.
 #[test]
-fn another_hardware_address_of_the_physical_function_is_heard_from_an_agent_that_stays() {
+fn another_hardware_address_of_the_physical_function_is_received_from_an_agent_that_stays() {
     let config = UsnicConfig {
         vf_commands: VfCommands::Skip,
         ..UsnicConfig::default()
@@ -213,7 +213,7 @@ fn a_filter_whose_answer_came_too_late_is_taken_away() {
 }
 
 #[test]
-fn an_address_is_one_functions_and_who_has_it_is_told() {
+fn an_address_is_one_functions_and_its_owner_is_named() {
     let lab = Lab::new(Options::default());
     let same = UsnicConfig {
         address: Some("10.0.0.5/24".to_owned()),
@@ -261,7 +261,7 @@ fn sleeps() -> u64 {
 
 /// A process listens and never replies: the rail is down, and its caller is not held up.
 #[test]
-fn a_mute_agent_holds_nobody_up() {
+fn a_mute_agent_delays_nothing_else() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab.stop_agent();
     let path = pair.lab.model.dir().join("agent.sock");

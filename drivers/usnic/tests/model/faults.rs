@@ -148,7 +148,7 @@ fn queues_that_stop_or_do_not_hear_recover() {
 
 /// One frame alone: no later doorbell follows it but the rail's own, once it sees no progress.
 #[test]
-fn a_doorbell_that_nobody_heard_is_rung_again() {
+fn a_doorbell_without_effect_is_rung_again() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     let fault = "always vf0.wq1 lost-doorbell times 1";
     inject(&pair, fault);
@@ -317,7 +317,7 @@ fn set_up_again(fault: &str, word: &str) {
 }
 
 #[test]
-fn commands_that_fail_while_queues_are_made_anew_are_told_and_tried_again() {
+fn commands_that_fail_while_queues_are_set_up_again_are_reported_and_tried_again() {
     for (fault, word) in [
         ("always vf0.devcmd.58 error 10 times 2", "full"),
         ("always vf0.devcmd.58 error 3 times 2", "may not do that"),
@@ -337,7 +337,7 @@ fn commands_that_fail_while_queues_are_made_anew_are_told_and_tried_again() {
 
 /// A queue that goes on running is no reason not to leave, nor to keep its filters.
 #[test]
-fn queues_that_do_not_stop_hold_nobody_up_at_the_end() {
+fn queues_that_do_not_stop_delay_the_end_by_a_bound() {
     let pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab
         .model
@@ -469,7 +469,7 @@ fn another_hardware_address_is_taken_in_when_the_queues_are_made_anew() {
 /// After a reset by another process, the first try works: bus mastering is on again, and interrupts lead
 /// here.
 #[test]
-fn a_function_that_somebody_reset_is_made_anew_at_the_first_try() {
+fn a_function_reset_by_another_process_is_set_up_again_at_the_first_try() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab.model.inject("at 0s vf0 reset").unwrap();
     pair.until("set up again", |pair| {
@@ -563,7 +563,7 @@ fn memory_that_cannot_be_reached_or_is_slow_recovers() {
 /// The model reports late that it has released a mapping, and goes on using it until then: a rail that closes
 /// waits for the report.
 #[test]
-fn a_mapping_that_is_let_go_of_late_holds_nobody_up_for_ever() {
+fn a_mapping_that_is_released_late_delays_the_end_by_a_bound() {
     let mut pair = Pair::new(Options::default(), &UsnicConfig::default());
     pair.lab.model.inject("always vf0.dma unmap-late 300ms").unwrap();
     let (tx, _) = pair.a.split();

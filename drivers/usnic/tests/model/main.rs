@@ -492,7 +492,7 @@ fn every_access_is_well_formed_where_each_is_judged() {
 }
 
 #[test]
-fn a_frame_wakes_who_sleeps_by_an_interrupt_or_by_the_clock() {
+fn a_frame_wakes_a_sleeper_by_an_interrupt_or_by_the_clock() {
     for interrupts in [true, false] {
         let config = UsnicConfig {
             interrupts,
@@ -600,7 +600,7 @@ fn a_physical_function_of_the_rails_own_process_steers_too() {
 
 /// The physical function is an ordinary vNIC, too: no agent has a number for it, and it steers for itself.
 #[test]
-fn an_ordinary_vnic_asks_nobody() {
+fn an_ordinary_vnic_needs_no_agent() {
     let other = Lab::new(Options::default());
     let mut lab = Lab::new(Options::default());
     lab.stop_agent();
@@ -627,7 +627,7 @@ fn an_ordinary_vnic_asks_nobody() {
 }
 
 #[test]
-fn functions_that_share_the_physical_ones_address_are_told_apart_by_their_filters() {
+fn functions_that_share_the_physical_ones_address_are_separated_by_their_filters() {
     let mut options = Options::default();
     options.identity.shared_mac = true;
     let lab = Lab::new(options);

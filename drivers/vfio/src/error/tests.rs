@@ -114,7 +114,7 @@ fn each_has_a_name_of_its_own_and_one_sentence_with_a_fix() {
 }
 
 #[test]
-fn a_rail_tells_the_same() {
+fn a_rails_error_has_the_same_text() {
     for error in one_of_each() {
         let (reason, fix) = (error.reason(), error.fix());
         let of_rail = error.of_rail("igbvf:0000:01:10.0").to_string();

@@ -32,7 +32,7 @@ fn broken(tree: &Tree, name: &str) -> Error {
 }
 
 #[test]
-fn all_that_files_say_is_walked_and_what_only_a_kernel_says_stays_open() {
+fn steps_from_files_are_walked_and_those_from_a_kernel_stay_open() {
     let steps = walk(&good());
     let names: Vec<_> = steps.iter().map(|step| step.name).collect();
     assert_eq!(names, STEPS.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
@@ -120,7 +120,7 @@ fn a_group_of_type_identity_is_translated_for_programs() {
 }
 
 #[test]
-fn a_device_of_the_kernels_or_of_nobody() {
+fn a_device_with_a_kernel_driver_or_none() {
     let tree = good();
     tree.driver(VF, "igbvf");
     let error = broken(&tree, "driver");
@@ -163,7 +163,7 @@ fn the_physical_function_in_the_group_stays_with_the_kernel() {
 }
 
 #[test]
-fn somebody_else_in_the_group() {
+fn another_device_in_the_group() {
     let tree = good();
     let other = "0000:02:00.0";
     tree.device(other, (0x8086, 0x1533, 0x020000));
@@ -255,7 +255,7 @@ fn memory_that_cannot_be_locked_ends_the_chain() {
 }
 
 #[test]
-fn a_kernel_that_refuses_is_told_by_the_step_it_refused() {
+fn a_kernels_refusal_names_the_refused_step() {
     let tree = good();
     let mut chain = chain(&tree.host(), VF.parse().unwrap(), 1);
     chain.by_ref().take(6).for_each(drop);

@@ -241,7 +241,7 @@ fn memory_that_the_device_does_not_let_go_is_leaked_and_its_address_stays_taken(
 }
 
 #[test]
-fn nobody_there() {
+fn no_server() {
     let folder = tempfile::tempdir().unwrap();
     let error = UserDevice::connect(&folder.path().join("nobody")).unwrap_err();
     assert!(
@@ -287,7 +287,7 @@ fn one_that_falls_silent_in_the_middle_of_an_answer_is_left_too_and_for_good() {
 
 /// One thread goes on with a device while another thread waits for a slow answer.
 #[test]
-fn whether_it_is_gone_is_known_while_somebody_waits_for_an_answer() {
+fn whether_it_is_gone_is_known_during_a_wait_for_an_answer() {
     let (asked, was_asked) = std::sync::mpsc::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
     let server = Scripted::start(move |command, payload| {
@@ -352,7 +352,7 @@ fn a_refusal_keeps_its_number() {
 }
 
 #[test]
-fn whoever_breaks_the_rules_is_left() {
+fn a_server_that_breaks_the_rules_is_left() {
     type Script = fn(u16, &[u8]) -> Then;
     let cases: &[(&str, Script)] = &[
         ("another version", |command, payload| match command {

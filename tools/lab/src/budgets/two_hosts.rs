@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_told_against_what_stayed_as_it_was() {
+    fn losses_are_compared_with_what_stayed_as_it_was() {
         let figures = |mean, stream| Figures {
             mean: Some(mean),
             stream: Some(stream),

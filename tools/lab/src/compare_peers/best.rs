@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_may_be_a_little_below_and_one_round_tells_nothing() {
+    fn bandwidth_may_be_a_little_below_and_one_round_proves_nothing() {
         let over = |least, most, count| Over {
             median: least,
             least,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_peers_are_asked_for_little_and_nothing_goes_on_for_ever() {
+    fn slow_peers_get_few_iterations_and_nothing_goes_on_for_ever() {
         let counts = Counts::default();
         let mut asked = Vec::new();
         // Never as fast as it reports: 1 ns on paper, and the time is never filled.

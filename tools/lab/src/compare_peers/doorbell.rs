@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn dedicated_progress_is_not_told_where_it_would_take_a_rank_s_core() {
+    fn dedicated_progress_is_not_measured_where_it_would_take_a_rank_s_core() {
         let overlap = load(Kind::Overlap, &[1 << 20]);
         let allowed = pin::allowed();
         let (first, last) = (allowed[0], *allowed.last().unwrap());

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_for_benchmarks_ends_when_somebody_wants_it_to() {
+    fn a_search_for_benchmarks_ends_when_interrupted() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("a/b/c")).unwrap();
         let looks = std::cell::Cell::new(0);

@@ -388,7 +388,7 @@ row latency bytes=1048576 mean_ns=183081.74 p50_ns=185014.5 p90_ns=199542.5 p99_
     }
 
     #[test]
-    fn what_mpich_was_built_for_is_what_it_says() {
+    fn what_mpich_was_built_for_is_what_it_prints() {
         let said = "MPICH Version: 4.0.2 MPICH Release date: Thu Apr  7 12:34:45 CDT 2022 MPICH ABI: 14:2:2 MPICH Device: ch4:ofi";
         assert_eq!(device(said), Some("ch4:ofi"));
         assert_eq!(device("Open MPI v4.1.4"), None);

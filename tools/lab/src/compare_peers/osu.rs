@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_by_what_was_asked() {
+    fn rows_are_read_by_what_was_requested() {
         let text = "\n# OSU MPI Latency Test v7.4\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n8  0.10\n64 0.12\n";
         let figures = read(text, Kind::Latency);
         assert_eq!((figures.len(), figures[1].bytes), (2, 64));

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_against_what_was_measured_as_long() {
+    fn losses_are_compared_with_what_was_measured_as_long() {
         if pin::allowed().len() < 2 {
             return;
         }

@@ -446,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_tells_who_is_ahead_what_is_missing_and_what_is_not_told() {
+    fn the_table_shows_the_leader_what_is_missing_and_what_is_not_compared() {
         let report = super::super::report::samples::report();
         let text = table(&report, 100);
         for words in [
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_are_told_with_their_spread() {
+    fn comparisons_are_shown_with_their_spread() {
         let over = Over {
             median: 1.5,
             least: 1.25,

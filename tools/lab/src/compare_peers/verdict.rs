@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_ahead_by_one_pair_or_on_both_sides() {
+    fn no_stack_is_ahead_by_one_pair_or_on_both_sides() {
         let over = |values: &[f64]| Finding::of(Over::of(values).unwrap());
         assert_eq!(over(&[5.0]), Finding::Open);
         assert_eq!(over(&[0.9, 1.1]), Finding::Open);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_against_the_same_stack_without_them() {
+    fn losses_are_compared_with_the_same_stack_without_them() {
         let events = [
             event(Setting::Network, Kind::Latency),
             event(Setting::Loss(1.0), Kind::Latency),

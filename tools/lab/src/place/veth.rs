@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_loses_what_it_is_told_to_in_both_directions() {
+    fn the_switch_loses_its_share_in_both_directions() {
         assert!(!rules(0.0).contains("drop"), "{}", rules(0.0));
         let lossy = rules(2.5);
         assert!(lossy.contains("flush table netdev switch"), "{lossy}");

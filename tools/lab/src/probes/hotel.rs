@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_figures_are_sane_and_nobody_is_evicted() {
+    fn both_figures_are_sane_and_no_guest_is_evicted() {
         let [stay, tick] = hotel_nanos(&Clock::start()).unwrap();
         assert!(stay > 0.5 && stay < 100_000.0, "{stay}");
         assert!(tick > 0.0 && tick < 100_000.0, "{tick}");

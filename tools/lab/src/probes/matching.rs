@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_found_and_the_queue_keeps_its_length() {
+    fn a_requested_tag_is_found_and_the_queue_keeps_its_length() {
         let clock = Clock::system();
         for (queue, count) in [(Queue::Posted, 1), (Queue::Posted, 100), (Queue::Unexpected, 100)] {
             let mut matcher = filled(queue, count);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_exchange_and_the_one_that_answers_hears_of_the_end() {
+    fn two_processes_exchange_and_the_one_that_answers_learns_of_the_end() {
         let (near, far) = pair().unwrap();
         let (mut near, mut far) = (Line::Socket(near), Line::Socket(far));
         let answering = std::thread::spawn(move || raw_udp_answer(&mut far));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_asks_or_takes_leave_of_says_so() {
+    fn one_without_requests_or_a_goodbye_reports_it() {
         let (near, far) = pair().unwrap();
         let mut far = Line::Socket(far);
         let alone = std::thread::spawn(move || raw_udp_answer(&mut far).map(drop).unwrap_err());

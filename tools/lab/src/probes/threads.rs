@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_side_that_has_ended() {
+    fn no_side_waits_for_one_that_has_ended() {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| until(&over, || false));

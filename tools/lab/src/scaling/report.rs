@@ -353,7 +353,7 @@ pub(super) mod samples {
     }
 
     #[test]
-    fn curves_have_medians_and_slopes_and_what_is_missing_is_told() {
+    fn curves_have_medians_and_slopes_and_what_is_missing_is_shown() {
         let report = report();
         assert_eq!(report.curves.len(), 3);
         let half = &report.curves[0];

@@ -4,7 +4,7 @@ use crate::common::sentence;
 use crate::lab;
 
 #[test]
-fn the_help_says_for_whom_the_program_is_and_shows_its_own_commands() {
+fn the_help_names_the_programs_users_and_shows_its_own_commands() {
     let out = lab().arg("--help").assert().success();
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
     assert!(

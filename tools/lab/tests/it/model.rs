@@ -33,7 +33,7 @@ fn end(mut child: Child, signal: rustix::process::Signal) -> Option<i32> {
 }
 
 #[test]
-fn a_model_says_where_it_is_and_leaves_nothing() {
+fn a_model_prints_where_it_is_and_leaves_nothing() {
     let base = tempfile::tempdir().unwrap();
     let folder = base.path().join("vic");
     let dir = folder.to_str().unwrap();
@@ -89,7 +89,7 @@ fn fits(value: &Value, schema: &str) {
 /// What it prints at its end: functions in the order of their numbers, and those that did nothing only with
 /// --all.
 #[test]
-fn the_summary_is_in_order_and_says_nothing_of_nothing() {
+fn the_summary_is_in_order_and_leaves_out_zeros() {
     let run = |more: &[&str]| {
         let base = tempfile::tempdir().unwrap();
         let folder = base.path().join("vic");

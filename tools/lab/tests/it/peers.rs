@@ -353,8 +353,8 @@ fn without_namespaces(script: &str, words: &[&str]) -> (Value, Option<i32>, Stri
 }
 
 #[test]
-fn peers_that_would_listen_to_everybody_are_rows_with_the_reason() {
-    const TEST: &str = "peers_that_would_listen_to_everybody_are_rows_with_the_reason";
+fn peers_that_would_listen_on_all_addresses_are_rows_with_the_reason() {
+    const TEST: &str = "peers_that_would_listen_on_all_addresses_are_rows_with_the_reason";
     if cores() < 2 {
         return skipped(TEST, "two processes need a core each");
     }
@@ -371,8 +371,8 @@ fn peers_that_would_listen_to_everybody_are_rows_with_the_reason() {
 }
 
 #[test]
-fn losses_between_two_namespaces_are_told_against_the_lossless_run() {
-    const TEST: &str = "losses_between_two_namespaces_are_told_against_the_lossless_run";
+fn losses_between_two_namespaces_are_compared_with_the_lossless_run() {
+    const TEST: &str = "losses_between_two_namespaces_are_compared_with_the_lossless_run";
     if let Some(why) = alone(cores()) {
         return skipped(TEST, &why);
     }

@@ -4,7 +4,7 @@ use crate::common::sentence;
 use crate::lab;
 
 #[test]
-fn one_that_answers_and_is_not_asked_ends_as_late() {
+fn one_that_answers_and_gets_no_request_ends_as_late() {
     let ports = ["127.0.0.1:7301", "127.0.0.1:7302"];
     let out = lab()
         .args(["raw-udp", "--answer", "--from", ports[0], "--to", ports[1]])
@@ -15,7 +15,7 @@ fn one_that_answers_and_is_not_asked_ends_as_late() {
 }
 
 #[test]
-fn what_would_measure_itself_or_somebody_else_is_refused() {
+fn a_measurement_of_itself_or_of_another_host_is_refused() {
     let cases: [(&[&str], &str); 6] = [
         (
             &["raw-udp", "--from", "127.0.0.1:7300", "--to", "127.0.0.1:7300"],

@@ -87,7 +87,7 @@ fn a_whole_job_can_be_captured_and_stays_the_same() {
 
 /// Nothing passes from rank 2 to rank 5 any more, some time after the start.
 #[test]
-fn a_failure_says_what_is_lost_how_to_see_it_again_and_has_a_capture() {
+fn a_failure_names_what_is_lost_how_to_repeat_it_and_has_a_capture() {
     let cut = Change::Cut {
         plane: Plane::FIRST,
         from: 2,

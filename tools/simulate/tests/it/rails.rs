@@ -77,7 +77,7 @@ fn what_was_found_stays_mended() {
 
 /// What the first rail carries from rank 0 to rank 1 is lost for good, behind the back of the weather.
 #[test]
-fn a_failure_says_what_is_wrong_how_to_see_it_again_and_how_the_ways_are() {
+fn a_failure_names_what_is_wrong_how_to_repeat_it_and_the_state_of_the_paths() {
     let cut = Change::Cut {
         plane: Plane::FIRST,
         from: 0,

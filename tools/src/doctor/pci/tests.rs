@@ -111,7 +111,7 @@ fn what_is_not_there_or_not_ours_is_said_first() {
 }
 
 #[test]
-fn a_physical_function_is_told_how_virtual_ones_are_made() {
+fn a_physical_function_gets_the_command_that_makes_virtual_ones() {
     let fake = ready();
     let physical = |fake: &Fake| chain(&fake.system(), bdf(PF), (None, true), &[]);
     assert_eq!(physical(&fake).verdict, Came::NotApplicable);
@@ -151,7 +151,7 @@ fn a_physical_function_that_is_down_breaks_its_virtual_ones() {
 }
 
 #[test]
-fn without_an_iommu_the_command_line_is_told_or_the_firmware() {
+fn without_an_iommu_the_command_line_is_named_or_the_firmware() {
     let fake = ready();
     fake.without(&format!("{DEVICES}/{VF}/iommu_group"))
         .file("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1")

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resolver_is_asked_for_what_nothing_else_tells() {
+    fn the_resolver_is_queried_last() {
         let names = ["localhost", "192.0.2.1", "no-such-host.invalid", "u@localhost"];
         let here = Here::look_up(names.into_iter());
         assert!(here.aliases.is_empty(), "{here:?}");

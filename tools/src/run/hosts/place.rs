@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told() {
+    fn what_cannot_be_is_refused_with_a_reason() {
         for (list, ranks, said) in [
             ("", 1, "no host is named"),
             ("a,a", 2, "named twice"),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_answered_when_all_are_started_and_barriers_end_when_all_are_there() {
+    fn a_requester_is_answered_when_all_are_started_and_barriers_end_when_all_are_there() {
         let mut spawned = two();
         assert_eq!(spawned.group_started(2, 1, Ok(())), []);
         assert_eq!(spawned.group_started(2, 1, Ok(())), []);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_is_ended_everywhere_and_told_once() {
+    fn one_that_fails_is_ended_everywhere_and_reported_once() {
         let token = || "t".to_owned();
         let end = || Notice::End(1, vec![1, 2]);
         let answer = || Notice::Answer(REQUESTER, Some(token()), Err("no".to_owned()));

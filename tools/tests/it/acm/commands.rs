@@ -14,7 +14,7 @@ use crate::hosts::{AMPLE, Running, at, fails, finish};
 
 /// What a client writes about this host, which is the one that has a loopback.
 #[test]
-fn paths_are_told_as_text_and_as_json() {
+fn paths_are_printed_as_text_and_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(None, folder.path(), &[]);
     let (code, text, said) = service.asked(&["resolve", "127.0.0.1", "::1", "--verify"]);
@@ -39,7 +39,7 @@ fn paths_are_told_as_text_and_as_json() {
 }
 
 #[test]
-fn what_is_not_resolved_is_told_beside_what_is() {
+fn unresolved_names_are_printed_beside_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(None, folder.path(), &[]);
     // No host has that network, and no request is sent: no interface is served.
@@ -132,7 +132,7 @@ fn what_a_service_knows_is_shown_again_and_again() {
 }
 
 #[test]
-fn without_a_service_every_client_says_where_it_looked() {
+fn without_a_service_every_client_prints_where_it_looked() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("none.sock").display().to_string();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -158,7 +158,7 @@ fn without_a_service_every_client_says_where_it_looked() {
 }
 
 #[test]
-fn a_service_that_does_not_answer_or_goes_is_told_from_one_that_refuses() {
+fn a_service_that_does_not_answer_or_goes_is_distinguished_from_one_that_refuses() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s").display().to_string();
     let listener = UnixListener::bind(&socket).unwrap();
@@ -190,7 +190,7 @@ fn a_service_that_does_not_answer_or_goes_is_told_from_one_that_refuses() {
 }
 
 #[test]
-fn wrong_words_are_told() {
+fn wrong_arguments_are_named() {
     for (words, wanted) in [
         (&["resolve"][..], "DESTINATION"),
         (&["resolve", "a b"], "is not an address"),

@@ -46,7 +46,7 @@ fn what_config_writes_is_read_without_a_warning() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_with_its_line() {
+fn what_cannot_be_used_is_named_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let options = "# ours\nretries many\nno_such_option 1\ntimeout 100\n";
     fs::write(folder.path().join("ibacm_opts.cfg"), options).unwrap();

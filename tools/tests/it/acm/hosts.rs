@@ -320,7 +320,7 @@ fn a_host_that_lost_its_ipv4_addresses_is_found_by_its_name() {
 }
 
 #[test]
-fn of_two_hosts_with_one_name_the_one_that_answered_is_told_as_long_as_it_does() {
+fn of_two_hosts_with_one_name_the_one_that_answered_is_returned_as_long_as_it_does() {
     let keys = tempfile::tempdir().unwrap();
     let key = key_in(keys.path(), "key");
     for key in [None, Some(&key)] {

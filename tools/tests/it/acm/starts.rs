@@ -48,7 +48,7 @@ fn a_socket_that_is_handed_over_is_served_and_stays() {
 }
 
 #[test]
-fn sockets_for_another_process_are_left_and_bad_ones_are_told() {
+fn sockets_for_another_process_are_left_and_bad_ones_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("systemd.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -66,7 +66,7 @@ fn sockets_for_another_process_are_left_and_bad_ones_are_told() {
 }
 
 #[test]
-fn systemd_is_told_that_it_is_there() {
+fn systemd_is_notified_that_it_is_ready() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let name = format!("doorbell-test-{}", std::process::id());

@@ -69,9 +69,9 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 }
 
 #[test]
-fn it_is_started_by_who_connects_as_systemd_does_it() {
+fn it_is_started_by_a_connection_as_systemd_does_it() {
     if !on_path("systemd-socket-activate") {
-        let test = "doorbell::it::acm::units::it_is_started_by_who_connects_as_systemd_does_it";
+        let test = "doorbell::it::acm::units::it_is_started_by_a_connection_as_systemd_does_it";
         return skipped(test, "package systemd: systemd-socket-activate is not installed");
     }
     let folder = tempfile::tempdir().unwrap();

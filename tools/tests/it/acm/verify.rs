@@ -9,8 +9,8 @@ use doorbell_testing::netns::Lab;
 use doorbell_testing::skipped;
 
 #[test]
-fn a_path_that_no_full_packet_passes_is_told_with_what_passes_where_it_is_tried() {
-    let test = "doorbell::it::acm::verify::a_path_that_no_full_packet_passes_is_told_with_what_passes_where_it_is_tried";
+fn a_path_that_no_full_packet_passes_is_named_with_what_passes_where_it_is_tried() {
+    let test = "doorbell::it::acm::verify::a_path_that_no_full_packet_passes_is_named_with_what_passes_where_it_is_tried";
     let Some(lab) = Lab::four(test, 1500) else { return };
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let start = |host: usize, verify: &str| {

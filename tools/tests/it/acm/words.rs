@@ -40,7 +40,7 @@ fn an_interface_that_is_not_there_is_a_warning_and_an_impossible_one_an_error() 
 }
 
 #[test]
-fn addresses_of_devices_that_are_not_there_are_told_with_their_lines() {
+fn addresses_of_missing_devices_are_named_with_their_lines() {
     let folder = tempfile::tempdir().unwrap();
     let text = "one lo 1 default\ntwo nothere0 1 default\nthree lo 1 0x8001\n";
     fs::write(folder.path().join("ibacm_addr.cfg"), text).unwrap();
@@ -120,7 +120,7 @@ fn the_link_beside_a_socket_leads_to_it_wherever_it_was_named_from() {
 }
 
 #[test]
-fn names_that_no_socket_can_have_are_told_with_the_limit() {
+fn names_that_no_socket_can_have_are_refused_with_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("x".repeat(120)).display().to_string();
     for words in [
@@ -140,7 +140,7 @@ fn names_that_no_socket_can_have_are_told_with_the_limit() {
 }
 
 #[test]
-fn whoever_has_the_socket_is_named_and_only_ibacm_is_stopped_as_ibacm() {
+fn the_owner_of_the_socket_is_named_and_only_ibacm_is_stopped_as_ibacm() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(None, folder.path(), &[]);
     let (code, said) = fails(serve(None, folder.path(), &[]));
@@ -172,9 +172,9 @@ fn a_service_that_stands_still_is_left_in_time() {
 }
 
 #[test]
-fn what_is_not_served_says_nothing_and_joins_nothing() {
+fn what_is_not_served_sends_nothing_and_joins_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let test = "doorbell::it::acm::words::what_is_not_served_says_nothing_and_joins_nothing";
+    let test = "doorbell::it::acm::words::what_is_not_served_sends_nothing_and_joins_nothing";
     let Some(lab) = doorbell_testing::netns::Lab::pair(test, 1500) else {
         return;
     };
@@ -204,8 +204,8 @@ fn what_is_not_served_says_nothing_and_joins_nothing() {
 }
 
 #[test]
-fn beyond_loopback_is_listened_only_where_that_is_asked_for() {
-    let test = "doorbell::it::acm::words::beyond_loopback_is_listened_only_where_that_is_asked_for";
+fn the_service_listens_beyond_loopback_only_on_request() {
+    let test = "doorbell::it::acm::words::the_service_listens_beyond_loopback_only_on_request";
     let Some(lab) = doorbell_testing::netns::Lab::pair(test, 1500) else {
         return;
     };
@@ -235,7 +235,7 @@ fn beyond_loopback_is_listened_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn the_log_goes_where_it_is_to_go_and_has_what_was_asked_for() {
+fn the_log_goes_where_it_is_to_go_and_has_what_was_requested() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let options = format!("log_file {}\nlog_level 2\nretries many\n", log.display());

@@ -14,7 +14,7 @@ use super::world::head;
 use crate::link::LinkConfig;
 
 #[test]
-fn a_suspect_carries_nothing_new_and_hears_that_its_peer_lives() {
+fn a_suspect_carries_nothing_new_and_learns_that_its_peer_lives() {
     let mut stage = Stage::new(&TWO);
     stage.send(0, 50);
     stage.all_arrived();

@@ -99,7 +99,7 @@ fn every_frame_is_there_with_its_fate() {
 }
 
 #[test]
-fn a_file_that_fails_is_told_and_the_traffic_goes_on() {
+fn a_file_that_fails_is_reported_and_the_traffic_goes_on() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -261,7 +261,7 @@ fn pairs_and_planes_have_faults_of_their_own() {
 }
 
 #[test]
-fn closed_ways_drop_frames_and_only_the_own_link_is_told() {
+fn closed_paths_drop_frames_and_only_the_own_link_is_reported() {
     let mut two = two(11, Faults::NONE);
     let deliver = |two: &mut Two| {
         let before = two.got.len();

@@ -79,7 +79,7 @@ fn a_hanging_device_fills_its_send_ring() {
 }
 
 #[test]
-fn a_device_that_goes_away_says_so_and_accounts_for_its_frames() {
+fn a_device_that_goes_away_is_reported_and_accounts_for_its_frames() {
     let mut two = two(3, Faults::NONE);
     two.post(b"on its way");
     let (tx, _) = two.a.split();

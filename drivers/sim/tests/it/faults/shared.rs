@@ -92,7 +92,7 @@ fn eight_to_one_share_the_port_and_drop_what_it_cannot_hold() {
 }
 
 #[test]
-fn a_port_is_one_receivers_and_a_trunk_is_everybodys() {
+fn a_port_is_one_receivers_and_a_trunk_is_shared() {
     let pairs = [(1, 10), (2, 20)];
     let ports = Faults {
         port: Some(PIPE),

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn an_error_names_its_line() {
         for (text, line, word) in [
             ("# fine\n\nsometimes switch drop", 3, "`sometimes`"),
             ("always switch", 1, "ends"),

@@ -27,7 +27,7 @@ fn tuple(destination: Option<u32>, port: Option<u16>) -> Match {
 }
 
 #[test]
-fn the_references_filter_is_read_as_it_says() {
+fn the_references_filter_is_read_as_specified() {
     assert_eq!(vector().len(), 58);
     let wanted = tuple(Some(0x0a00_0005), Some(5000));
     assert_eq!(parse(&vector(), 1), Ok(FilterRequest { wanted, rq: 2 }));

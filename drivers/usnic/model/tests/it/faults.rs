@@ -43,7 +43,7 @@ fn payload(scene: &mut Scene, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn commands_fail_as_they_are_told_to() {
+fn commands_fail_as_scripted() {
     let script = "
         always vf0.devcmd.9 error 7 times 1
         always vf0.devcmd.24 pending
@@ -438,7 +438,7 @@ fn memory_is_out_of_reach_or_slow() {
 }
 
 #[test]
-fn the_link_goes_and_comes_and_notify_tells() {
+fn the_link_goes_and_comes_and_notify_reports_it() {
     let (model, _folder, mut scene) = under("");
     let bell = scene.b.bell(4);
     scene.b.share(0x9000, 4096);
@@ -505,7 +505,7 @@ fn send_unanswered(scene: &mut Scene) {
 }
 
 #[test]
-fn a_model_restarts_or_dies_and_a_client_hears_of_it() {
+fn a_model_restarts_or_dies_and_a_client_notices() {
     let (model, _folder) = model(|_| ());
     let mut vf = Client::new(&model, "vf0");
     let pair = Pair::new(&mut vf, 0, 1 << 32, (64, 128));

@@ -176,7 +176,7 @@ fn the_physical_function_answers_for_the_others() {
 }
 
 #[test]
-fn what_it_says_of_itself_is_written_where_it_is_wanted() {
+fn its_status_is_written_where_it_is_requested() {
     let (model, _folder) = model(|_| ());
     let mut vf = Client::new(&model, "vf0");
     vf.share(0x5000, 4096);
@@ -332,7 +332,7 @@ fn hostile_messages_are_refused_and_the_function_goes_on() {
 }
 
 #[test]
-fn memory_without_a_file_is_asked_for_by_messages() {
+fn memory_without_a_file_is_accessed_by_messages() {
     let (model, _folder) = model(|_| ());
     let mut vf = Client::new(&model, "vf0");
     vf.dma_map(0x9000, 4096, 3, None).unwrap();

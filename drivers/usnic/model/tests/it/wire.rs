@@ -123,7 +123,7 @@ fn a_tap_is_a_kernels_end_of_a_wire() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_told() {
+fn a_missing_interface_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
         dir: Some(folder.path().join("vic")),
